@@ -208,11 +208,11 @@ def figure(name: str, runs: Run | Iterable[Run]) -> Figure:
         InputError: No figure has this name, or there is no run.
         LabError: The runs have no data for it, or a `run.json` is missing or unreadable.
     """
-    from lab.report.figure import draw  # noqa: PLC0415
+    from lab.report.build import draw_figure  # noqa: PLC0415
 
     several = _directories([runs] if isinstance(runs, Run) else runs)
     with messages_shown():
-        return draw(name, several, StatusProber(backends))
+        return draw_figure(name, several, StatusProber(backends))
 
 
 def runs_path(runs_dir: AnyPath | None) -> Path:

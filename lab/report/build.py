@@ -1,4 +1,4 @@
-"""Writes a report: draws each figure once, and writes the figures and the HTML page."""
+"""Draws the figures of runs, and writes them and the HTML page of a report."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from typing import Final
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from lab import formatting
 from lab.errors import InputError, LabError
+from lab.formatting import counted
 from lab.log import LOG
 from lab.outputs import check_output, write_output
 from lab.plots import style
+from lab.plots.data import from_first_step
 from lab.plots.registry import CHARTS, Chart, Runs
 from lab.report.conclusion import conclude, title, unequal_lengths
-from lab.report.figure import traces
-from lab.report.loader import ReportRun, by_group
+from lab.report.loader import ReportRun, by_group, read_runs
 from lab.report.provenance import provenance
 from lab.reproduce.evaluation import Evaluation
 from lab.statistics import mean_of
+from lab.store.directory import Probe, RunDir
 from lab.store.progress import FINAL_LOSS
-from lab.text import short, visible
+from lab.text import short, suggestion, visible
 
 FIGURES: Final = "figures"
 PAGE: Final = "report.html"
@@ -144,6 +147,40 @@ def build(
     except OSError as error:
         raise _unwritten(error, where) from error
     return where.page, files
+
+
+def draw_figure(name: str, runs: Sequence[RunDir], probe: Probe) -> Figure:
+    """Draw a figure.
+
+    Args:
+        name: The name of a figure in `lab.plots.registry`.
+        runs: One or several runs.
+        probe: Returns the status of a run that is not collected.
+
+    Raises:
+        InputError: No figure has this name, or there is no run.
+        LabError: The runs have no data for it, or a `run.json` is missing or unreadable.
+    """
+    charts = {chart.name: chart for chart in CHARTS}
+    if name not in charts:
+        raise InputError(
+            f"no figure {short(name)!r}",
+            f"{suggestion(name, charts)}use one of {', '.join(charts)}",
+        )
+    if not runs:
+        raise InputError(f"figure {name!r} needs a run", "give one run or several")
+    data = traces(read_runs(runs, probe))
+    figure = charts[name].draw(data)
+    if figure is None:
+        of = f"run {runs[0].run_id}" if len(runs) == 1 else counted(len(runs), "run")
+        raise LabError(f"figure {name!r} of {of} has no data: {charts[name].missing(data)}")
+    return figure
+
+
+def traces(runs: Sequence[ReportRun]) -> Runs:
+    """Return the data of figures; the time of several runs begins at their first step."""
+    found = [each.trace for each in runs]
+    return [from_first_step(trace) for trace in found] if len(found) > 1 else found
 
 
 def _draw(chart: Chart, traces: Runs, png: Path, svg: Path) -> PlotSection:

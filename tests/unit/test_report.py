@@ -25,8 +25,7 @@ from lab.experiments.registry import EXPERIMENTS, hyperparameters
 from lab.plots.data import Mark, Trace, samples_of, steps_of
 from lab.plots.registry import CHARTS
 from lab.report import build
-from lab.report.loader import read_runs
-from lab.report.markers import marks_of, not_done
+from lab.report.loader import marks_of, not_done, read_runs
 from lab.report.provenance import provenance
 from lab.reproduce import view
 from lab.reproduce.evaluation import Evaluation
