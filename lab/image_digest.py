@@ -28,6 +28,7 @@ MODULES: Final = (
     "parent_death.py",
     "saved_model.py",
     "text.py",
+    "units.py",
     "variables.py",
 )
 """The modules in the image, as `Dockerfile.gpu` copies them."""

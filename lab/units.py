@@ -15,6 +15,9 @@ TIB: Final = 1024**4
 MEMORY: Final[Mapping[str, int]] = {"KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
 """Unit of memory to bytes."""
 
+ENGINE_MEMORY: Final[Mapping[str, int]] = {"b": 1, "k": KIB, "m": MIB, "g": GIB}
+"""Unit of memory of the engine to bytes."""
+
 RATE: Final[Mapping[str, int]] = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 """Unit of a link's rate to bits per second, as in `tc`."""
 
@@ -22,6 +25,7 @@ DELAY: Final[Mapping[str, int]] = {"us": 1, "ms": 10**3, "s": 10**6}
 """Unit of a link's delay to microseconds, as in `tc`."""
 
 
+_MAX_NUMBER: Final = 10**9 - 1  # an amount has at most nine digits before the point
 _DURATION: Final = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")
 _UNITS_S: Final = (86_400, 3_600, 60, 1)
 _SECONDS: Final = re.compile(r"\d{1,8}(?:\.\d{1,6})?")
@@ -52,12 +56,20 @@ def parse(text: str, units: Mapping[str, int]) -> int:
     return int(Decimal(text.removesuffix(unit)) * units[unit])
 
 
-def memory_for_engine(memory_bytes: int) -> str:
-    """Format an amount of memory exactly, in the largest possible unit of the engine: `8g`."""
-    for unit, size in (("g", GIB), ("m", MIB), ("k", KIB)):
-        if memory_bytes % size == 0:
-            return f"{memory_bytes // size}{unit}"
-    return f"{memory_bytes}b"
+def exact(amount: int, units: Mapping[str, int]) -> str:
+    """Format an amount in the largest unit that states it exactly, else to three decimals.
+
+    `parse` reads it back.
+
+    Args:
+        amount: The amount in the smallest unit.
+        units: The units, the smallest first, each with its size.
+    """
+    for unit, size in reversed([*units.items()]):
+        if amount % size == 0:
+            return f"{amount // size}{unit}"
+    unit, size = next(each for each in units.items() if amount < _MAX_NUMBER * each[1])
+    return f"{(Decimal(amount) / size).quantize(Decimal('0.001')).normalize():f}{unit}"
 
 
 def memory_for_people(memory_bytes: int) -> str:
@@ -66,14 +78,6 @@ def memory_for_people(memory_bytes: int) -> str:
         if memory_bytes >= size:
             return f"{memory_bytes / size:.4g} {unit}"
     return f"{memory_bytes} B"
-
-
-def memory_in_configs(memory_bytes: int) -> str:
-    """Format an amount of memory as a config has it, rounded down to whole units: `546MiB`."""
-    for unit in ("TiB", "GiB"):
-        if memory_bytes % MEMORY[unit] == 0 and memory_bytes:
-            return f"{memory_bytes // MEMORY[unit]}{unit}"
-    return f"{memory_bytes // MIB}MiB"
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:

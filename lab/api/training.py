@@ -18,7 +18,8 @@ from lab.config.validation import parse_start
 from lab.console import Output, messages_shown
 from lab.console import output as output_of_caller
 from lab.experiments.policy import parse_policy
-from lab.experiments.registry import EXPERIMENTS, ProgramFlag
+from lab.experiments.program_flags import ProgramFlag
+from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import seconds, whole
 from lab.formatting import share as percentage
 from lab.log import LOG

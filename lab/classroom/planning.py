@@ -27,7 +27,7 @@ from lab.gpu import Gpu, Inventory
 from lab.placement.gpu_selection import select_gpus
 from lab.placement.gpu_usage import held_in_use
 from lab.text import short
-from lab.units import MIB, memory_for_people, memory_in_configs
+from lab.units import MEMORY, MIB, exact, memory_for_people
 
 _LEAST_BYTES: Final = 64 * MIB
 _MOST_SHOWN: Final = 4
@@ -344,7 +344,7 @@ def _bytes_shortage(
         return
     ways = []
     if has // users >= _LEAST_BYTES:
-        ways.append(f"`{key}: {memory_in_configs(has // users // MIB * MIB)}` or less")
+        ways.append(f"`{key}: {exact(has // users // MIB * MIB, MEMORY)}` or less")
     if has // each > runs:
         ways.append(f"{counted(has // each - runs, 'seat')} at most")
     message = (

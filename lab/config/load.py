@@ -6,7 +6,6 @@ import json
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -20,7 +19,7 @@ from lab.config.yaml_reader import MAX_BYTES, ParsedFile, read_source
 from lab.errors import ConfigError, InputError
 from lab.formatting import counted
 from lab.text import short
-from lab.units import DELAY, MEMORY, RATE
+from lab.units import DELAY, MEMORY, RATE, exact
 
 Config = TypeVar("Config", bound=BaseModel)
 
@@ -194,7 +193,6 @@ def with_workers(cluster: Cluster, count: int) -> Cluster:
 
 
 _AMOUNTS: Final = {"memory": MEMORY, "rate": RATE, "delay": DELAY}
-_MAX_NUMBER: Final = 10**9 - 1  # an amount has at most nine digits before the point
 
 
 def text_of(cluster: Cluster) -> str:
@@ -209,19 +207,9 @@ def text_of(cluster: Cluster) -> str:
     for part in (content.get("box", {}), *_values(content, "nodes"), *_values(content, "links")):
         for key, units in _AMOUNTS.items():
             if key in part:
-                part[key] = _amount(part[key], units)
+                part[key] = exact(part[key], units)
     return json.dumps(content, ensure_ascii=False)
 
 
 def _values(content: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return list(content.get(key, {}).values())
-
-
-def _amount(amount: int, units: Mapping[str, int]) -> str:
-    """Return an amount in the largest unit that states it exactly, else to three decimals."""
-    largest_first = sorted(units.items(), key=lambda each: each[1], reverse=True)
-    for unit, size in largest_first:
-        if amount % size == 0:
-            return f"{amount // size}{unit}"
-    unit, size = next(each for each in reversed(largest_first) if amount < _MAX_NUMBER * each[1])
-    return f"{(Decimal(amount) / size).quantize(Decimal('0.001'))}{unit}"

@@ -21,11 +21,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
 from lab.text import suggestion
+from lab.units import DELAY, RATE, exact
+from lab.units import parse as parse_amount
 
 _SPAN: Final = re.compile(r"(?:(\d{1,5})h)?(?:(\d{1,5})m)?(?:(\d{1,8}(?:\.\d{1,6})?)s)?")
 _UNITS_S: Final = (3600, 60, 1)
@@ -98,10 +99,8 @@ MAX_DURATION_S: Final = 3600.0
 DEFAULT_DURATION_S: Final = 30.0
 """The default duration of `slow` and `link`, in seconds."""
 
-_RATES: Final = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-_DELAYS: Final = {"us": 1, "ms": 10**3, "s": 10**6}
-_MAX_RATE_BITS: Final = 10**12
-_MAX_DELAY_US: Final = 60 * 10**6
+MAX_RATE_BITS: Final = 10**12
+MAX_DELAY_US: Final = 60 * 10**6
 _TARGET: Final = re.compile(r"[a-z][a-z0-9-]{0,40}")
 _TIMES: Final = "`after 500 steps` or `after 5s`"
 
@@ -169,9 +168,9 @@ class Fault:
         if self.kind is Kind.SLOW:
             how.append(f"{self.share:g}")
         if self.rate_bits is not None:
-            how.append(f"rate={_with_unit(self.rate_bits, _RATES)}")
+            how.append(f"rate={exact(self.rate_bits, RATE)}")
         if self.delay_us is not None:
-            how.append(f"delay={_with_unit(self.delay_us, _DELAYS)}")
+            how.append(f"delay={exact(self.delay_us, DELAY)}")
         if self.seconds:
             how.append(f"{self.seconds:.3f}".rstrip("0").rstrip(".") + "s")
         return f"{self.kind}:{','.join(how)}" if how else str(self.kind)
@@ -282,8 +281,8 @@ def _parse_arguments(kind: Kind, raw: str) -> dict[str, Any]:
 
 def _parse_link(parts: Sequence[str]) -> dict[str, Any]:
     readers = {
-        "rate": ("rate_bits", _RATES, _MAX_RATE_BITS),
-        "delay": ("delay_us", _DELAYS, _MAX_DELAY_US),
+        "rate": ("rate_bits", RATE, MAX_RATE_BITS),
+        "delay": ("delay_us", DELAY, MAX_DELAY_US),
     }
     found: dict[str, Any] = {}
     times = [part for part in parts if "=" not in part]
@@ -303,22 +302,17 @@ def _parse_link(parts: Sequence[str]) -> dict[str, Any]:
 
 
 def _amount(part: str, raw: str, units: Mapping[str, int], most: int) -> int:
-    """Parse a number with a unit, as in the config; return it in the smallest unit."""
-    match = re.fullmatch(rf"([0-9]{{1,9}}(?:\.[0-9]{{1,3}})?)({'|'.join(units)})", raw)
-    amount = int(Decimal(match[1]) * units[match[2]]) if match else 0
+    """Parse an amount; return it in the smallest unit."""
+    try:
+        amount = parse_amount(raw, units)
+    except ValueError:
+        amount = 0
     if not 0 < amount <= most:
         example = _EXAMPLES[Kind.LINK].rpartition(" ")[2].removeprefix("link:")
         raise ValueError(
             f"{part!r} is not a number with a unit ({', '.join(units)}); write it as in {example}"
         )
     return amount
-
-
-def _with_unit(amount: int, units: Mapping[str, int]) -> str:
-    """Return an amount in the largest unit that shows it exactly."""
-    exact = [unit for unit, size in units.items() if amount % size == 0]
-    unit = exact[-1] if exact else next(iter(units))
-    return f"{(Decimal(amount) / units[unit]).normalize():f}{unit}"
 
 
 def _share(raw: str) -> float:

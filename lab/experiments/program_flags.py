@@ -160,5 +160,34 @@ TRAINING_FLAGS: Final[Mapping[str, ProgramFlag]] = {
 }
 """The flags that all MNIST programs share."""
 
+PROGRAM_FLAGS: Final[Mapping[str, ProgramFlag]] = {
+    **TRAINING_FLAGS,
+    "towers": ProgramFlag("GPUs among which a batch is split (default: all)", positive),
+    "compare_steps": ProgramFlag("steps that are compared with those of one process", positive),
+    "steps_per_call": ProgramFlag("steps in one call", positive),
+    "one_core": ProgramFlag("each task on one core: true or false", boolean),
+    "fetch": ProgramFlag(
+        "steps whose values are fetched: recorded or every", one_of("recorded", "every")
+    ),
+    "packed": ProgramFlag("all parameters in one message: true or false", boolean),
+    "replicas_to_aggregate": ProgramFlag("gradients in one update", positive),
+    "cpu_replicas": ProgramFlag("replicas if there is no GPU", positive),
+    "summary_every": ProgramFlag("steps from one summary, and one line, to the next", positive),
+    "records": ProgramFlag("path of the TFRecords, as the task sees it"),
+    "pause": ProgramFlag("seconds for which a worker holds its gradients", amount),
+    "steps": ProgramFlag("steps of the gradient descent", positive),
+    "eval_every": ProgramFlag(
+        "global steps from one test of the chief to the next (default: one test at the end)",
+        whole,
+        default=0,
+    ),
+}
+"""Those and the flags that only some programs of `lab` have."""
+
 OF_VARIABLES: Final = {"gpu_memory_fraction": LAB_GPU_MEMORY_FRACTION}
 """Flags with an environment variable for their default; its value is parsed like a given one."""
+
+
+def flags(*names: str, **others: ProgramFlag) -> Mapping[str, ProgramFlag]:
+    """Return these of `PROGRAM_FLAGS`, and flags that only one program has."""
+    return {name: PROGRAM_FLAGS[name] for name in names} | others

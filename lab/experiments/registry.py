@@ -12,18 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lab.experiments.policy import FAIL, RESTARTS, OnFailure, Policy
-from lab.experiments.program_flags import (
-    TRAINING_FLAGS,
-    ProgramFlag,
-    amount,
-    boolean,
-    one_of,
-    positive,
-    rate,
-    whole,
-)
-
-__all__ = ["EXPERIMENTS", "Experiment", "ProgramFlag", "defaults", "hyperparameters", "misfit"]
+from lab.experiments.program_flags import PROGRAM_FLAGS, ProgramFlag, flags, one_of, positive, rate
 
 MAX_SEED: Final = 2**31
 
@@ -111,13 +100,6 @@ def with_seed(experiment: Experiment, argv: Sequence[str]) -> tuple[str, ...]:
     return (f"--seed={secrets.randbelow(MAX_SEED)}", *argv)
 
 
-def defaults(experiment: Experiment) -> dict[str, Any]:
-    """Return the defaults of the program's flags that do not depend on the model."""
-    return {
-        name: flag.default for name, flag in experiment.flags.items() if flag.default is not None
-    }
-
-
 def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, Any]:
     """Return the program's flags among its arguments; the last value of a flag counts."""
     found: dict[str, Any] = {}
@@ -138,32 +120,11 @@ def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, An
     return found
 
 
-_FLAGS: Final[Mapping[str, ProgramFlag]] = {
-    **TRAINING_FLAGS,
-    "towers": ProgramFlag("GPUs among which a batch is split (default: all)", positive),
-    "compare_steps": ProgramFlag("steps that are compared with those of one process", positive),
-    "steps_per_call": ProgramFlag("steps in one call", positive),
-    "one_core": ProgramFlag("each task on one core: true or false", boolean),
-    "fetch": ProgramFlag(
-        "steps whose values are fetched: recorded or every", one_of("recorded", "every")
-    ),
-    "packed": ProgramFlag("all parameters in one message: true or false", boolean),
-    "replicas_to_aggregate": ProgramFlag("gradients in one update", positive),
-    "cpu_replicas": ProgramFlag("replicas if there is no GPU", positive),
-    "summary_every": ProgramFlag("steps from one summary, and one line, to the next", positive),
-    "records": ProgramFlag("path of the TFRecords, as the task sees it"),
-    "pause": ProgramFlag("seconds for which a worker holds its gradients", amount),
-    "steps": ProgramFlag("steps of the gradient descent", positive),
-    "eval_every": ProgramFlag(
-        "global steps from one test of the chief to the next (default: one test at the end)",
-        whole,
-        default=0,
-    ),
-}
-
-
-def _flags(*names: str, **others: ProgramFlag) -> Mapping[str, ProgramFlag]:
-    return {name: _FLAGS[name] for name in names} | others
+def with_defaults(experiment: Experiment, argv: Sequence[str]) -> dict[str, Any]:
+    """Return the program's flags; also those with a default that does not depend on the model."""
+    known = {name: flag.default for name, flag in experiment.flags.items()}
+    given = hyperparameters(experiment, argv)
+    return {name: value for name, value in known.items() if value is not None} | given
 
 
 _STEPS: Final = ("global_steps", "batch_size", "learning_rate", "seed", "record_every")
@@ -183,7 +144,7 @@ _ASYNC: Final = Experiment(
     program="mnist_async.py",
     summary="every worker updates the shared parameters on its own, at once",
     lesson="async.md",
-    flags=_flags(*_MNIST, "eval_every", "towers"),
+    flags=flags(*_MNIST, "eval_every", "towers"),
     steps_add_up=True,
     joins_at_step=True,
 )
@@ -192,7 +153,7 @@ _SYNC: Final = Experiment(
     program="mnist_sync.py",
     summary="one update of the shared parameters per round of gradients",
     lesson="sync.md",
-    flags=_flags(*_MNIST, "eval_every", "towers", "replicas_to_aggregate"),
+    flags=flags(*_MNIST, "eval_every", "towers", "replicas_to_aggregate"),
     gang=True,
 )
 _MLP: Final = ("--model=mlp", "--global_steps=50000")
@@ -202,7 +163,7 @@ _ASYNC_FAST: Final = Experiment(
     summary="async, several times quicker: a step is one message there and one back",
     lesson="speed.md",
     counts={"ps": 1},
-    flags=_flags(*_FAST, "eval_every"),
+    flags=flags(*_FAST, "eval_every"),
     steps_add_up=True,
     joins_at_step=True,
 )
@@ -215,10 +176,10 @@ _MIRRORED: Final = Experiment(
     services=(),
     args=("--strategy=mirrored", "--model=mlp"),
     counts={"worker": 1},
-    flags=_flags(
+    flags=flags(
         *_TRAINING,
         strategy=ProgramFlag("mirrored or multiworker", one_of("mirrored", "multiworker")),
-        cpu_replicas=_FLAGS["cpu_replicas"],
+        cpu_replicas=PROGRAM_FLAGS["cpu_replicas"],
     ),
     results=("replicas compared", "replicas that differ"),
     expected="the replicas' parameters are the same, bit by bit",
@@ -232,10 +193,10 @@ _ESTIMATOR: Final = Experiment(
     counts={"chief": 1, "evaluator": 1},
     cluster="clusters/estimator.yaml",
     args=("--checkpoint_every=2",),
-    flags=_flags(
+    flags=flags(
         *("model", *_STEPS, "checkpoint_dir", "checkpoint_every"),
         strategy=ProgramFlag("none, or mirrored", one_of("none", "mirrored")),
-        cpu_replicas=_FLAGS["cpu_replicas"],
+        cpu_replicas=PROGRAM_FLAGS["cpu_replicas"],
     ),
     steps_add_up=True,
     results=("RunConfig fields that differ", "checkpoints evaluated", "accuracy gained"),
@@ -263,7 +224,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="async-unrolled",
             program="async_unrolled.py",
             summary="async, each speed-up by itself: many steps in a call, packed parameters",
-            flags=_flags(*_FAST, "gpu_memory_fraction", "log_device_placement", "fetch", "packed"),
+            flags=flags(*_FAST, "gpu_memory_fraction", "log_device_placement", "fetch", "packed"),
         ),
         replace(
             _ASYNC_FAST,
@@ -307,7 +268,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             services=("worker",),
             counts={"client": 1},
             has_data=False,
-            flags=_flags(
+            flags=flags(
                 "steps", learning_rate=ProgramFlag("step size of the gradient descent", rate)
             ),
             results=("w", "b"),
@@ -321,7 +282,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             jobs=("ps", "worker", "client"),
             services=("ps", "worker"),
             counts={"client": 1},
-            flags=_flags(*_TRAINING, "gpu_memory_fraction", "compare_steps"),
+            flags=flags(*_TRAINING, "gpu_memory_fraction", "compare_steps"),
             results=("apart from one process",),
             expected="parameters as in one process with the joined batch, within 0.0001",
         ),
@@ -333,7 +294,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             jobs=("worker", "client"),
             services=("worker",),
             counts={"worker": 2, "client": 1},
-            flags=_flags("epochs", *_STEPS, "gpu_memory_fraction", "compare_steps"),
+            flags=flags("epochs", *_STEPS, "gpu_memory_fraction", "compare_steps"),
             results=("apart from one process",),
             expected="parameters as in one process, within 0.0001",
         ),
@@ -345,11 +306,11 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             jobs=("worker",),
             services=(),
             counts={"worker": 1},
-            flags=_flags(
+            flags=flags(
                 *(*_STEPS, "checkpoint_dir"),
                 towers=ProgramFlag("towers if there is no GPU", positive),
-                summary_every=_FLAGS["summary_every"],
-                records=_FLAGS["records"],
+                summary_every=PROGRAM_FLAGS["summary_every"],
+                records=PROGRAM_FLAGS["records"],
             ),
             results=("apart from the joined batch", "examples a second"),
             expected="the averaged gradient equals the joined batch's, within 0.0001 of its size",
@@ -374,7 +335,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             services=("ps", "worker"),
             policy=Policy(OnFailure.RESTART, RESTARTS),
             counts={"chief": 1},
-            flags=_flags(*_TRAINING),
+            flags=flags(*_TRAINING),
             results=("steps counted",),
             expected="every step is counted, also when a worker fails",
         ),
@@ -385,7 +346,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             lesson="evaluator.md",
             jobs=("ps", "worker", "evaluator"),
             args=("--checkpoint_every=2",),
-            flags=_flags(*_MNIST),
+            flags=flags(*_MNIST),
             steps_add_up=True,
             counts={"evaluator": 1},
             results=("checkpoints evaluated", "accuracy gained"),
@@ -397,7 +358,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             summary="late gradients and their effect on the training",
             lesson="staleness.md",
             args=("--global_steps=300", "--learning_rate=1"),
-            flags=_flags(*_TRAINING, "gpu_memory_fraction", "pause"),
+            flags=flags(*_TRAINING, "gpu_memory_fraction", "pause"),
             steps_add_up=True,
             results=("staleness", "test loss"),
             expected="with n workers, a gradient is nearly n - 1 updates old when it is applied",
@@ -425,7 +386,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             cluster="clusters/workers.yaml",
             services=(),
             args=("--model=mlp",),
-            flags=_flags(*_TRAINING),
+            flags=flags(*_TRAINING),
             gang=True,
             horovod=True,
             results=("ranks compared", "ranks that differ"),

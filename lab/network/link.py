@@ -10,6 +10,7 @@ import errno
 from collections.abc import Mapping
 from typing import Any, Final
 
+from lab.experiments.faults import MAX_DELAY_US, MAX_RATE_BITS
 from lab.variables import LAB_LINK_DELAY_US, LAB_LINK_RATE_BITS
 
 MTU: Final = 65_535
@@ -21,9 +22,6 @@ made an eighth more steps.
 
 LINK_MTU: Final = 1_500
 """Maximum bytes of a packet on a link, as on a real network; a rate's bucket holds several."""
-
-_MAX_RATE_BITS = 10**12
-_MAX_DELAY_US = 60 * 10**6
 
 _IFF_UP = 0x1
 _IFF_LOOPBACK = 0x8
@@ -45,8 +43,8 @@ def link_of(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
         ValueError: A variable is not a valid number.
     """
     return (
-        _number(environ, LAB_LINK_RATE_BITS, _MAX_RATE_BITS),
-        _number(environ, LAB_LINK_DELAY_US, _MAX_DELAY_US),
+        _number(environ, LAB_LINK_RATE_BITS, MAX_RATE_BITS),
+        _number(environ, LAB_LINK_DELAY_US, MAX_DELAY_US),
     )
 
 

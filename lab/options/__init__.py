@@ -23,7 +23,7 @@ from lab.errors import InputError
 from lab.options.types import boolean, text
 
 if TYPE_CHECKING:
-    from lab.experiments.registry import ProgramFlag
+    from lab.experiments.program_flags import ProgramFlag
 
 T = TypeVar("T")
 

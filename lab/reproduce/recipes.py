@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lab.analysis.grid import Point
 from lab.experiments.faults import Trigger, parse, parse_trigger
-from lab.experiments.registry import EXPERIMENTS, defaults, hyperparameters
+from lab.experiments.registry import EXPERIMENTS, with_defaults
 from lab.reproduce.claims import Recipe, Source
 from lab.reproduce.metrics import RunMetrics, without_zeros
 
@@ -145,7 +145,7 @@ def _flags(recipe: Recipe) -> dict[str, Any]:
     """All flags of a recipe's runs."""
     known = EXPERIMENTS[recipe.experiment]
     args = (*known.args, *(f"--{name}={value}" for name, value in recipe.flags.items()))
-    return without_zeros(defaults(known) | hyperparameters(known, args))
+    return without_zeros(with_defaults(known, args))
 
 
 def _odd_flag(run: RunMetrics, recipe: Recipe) -> str | None:

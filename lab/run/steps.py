@@ -9,7 +9,7 @@ from typing import Any
 from lab.config import validation
 from lab.errors import InputError
 from lab.experiments.faults import parse_trigger
-from lab.experiments.registry import Experiment, defaults, hyperparameters
+from lab.experiments.registry import Experiment, hyperparameters, with_defaults
 from lab.placement.plan import Plan
 from lab.store.directory import RunDir, RunStatus
 from lab.store.run_info import RunInfo
@@ -27,7 +27,7 @@ def check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path | 
     joins = any(parse_trigger(text).steps is not None for text in spec.start.values())
     if not experiment.steps_add_up or not joins:
         return
-    parameters = defaults(experiment) | hyperparameters(experiment, spec.args)
+    parameters = with_defaults(experiment, spec.args)
     epochs, batch_size = parameters.get("epochs"), parameters.get("batch_size")
     if not isinstance(epochs, int) or not isinstance(batch_size, int):
         return  # the program itself refuses such values
@@ -60,7 +60,7 @@ def resumed_args(
             f"--resume uses the checkpoints of run {run.run_id}", "leave out --checkpoint_dir"
         )
     argv = (*_inherited_args(info, given), *requested.args)
-    parameters = defaults(experiment) | hyperparameters(experiment, argv)
+    parameters = with_defaults(experiment, argv)
     if experiment.steps_add_up:
         end = global_end(parameters, epoch_workers(info), lambda: _training_images(data))
         argv += tuple(end)

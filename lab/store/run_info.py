@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, TypedDict, TypeVar
 
-from lab.experiments.registry import defaults, hyperparameters
+from lab.experiments.registry import with_defaults
 from lab.strict_json import dump, parse
 from lab.text import short
 from lab.volume import TASK, ClusterSpec, Request, RunSpec, chief_of, task_names
@@ -174,7 +174,7 @@ def parameters_of(spec: RunSpec) -> dict[str, Any]:
     experiment = registered(spec)
     if experiment is None:
         return {}
-    found = defaults(experiment) | hyperparameters(experiment, spec.args)
+    found = with_defaults(experiment, spec.args)
     seed = found.get("seed")
     return {"hyperparameters": found, "seed": seed if isinstance(seed, int) else None}
 

@@ -10,8 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from lab.experiments.policy import FAIL, Policy
-from lab.experiments.program_flags import TRAINING_FLAGS
-from lab.experiments.registry import ProgramFlag
+from lab.experiments.program_flags import TRAINING_FLAGS, ProgramFlag
 from lab.program import SUFFIX
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.experiments.policy import OnFailure
-from lab.experiments.registry import EXPERIMENTS, defaults, hyperparameters
+from lab.experiments.registry import EXPERIMENTS, with_defaults
 from lab.volume.control import read_fault, requests
 from lab.volume.layout import Volume
 from lab.volume.request import Request
@@ -150,7 +150,7 @@ def next_request(
     experiment = EXPERIMENTS[last.spec.experiment]
     args = last.spec.args
     if experiment.steps_add_up:
-        parameters = defaults(experiment) | hyperparameters(experiment, args)
+        parameters = with_defaults(experiment, args)
         workers = len(last.cluster.get("worker", ()))
         args += global_end(parameters, workers, lambda: _training_images(last.spec.data_dir))
     incoming = volume.incoming(request.run_id)

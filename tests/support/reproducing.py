@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lab.experiments.registry import EXPERIMENTS, defaults, hyperparameters
+from lab.experiments.registry import EXPERIMENTS, with_defaults
 from lab.reproduce.claims import Claim, Recipe, Source
 from lab.reproduce.metrics import RunMetrics, Step, WorkerMetrics
 from lab.reproduce.recipes import recipe_for
@@ -87,7 +87,7 @@ def run_of(
     experiment = EXPERIMENTS[recipe.experiment]
     flags = {**recipe.flags, **changes.pop("flags", {})}
     args = [*experiment.args, *(f"--{name}={value}" for name, value in flags.items())]
-    given = defaults(experiment) | hyperparameters(experiment, [*args, f"--seed={seed or 0}"])
+    given = with_defaults(experiment, [*args, f"--seed={seed or 0}"])
     fields: dict[str, Any] = {
         "run_id": f"20260101-{900 + (seed or 0):04}-{recipe.experiment}-{role.replace('-', '')}",
         "experiment": recipe.experiment,

@@ -39,7 +39,7 @@ def test_invalid_amounts_are_refused(text: str) -> None:
 
 @given(st.integers(1, 2**50))
 def test_the_engine_gets_the_exact_amount(amount: int) -> None:
-    text = sizes.memory_for_engine(amount)
+    text = sizes.exact(amount, sizes.ENGINE_MEMORY)
     factor = {"g": 1024**3, "m": 1024**2, "k": 1024, "b": 1}[text[-1]]
     assert int(text[:-1]) * factor == amount
 

@@ -17,7 +17,7 @@ from lab.config.validation import RUN_SERVICE
 from lab.network.link import MTU
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
 from lab.tf_versions import IMAGES
-from lab.units import memory_for_engine
+from lab.units import ENGINE_MEMORY, exact
 
 DEFAULTS: Final[Values] = defaults_of(capabilities(COMPOSE).options)
 
@@ -302,7 +302,7 @@ def _limits(task: PlannedTask) -> dict[str, Value]:
     if task.cpuset is not None:
         limits["cpuset"] = task.cpuset
     if task.memory_bytes is not None:
-        limits["mem_limit"] = memory_for_engine(task.memory_bytes)
+        limits["mem_limit"] = exact(task.memory_bytes, ENGINE_MEMORY)
     return limits
 
 
