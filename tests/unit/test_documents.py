@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import shlex
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -168,6 +169,56 @@ def test_every_idiom_has_its_purpose_its_fate_and_its_successor(row: Row) -> Non
 def test_the_python_of_the_idioms_parses() -> None:
     for _, code in pieces(TEXT):
         ast.parse(code)
+
+
+# ---- Architecture and decisions
+
+INSIDE = [ROOT / "docs/architecture.md", *sorted(ROOT.glob("docs/decisions/*.md"))]
+DECISION = ["Situation", "Decision", "Reason", "Cost", "In the code"]
+
+
+def layers() -> list[list[str]]:
+    """The packages of lab by layer, the highest first, as import-linter reads them."""
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    (found,) = (
+        each["layers"]
+        for each in config["tool"]["importlinter"]["contracts"]
+        if each.get("containers") == ["lab"]
+    )
+    return [re.findall(r"\w+", layer) for layer in found]
+
+
+@pytest.mark.parametrize("page", INSIDE, ids=name)
+def test_what_a_page_about_the_code_names_exists(page: Path) -> None:
+    text = page.read_text("utf-8")
+    paths = re.findall(r"`((?:lab|tests|scripts|tools|benchmarks)/[\w./-]+)`", text)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    modules = {path.name for path in ROOT.glob("lab/**/*.*")}
+    assert set(re.findall(r"`(\w+\.py)`", text)) <= modules
+
+
+@pytest.mark.parametrize("page", INSIDE[1:], ids=name)
+def test_a_decision_has_its_parts_and_is_in_the_index(page: Path) -> None:
+    if page.name == "index.md":
+        return
+    text = page.read_text("utf-8")
+    assert re.findall(r"^\*\*([A-Z][\w ]+)\.\*\*", text, re.MULTILINE) == DECISION
+    assert text.count("\n") <= 40
+    assert f"]({page.name})" in page.with_name("index.md").read_text("utf-8")
+
+
+def test_the_table_of_packages_is_complete() -> None:
+    rows = re.findall(r"^\| (`lab/.*?`) \|", INSIDE[0].read_text("utf-8"), re.MULTILINE)
+    named = [each for row in rows for each in re.findall(r"`lab/(\w+)(?:\.py)?`", row)]
+    assert sorted(named) == sorted(itertools.chain(*layers()))
+
+
+def test_the_picture_of_the_layers_has_their_order() -> None:
+    picture = (ROOT / "docs/images/layers.svg").read_text("utf-8")
+    shown = [line.split() for line in re.findall(r'<text class="mono"[^>]*>(.*)</text>', picture)]
+    height = {each: at for at, layer in enumerate(layers()) for each in layer}
+    for above, below in itertools.pairwise(shown):
+        assert max(map(height.__getitem__, above)) < min(map(height.__getitem__, below))
 
 
 # ---- Translations
