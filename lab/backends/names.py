@@ -108,7 +108,7 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
                 "yes|no",
                 default=True,
             ),
-            BackendOption("time", "the job's time limit", time_limit, "TIME", 3600.0),
+            BackendOption("time", "the job's time limit, such as 2h", time_limit, "TIME", 3600.0),
             BackendOption(
                 "container",
                 "run the tasks in this Apptainer image",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.doctor.gpus import TRIAL_LABEL
+from lab.doctor.containers import TRIAL_LABEL
 from tests.support import engine as engines
 from tests.support.commands import start
 from tests.support.nvml.library import Driver
