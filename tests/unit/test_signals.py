@@ -214,7 +214,7 @@ def test_an_interrupted_boot_is_always_undone(
     tmp_path: Path, heard: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
-    steps = Interrupted(PLAN, tmp_path, lambda _line: None)
+    steps = Interrupted(PLAN, tmp_path)
     with pytest.raises(KeyboardInterrupt):
         boot(steps, no_check, share=False)
     assert steps.undone
