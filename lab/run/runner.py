@@ -309,7 +309,8 @@ def _stop(run: OpenRun, environment: Environment, view: View) -> None:
 def teardown(run: RunDir, environment: Environment) -> None:
     """Remove a booted environment, unless another client trains in it now.
 
-    If a run was not completely collected, its run volume is kept.
+    If a run was not completely collected, its run volume is kept. An environment that cannot be
+    removed is a warning: it must not hide how the run ended.
 
     Args:
         run: This client's last run in the environment.

@@ -98,6 +98,18 @@ def test_quiet(
     assert environment.shares is share
 
 
+def test_a_quiet_run_prints_only_warnings_and_records_every_notice(
+    environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("100%s.py").write_text("p.add_argument('--kind')")
+    notices = api.run("100%s.py", quiet=True, gpus="none").info.notices
+    warnings = [line for line in notices if line.startswith("warning: ")]
+    assert len(warnings) == 1
+    assert "100%s.py declares flags, but none that lab knows" in warnings[0]
+    assert "local: links are not applied" in notices
+    assert capfd.readouterr() == ("", f"{warnings[0]}\n")
+
+
 def test_gpus_are_sampled_while_it_is_followed(
     environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,8 @@ import types
 import pytest
 
 from lab.api.brief_view import BriefView
-from lab.console import KEPT_NOTICES, Output, output
+from lab.console import KEPT_NOTICES, Output, messages_shown, output
+from lab.log import LOG
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State
@@ -69,9 +70,12 @@ def test_narrow_terminal_shows_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     out = output()
-    out.draw("run r\x1b[2J and so on")
-    out.show("look")
-    assert screen.getvalue() == "\r\x1b[Krun r\\x1…\r\x1b[Klook\n"
+    with messages_shown(out):
+        out.draw("run r\x1b[2J and so on")
+        LOG.info("look\x1b[2J")
+        out.draw("end")
+    shown = "\r\x1b[Krun r\\x1…\r\x1b[Klook\\x1b[2J\n\r\x1b[Kend"
+    assert screen.getvalue() == shown
 
 
 def test_a_file_gets_only_the_notices(capfd: pytest.CaptureFixture[str]) -> None:
