@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.program.cluster_arguments import HOSTS, INDEX, JOB, ClusterArguments, builds_cluster
-from lab.program.python_source import imports_horovod, uses_estimator
+from lab.program.python_source import imports_horovod, names_in, uses_estimator
 from lab.program.tensorflow_use import STRATEGIES
 from lab.text import short
 
@@ -94,7 +94,7 @@ def _foreign_notice(
 def knows_its_place(trees: Mapping[Path, ast.Module]) -> bool:
     """Whether a program learns its job and index without flags."""
     nodes = [node for tree in trees.values() for node in ast.walk(tree)]
-    names, texts = {*_names(nodes)}, [*_texts(nodes)]
+    names, texts = names_in(trees.values()), [*_texts(nodes)]
     if names & _HOST_NAMES or any(map(_VARIABLE.fullmatch, texts)):
         return True
     if imports_horovod(trees):
@@ -103,14 +103,6 @@ def knows_its_place(trees: Mapping[Path, ast.Module]) -> bool:
         # A program that only sets the variable does not use the one that the task has.
         return texts.count(_TF_CONFIG) > len([*_sets_tf_config(nodes)])
     return bool(names & _READ_TF_CONFIG) or uses_estimator(trees.values())
-
-
-def _names(nodes: Sequence[ast.AST]) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.attr
 
 
 def _texts(nodes: Sequence[ast.AST]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.formatting import counted
+from lab.program.python_source import names_in
 from lab.text import short
 
 MAX_DATA_BYTES: Final = 64 << 20
@@ -70,7 +71,7 @@ def find_data_files(
         InputError: A file that is named cannot be read, or these files are too large together.
     """
     given = {part for argument in argv for part in (argument, argument.partition("=")[2])}
-    beside = any(map(_looks_beside, programs.values()))
+    beside = not _BESIDE.isdisjoint(names_in(programs.values()))
     files, groups = set[Path](), dict[str, Iterable[Path]]()
     for file, tree in programs.items():
         texts = {text for text in {*_texts(tree), *given} if 0 < len(text) <= _LONGEST}
@@ -90,22 +91,6 @@ def find_data_files(
         else:
             chosen |= added
     return DataFiles(tuple(sorted(chosen)), beside, tuple(notes))
-
-
-def _looks_beside(tree: ast.Module) -> bool:
-    return any(
-        name in _BESIDE
-        for node in ast.walk(tree)
-        for name in (
-            [node.id]
-            if isinstance(node, ast.Name)
-            else [node.attr]
-            if isinstance(node, ast.Attribute)
-            else [part for each in node.names for part in each.name.split(".")]
-            if isinstance(node, ast.Import | ast.ImportFrom)
-            else []
-        )
-    )
 
 
 def _texts(tree: ast.Module) -> Iterator[str]:

@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from lab.program.python_source import imported_by_call
+from lab.program.python_source import imported_by_call, names_in
 
 _DYNAMIC: Final = frozenset(
     {"exec", "execfile", "load_module", "exec_module", "run_path", "run_module"}
@@ -46,11 +46,11 @@ def executed(trees: Mapping[Path, ast.Module]) -> list[ast.AST]:
         each for each in statements if isinstance(each, ast.FunctionDef) and not each.decorator_list
     ]
     found = [program, *(each for each in statements if each not in functions)]
-    names = _names(found)
+    names = names_in(found)
     while called := [each for each in functions if each.name in names]:
         functions = [each for each in functions if each not in called]
         found += called
-        names |= _names(called)
+        names |= names_in(called)
     return found
 
 
@@ -58,17 +58,6 @@ def _is_main_block(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and any(
         getattr(each, "id", "") == "__name__" for each in ast.walk(node.test)
     )
-
-
-def _names(trees: Iterable[ast.AST]) -> set[str]:
-    """Return the names that are used, without those that are defined."""
-    names: set[str] = set()
-    for node in (node for tree in trees for node in ast.walk(tree)):
-        if isinstance(node, ast.ImportFrom):
-            names |= {each.name for each in node.names}
-        else:
-            names |= {getattr(node, "id", ""), getattr(node, "attr", "")}
-    return names
 
 
 _DECLARING: Final = frozenset({"add_argument", "add_option", "option", "argument"})

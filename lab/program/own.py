@@ -142,8 +142,7 @@ def read_program(
         argument: The program's path; for several programs, `worker-0=a.py,worker-1=b.py`; with
             `module`, a name: `trainer.task`.
         module: Whether it is started as by `python -m`, in the current directory.
-        listing: Whether it is a printed program. Otherwise its source decides. Python 2 of printed
-            programs is converted.
+        listing: Whether it is a printed program; otherwise its source decides.
         argv: The program's arguments, which may name data files.
         jobs: Job to its number of tasks, of the config.
         given: Flag of the program to what it means, in addition to the flags that are known.
@@ -156,11 +155,7 @@ def read_program(
     folder, own = _find_module(argument) if module else _find_files(argument)
     sources = Sources()
     read = {file: sources.read(folder, file) for file in own.values()}
-    use = None if listing else _tensorflow_1_use(sources)
-    if listing or use is not None:
-        sources.convert_names(folder)
-    else:
-        sources.refuse_python_2()
+    use = _convert(sources, folder, listing=listing)
     first = next(iter(own.values()))
     modules = _modules(folder, sources.trees)
     described = has_placeholders(argv, jobs, given)
@@ -172,13 +167,9 @@ def read_program(
     several = {
         task: TaskProgram(str(file), args[file].templates) for task, file in own.items() if task
     }
-    name = "-".join(dict.fromkeys(file.stem for file in own.values()))
-    program = ",".join(f"{task}={each.program}" for task, each in several.items()) or str(first)
-    if module:
-        name, program = argument.replace(".", "-"), argument
-    notice = None
-    if not (several or described):
-        notice = missing_notice(program, read[first], args[first], jobs)
+    program, name = (argument, argument.replace(".", "-")) if module else _shown(own)
+    checked = not (several or described)
+    notice = missing_notice(program, read[first], args[first], jobs) if checked else None
     return OwnProgram(
         folder=folder,
         program=program,
@@ -234,10 +225,27 @@ def _find_files(argument: str) -> tuple[Path, dict[str, Path]]:
     return folder, {task: Path(path.name) for task, path in paths.items()}
 
 
-def _tensorflow_1_use(sources: Sources) -> Use | None:
-    return tensorflow_1_use(
-        sources.trees, {file: each.line for file, each in sources.converted.items()}
-    )
+def _shown(own: Mapping[str, Path]) -> tuple[str, str]:
+    """Return the attributes `program` and `name` of programs, by task as in `_paths`."""
+    name = "-".join(dict.fromkeys(file.stem for file in own.values()))
+    return ",".join(f"{task}={file}" if task else str(file) for task, file in own.items()), name
+
+
+def _convert(sources: Sources, folder: Path, *, listing: bool) -> Use | None:
+    """Convert a printed program from Python 2; return what shows that it is one, as the attribute.
+
+    Raises:
+        InputError: A program that is not printed is in Python 2.
+    """
+    use = None
+    if not listing:
+        lines = {file: each.line for file, each in sources.converted.items()}
+        use = tensorflow_1_use(sources.trees, lines)
+    if listing or use is not None:
+        sources.convert_names(folder)
+    else:
+        sources.refuse_python_2()
+    return use
 
 
 def _all_sources(

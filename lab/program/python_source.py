@@ -104,6 +104,19 @@ class Sources:
             raise InputError(f"{path}: {what}", "fix the program") from error
 
 
+def names_in(trees: Iterable[ast.AST]) -> set[str]:
+    """Return the names of variables and attributes, and the parts of imported names."""
+    found: set[str] = set()
+    for node in chain.from_iterable(map(ast.walk, trees)):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.alias):
+            found.update(node.name.split("."))
+    return found
+
+
 def imports_horovod(trees: Mapping[Path, ast.Module]) -> bool:
     """Return whether a program or one of its modules imports Horovod, in any place.
 

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from lab.program.python_source import imports_horovod, uses_estimator
+from lab.program.python_source import imports_horovod, names_in, uses_estimator
 from lab.tf_versions import TF1
 
 _WITH_PS: Final = frozenset(
@@ -73,7 +73,7 @@ def has_coordinator(trees: Mapping[Path, ast.Module]) -> bool:
     Args:
         trees: The syntax trees of the program and of the modules that it imports.
     """
-    names = _names(trees)
+    names = names_in(trees.values())
     has_strategy = not names.isdisjoint(_WITH_PS) and not uses_estimator(trees.values())
     return has_strategy or "ClusterCoordinator" in names
 
@@ -82,19 +82,10 @@ def _fits_in_strategy(trees: Mapping[Path, ast.Module]) -> bool:
     """Whether a program uses a strategy for several tasks, and calls `fit`."""
     nodes = chain.from_iterable(map(ast.walk, trees.values()))
     fits = any(isinstance(n, ast.Call) and getattr(n.func, "attr", "") in _FIT for n in nodes)
-    return fits and not _names(trees).isdisjoint(STRATEGIES)
-
-
-def _names(trees: Mapping[Path, ast.Module]) -> set[str | None]:
-    nodes = chain.from_iterable(map(ast.walk, trees.values()))
-    return {
-        getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "name", None)
-        for node in nodes
-    }
+    return fits and not names_in(trees.values()).isdisjoint(STRATEGIES)
 
 
 _TENSORFLOW: Final = "tensorflow"
-_V1: Final = ("compat", "v1")
 
 _ONLY_1: Final = frozenset(
     {
