@@ -62,6 +62,9 @@ def test_a_good_run_has_a_report_and_two_can_be_compared(
     assert following(run, store=["--runs-dir", "my runs"]) == "lab report last --runs-dir 'my runs'"
     ended(tmp_path, State.SUCCEEDED, "r1", started=started, experiment=experiment)
     assert following(run) == line
+    earlier = RunDir(tmp_path / "r1")
+    earlier.write(replace(earlier.read(), imported=True))  # last~1 is never an imported run
+    assert following(run) == "lab report last"
 
 
 def test_a_run_without_steps_has_only_logs(tmp_path: Path) -> None:

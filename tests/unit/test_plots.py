@@ -308,6 +308,7 @@ def test_a_worker_has_pale_points_and_a_smoothed_line_in_each_panel(
     axes = shown(loss.draw([run])).axes
     assert [each.get_xlabel() for each in axes] == panels
     for each in axes:
+        assert each.get_xlim()[0] == 0
         x, drawn = AGAINST[each.get_xlabel()], each.get_lines()
         for task, points, line in zip(run.workers, drawn[::2], drawn[1::2], strict=True):
             for found, y in (
