@@ -20,8 +20,7 @@ These files exist::
     incoming/<run_id>/            program/, files/ and checkpoints/ before the request exists
 """
 
-from lab.volume.layout import Chunk, Volume
-from lab.volume.names import (
+from lab.volume.layout import (
     CLUSTER_FLAGS,
     LOST_AFTER_S,
     LOST_CONTACT,
@@ -29,13 +28,14 @@ from lab.volume.names import (
     RUN_ID,
     STALL_S,
     TASK,
+    Chunk,
     ClusterSpec,
+    Volume,
     chief_of,
     new_run_id,
     task_names,
 )
-from lab.volume.request import Request
-from lab.volume.run_spec import RunSpec, TaskProgram
+from lab.volume.run_spec import Request, RunSpec, TaskProgram
 from lab.volume.status import Attempt, TaskStatus
 
 __all__ = [

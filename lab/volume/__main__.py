@@ -46,7 +46,7 @@ from lab.volume.control import (
 )
 from lab.volume.framing import encode_frame
 from lab.volume.layout import Chunk, Volume
-from lab.volume.request import Request
+from lab.volume.run_spec import Request
 from lab.volume.transfer import stream
 
 _USAGE = (

@@ -20,9 +20,8 @@ from typing import Final
 from lab.experiments.faults import Fault, parse
 from lab.volume.clock import unix_time
 from lab.volume.files import read_regular, write_atomically
-from lab.volume.layout import Volume
-from lab.volume.names import RUN_ID
-from lab.volume.request import Request
+from lab.volume.layout import RUN_ID, Volume
+from lab.volume.run_spec import Request
 from lab.volume.states import State, run_state
 from lab.volume.status import TaskStatus, read_statuses, write_status
 

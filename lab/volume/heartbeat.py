@@ -20,8 +20,7 @@ from typing import Final
 
 from lab.volume.clock import unix_time
 from lab.volume.files import write_atomically
-from lab.volume.layout import Volume
-from lab.volume.names import LOST_AFTER_S
+from lab.volume.layout import LOST_AFTER_S, Volume
 from lab.volume.status import TaskStatus, read_status, write_lost
 
 _NO_WAIT: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

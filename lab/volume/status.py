@@ -19,7 +19,7 @@ from lab.volume.clock import unix_time
 from lab.volume.decoding import from_json
 from lab.volume.files import REFUSED_S, Patience, open_regular, read_regular, write_atomically
 from lab.volume.layout import Volume
-from lab.volume.request import Request
+from lab.volume.run_spec import Request
 from lab.volume.states import Cause, State
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from lab.volume.files import is_read_only
 from lab.volume.framing import MAX_DATA, is_safe
 from lab.volume.heartbeat import PeerMonitor
 from lab.volume.layout import Chunk, Volume
-from lab.volume.request import Request
+from lab.volume.run_spec import Request
 from lab.volume.states import Cause, State
 from lab.volume.status import Statuses, TaskStatus
 

@@ -18,7 +18,7 @@ from lab.records.error_line import first_message_line
 from lab.task import lazy_keras
 from lab.task.sdk.recorder import Recorder
 from lab.variables import LAB_RUN_DIR, LAB_START
-from lab.volume.names import LOST_CONTACT
+from lab.volume.layout import LOST_CONTACT
 from lab.volume.status import read_status
 
 FAILED: Final = 1
