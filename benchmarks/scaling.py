@@ -39,8 +39,9 @@ from benchmarks.trainings import (
 )
 from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import rate
-from lab.simulation import Costs, Forecast, Host, Machine, Shape, Way, simulate
 from lab.simulation.calibration import Speed, calibrated, speed_of
+from lab.simulation.engine import simulate
+from lab.simulation.model import Costs, Forecast, Host, Machine, Shape, Way
 from lab.simulation.validation import SHIPPED, Kind, kind_of
 
 

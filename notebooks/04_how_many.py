@@ -15,7 +15,8 @@ import pandas as pd
 from common import at_root, sample
 
 from lab import api
-from lab.simulation import Host, Shape, Way, simulate
+from lab.simulation.engine import simulate
+from lab.simulation.model import Host, Shape, Way
 from lab.simulation.validation import SHIPPED
 
 at_root()

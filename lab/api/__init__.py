@@ -17,10 +17,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from lab.api.environments import Booted, up
+    from lab.api.archives import Exported, Imported, export, import_
+    from lab.api.environments import Booted, Listed, TaskRow, down, ls, ps, up
+    from lab.api.following import attach, cancel, collect
     from lab.api.planning import load, plan
+    from lab.api.predictions import predict
     from lab.api.rendering import Rendered, render
-    from lab.api.reports import Comparison, compare, report
+    from lab.api.reports import Comparison, Report, compare, report
     from lab.api.reproductions import Reproduction, reproduce
     from lab.api.results import Run, Runs, figure, find, runs
     from lab.api.simulations import Simulation, simulate
@@ -29,13 +32,15 @@ if TYPE_CHECKING:
     from lab.config import Cluster
     from lab.errors import ConfigError, InputError, LabError
     from lab.placement.plan import Plan
-    from lab.service.report import Report
 
 _MODULES: Final = {
-    "lab.api.environments": "Booted up",
+    "lab.api.archives": "Exported Imported export import_",
+    "lab.api.environments": "Booted Listed TaskRow down ls ps up",
+    "lab.api.predictions": "predict",
     "lab.api.rendering": "Rendered render",
+    "lab.api.following": "attach cancel collect",
     "lab.api.planning": "load plan",
-    "lab.api.reports": "Comparison compare report",
+    "lab.api.reports": "Comparison Report compare report",
     "lab.api.reproductions": "Reproduction reproduce",
     "lab.api.results": "Run Runs figure find runs",
     "lab.api.simulations": "Simulation simulate",
@@ -44,7 +49,6 @@ _MODULES: Final = {
     "lab.config": "Cluster",
     "lab.errors": "ConfigError InputError LabError",
     "lab.placement.plan": "Plan",
-    "lab.service.report": "Report",
 }
 """The names of each module, imported on their first use: a command loads only what it needs."""
 
@@ -53,8 +57,11 @@ __all__ = [
     "Cluster",
     "Comparison",
     "ConfigError",
+    "Exported",
+    "Imported",
     "InputError",
     "LabError",
+    "Listed",
     "Plan",
     "Rendered",
     "Report",
@@ -63,11 +70,21 @@ __all__ = [
     "Runs",
     "Simulation",
     "Sweep",
+    "TaskRow",
+    "attach",
+    "cancel",
+    "collect",
     "compare",
+    "down",
+    "export",
     "figure",
     "find",
+    "import_",
     "load",
+    "ls",
     "plan",
+    "predict",
+    "ps",
     "render",
     "report",
     "reproduce",

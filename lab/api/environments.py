@@ -1,23 +1,35 @@
-"""Environments from Python: `lab up` without its command line."""
+"""Environments from Python: `lab up`, `lab down`, `lab ls` and `lab ps`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Annotated
 
 from lab.api.planning import AnyPath, project
-from lab.api.results import runs_path
-from lab.backends import Environment
+from lab.backends import Environment, TaskInfo
 from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
-from lab.backends.selection import require_agents
+from lab.backends.registry import backends
+from lab.backends.selection import check_folder, list_all, require_agents, resolve
 from lab.config import Cluster
 from lab.console import messages_shown
-from lab.options import Flag, Switch, read_options
-from lab.options.shared import BackendName, GpuMode, OwnOptions, Tensorflow
+from lab.errors import InputError, LabError
+from lab.options import Argument, Flag, Switch, read_options
+from lab.options.shared import BackendName, GpuMode, OwnOptions, RunsDir, Tensorflow
+from lab.project import cluster_path, default_name, find_root
+from lab.run.discovery import statuses_of
 from lab.run.planning import make_plan
 from lab.run.prepared import find_place
+from lab.run.removal import Confirm, remove, run_all
+from lab.run.status import GONE
+from lab.store.directory import runs_path
 from lab.tf_versions import CURRENT
+from lab.volume import TaskStatus
+from lab.volume.states import Cause, State
+
+EnvironmentArgument = Annotated[str | None, Argument()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +45,53 @@ class Booted:
     is_new: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An environment in a list.
+
+    Attributes:
+        name: Its name.
+        backend: Its backend.
+        tasks: The number of its tasks.
+        alive: The number of tasks whose agent runs.
+        runs: The number of runs on its run volume; None: it cannot be read.
+        cluster_sha256: The digest of its config.
+    """
+
+    name: str
+    backend: str
+    tasks: int
+    alive: int
+    runs: int | None
+    cluster_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task of an environment.
+
+    Attributes:
+        task: The task, and its agent.
+        run: The newest run of the environment, if there is one.
+        status: The status of the task in that run; None: it waits.
+    """
+
+    task: TaskInfo
+    run: str | None
+    status: TaskStatus | None
+
+    def to_json(self) -> dict[str, object]:
+        """Return all of it as a JSON value."""
+        status = self.status
+        return {
+            **asdict(self.task),
+            "run": self.run,
+            "state": status.state.value if status else None,
+            "reason": status.reason if status else "",
+            "cause": status.cause if status else None,
+        }
+
+
 @messages_shown()
 def up(
     cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
@@ -44,7 +103,7 @@ def up(
     strict: Annotated[bool, Switch()] = False,
     share: Annotated[bool, Switch()] = False,
     tensorflow: Tensorflow = None,
-    runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
+    runs_dir: RunsDir = None,
 ) -> Booted:
     """Boot the environment of a config, unless it exists; its tasks wait for runs.
 
@@ -88,3 +147,119 @@ def up(
     require_agents(placed.plan.name, found.tasks())
     found.block_host()
     return Booted(found, is_new=False)
+
+
+@messages_shown()
+def down(
+    name: EnvironmentArgument = None,
+    *,
+    all_: Annotated[bool, Switch()] = False,
+    discard: Annotated[bool, Switch()] = False,
+    runs_dir: RunsDir = None,
+    confirm: Confirm = lambda _question: None,
+) -> list[str]:
+    """Collect the runs of an environment, then remove it; a run under way is cancelled first.
+
+    Args:
+        name: The environment (default: the one of ./cluster.yaml).
+        all_: Remove all environments that `lab ls` lists.
+        discard: Remove the environment without collecting its runs.
+        runs_dir: The run store.
+        confirm: Asks the user before several environments, uncollected runs or a run under way are
+            removed; raises InputError if the answer is no.
+
+    Returns:
+        The names of the removed environments.
+
+    Raises:
+        InputError: No environment has this name, this directory's environment was booted from
+            another project, or the user refuses.
+        LabError: A run cannot be collected, or an environment cannot be removed.
+    """
+    if all_ and name is not None:
+        raise InputError(f"both --all and {name!r} are given", "give one of them")
+    doomed = list_all(backends()) if all_ else [_own_or_named(name)]
+    if doomed and (all_ or discard):
+        names = ", ".join(f"{each.project} ({each.backend})" for each in doomed)
+        confirm(f"remove {names}?")
+    removal = partial(remove, runs_dir=runs_path(runs_dir), confirm=confirm, discard=discard)
+    run_all(partial(removal, each) for each in doomed)
+    return [each.project for each in doomed]
+
+
+def ls() -> list[Listed]:
+    """List all environments, including those that have stopped but are not removed."""
+    found = []
+    for each in list_all(backends()):
+        tasks = each.tasks()
+        alive, runs = sum(task.alive for task in tasks), _run_count(each)
+        found.append(
+            Listed(each.project, each.backend, len(tasks), alive, runs, each.cluster_sha256)
+        )
+    return found
+
+
+def ps(name: EnvironmentArgument = None) -> list[TaskRow]:
+    """List the tasks of an environment, and the status of its newest run.
+
+    Args:
+        name: The environment (default: the one of ./cluster.yaml).
+
+    Raises:
+        InputError: No environment matches, or several do.
+        LabError: The run volume cannot be read.
+    """
+    environment = find_environment(name)
+    requests, tasks = environment.runs(), environment.tasks()
+    newest = requests[-1].run_id if requests else None
+    statuses = statuses_of(environment, newest) if newest else {}
+    if not any(task.alive for task in tasks):
+        statuses = {name: _lost(status) for name, status in statuses.items()}
+    return [TaskRow(task, newest, statuses.get(task.task)) for task in tasks]
+
+
+def find_environment(name: str | None) -> Environment:
+    """Find the environment of this name, or the one of the config in this directory.
+
+    Raises:
+        InputError: No environment matches, or several do.
+    """
+    return resolve(name, default_name(), backends())
+
+
+def check_tasks(tasks: Sequence[str], known: Sequence[str], where: str) -> None:
+    """Check that tasks exist.
+
+    Args:
+        tasks: The names to check.
+        known: The names of all tasks.
+        where: The environment or the run, for the message.
+
+    Raises:
+        InputError: A task does not exist.
+    """
+    for task in tasks:
+        if task not in known:
+            raise InputError(f"{where} has no task {task!r}", f"use one of {', '.join(known)}")
+
+
+def _own_or_named(name: str | None) -> Environment:
+    environment = find_environment(name)
+    if name is None and environment.project == default_name():
+        check_folder(environment, find_root(cluster_path(None)))
+    return environment
+
+
+def _run_count(environment: Environment) -> int | None:
+    """Return the number of runs on an environment's run volume; None if it cannot be read."""
+    try:
+        return len(environment.runs())
+    except LabError:
+        return None
+
+
+def _lost(status: TaskStatus) -> TaskStatus:
+    """Return a task's status when no agent runs that could update it."""
+    if status.state.ended:
+        return status
+    return replace(status, state=State.LOST, reason=GONE, cause=Cause.NODE_LOST)

@@ -1,24 +1,67 @@
-"""Reports and comparisons of runs, for notebooks."""
+"""Reports and comparisons of runs from Python: `lab report` and `lab compare`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import quote
 
 from lab.api.planning import AnyPath
-from lab.api.results import Run, runs_path
+from lab.api.results import Run
+from lab.backends.registry import backends
 from lab.console import messages_shown
+from lab.errors import InputError
 from lab.extras import named_extras
-from lab.service.compare import compare_runs
-from lab.service.report import Report, write_report
+from lab.options import Arguments, Flag, RepeatedFlag, Switch, read_options
+from lab.options.shared import RunsDir
+from lab.run.status import StatusProber
+from lab.store.directory import runs_path
+from lab.store.names import open_runs, read_each
 from lab.text import visible
 
 if TYPE_CHECKING:
     import pandas as pd  # importing it takes half a second
 
     from lab.analysis.comparison import Side
+
+PAGE: Final = "report.html"
+"""The page in the current directory, if a run is outside the run store."""
+
+NamedRuns = Annotated[
+    Run | AnyPath, Arguments("runs: ids, last, last~1, directories, or archives", shows="RUN")
+]
+Labels = Annotated[
+    str | Sequence[str],
+    RepeatedFlag("a name for the runs of one RUN, or of all; for each RUN, in order", shows="TEXT"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report that was written; a notebook shows a link to its page.
+
+    Attributes:
+        path: The HTML page.
+        figures: The figures as PNG and SVG.
+        conclusion: What the runs show, as text without control characters.
+    """
+
+    path: Path
+    figures: Sequence[Path]
+    conclusion: str
+
+    def __fspath__(self) -> str:
+        """Return the path of the page."""
+        return str(self.path)
+
+    def _repr_html_(self) -> str:
+        """Return a link; a notebook server serves paths relative to the notebook."""
+        target = quote(os.path.relpath(self.path))
+        return f'<a href="{escape(target)}" target="_blank">{escape(visible(str(self.path)))}</a>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,55 +118,70 @@ class Comparison:
 @named_extras()
 @messages_shown()
 def report(
-    *runs: Run | AnyPath,
-    output: AnyPath | None = None,
-    labels: Sequence[str] = (),
-    force: bool = False,
-    runs_dir: AnyPath | None = None,
+    *runs: NamedRuns,
+    output: Annotated[AnyPath | None, Flag(shows="FILE")] = None,
+    label: Labels = (),
+    verdicts: Annotated[AnyPath | None, Flag(shows="FILE")] = None,
+    force: Annotated[bool, Switch()] = False,
+    runs_dir: RunsDir = None,
 ) -> Report:
-    """Write one page with the figures and tables of runs, as `lab report` does.
+    """Write one page with the figures and tables of one or several runs.
 
     Args:
         runs: Runs, ids, `last`, directories of runs, or archives of `lab export`.
-        output: The page; None: in the run's directory, for several in the run store. It is in the
-            current directory if a run is outside the run store.
-        labels: No label, one for each argument, or a single one for all of them.
-        force: Whether to replace a file that is not a report.
-        runs_dir: The run store; None: `LAB_RUNS_DIR`, or `./runs`.
+        output: The page to write (default: in the run's directory; for several, in the run store).
+        label: No label, one for each argument, or a single one for all of them.
+        verdicts: Also show the results of claims that `lab reproduce` wrote.
+        force: Replace the file even if lab did not write it.
+        runs_dir: The run store.
 
     Raises:
         InputError: An argument names no run, or the page cannot be written there.
         LabError: No run can be read, or a file cannot be written.
     """
+    given = read_options(report, locals())
     store = runs_path(runs_dir)
-    target = None if output is None else str(output)
-    return write_report(_arguments(runs), store, labels=labels, output=target, force=force)
+    # Imported here: importing matplotlib and pandas takes a second.
+    from lab.report.build import build, output_paths  # noqa: PLC0415
+    from lab.report.conclusion import conclude  # noqa: PLC0415
+    from lab.report.loader import grouped, read_run  # noqa: PLC0415
+    from lab.reproduce.evaluation import read_evaluation  # noqa: PLC0415
+
+    with open_runs(given["runs"], given["label"], store) as found:
+        page = given["output"]
+        if page is None and not all(run.is_own for run in found):
+            page = PAGE
+        where = output_paths([run.directory.path for run in found], page, store, force=force)
+        claims = None if verdicts is None else read_evaluation(Path(verdicts))
+        prober = StatusProber(backends)
+        read = read_each(found, lambda run: read_run(run, run.probe(prober)))
+        named = grouped(read)
+        return Report(*build(named, claims, where), str(conclude(named)))
 
 
 @named_extras()
 @messages_shown()
-def compare(
-    *runs: Run | AnyPath, labels: Sequence[str] = (), runs_dir: AnyPath | None = None
-) -> Comparison:
-    """Compare runs, as `lab compare` does; a notebook shows the tables.
+def compare(*runs: NamedRuns, label: Labels = (), runs_dir: RunsDir = None) -> Comparison:
+    """Compare runs; a notebook shows the tables.
 
     Args:
-        runs: Runs, ids, `last`, directories of runs, or archives of `lab export`.
-        labels: No label, one for each argument, or a single one for all of them.
-        runs_dir: The run store; None: `LAB_RUNS_DIR`, or `./runs`.
+        runs: Runs, ids, `last`, directories of runs, or archives of `lab export`. The first one is
+            compared with the others.
+        label: No label, one for each argument, or a single one for all of them.
+        runs_dir: The run store.
 
     Raises:
         InputError: An argument names no run, or there are not two runs.
         LabError: Fewer than two runs can be read.
     """
-    return Comparison(compare_runs(_arguments(runs), runs_path(runs_dir), labels=labels))
+    given = read_options(compare, locals())
+    store = runs_path(runs_dir)
+    with open_runs(given["runs"], given["label"], store, repeats=False) as found:
+        if len(found) == 1:
+            raise InputError(f"run {found[0].name} is the only run", "name another run")
+        # Imported here: importing pandas takes half a second.
+        from lab.analysis.comparison import read_side  # noqa: PLC0415
 
-
-def _arguments(runs: Sequence[Run | AnyPath]) -> list[str]:
-    """Return each run as an argument of the command; a path has a slash."""
-    return [
-        str(each.path.absolute()) if isinstance(each, Run)
-        else str(each.absolute()) if isinstance(each, Path)
-        else str(each)
-        for each in runs
-    ]  # fmt: skip
+        prober = StatusProber(backends)
+        sides = read_each(found, lambda run: read_side(run, run.probe(prober)), at_least=2)
+    return Comparison(sides)

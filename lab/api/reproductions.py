@@ -14,7 +14,7 @@ from lab import units
 from lab.api.args import check_main_thread
 from lab.api.planning import AnyPath, project
 from lab.api.progress import follow
-from lab.api.results import Run, Runs, runs_path
+from lab.api.results import Run, Runs
 from lab.api.tables import Shown
 from lab.backends.names import AUTO
 from lab.config import Cluster
@@ -35,7 +35,7 @@ from lab.service.reproduce import (
     ended_runs,
     plan_reproduction,
 )
-from lab.store.directory import RunDir
+from lab.store.directory import RunDir, runs_path
 from lab.text import visible
 
 if TYPE_CHECKING:

@@ -14,15 +14,14 @@ from lab.api.planning import AnyPath
 from lab.api.tables import Shown
 from lab.backends.registry import backends
 from lab.console import messages_shown
-from lab.errors import LabError
+from lab.errors import InputError, LabError
 from lab.extras import named_extras
 from lab.formatting import counted
 from lab.log import shown_by
 from lab.run.run_list import Row, notes, run_rows, runs_table
 from lab.run.status import StatusProber
-from lab.store.directory import RunDir, all_runs
-from lab.store.directory import runs_dir as run_store
-from lab.store.names import find_run
+from lab.store.directory import RunDir, all_runs, runs_path
+from lab.store.names import find_run, named_runs
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
 from lab.store.summary import Summary, read_summary
@@ -215,13 +214,19 @@ def figure(name: str, runs: Run | Iterable[Run]) -> Figure:
         return draw_figure(name, several, StatusProber(backends))
 
 
-def runs_path(runs_dir: AnyPath | None) -> Path:
-    """Return the path of the run store.
+def named_run(argument: str, runs_dir: AnyPath | None) -> RunDir:
+    """Return the run that an argument names, by its id or its directory.
 
     Raises:
-        InputError: The path exists and is not a directory.
+        InputError: It names no run, or several.
     """
-    return run_store(None if runs_dir is None else str(runs_dir))
+    store = runs_path(runs_dir)
+    if "/" not in argument:
+        return find_run(argument, store)
+    found = named_runs(argument, store)
+    if len(found) > 1:
+        raise InputError(f"{argument} has {counted(len(found), 'run')}", "name one run")
+    return found[0].directory
 
 
 def _directories(runs: Iterable[Run]) -> list[RunDir]:

@@ -17,7 +17,7 @@ from lab.extras import named_extras
 from lab.options import Argument, Flag, Switch, read_options
 from lab.options.types import one_of
 from lab.run.fault_injection import parse_faults
-from lab.service import simulate as service
+from lab.simulation import forecasts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ class Simulation(Shown):
         result: The trainings, the nodes and the costs of a step.
     """
 
-    result: service.Simulation
+    result: forecasts.Simulation
 
     @named_extras()
     def frame(self) -> pd.DataFrame:
@@ -46,26 +46,28 @@ class Simulation(Shown):
 
 @named_extras()
 def simulate(  # longer than 60 lines: each option has an argument and a line of help
-    way: Annotated[str, Argument(parse=one_of(*service.WAYS))],
+    way: Annotated[str, Argument(parse=one_of(*forecasts.WAYS))],
     *,
     from_: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
     workers: Annotated[
-        int | Sequence[int] | None, Flag(parse=units.counts(service.MAX_WORKERS), shows="COUNTS")
+        int | Sequence[int] | None, Flag(parse=units.counts(forecasts.MAX_WORKERS), shows="COUNTS")
     ] = None,
     ps: Annotated[
-        int | Sequence[int] | None, Flag(parse=units.counts(service.MAX_PS), shows="COUNTS")
+        int | Sequence[int] | None, Flag(parse=units.counts(forecasts.MAX_PS), shows="COUNTS")
     ] = None,
     cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
     links: Annotated[str | None, Flag(parse=units.bytes_per_s, shows="RATE")] = None,
     network: Annotated[str | None, Flag(parse=units.bytes_per_s, shows="RATE")] = None,
     latency: Annotated[str | None, Flag(parse=units.delay_s, shows="TIME")] = None,
-    cores: Annotated[int | None, Flag(parse=units.whole(1, service.MAX_CORES), shows="N")] = None,
+    cores: Annotated[int | None, Flag(parse=units.whole(1, forecasts.MAX_CORES), shows="N")] = None,
     step: Annotated[str | None, Flag(parse=units.step_s, shows="TIME")] = None,
     fault: Annotated[
         str | Sequence[str] | None, Flag(parse=parse_faults, shows="FAULTS", separator=";")
     ] = None,
-    batch_size: Annotated[int, Flag(parse=units.whole(1, service.MAX_BATCH), shows="N")] = 100,
-    steps: Annotated[int, Flag(parse=units.whole(1, service.MAX_STEPS), shows="N")] = service.STEPS,
+    batch_size: Annotated[int, Flag(parse=units.whole(1, forecasts.MAX_BATCH), shows="N")] = 100,
+    steps: Annotated[
+        int, Flag(parse=units.whole(1, forecasts.MAX_STEPS), shows="N")
+    ] = forecasts.STEPS,
     seed: Annotated[int, Flag(parse=units.whole(0, 2**31 - 1), shows="N")] = 0,
     beyond_validated: Annotated[bool, Switch()] = False,
     runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
@@ -95,5 +97,5 @@ def simulate(  # longer than 60 lines: each option has an argument and a line of
             prediction was never validated.
         LabError: The run cannot be read.
     """
-    options = service.SimulateOptions(**read_options(simulate, locals()))
-    return Simulation(service.simulate_all(options))
+    options = forecasts.SimulateOptions(**read_options(simulate, locals()))
+    return Simulation(forecasts.simulate_all(options))

@@ -14,7 +14,7 @@ from lab.analysis.grid import RunResult, parse_over
 from lab.api.args import check_main_thread, program_args
 from lab.api.planning import AnyPath, project
 from lab.api.progress import follow
-from lab.api.results import Run, Runs, runs_path
+from lab.api.results import Run, Runs
 from lab.api.tables import Shown
 from lab.api.training import FURTHER_FLAGS, program_flags
 from lab.backends.names import AUTO
@@ -28,6 +28,7 @@ from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.run.prepared import RunOptions
 from lab.service.batches import Batch, Outcome, run_count
 from lab.service.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
+from lab.store.directory import runs_path
 from lab.volume import STALL_S, RunSpec
 
 if TYPE_CHECKING:

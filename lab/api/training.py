@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Annotated, Final
 
 from lab.api.args import check_main_thread, program_args
 from lab.api.brief_view import BriefView
 from lab.api.planning import AnyPath, project
-from lab.api.results import Run, runs_path
+from lab.api.results import Run
 from lab.backends.names import AUTO
 from lab.config import Cluster
 from lab.config.validation import parse_start
@@ -37,12 +37,12 @@ from lab.options.types import one_of
 from lab.program import names_a_program, parse_map
 from lab.run.fault_injection import parse_faults
 from lab.run.gpu_metrics import sampled
+from lab.run.outcome import check_succeeded
 from lab.run.prepared import RunOptions, prepare_run
 from lab.run.runner import RunInterruptedError, execute
+from lab.run.unread_lines import unread_notice
 from lab.run.view import View
-from lab.service.outcome import check_succeeded
-from lab.service.unread_lines import unread_notice
-from lab.store.directory import RunDir
+from lab.store.directory import RunDir, runs_path
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
 from lab.tf_versions import IMAGES
@@ -169,38 +169,21 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     given = read_options(run, locals())
     check_main_thread("run")
     out = output_of_caller()
-    shown = output or RunOutput(partial(_view, out=out, quiet=quiet))
+    shown = output or brief_output(out, quiet=quiet)
     name = given["experiment"]
     spec = RunSpec(
         name,
         args=(*program_args(name, flags, module=module), *given["args"]),
-        stall_s=given["stall"],
-        max_time_s=given["max_time"],
         start=given["start"] or {},
-        module=given["module"],
-        listing=given["listing"],
-        faithful=given["faithful"],
-        mend=given["mend"],
         map={flag: meaning for each in given["map"] for flag, meaning in each.items()},
-        record=record,
+        **RunSpec.plain_values(given),
     )
     options = RunOptions(
         spec=spec,
-        backend=backend,
-        option=given["option"],
-        gpus=gpus,
-        explain=explain,
-        strict=given["strict"],
-        share=given["share"],
-        data_dir=given["data_dir"],
-        keep=given["keep"],
         detach=shown.detach,
-        wait=given["wait"],
         ready_s=given["ready_within"],
-        on_failure=given["on_failure"],
         faults=given["fault"] or (),
-        tensorflow=tensorflow,
-        resume=given["resume"],
+        **{each.name: given[each.name] for each in fields(RunOptions) if each.name in given},
     )
     with messages_shown(out, quiet=quiet):
         prepared = prepare_run(options, project(cluster), runs_path(runs_dir))
@@ -220,6 +203,11 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         if check:
             check_succeeded(made, summary)
     return Run(made)
+
+
+def brief_output(out: Output, *, quiet: bool) -> RunOutput:
+    """Return an output of one line that changes."""
+    return RunOutput(partial(_view, out=out, quiet=quiet))
 
 
 @contextmanager

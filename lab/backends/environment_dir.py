@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from lab.backends.state import state_directory
 from lab.errors import LabError
@@ -19,23 +20,42 @@ from lab.volume.files import write_atomically
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """What every record in `environment.json` has.
+class Task(Protocol):
+    """A task of a record."""
 
-    Attributes:
-        project: The project's name.
-        cluster_sha256: Digest of the config.
-        root: The project's directory.
-        tensorflow: The TensorFlow version of its tasks, as the plan names it.
-        sources_sha256: Digest of lab's code that the agents run.
-    """
+    @property
+    def task(self) -> str:
+        """The task's name, `worker-0`."""
 
-    project: str
-    cluster_sha256: str
-    root: str
-    tensorflow: str
-    sources_sha256: str
+
+class Record(Protocol):
+    """What every record in `environment.json` has, as a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def project(self) -> str:
+        """The project's name."""
+
+    @property
+    def cluster_sha256(self) -> str:
+        """Digest of the config."""
+
+    @property
+    def root(self) -> str:
+        """The project's directory."""
+
+    @property
+    def tensorflow(self) -> str:
+        """The TensorFlow version of its tasks, as the plan names it."""
+
+    @property
+    def sources_sha256(self) -> str:
+        """Digest of lab's code that the agents run."""
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks, in the plan's order."""
 
 
 R = TypeVar("R", bound=Record)

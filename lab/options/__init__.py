@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 
 from lab.errors import InputError
@@ -253,13 +254,30 @@ def parameters(function: Callable[..., object]) -> list[Parameter]:
     declared: list[Parameter] | None = getattr(function, "declared", None)
     if declared is not None:
         return declared
-    hints = get_type_hints(function, include_extras=True)
+    return _declared(function, inspect.signature(function).parameters.values())
+
+
+def _declared(
+    function: Callable[..., object], among: Iterable[inspect.Parameter]
+) -> list[Parameter]:
+    """Return those of these parameters that are options.
+
+    The types of other parameters and of the result are not read: they may be imported for a type
+    checker only.
+    """
+    several = list(among)
+    annotations = {each.name: each.annotation for each in several}
+    hints = get_type_hints(
+        SimpleNamespace(__annotations__=annotations),
+        inspect.unwrap(function).__globals__,
+        include_extras=True,
+    )
     documented = _documented(function)
     return [
         Parameter(
             each.name, hints[each.name].__metadata__[0], each.default, documented.get(each.name, "")
         )
-        for each in inspect.signature(function).parameters.values()
+        for each in several
         if hasattr(hints[each.name], "__metadata__")
     ]
 
@@ -299,11 +317,18 @@ def presents(
 
     def decorate(presenter: Callable[..., None]) -> Callable[..., None]:
         shared = [replace(each, takes_text=True) for each in parameters(function)]
-        own = parameters(presenter)
+        _, *own_parameters = inspect.signature(presenter).parameters.values()
+        own = _declared(presenter, own_parameters)
+        several = [
+            each.name
+            for each in inspect.signature(function).parameters.values()
+            if each.kind is inspect.Parameter.VAR_POSITIONAL
+        ]
 
-        def command(**given: object) -> None:
+        def command(**given: Any) -> None:  # noqa: ANN401  (the types of the options)
             mine = {each.name: given.pop(each.name) for each in own if each.name in given}
-            presenter(partial(function, **given), **mine)
+            listed = [value for name in several for value in given.pop(name)]
+            presenter(partial(function, *listed, **given), **mine)
 
         command.declared = [*shared, *own]  # type: ignore[attr-defined]
         command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 from lab.backends.names import AUTO, BACKENDS, CAPABILITIES
@@ -43,12 +44,8 @@ HostGpus = Annotated[
     Flag("auto: those of this host; none; or the number of another host", host_gpus, shows="N"),
 ]
 RunsDir = Annotated[
-    str | None,
+    str | os.PathLike[str] | None,
     Flag("the directory of the run store (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),
-]
-Labels = Annotated[
-    tuple[str, ...],
-    RepeatedFlag("a name for the runs of one RUN, or of all; for each RUN, in order", shows="TEXT"),
 ]
 Tensorflow = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""What the commands and the Python API do: plan, boot, run, sweep, reproduce, simulate, predict.
+"""Classes, and the batches of runs of a sweep and a reproduction.
 
 This package prints nothing. It reports progress and warnings to `lab.log.LOG`.
 """

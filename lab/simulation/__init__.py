@@ -2,10 +2,5 @@
 
 `model.py` has the training, the host and the costs of a step. `engine.py` simulates the steps with
 SimPy. `calibration.py` reads a run, and scales the costs to its machine. `validation.py` looks up
-the error that the validation measured.
+the error that the validation measured. `forecasts.py` has the predictions of one command.
 """
-
-from lab.simulation.engine import simulate
-from lab.simulation.model import Costs, Forecast, Host, Machine, Shape, Way
-
-__all__ = ["Costs", "Forecast", "Host", "Machine", "Shape", "Way", "simulate"]

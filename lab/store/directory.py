@@ -214,7 +214,7 @@ def _lock(descriptor: int) -> bool:
             return True
 
 
-def runs_dir(given: str | None) -> Path:
+def runs_path(given: str | os.PathLike[str] | None) -> Path:
     """Return the path of the run store: the flag, `LAB_RUNS_DIR`, or `./runs`.
 
     Raises:

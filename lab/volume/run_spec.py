@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Final
+from typing import Any, Final
 
 from lab.experiments.policy import OnFailure
 from lab.experiments.registry import EXPERIMENTS, Experiment
@@ -179,6 +179,16 @@ class RunSpec:
             each.name.removesuffix("_s").replace("_", "-"): _text(value)
             for each in plain
             if (value := getattr(self, each.name)) != each.default
+        }
+
+    @classmethod
+    def plain_values(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of the plain options among the arguments of `lab.api.run`."""
+        plain = {each.name.removesuffix("_s"): each.name for each in fields(cls)}
+        return {
+            plain[name]: value
+            for name, value in given.items()
+            if plain.get(name, "experiment") not in _NOT_PLAIN
         }
 
     @property

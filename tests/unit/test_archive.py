@@ -334,11 +334,11 @@ def test_from_python(
     groups: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = api.find(RUN)
-    found = api.compare(run, Path("one"), "./two", labels=["<a>", "b", "c"])
+    found = api.compare(run, Path("one"), "./two", label=["<a>", "b", "c"])
     assert list(found.frame().columns) == ["<a>", "b", "c"]
     assert ("run", "accuracy") in found.frame().index
     assert "&lt;a&gt;" in found._repr_html_()
-    page = api.report(run, Path("one"), labels=["a", "b"], output="both.html")
+    page = api.report(run, Path("one"), label=["a", "b"], output="both.html")
     assert Path(page) == Path("both.html")
     assert page._repr_html_() == '<a href="both.html" target="_blank">both.html</a>'
     with pytest.raises(InputError, match="no run is given"):
@@ -367,7 +367,7 @@ def test_an_export_that_cannot_be_written(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("lab.service.archive.pack", full)
+    monkeypatch.setattr("lab.api.archives.pack", full)
     assert (
         f"cannot be written to {RUN}.lab.zip: No space left on device"
         in cli("export", RUN, code=1).err

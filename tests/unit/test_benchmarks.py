@@ -30,7 +30,8 @@ from benchmarks.trainings import (
 )
 from lab.experiments.registry import EXPERIMENTS
 from lab.records import Record
-from lab.simulation import Costs, Forecast, Way, simulate
+from lab.simulation.engine import simulate
+from lab.simulation.model import Costs, Forecast, Way
 from lab.simulation.validation import SHIPPED, Kind
 
 

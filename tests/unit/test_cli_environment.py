@@ -20,8 +20,8 @@ import pytest
 from lab.backends import Check
 from lab.backends.state import Busy, state_directory
 from lab.errors import InputError, LabError
+from lab.run.removal import run_all
 from lab.run.run_queue import Ticket
-from lab.service.environments import run_all
 from lab.signals import EXIT_INTERRUPTED
 from lab.store.directory import RunDir
 from lab.volume import Request, Volume
@@ -278,7 +278,7 @@ def test_a_follower_that_has_stopped_holds_up_its_own_environment_only(
     other = FakeEnvironment(host.folder / "other", project="other")
     replace(host, environment=other).submit(run_id="r2")
     monkeypatch.setattr(host.backend, "all", lambda: [host.environment, other])
-    monkeypatch.setattr("lab.service.environments.FOLLOWER_S", 0.1)
+    monkeypatch.setattr("lab.run.removal.FOLLOWER_S", 0.1)
     with followed(host, ends=False):
         assert host.error("collect", 1).startswith("another process collects run r1; wait until")
         assert RunDir(Path("runs/r2")).complete()

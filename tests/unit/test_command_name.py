@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
+from lab.cli.next_command import _line
 from lab.command_name import command_name, with_command_name
 from lab.console import show
-from lab.service.next_command import _line
 
 HINT = "boot it with `lab up`, see `lab ls --json`; the `lab` of that directory; `make lab up`"
 

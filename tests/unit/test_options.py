@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import pytest
 
+from lab.api import training
 from lab.cli import main
+from lab.cli.commands import run as run_module
 from lab.cli.commands import simulate as module
+from lab.cli.completion.scripts import script
 from lab.cli.completion.spec import specs
-from lab.errors import InputError
+from lab.errors import InputError, LabError
 from lab.options import Argument, Flag, Switch, presents, read_options
 from lab.options.types import one_of
+from lab.run.prepared import RunOptions
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
+from lab.store.settings import command as command_of
+from lab.store.settings import settings_of
 from lab.units import counts
+from lab.volume import RunSpec
 
 
 def dig(
@@ -81,3 +95,69 @@ def test_python_gives_a_value_a_list_or_a_text(depth: int | Sequence[int] | str)
     found = dig("here", depth=depth, CPU=True)
     assert found == {"place": "here", "depth": (2,), "soil": "", "CPU": True}
     assert dig("here")["depth"] == 1  # a default is a value, not a text
+
+
+FLAG = 'patience: Annotated[float | str, Flag(parse=duration, shows="TIME")] = 0.0'
+PATIENCE = {
+    "    share: Annotated[bool, Switch()] = False,\n": f"    {FLAG},\n",
+    "        share: Also use GPUs": "        patience: How long to be\n            patient.\n",
+}
+"""An option that is added to `lab.api.run`: before these lines of its module."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatientSpec(RunSpec):
+    """A run with the option as a field."""
+
+    patience_s: float = 0.0
+
+
+@pytest.fixture
+def train(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunInfo]:
+    """`lab.api.run` with the option; returns the run that it would start."""
+    text = Path(training.__file__).read_text("utf-8")
+    for place, line in PATIENCE.items():
+        assert text.count(place) == 1
+        text = text.replace(place, line + place)
+    added = ModuleType(training.__name__)
+    monkeypatch.setitem(sys.modules, training.__name__, added)
+    exec(compile(text, "training.py", "exec"), vars(added))  # noqa: S102
+    asked: list[RunOptions] = []
+
+    def stop(options: RunOptions, *_: object, **__: object) -> None:
+        asked.append(options)
+        raise LabError("enough")
+
+    vars(added).update(RunSpec=PatientSpec, prepare_run=stop)
+    monkeypatch.setattr(run_module, "command", presents(added.run)(run_presenter))
+
+    def asks(call: Callable[[], object]) -> RunInfo:
+        with suppress(LabError):
+            call()
+        return RunInfo("x", replace(asked[-1].spec, program="mnist_async.py"), backend="local")
+
+    return asks
+
+
+def run_presenter(trained: Callable[..., object]) -> None:
+    trained(quiet=True)
+
+
+def test_an_option_of_a_run_is_added_in_one_place(
+    train: Callable[..., RunInfo], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usual = train(lambda: main(["run", "async"]))
+    patient = train(lambda: main(["run", "async", "--patience", "90s"]))
+    by_name = train(lambda: sys.modules[training.__name__].run("async", patience=90))
+    assert patient.spec == by_name.spec != usual.spec
+    assert main(["run", "async", "--patience", "long"]) == 2
+    assert "error: --patience: 'long' is not a duration" in capsys.readouterr().err
+    assert main(["run", "--help"]) == 0
+    assert "how long to be patient (default: 0)\n" in capsys.readouterr().out
+    (spec,) = [each for each in specs() if each.name == "run"]
+    (option,) = [each for each in spec.options if each.name == "patience"]
+    assert option.value is not None
+    assert "--patience" in script("bash")
+    assert "--patience 90s" in command_of(patient)
+    assert settings_of(RunDir(tmp_path), patient)["patience"] == "90s"
+    assert "patience" not in settings_of(RunDir(tmp_path), usual)

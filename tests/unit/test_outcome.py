@@ -13,8 +13,8 @@ from rich.cells import cell_len
 from lab import console
 from lab.errors import LabError
 from lab.log import shown_by
+from lab.run.outcome import LOG_LINES, check_succeeded
 from lab.run.state import explain, verdict
-from lab.service.outcome import LOG_LINES, check_succeeded
 from lab.store.directory import RunDir, read_statuses
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
@@ -112,7 +112,7 @@ def test_lines_are_cut_at_the_terminals_width(run: RunDir, monkeypatch: pytest.M
 def test_a_piece_of_a_line_is_not_shown_as_a_line(
     run: RunDir, notices: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.service.outcome._TAIL_BYTES", 10)
+    monkeypatch.setattr("lab.run.outcome._TAIL_BYTES", 10)
     run.log("worker-0").write_bytes(b"first and long\nsecond\n")
     assert shown(run, notices) == [f"{PREFIX}second"]
 

@@ -11,7 +11,7 @@ import pytest
 from lab.errors import LabError
 from lab.records import format_record, parse_record
 from lab.records.reader import Result, result_of, unexpected
-from lab.service.outcome import check_succeeded
+from lab.run.outcome import check_succeeded
 from lab.store.directory import RunDir
 from lab.store.progress import TaskProgress
 from lab.store.summarize import summary_of

@@ -21,7 +21,7 @@ from lab.run import discovery
 from lab.run.recovery import collect_one, collect_runs
 from lab.run.runner import execute_run
 from lab.run.view import View
-from lab.store.directory import RunDir, runs_dir
+from lab.store.directory import RunDir, runs_path
 from lab.store.names import find_run
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
@@ -322,13 +322,13 @@ def test_a_damaged_run_hides_no_other(tmp_path: Path, cli: Cli, damage: str) -> 
 
 def test_runs_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
-    assert runs_dir(None) == Path("runs")
+    assert runs_path(None) == Path("runs")
     monkeypatch.setenv("LAB_RUNS_DIR", "/elsewhere")
-    assert runs_dir(None) == Path("/elsewhere")
-    assert runs_dir("here") == Path("here")
+    assert runs_path(None) == Path("/elsewhere")
+    assert runs_path("here") == Path("here")
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="not a directory"):
-        runs_dir(str(tmp_path / "file"))
+        runs_path(str(tmp_path / "file"))
 
 
 def test_arguments_that_are_no_utf8_round_trip(tmp_path: Path) -> None:

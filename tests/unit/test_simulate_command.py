@@ -13,8 +13,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lab.cli import main
-from lab.simulation import Costs, Host, Machine, Shape, Way, simulate
 from lab.simulation.calibration import Speed, calibrated, speed_of
+from lab.simulation.engine import simulate
+from lab.simulation.model import Costs, Host, Machine, Shape, Way
 from lab.simulation.validation import SHIPPED, Shipped, factor
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo

@@ -8,7 +8,8 @@ from math import ceil
 
 import pytest
 
-from lab.simulation import Costs, Host, Shape, Way, simulate
+from lab.simulation.engine import simulate
+from lab.simulation.model import Costs, Host, Shape, Way
 
 MILLI = 1e-3
 SIZE = 31_400  # bytes of softmax regression's parameters: 784 * 10 + 10 of 4 bytes

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
+from lab.run.outcome import check_succeeded
 from lab.run.runner import execute_run
 from lab.run.view import View
-from lab.service.outcome import check_succeeded
 from lab.store.directory import RunDir
 from lab.store.run_info import Uncollected
 from lab.store.summary import Summary

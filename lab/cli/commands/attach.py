@@ -9,40 +9,35 @@ Examples:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
+from lab.api.following import attach
+from lab.api.results import Run
+from lab.api.training import RunOutput
 from lab.cli.output import print_summary
 from lab.cli.run_view import followed_view
 from lab.errors import InterruptError
-from lab.log import LOG
-from lab.options import Argument, Switch
-from lab.options.shared import RunsDir
-from lab.service.environments import attach, locate_run
-from lab.service.outcome import check_succeeded
-from lab.store.directory import LAST, RunDir, runs_dir
+from lab.options import Switch, presents
+from lab.run.outcome import check_succeeded
+from lab.run.runner import RunInterruptedError
 
 
+@presents(attach)
 def command(
+    attached: Callable[..., Run],
     *,
-    run: Annotated[
-        str, Argument("a run's id, a unique prefix of it, last, or last~1 (default: last)")
-    ] = LAST,
     json: Annotated[bool, Switch("print the summary as JSON, as the last line of stdout")] = False,
-    runs_dir_: RunsDir = None,
 ) -> None:
     """Follow and collect a run whose client has stopped; after Ctrl-C the run continues."""
-    store = runs_dir(runs_dir_)
-    found = locate_run(run, store)
     try:
-        summary = attach(
-            found, store, lambda info: followed_view(RunDir(store / info.run_id), info)
-        )
-    except KeyboardInterrupt:
+        done = attached(output=RunOutput(followed_view), check=False)
+    except RunInterruptedError as interrupt:
+        run_id = interrupt.run.run_id
         raise InterruptError(
-            f"detached from run {found.run.run_id}, which continues",
-            f"`lab attach {found.run.run_id}` follows it again, `lab cancel` stops it",
+            f"detached from run {run_id}, which continues",
+            f"`lab attach {run_id}` follows it again, `lab cancel` stops it",
         ) from None
-    if found.request is not None and found.environment is not None:
-        LOG.info(f"environment {found.environment.project!r} is kept; remove it with `lab down`")
+    summary = done.summary
     print_summary(summary, json=json)
-    check_succeeded(RunDir(store / summary.run_id), summary)
+    check_succeeded(done.directory, summary)

@@ -9,26 +9,15 @@ Examples:
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Callable
 
+from lab.api.following import cancel
 from lab.log import LOG
-from lab.options import Argument
-from lab.options.shared import RunsDir
-from lab.service.environments import cancel, locate_run
-from lab.store.directory import LAST, runs_dir
-
-REASON: Final = "cancelled by `lab cancel`"
+from lab.options import presents
 
 
-def command(
-    *,
-    run: Annotated[
-        str, Argument("a run's id, a unique prefix of it, last, or last~1 (default: last)")
-    ] = LAST,
-    runs_dir_: RunsDir = None,
-) -> None:
+@presents(cancel)
+def command(cancelled: Callable[[], str]) -> None:
     """Ask the tasks of a run to end; a client that follows the run collects it."""
-    found = locate_run(run, runs_dir(runs_dir_))
-    cancel(found, REASON)
-    run_id = found.run.run_id
+    run_id = cancelled()
     LOG.info(f"run {run_id} is cancelled; collect it with `lab collect {run_id}`")

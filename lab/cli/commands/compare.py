@@ -14,36 +14,32 @@ Examples:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
+from lab.api.reports import Comparison, compare
 from lab.console import print_json
-from lab.options import Argument, Arguments, Switch
-from lab.options.shared import AsJson, Labels, RunsDir
-from lab.service.compare import compare_runs
-from lab.store.directory import runs_dir
+from lab.options import Switch, presents
+from lab.options.shared import AsJson
 from lab.tables import show
 
 
+@presents(compare)
 def command(
+    compared: Callable[[], Comparison],
     *,
-    run: Annotated[
-        str, Argument("the run to compare the others with, or a directory of runs", shows="RUN")
-    ],
-    runs: Annotated[tuple[str, ...], Arguments("other runs", shows="OTHER")] = (),
-    label: Labels = (),
     all_: Annotated[bool, Switch("also list the settings and metrics that are the same")] = False,
     json: AsJson = False,
-    runs_dir_: RunsDir = None,
 ) -> None:
     """Print runs side by side."""
-    sides = compare_runs((run, *runs), runs_dir(runs_dir_), labels=label)
-    # Imported here: importing pandas takes half a second.
-    from lab.analysis.comparison_view import as_json, tables  # noqa: PLC0415
-
+    made = compared()
     if json:
-        print_json(as_json(sides))
+        print_json(made.to_dict())
         return
-    for place, part in enumerate(tables(sides, everything=all_)):
+    # Imported here: importing pandas takes half a second.
+    from lab.analysis.comparison_view import tables  # noqa: PLC0415
+
+    for place, part in enumerate(tables(made.sides, everything=all_)):
         if place:
             print()
         show(part)

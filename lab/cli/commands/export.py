@@ -13,34 +13,19 @@ Examples:
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
 
+from lab.api.archives import Exported, described, export
 from lab.console import print_json
 from lab.log import LOG
-from lab.options import Argument, Flag, Switch
-from lab.options.shared import AsJson, RunsDir
-from lab.service.archive import described, export_run
-from lab.store.directory import runs_dir
-from lab.store.names import find_run
+from lab.options import presents
+from lab.options.shared import AsJson
 
 
-def command(
-    *,
-    run: Annotated[str, Argument("a run's id, a unique prefix of it, last, or last~1")],
-    output: Annotated[
-        str | None,
-        Flag("the archive (default: RUN_ID.lab.zip in this directory)", shows="FILE", short="-o"),
-    ] = None,
-    all_: Annotated[
-        bool, Switch("include checkpoints, the model and the files of the programs")
-    ] = False,
-    force: Annotated[bool, Switch("replace the file even if it is not this run's archive")] = False,
-    json: AsJson = False,
-    runs_dir_: RunsDir = None,
-) -> None:
+@presents(export)
+def command(exported: Callable[[], Exported], *, json: AsJson = False) -> None:
     """Write a run that has ended to one file; `lab import` reads it."""
-    wanted = find_run(run, runs_dir(runs_dir_))
-    found = export_run(wanted, output, complete=all_, force=force)
+    found = exported()
     if json:
         print_json(found.to_json())
     else:

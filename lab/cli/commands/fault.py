@@ -33,7 +33,7 @@ from lab.options.shared import RunsDir
 from lab.project import default_name
 from lab.run.discovery import find, reachable, statuses_of
 from lab.run.fault_injection import check_targets, inject, input_error
-from lab.store.directory import LAST, runs_dir
+from lab.store.directory import LAST, runs_path
 
 
 def command(
@@ -47,12 +47,12 @@ def command(
     ] = "",
     run: Annotated[str, Flag("a run's id, or a unique prefix of it", shows="RUN")] = LAST,
     json: Annotated[bool, Switch("print the fault as JSON")] = False,
-    runs_dir_: RunsDir = None,
+    runs_dir: RunsDir = None,
 ) -> None:
     """Inject a fault into a run that is in progress."""
     requested = _read(" ".join(filter(None, (fault, task, when, moment, unit))))
     default = default_name()
-    found = find(run, runs_dir(runs_dir_), reachable(backends(), default), default)
+    found = find(run, runs_path(runs_dir), reachable(backends(), default), default)
     run_id = found.run.run_id
     if found.environment is None or found.request is None:
         raise InputError(f"run {run_id} is not under way", f"see it with `lab show {run_id}`")

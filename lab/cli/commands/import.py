@@ -14,26 +14,19 @@ Examples:
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Callable
 
+from lab.api.archives import Imported, import_
 from lab.console import print_json
 from lab.log import LOG
-from lab.options import Argument, Arguments
-from lab.options.shared import AsJson, RunsDir
-from lab.service.archive import import_runs
-from lab.store.directory import runs_dir
+from lab.options import presents
+from lab.options.shared import AsJson
 
 
-def command(
-    *,
-    file: Annotated[str, Argument("an archive that `lab export` wrote", shows="FILE")],
-    files: Annotated[tuple[str, ...], Arguments("further archives", shows="FILE")] = (),
-    json: AsJson = False,
-    runs_dir_: RunsDir = None,
-) -> None:
+@presents(import_)
+def command(imported: Callable[[], list[Imported]], *, json: AsJson = False) -> None:
     """Read archives of runs into the run store: all of them, or none."""
-    found = import_runs([Path(each) for each in (file, *files)], runs_dir(runs_dir_))
+    found = imported()
     if json:
         print_json([each.to_json() for each in found])
         return

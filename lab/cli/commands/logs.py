@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
+from lab.api.environments import check_tasks, find_environment
 from lab.errors import InputError
 from lab.log import LOG
 from lab.options import Argument, Flag, Switch
@@ -21,8 +22,7 @@ from lab.options.shared import EnvironmentName, RunsDir
 from lab.options.types import count
 from lab.records.echo import TensorFlowLines
 from lab.run.program_output import lines_of, prefixed, readable, tensorflow_notice
-from lab.service.environments import check_tasks, find_environment
-from lab.store.directory import RunDir, runs_dir
+from lab.store.directory import RunDir, runs_path
 from lab.store.names import find_run
 from lab.text import visible
 
@@ -54,16 +54,16 @@ def command(
         ),
     ] = None,
     name: EnvironmentName = None,
-    runs_dir_: RunsDir = None,
+    runs_dir: RunsDir = None,
 ) -> None:
     """Print the output of the programs of a run, or of the tasks of an environment."""
     if run is not None:
         for given, flag in ((follow, "--follow"), (since is not None, "--since"), (name, "--name")):
             if given:
                 raise InputError(f"{flag} is only for an environment", "leave out the run")
-        _of_run(find_run(run, runs_dir(runs_dir_)), task, tail, tensorflow=tensorflow)
+        _of_run(find_run(run, runs_path(runs_dir)), task, tail, tensorflow=tensorflow)
         return
-    if tensorflow or runs_dir_:
+    if tensorflow or runs_dir:
         flag = "--tensorflow" if tensorflow else "--runs-dir"
         raise InputError(f"{flag} is only for a run", "name a run: `lab logs last`")
     environment = find_environment(name)

@@ -9,96 +9,40 @@ Examples:
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from lab.api.predictions import predict
 from lab.console import print_json
-from lab.errors import InputError
 from lab.formatting import counted
 from lab.log import LOG
-from lab.options import Argument, Flag, Switch
-from lab.options.shared import AsJson, Force, RunsDir
-from lab.options.types import count as whole
-from lab.store.directory import runs_dir
-from lab.store.names import find_run
+from lab.options import presents
+from lab.options.shared import AsJson
 from lab.text import visible
 
 if TYPE_CHECKING:
-    from lab.service.predict import PicturePrediction, TestSetPrediction
-
-MAX_IMAGES = 100
+    from lab.predict.results import PicturePrediction, TestSetPrediction
 
 
-def up_to_a_hundred(raw: str) -> int:
-    """Parse a whole number from 1 to 100: an image with more digits cannot be read."""
-    if not (raw.isascii() and raw.isdigit() and len(raw) < 4 and 1 <= int(raw) <= MAX_IMAGES):  # noqa: PLR2004
-        raise ValueError(f"a whole number from 1 to {MAX_IMAGES}")
-    return int(raw)
-
-
-def command(  # longer than 60 lines: the parameters are the command line
-    *,
-    run: Annotated[str, Argument("a run's id, a unique prefix of it, last, or last~1")],
-    image: Annotated[
-        str | None, Argument("a PNG file of your own with one digit, of any size (default: none)")
-    ] = None,
-    count: Annotated[
-        int | None, Flag("number of images to show (default: 24)", up_to_a_hundred, shows="N")
-    ] = None,
-    seed: Annotated[
-        int | None, Flag("the seed that selects them (default: 0)", whole, shows="N")
-    ] = None,
-    wrong: Annotated[bool, Switch("show only images that the model classifies wrongly")] = (False),
-    averages: Annotated[
-        bool, Switch("use the moving averages of the parameters (model mlp)")
-    ] = False,
-    data_dir: Annotated[
-        str | None, Flag("another test set: its IDX files (default: the run's)", shows="DIR")
-    ] = None,
-    output: Annotated[
-        str | None,
-        Flag("the image to write (default: digits.png or own.png in RUN/figures)", shows="FILE"),
-    ] = None,
-    force: Force = False,
-    json: AsJson = False,
-    runs_dir_: RunsDir = None,
+@presents(predict)
+def command(
+    predicted: Callable[[], PicturePrediction | TestSetPrediction], *, json: AsJson = False
 ) -> None:
     """Test a run's saved model."""
-    about_test_set = wrong or any(each is not None for each in (count, seed, data_dir))
-    if image is not None and about_test_set:
-        raise InputError(
-            "--count, --seed, --wrong and --data-dir select images of the test set",
-            "leave them out with an image of your own",
-        )
-    # Imported here: NumPy takes longer to import than wrong arguments take to report.
-    from lab.service.predict import predict_picture, predict_test_set  # noqa: PLC0415
+    found = predicted()
+    # Imported here: importing NumPy takes longer than to report wrong arguments.
+    from lab.predict.results import TestSetPrediction  # noqa: PLC0415
 
-    wanted = find_run(run, runs_dir(runs_dir_))
-    if image is not None:
-        picture = predict_picture(wanted, Path(image), output, averages=averages, force=force)
-        if json:
-            print_json(picture.to_json())
-        else:
-            _show_picture(picture)
-        return
-    found = predict_test_set(
-        wanted,
-        data_dir,
-        output,
-        count=24 if count is None else count,
-        seed=seed or 0,
-        wrong=wrong,
-        averages=averages,
-        force=force,
-    )
-    if found.mismatch:
-        LOG.warning(found.mismatch)
+    if isinstance(found, TestSetPrediction) and found.mismatch:
+        LOG.info(found.mismatch)
     if json:
         print_json(found.to_json())
-    else:
+    elif isinstance(found, TestSetPrediction):
         _show_test_set(found)
+    else:
+        _show_picture(found)
 
 
 def _show_picture(found: PicturePrediction) -> None:

@@ -20,39 +20,18 @@ Examples:
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
 
+from lab.api.reports import Report, report
 from lab.console import print_json
-from lab.options import Arguments, Flag
-from lab.options.shared import AsJson, Force, Labels, RunsDir
-from lab.service.report import write_report
-from lab.store.directory import runs_dir
+from lab.options import presents
+from lab.options.shared import AsJson
 
 
-def command(
-    *,
-    runs: Annotated[
-        tuple[str, ...],
-        Arguments("runs: ids, last, last~1, directories, or archives", shows="RUN"),
-    ],
-    output: Annotated[
-        str | None,
-        Flag(
-            "the page to write (default: in the run's directory; for several, in the run store)",
-            shows="FILE",
-        ),
-    ] = None,
-    label: Labels = (),
-    verdicts: Annotated[
-        str | None, Flag("also show the results of claims that `lab reproduce` wrote", shows="FILE")
-    ] = None,
-    force: Force = False,
-    json: AsJson = False,
-    runs_dir_: RunsDir = None,
-) -> None:
+@presents(report)
+def command(written: Callable[[], Report], *, json: AsJson = False) -> None:
     """Write one page with the figures and tables of one or several runs."""
-    store = runs_dir(runs_dir_)
-    found = write_report(runs, store, labels=label, output=output, verdicts=verdicts, force=force)
+    found = written()
     if json:
         files = [str(file) for file in found.figures]
         print_json({"report": str(found.path), "figures": files, "conclusion": found.conclusion})

@@ -30,14 +30,14 @@ from typing import Annotated, Any
 from lab.api.results import Run
 from lab.api.training import RunOutput, run
 from lab.backends.names import AUTO
+from lab.cli.next_command import next_command
 from lab.cli.output import print_summary
 from lab.cli.run_view import followed_view
 from lab.errors import InterruptError, LabError
 from lab.log import LOG
 from lab.options import Switch, presents
+from lab.run.outcome import check_succeeded
 from lab.run.runner import RunInterruptedError
-from lab.service.next_command import next_command
-from lab.service.outcome import check_succeeded
 from lab.store.directory import RunDir
 from lab.store.summarize import summarize
 from lab.store.summary import Summary

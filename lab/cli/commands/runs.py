@@ -27,7 +27,7 @@ from lab.options.shared import AsJson, RunsDir
 from lab.options.types import one_of, whole
 from lab.run.run_list import STATES, Row, filtered, notes, run_rows, runs_table_within
 from lab.run.status import StatusProber
-from lab.store.directory import all_runs, runs_dir
+from lab.store.directory import all_runs, runs_path
 from lab.tables import show, terminal_width
 from lab.text import short, suggestion
 
@@ -45,10 +45,10 @@ def command(
         str, Flag("list only runs in this state", one_of(*STATES), shows="STATE")
     ] = "",
     json: AsJson = False,
-    runs_dir_: RunsDir = None,
+    runs_dir: RunsDir = None,
 ) -> None:
     """List the runs of the run store, the newest last."""
-    store = runs_dir(runs_dir_)
+    store = runs_path(runs_dir)
     runs = all_runs(store)
     if last and not experiment and not state:
         runs = runs[-last:]  # the others need not be read

@@ -13,9 +13,9 @@ import os
 import sys
 from typing import Annotated
 
+from lab.api.environments import check_tasks, find_environment
 from lab.options import Argument
 from lab.options.shared import EnvironmentName
-from lab.service.environments import check_tasks, find_environment
 
 
 def command(

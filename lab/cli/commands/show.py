@@ -19,7 +19,7 @@ from lab.log import LOG
 from lab.options import Argument, Switch
 from lab.options.shared import AsJson, RunsDir
 from lab.run.status import StatusProber, status_or_warn
-from lab.store.directory import runs_dir
+from lab.store.directory import runs_path
 from lab.store.names import find_run
 from lab.store.summarize import sum_up
 from lab.tables import result_table, show
@@ -33,10 +33,10 @@ def command(
         bool, Switch("print only the notices of its preparation: the backend, missing GPUs")
     ] = False,
     json: AsJson = False,
-    runs_dir_: RunsDir = None,
+    runs_dir: RunsDir = None,
 ) -> None:
     """Print one run's table, computed from its files."""
-    wanted = find_run(run, runs_dir(runs_dir_))
+    wanted = find_run(run, runs_path(runs_dir))
     found = status_or_warn(wanted, StatusProber(backends))
     summary = sum_up(wanted, found.info, found.statuses)
     if notices:

@@ -24,7 +24,7 @@ from lab.log import LOG
 from lab.options import Arguments, Flag, Switch
 from lab.options.shared import RunsDir
 from lab.options.types import whole
-from lab.store.directory import RunDir, all_runs, runs_dir
+from lab.store.directory import RunDir, all_runs, runs_path
 from lab.store.names import named_runs
 from lab.text import visible
 
@@ -43,10 +43,10 @@ def command(
         Flag("the port on 127.0.0.1 (default: a free one)", whole(1, _LAST_PORT), shows="PORT"),
     ] = None,
     write_only: Annotated[bool, Switch("write the event files, and start no server")] = False,
-    runs_dir_: RunsDir = None,
+    runs_dir: RunsDir = None,
 ) -> None:
     """Show runs in TensorBoard, until Ctrl-C."""
-    wanted = _selected_runs(runs, runs_dir(runs_dir_))
+    wanted = _selected_runs(runs, runs_path(runs_dir))
     # Imported here: importing pandas and TensorBoard takes a second.
     from lab.analysis.tensorboard import link_events, serve, write_events  # noqa: PLC0415
 

@@ -1,21 +1,25 @@
-"""Runs as files: `lab export` and `lab import`."""
+"""Runs as files, from Python: `lab export` and `lab import`."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from rich.filesize import decimal
 
+from lab.api.planning import AnyPath
+from lab.api.results import Run, named_run
+from lab.console import messages_shown
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.log import LOG
+from lab.options import Argument, Arguments, Flag, Switch, read_options
+from lab.options.shared import RunsDir
 from lab.outputs import check_output
 from lab.store.archive import SUFFIX, archived_run, contents, pack, same_content, unpack
-from lab.store.directory import RunDir, RunStatus
+from lab.store.directory import RunDir, RunStatus, runs_path
 from lab.text import short
 from lab.volume.files import atomic_writer
 
@@ -67,46 +71,48 @@ class Imported:
         return {"run_id": self.run.run_id, "path": str(self.run.path), "new": self.is_new}
 
 
-def export_run(run: RunDir, output: str | None, *, complete: bool, force: bool) -> Exported:
-    """Write an archive of a run.
+@messages_shown()
+def export(
+    run: Annotated[Run | AnyPath, Argument()],
+    *,
+    output: Annotated[AnyPath | None, Flag(shows="FILE", short="-o")] = None,
+    all_: Annotated[bool, Switch()] = False,
+    force: Annotated[bool, Switch()] = False,
+    runs_dir: RunsDir = None,
+) -> Exported:
+    """Write a run that has ended to one file; `import_` reads it.
 
     Args:
-        run: The run.
-        output: The archive; None: `RUN_ID.lab.zip` in the current directory.
-        complete: Whether to include checkpoints, the model and the files of the programs.
-        force: Whether to replace a file that is not an archive of this run.
+        run: A run's id, a unique prefix of it, last, or last~1.
+        output: The archive (default: RUN_ID.lab.zip in this directory).
+        all_: Include checkpoints, the model and the files of the programs.
+        force: Replace the file even if it is not this run's archive.
+        runs_dir: The run store.
 
     Raises:
-        InputError: The run has not ended, or the output would replace another file.
+        InputError: No run matches, it has not ended, or the output would replace another file.
         LabError: A file of the run cannot be read, or the archive cannot be written.
     """
-    target = Path(output or f"{run.run_id}{SUFFIX}")
-    _check_target(run, target, force=force)
-    with run.locked():
-        info = RunStatus.recorded(run).info
-        if info.run_id != run.run_id:
-            what = f"{run.path}: run.json is of another run, {short(info.run_id)!r}"
-            raise LabError(what, f"give the directory the name {short(info.run_id)}")
-        if not info.state.ended:
-            raise InputError(
-                f"run {run.run_id} has not ended: it is {info.state.value}",
-                f"wait for its end, or collect it with `lab collect {run.run_id}`",
-            )
-        if not info.collected and info.has_started:
-            LOG.warning(f"run {run.run_id} is not completely collected: files may be missing")
-        sizes, skipped = contents(run, complete=complete)
+    given = read_options(export, locals())
+    wanted = named_run(given["run"], runs_dir)
+    target = Path(output or f"{wanted.run_id}{SUFFIX}")
+    _check_target(wanted, target, force=force)
+    with wanted.locked():
+        if not _ended(wanted):
+            LOG.warning(f"run {wanted.run_id} is not completely collected: files may be missing")
+        sizes, skipped = contents(wanted, complete=all_)
         for name in skipped:
             LOG.warning(f"left out: {short(name)} is not a regular file, or is too large")
         try:
             with atomic_writer(target.resolve()) as file:
-                pack(run, list(sizes), file)
+                pack(wanted, list(sizes), file)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             what = f"the archive cannot be written to {short(str(target))}: {reason}"
             raise LabError(what, "give another file with --output") from error
-        every = contents(run, complete=True)[0]
+        every = contents(wanted, complete=True)[0]
     return Exported(
-        run.run_id,
+        wanted.run_id,
         target,
         target.stat().st_size,
         len(sizes),
@@ -116,22 +122,27 @@ def export_run(run: RunDir, output: str | None, *, complete: bool, force: bool) 
     )
 
 
-def import_runs(files: Sequence[Path], store: Path) -> list[Imported]:
-    """Write the runs in archives into a run store; all of them, or none.
+@messages_shown()
+def import_(
+    *files: Annotated[AnyPath, Arguments("archives that `lab export` wrote", shows="FILE")],
+    runs_dir: RunsDir = None,
+) -> list[Imported]:
+    """Read archives of runs into the run store: all of them, or none.
 
     Args:
-        files: The archives.
-        store: The run store; it is created if it is missing.
+        files: Archives that `export` wrote.
+        runs_dir: The run store; it is created if it is missing.
 
     Raises:
         LabError: An archive is not valid, or the run store has another run with its id.
     """
+    store = runs_path(runs_dir)
     found: dict[str, tuple[RunDir, bool]] = {}
     try:
         store.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=_IMPORTING, dir=store) as name:
             for number, file in enumerate(files):
-                run = unpack(file, Path(name) / str(number))
+                run = unpack(Path(file), Path(name) / str(number))
                 known = RunDir(store / run.run_id)
                 other, _ = found.get(run.run_id, (known, False))
                 is_known = other.path.exists()
@@ -145,6 +156,24 @@ def import_runs(files: Sequence[Path], store: Path) -> list[Imported]:
     except OSError as error:
         what = f"the run cannot be written to {short(str(store))}: {error.strerror or error}"
         raise LabError(what, "use another run store with --runs-dir") from error
+
+
+def _ended(run: RunDir) -> bool:
+    """Check that a run has ended; return whether all its files are collected.
+
+    Raises:
+        LabError: It has not, or `run.json` is of another run.
+    """
+    info = RunStatus.recorded(run).info
+    if info.run_id != run.run_id:
+        what = f"{run.path}: run.json is of another run, {short(info.run_id)!r}"
+        raise LabError(what, f"give the directory the name {short(info.run_id)}")
+    if not info.state.ended:
+        raise InputError(
+            f"run {run.run_id} has not ended: it is {info.state.value}",
+            f"wait for its end, or collect it with `lab collect {run.run_id}`",
+        )
+    return info.collected or not info.has_started
 
 
 def _moved(run: RunDir, store: Path, *, is_new: bool) -> Imported:

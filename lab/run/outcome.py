@@ -14,7 +14,7 @@ from lab.formatting import between, counted, number
 from lab.log import LOG
 from lab.run.program_output import own_lines
 from lab.run.state import explain
-from lab.service.unread_lines import unread_notice
+from lab.run.unread_lines import unread_notice
 from lab.store.directory import RunDir, read_statuses
 from lab.store.summary import Summary
 from lab.tables import width_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.table import Table
 
@@ -14,14 +14,12 @@ from lab.config import Cluster, load_cluster
 from lab.errors import InputError
 from lab.experiments.faults import Fault, Kind
 from lab.formatting import counted, rate
-from lab.store.directory import runs_dir
+from lab.simulation.model import Forecast, Host, Machine, Shape, Way
+from lab.simulation.validation import SHIPPED, Error
+from lab.store.directory import runs_path
 from lab.store.names import open_runs
 from lab.tables import table_of
 from lab.text import short
-
-if TYPE_CHECKING:
-    from lab.simulation import Forecast, Host, Machine  # SimPy is imported by a simulation only
-    from lab.simulation.validation import Error
 
 WAYS: Final = ("async", "sync", "multiworker")
 MAX_WORKERS: Final = 512
@@ -183,8 +181,8 @@ def simulate_all(options: SimulateOptions) -> Simulation:
         LabError: The run cannot be read.
     """
     options.check()
-    from lab.simulation import Shape, Way, simulate  # noqa: PLC0415
-    from lab.simulation.validation import SHIPPED  # noqa: PLC0415
+    # Imported here: SimPy is a package of an extra.
+    from lab.simulation.engine import simulate  # noqa: PLC0415
 
     given, way = options.cluster, Way(options.way)
     cluster = load_cluster(Path(given)) if isinstance(given, str) else given
@@ -208,13 +206,11 @@ def simulate_all(options: SimulateOptions) -> Simulation:
 
 def _machine(options: SimulateOptions) -> Machine:
     """Return the machine of the named run, or the shipped one."""
-    from lab.simulation import Way  # noqa: PLC0415
-    from lab.simulation.calibration import machine_of  # noqa: PLC0415
-    from lab.simulation.validation import SHIPPED  # noqa: PLC0415
-
     if options.from_ is None:
         return SHIPPED.machine
-    store = runs_dir(options.runs_dir)
+    from lab.simulation.calibration import machine_of  # noqa: PLC0415  (imports SimPy)
+
+    store = runs_path(options.runs_dir)
     with open_runs([options.from_], (), store) as runs:
         if len(runs) != 1:
             what = f"{short(options.from_)} has {counted(len(runs), 'run')}"
@@ -241,8 +237,6 @@ def _counts(options: SimulateOptions, cluster: Cluster | None) -> list[tuple[int
 
 def _host(options: SimulateOptions, cluster: Cluster | None, machine: Machine) -> Host:
     """Return the host: the machine's cores, or its options; tasks on the nodes of the config."""
-    from lab.simulation import Host  # noqa: PLC0415
-
     separate = options.network is not None
     latency_s = options.latency or (units.delay_s(LATENCY) if separate else 0.0)
     nodes: tuple[int, ...] = ()

@@ -1,0 +1,189 @@
+"""Remove environments: a run under way is cancelled, and all runs are collected before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from lab.backends import Environment
+from lab.backends.registry import backends
+from lab.backends.state import lock_environment, with_lock_retry
+from lab.errors import InputError, LabError
+from lab.log import LOG
+from lab.run import run_queue
+from lab.run.discovery import under_way
+from lab.run.lifecycle import has_stopped
+from lab.run.recovery import collect_one, collect_runs, report_kept, uncollected_runs
+from lab.store.directory import RunDir, safe_run_id
+
+FOLLOWER_S: Final = 30.0
+"""Seconds that the process that follows a run has to collect it after its end."""
+
+_POLL_S: Final = 0.1
+
+_REASON: Final = "lab down"
+"""Why a run under way is cancelled."""
+
+Confirm = Callable[[str], None]
+"""Asks the user for confirmation; raises InputError if the answer is no."""
+
+
+def run_all(actions: Iterable[Callable[[], None]]) -> None:
+    """Run all actions even if one fails; an input error stops them at once.
+
+    Args:
+        actions: The actions.
+
+    Raises:
+        LabError: The last failure, or the input error.
+    """
+    failures: list[LabError] = []
+    try:
+        for action in actions:
+            try:
+                action()
+            except InputError:
+                raise
+            except LabError as error:
+                failures.append(error)
+        if failures:
+            raise failures[-1]
+    except LabError as last:
+        for failure in dict.fromkeys(map(str, failures)):
+            if failure != str(last):
+                LOG.warning(failure)
+        raise
+
+
+class _Changed(Exception):  # noqa: N818  (a state)
+    """Another command has used an environment since the last look at it."""
+
+
+def remove_stopped(environment: Environment, runs_dir: Path, *, all_sizes: bool) -> None:
+    """Remove a stopped environment's run volume when all its files are collected."""
+
+    def unless() -> None:
+        if not has_stopped(environment):
+            raise _Changed
+
+    if has_stopped(environment) and not _keeps_files(environment, runs_dir) and all_sizes:
+        with suppress(_Changed):
+            with_lock_retry(partial(environment.down, unless=unless))
+
+
+def remove(
+    environment: Environment,
+    runs_dir: Path,
+    confirm: Confirm,
+    *,
+    discard: bool,
+) -> None:
+    """Collect an environment's runs and remove it; a run under way is cancelled first.
+
+    Args:
+        environment: The environment.
+        runs_dir: The local run store.
+        confirm: Asks the user before a run under way is cancelled.
+        discard: Remove it without collecting anything.
+
+    Raises:
+        InputError: The user refuses.
+        LabError: A run cannot be collected, or the environment cannot be removed.
+    """
+    if discard:
+        with_lock_retry(partial(environment.down))
+    else:
+        ask = partial(_confirm_cancel, environment, confirm)
+        try:
+            while not _collect_and_remove(environment, runs_dir, ask):
+                pass
+        except LabError as error:
+            if isinstance(error, InputError) or not _is_removed(environment):
+                raise
+            LOG.info(f"another command has removed the environment: {error.what}")
+    run_queue.clean(environment.backend, environment.project)
+    LOG.info(f"environment {environment.project!r} ({environment.backend}) is removed")
+
+
+def _keeps_files(environment: Environment, runs_dir: Path) -> bool:
+    """Whether a run volume must be kept because it has uncollected files; if so, report it."""
+    left = uncollected_runs(environment, runs_dir)
+    if left:
+        report_kept(environment, left)
+    return bool(left)
+
+
+def _is_removed(environment: Environment) -> bool:
+    """Whether another command has certainly removed an environment, or does so at once."""
+    known = [each for each in backends() if each.name == environment.backend]
+
+    def find() -> list[Environment | None]:
+        with lock_environment(environment.backend, environment.project, shared=True):
+            return [each.find_any(environment.project) for each in known]
+
+    try:
+        return with_lock_retry(find) == [None]
+    except LabError:
+        return False
+
+
+def _collect_and_remove(environment: Environment, runs_dir: Path, ask: Confirm) -> bool:
+    """End and collect an environment's runs, and remove it.
+
+    Returns:
+        Whether it is removed: not if another client has submitted a run meanwhile.
+    """
+    seen = {request.run_id for request in environment.runs()}
+    _cancel_followed(environment, runs_dir, ask)
+    under_way_ids = collect_runs(environment, runs_dir, anywhere=True)
+    if under_way_ids:
+        ask(under_way_ids[0])
+    for request in environment.runs() if under_way_ids else ():
+        if request.run_id in under_way_ids:
+            environment.cancel(request.run_id, _REASON)
+            collect_one(request, environment, runs_dir, follow=True)
+
+    def unless() -> None:
+        if any(request.run_id not in seen for request in environment.runs()):
+            raise _Changed
+
+    keeps = partial(_keeps_files, environment, runs_dir)
+    try:
+        with_lock_retry(partial(environment.down, unless=unless, keeps=keeps))
+    except _Changed:
+        return False
+    return True
+
+
+def _confirm_cancel(environment: Environment, confirm: Confirm, run_id: str) -> None:
+    confirm(f"run {run_id} is under way in {environment.project}: cancel it?")
+
+
+def _cancel_followed(environment: Environment, runs_dir: Path, ask: Confirm) -> None:
+    """Cancel a run that another process follows, and wait until that process has collected it.
+
+    Raises:
+        LabError: That process does not end; it may be suspended.
+    """
+    run_id = under_way(environment)
+    if run_id is None:
+        return
+    run = RunDir(runs_dir / safe_run_id(run_id))
+    if not run.path.is_dir() or not run.is_followed():
+        return
+    ask(run_id)
+    environment.cancel(run_id, _REASON)
+    LOG.info(f"run {run_id} is cancelled; the process that follows it collects it")
+    deadline = time.monotonic() + FOLLOWER_S
+    while run.is_followed():
+        if time.monotonic() > deadline:
+            raise LabError(
+                f"another process follows run {run_id} and does not end",
+                "end that process; or cancel the run and discard its files with"
+                f" `lab cancel {run_id}` and `lab down {environment.project} --discard`",
+            )
+        time.sleep(_POLL_S)
