@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated
 
 from lab.api.planning import AnyPath, project
-from lab.backends import Environment, TaskInfo
+from lab.backends.environment import Environment, TaskInfo
 from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
 from lab.backends.registry import backends

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from lab.api.args import check_main_thread
 from lab.api.results import Run
 from lab.api.training import RunOutput, brief_output
-from lab.backends import Environment
+from lab.backends.environment import Environment
 from lab.backends.registry import backends
 from lab.console import messages_shown
 from lab.console import output as output_of_caller

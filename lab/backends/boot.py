@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from lab.backends import Check, Environment
+from lab.backends.environment import Check, Environment
 from lab.backends.gpu_record import Handover, Holder, hold_gpus
 from lab.backends.state import lock_environment, state_errors
 from lab.placement.plan import Plan

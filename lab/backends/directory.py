@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
-from lab.backends import (
+from lab.backends.base import Backend
+from lab.backends.environment import (
     NO_PARTS,
-    Backend,
     Command,
     Environment,
     KeepVolume,

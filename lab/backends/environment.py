@@ -281,3 +281,11 @@ class Environment(ABC):
             Busy: Another command boots it, submits a run to it or removes it now.
             LabError: Parts of it are left.
         """
+
+
+Check = Callable[[Environment], None]
+"""Checks an environment after its boot; raises LabError if the boot must fail."""
+
+
+def no_check(environment: Environment) -> None:
+    """Accept the environment."""

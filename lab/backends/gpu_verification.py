@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lab.backends import Backend, Check, Environment, no_check
+from lab.backends.base import Backend
+from lab.backends.environment import Check, Environment, no_check
 from lab.errors import LabError
 from lab.formatting import counted
 from lab.gpu import Gpu, NvmlError, read_host

@@ -12,7 +12,7 @@ from lab.errors import InputError
 from lab.text import short, visible
 
 if TYPE_CHECKING:
-    from lab.backends import Backend
+    from lab.backends.base import Backend
     from lab.backends.planner import Planner
 
 

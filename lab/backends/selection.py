@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from lab.backends import Backend, Environment, TaskInfo
+from lab.backends.base import Backend
+from lab.backends.environment import Environment, TaskInfo
 from lab.backends.names import AUTO, capabilities
 from lab.errors import InputError, LabError
 from lab.image_digest import digest

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from lab.backends import Chunk, Environment
+from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.log import LOG
 from lab.records.reader import LineReader
@@ -29,7 +29,7 @@ from lab.run.state import all_ended, state_under_way
 from lab.run.view import View
 from lab.store.directory import EVENTS_FILE, OpenRun, read_statuses
 from lab.store.run_info import Uncollected
-from lab.volume import TASK, TaskStatus, framing
+from lab.volume import TASK, Chunk, TaskStatus, framing
 from lab.volume.files import REFUSED_S, Patience, atomic_writer
 from lab.volume.states import State
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.backends import Backend, Environment
+from lab.backends.base import Backend
+from lab.backends.environment import Environment
 from lab.backends.selection import find_leftover, list_running
 from lab.errors import InputError
 from lab.run.collect import status_in

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from typing import Final
 
-from lab.backends import Environment
+from lab.backends.environment import Environment
 from lab.errors import InputError, LabError
 from lab.experiments.faults import Fault, Kind, check_target, due, parse, parse_all
 from lab.log import LOG

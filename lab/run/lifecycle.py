@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 
-from lab.backends import Environment
+from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.run.state import all_ended, verdict
 from lab.store.directory import OpenRun, read_statuses

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from lab.backends import Backend, Environment
+from lab.backends.base import Backend
+from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.log import LOG
 from lab.run import lifecycle

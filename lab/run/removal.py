@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Environment
+from lab.backends.environment import Environment
 from lab.backends.registry import backends
 from lab.backends.state import lock_environment, with_lock_retry
 from lab.errors import InputError, LabError

@@ -17,7 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Backend, Environment
+from lab.backends.base import Backend
+from lab.backends.environment import Environment
 from lab.backends.state import Busy, locked, state_directory, state_errors, with_lock_retry
 from lab.errors import LabError
 from lab.log import LOG

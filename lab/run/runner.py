@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from lab import signals
-from lab.backends import Environment
+from lab.backends.environment import Environment
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError
 from lab.log import LOG

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from lab.backends import Backend, Environment
+from lab.backends.base import Backend
+from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.log import LOG
 from lab.run import lifecycle

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from lab import signals
 from lab.analysis.grid import Point, RunResult
-from lab.backends import Environment
+from lab.backends.environment import Environment
 from lab.command_name import with_command_name
 from lab.errors import LabError
 from lab.formatting import number

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends import Environment
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.environment import Environment
 from lab.backends.gpu_verification import boot, evaluate
 from lab.backends.local.backend import LocalBackend
 from lab.errors import LabError

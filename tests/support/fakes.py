@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.backends import (
+from lab.backends.base import Backend
+from lab.backends.directory import DirectoryEnvironment
+from lab.backends.environment import (
     NO_PARTS,
-    Backend,
     Check,
     KeepVolume,
     Precondition,
@@ -21,7 +22,6 @@ from lab.backends import (
     no_precondition,
     remove_volume,
 )
-from lab.backends.directory import DirectoryEnvironment
 from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.gpu.evidence import GpuView

@@ -19,11 +19,12 @@ from unittest import mock
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from lab.backends import Backend, Check, Environment, no_check
+from lab.backends.base import Backend
 from lab.backends.classroom.backend import ClassBackend
 from lab.backends.classroom.client import Queue
 from lab.backends.classroom.environment import ClassEnvironment
 from lab.backends.classroom.protocol import MAX_JSON_BYTES, TOKEN, State
+from lab.backends.environment import Check, Environment, no_check
 from lab.classroom.planning import SeatPlan
 from lab.classroom.queue.admission import cluster_of, plan_of
 from lab.classroom.queue.handlers import MAX_REQUESTS, TEACHER, application

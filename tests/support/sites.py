@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import pytest
 
-from lab.backends import Backend, Check, Environment, no_check
+from lab.backends.base import Backend
 from lab.backends.compose import backend as compose
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.image_build import ImageBuilder
 from lab.backends.engine.client import Engine
+from lab.backends.environment import Check, Environment, no_check
 from lab.backends.local.backend import LocalBackend
 from lab.backends.names import CLASS, COMPOSE, LOCAL, SLURM
 from lab.backends.slurm.backend import SlurmBackend

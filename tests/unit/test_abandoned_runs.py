@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends import Chunk, TaskInfo
+from lab.backends.environment import TaskInfo
 from lab.errors import LabError
 from lab.run.recovery import collect_one, collect_runs
 from lab.run.runner import execute_run
 from lab.run.view import View
 from lab.store.directory import RunDir
-from lab.volume import Request, Volume
+from lab.volume import Chunk, Request, Volume
 from lab.volume.states import State
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.fakes import REQUEST, FakeEnvironment, end, record, write_records

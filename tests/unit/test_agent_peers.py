@@ -52,7 +52,7 @@ def test_a_service_ends_only_when_every_worker_has(crew: Crew) -> None:
         (
             "worker-1",
             "raise RuntimeError('the cat sat on it')",
-            "program.py:19: RuntimeError: the cat sat on it",
+            "program.py:20: RuntimeError: the cat sat on it",
             Cause.EXIT_CODE,
         ),
         (

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab.backends import Backend, Environment
+from lab.backends.base import Backend
+from lab.backends.environment import Environment
 from lab.backends.names import AUTO, CAPABILITIES, Capabilities
 from lab.backends.options import read_options, text_of
 from lab.backends.registry import backend_named, backends, planner_named

@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lab.backends import Environment
 from lab.backends.classroom.backend import ClassBackend
 from lab.backends.classroom.environment import ClassEnvironment
 from lab.backends.classroom.protocol import MAX_CONFIG_CHARACTERS, State
+from lab.backends.environment import Environment
 from lab.backends.state import Busy
 from lab.classroom.queue.ledger import Ledger
 from lab.errors import InputError, LabError

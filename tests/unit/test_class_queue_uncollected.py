@@ -11,7 +11,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from lab.backends import Chunk
 from lab.backends.classroom.protocol import State
 from lab.backends.process import ProcessHandle
 from lab.classroom.queue import uncollected
@@ -23,7 +22,7 @@ from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.log import shown_by
 from lab.store.directory import RunDir
-from lab.volume import Request, RunSpec
+from lab.volume import Chunk, Request, RunSpec
 from lab.volume.files import write_atomically
 from lab.volume.states import State as RunState
 from tests.support.agents import wait_for

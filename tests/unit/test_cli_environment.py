@@ -17,7 +17,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from lab.backends import Check
+from lab.backends.environment import Check
 from lab.backends.state import Busy, state_directory
 from lab.errors import InputError, LabError
 from lab.run.removal import run_all

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.backends import Chunk
 from lab.errors import LabError
 from lab.run.collect import Collector, collect, collected_sizes, is_safe
 from lab.run.view import View
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo, Uncollected
-from lab.volume import TaskStatus, Volume
+from lab.volume import Chunk, TaskStatus, Volume
 from lab.volume.control import submit
 from lab.volume.framing import MAX_DATA
 from lab.volume.states import State

@@ -20,6 +20,7 @@ from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import ContainerInfo, parse_inspection
 from lab.backends.state import Busy
 from lab.errors import LabError
+from lab.placement.plan import Plan
 from tests.support.containers import INSPECTED, a_task
 from tests.support.fakes import PLAN
 
@@ -291,11 +292,14 @@ def test_podman_has_one_id(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gpus_are_requested_by_cdi(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = tuple(replace(task, gpus=("GPU-1",)) for task in PLAN.tasks)
     with_gpus = replace(PLAN, tasks=tasks)
+
+    def gpus_by(plan: Plan) -> object:
+        return ComposeBackend().boot(plan, root=Path()).options()["gpus-by"]
+
     answering(PODMAN, monkeypatch)
-    assert ComposeBackend()._options_for(with_gpus).gpus_by == "cdi"
-    assert ComposeBackend()._options_for(PLAN).gpus_by == "nvidia"
+    assert (gpus_by(with_gpus), gpus_by(PLAN)) == ("cdi", "nvidia")
     answering(DOCKER, monkeypatch)
-    assert ComposeBackend()._options_for(with_gpus).gpus_by == "nvidia"
+    assert gpus_by(with_gpus) == "nvidia"
 
 
 def test_an_anchor_is_removed_after_the_tasks_that_joined_it(

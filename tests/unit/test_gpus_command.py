@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends import Environment
+from lab.backends.environment import Environment
 from lab.cli.commands import gpus as gpus_command
 from lab.errors import InputError, LabError
 from lab.gpu import Condition, Fault, Gpu, Inventory, Pair, Process

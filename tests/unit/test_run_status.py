@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends import Backend, TaskInfo
+from lab.backends.base import Backend
+from lab.backends.environment import TaskInfo
 from lab.errors import LabError
 from lab.run.status import GONE, NEVER_BEGAN, StatusProber, finalize, status_of
 from lab.store.directory import RunDir

@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from lab.backends import NO_PARTS, Chunk
 from lab.backends import state as locking
+from lab.backends.environment import NO_PARTS
 from lab.errors import LabError
 from lab.log import shown_by
 from lab.run import lifecycle, patience
@@ -26,7 +26,7 @@ from lab.run.runner import execute_run
 from lab.run.view import View
 from lab.store.directory import RunDir
 from lab.store.summarize import summarize
-from lab.volume import Request, RunSpec, TaskStatus, Volume
+from lab.volume import Chunk, Request, RunSpec, TaskStatus, Volume
 from lab.volume.control import NoSuchRun
 from lab.volume.states import State
 from lab.volume.status import write_status

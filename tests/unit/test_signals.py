@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from lab import signals
-from lab.backends import no_check
 from lab.backends.boot import Boot, boot
+from lab.backends.environment import no_check
 from lab.backends.gpu_record import Handover
 from lab.signals import EXIT_INTERRUPTED
 from tests.support.fakes import PLAN

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import lab
-from lab.backends import Environment, gpu_verification
+from lab.backends import gpu_verification
+from lab.backends.environment import Environment
 from lab.backends.local.backend import LocalBackend
 from lab.config import parse_cluster
 from lab.errors import LabError

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Backend
+from lab.backends.base import Backend
 from lab.backends.boot import Boot
 from lab.backends.classroom.client import Queue
 from lab.backends.classroom.environment import ClassEnvironment, converted

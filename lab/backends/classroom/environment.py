@@ -10,16 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
-from lab.backends import (
-    NO_PARTS,
-    Command,
-    Environment,
-    KeepVolume,
-    Precondition,
-    TaskInfo,
-    no_precondition,
-    remove_volume,
-)
 from lab.backends.classroom.client import Queue
 from lab.backends.classroom.protocol import (
     MAX_JSON_BYTES,
@@ -30,6 +20,16 @@ from lab.backends.classroom.protocol import (
     State,
     Status,
     StreamOptions,
+)
+from lab.backends.environment import (
+    NO_PARTS,
+    Command,
+    Environment,
+    KeepVolume,
+    Precondition,
+    TaskInfo,
+    no_precondition,
+    remove_volume,
 )
 from lab.backends.names import CLASS
 from lab.errors import InputError, LabError

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from lab.backends import Command
+from lab.backends.environment import Command
 from lab.backends.state import Busy
 from lab.errors import InputError, LabError
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Backend
+from lab.backends.base import Backend
 from lab.backends.boot import Boot
 from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, projects, remove
 from lab.backends.compose.cli import (
@@ -193,14 +193,17 @@ class ComposeBoot(Boot[ComposeEnvironment]):
             return None
         return holder_of(plan, backend=self.backend, where=engine.id(), folder=self.root)
 
+    def options(self) -> Values:
+        """Return the options of the compose file. Podman ignores `driver: nvidia` in silence."""
+        if _has_gpus(self.plan) and self._engine.is_podman():
+            return {**self._options, "gpus-by": "cdi"}
+        return self._options
+
     def start(self, lock: int | None, hold: Handover) -> ComposeEnvironment:
         """Let compose start the containers, and wait until all are healthy; see `Boot`."""
         del hold
         plan, engine = self.plan, self._engine
-        options = self._options
-        if _has_gpus(plan) and engine.is_podman():  # it ignores `driver: nvidia` in silence
-            options = {**options, "gpus-by": "cdi"}
-        file = write_compose_file(plan.name, render(plan, options))
+        file = write_compose_file(plan.name, render(plan, self.options()))
         compose = Compose(plan.name, file, self.root, lock)
         ImageBuilder.of(engine, plan, compose).ensure()
         compose.up()

@@ -12,17 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from lab.backends import (
-    NO_PARTS,
-    Command,
-    Environment,
-    KeepVolume,
-    Precondition,
-    TaskInfo,
-    gpu_probe,
-    no_precondition,
-    remove_volume,
-)
+from lab.backends import gpu_probe
 from lab.backends.compose import cli
 from lab.backends.compose.channel import (
     Channel,
@@ -38,6 +28,16 @@ from lab.backends.compose.image_sources import container_digest
 from lab.backends.compose.network_faults import end_faults, inject_fault
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import PROJECT, TRANSIENT, ContainerInfo, parse_inspection
+from lab.backends.environment import (
+    NO_PARTS,
+    Command,
+    Environment,
+    KeepVolume,
+    Precondition,
+    TaskInfo,
+    no_precondition,
+    remove_volume,
+)
 from lab.backends.gpu_record import release
 from lab.backends.names import COMPOSE
 from lab.backends.selection import known_task, require_agents

@@ -6,9 +6,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from lab.backends import Environment
 from lab.backends.boot import Boot
 from lab.backends.directory import RecordedBackend
+from lab.backends.environment import Environment
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.local import isolation, manifest, state
 from lab.backends.local.environment import LocalEnvironment

@@ -9,8 +9,9 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from lab.backends import TaskInfo, gpu_probe
+from lab.backends import gpu_probe
 from lab.backends.directory import RecordedEnvironment
+from lab.backends.environment import TaskInfo
 from lab.backends.environment_dir import record_text
 from lab.backends.gpu_record import release
 from lab.backends.local.processes import end_processes, inject_fault

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from lab.backends import TaskInfo
 from lab.backends.directory import RecordedEnvironment
+from lab.backends.environment import TaskInfo
 from lab.backends.log_tail import last_lines
 from lab.backends.names import SLURM
 from lab.backends.python import versions

@@ -21,7 +21,6 @@ import msgspec
 from tornado.iostream import StreamClosedError
 from tornado.web import Application, HTTPError, RequestHandler, stream_request_body
 
-from lab.backends import Chunk, Environment
 from lab.backends.classroom.protocol import (
     FAILED,
     GONE,
@@ -38,11 +37,12 @@ from lab.backends.classroom.protocol import (
     kind_of,
 )
 from lab.backends.engine.client import NotFound
+from lab.backends.environment import Environment
 from lab.classroom.queue.ledger import Entry
 from lab.classroom.queue.turns import Turns
 from lab.errors import InputError, LabError
 from lab.network.fault import fault_of
-from lab.volume import RUN_ID, Request
+from lab.volume import RUN_ID, Chunk, Request
 from lab.volume.control import INCOMING
 from lab.volume.framing import decode_frames, encode_frame
 

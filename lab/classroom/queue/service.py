@@ -17,7 +17,7 @@ from typing import Any, Final
 from tornado.httpserver import HTTPServer
 from tornado.web import HTTPError
 
-from lab.backends import Backend
+from lab.backends.base import Backend
 from lab.backends.classroom.protocol import MAX_JSON_BYTES
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.state import locked

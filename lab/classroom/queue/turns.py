@@ -17,8 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from lab.backends import Backend, Environment
+from lab.backends.base import Backend
 from lab.backends.classroom.protocol import NO_FOLLOW_S, Gone, Order, State, Status
+from lab.backends.environment import Environment
 from lab.backends.gpu_verification import boot
 from lab.backends.state import Busy
 from lab.classroom.queue.admission import admitted

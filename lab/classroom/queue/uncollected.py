@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from lab.backends import Chunk, Environment
 from lab.backends.classroom.protocol import State
 from lab.backends.compose.backend import ComposeBackend
+from lab.backends.environment import Environment
 from lab.classroom.queue.folder import QueueDir, end_environments
 from lab.classroom.queue.turns import stop_run
 from lab.classroom.state import ClassDir
@@ -30,7 +30,7 @@ from lab.run.status import GONE
 from lab.store.directory import RunDir, safe_run_id
 from lab.store.run_info import RunInfo
 from lab.text import short
-from lab.volume import Request
+from lab.volume import Chunk, Request
 from lab.volume.states import State as RunState
 
 MAX_BYTES: Final = 4 << 30

@@ -22,7 +22,7 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-from lab.backends import Environment
+from lab.backends.environment import Environment
 from lab.backends.registry import backends
 from lab.console import print_json
 from lab.errors import InputError

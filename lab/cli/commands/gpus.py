@@ -21,7 +21,8 @@ from typing import Annotated, Any, Final
 from rich.console import Console, Group
 from rich.live import Live
 
-from lab.backends import Backend, Environment
+from lab.backends.base import Backend
+from lab.backends.environment import Environment
 from lab.backends.gpu_verification import evaluate
 from lab.backends.registry import backends
 from lab.backends.selection import list_running

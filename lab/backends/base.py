@@ -1,0 +1,132 @@
+"""`Backend`, the base class of all backends; `Environment` is its neighbour.
+
+A backend boots an *environment*: one agent for each task of the plan. The agents wait for requests.
+The client and the agents exchange files on the run volume only (`lab.volume`). The files are
+the same on every backend.
+
+A new backend is a package with two classes, derived from `Backend` and `Environment`. They define
+the abstract methods. `lab.backends.names` and `lab.backends.registry` list the new `Backend`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lab.backends.environment import Check, Environment, no_check
+from lab.backends.planner import Planner
+
+if TYPE_CHECKING:
+    # Commands such as `lab render` need only the names of the backends.
+    from lab.backends.boot import Boot
+    from lab.placement.plan import Plan
+
+
+class Backend(Planner, ABC):
+    """Boots and finds environments; each backend's class derives from this one."""
+
+    def task_path(self, path: Path, root: Path) -> str:
+        """Return the path at which tasks see a file or directory of this host.
+
+        Args:
+            path: The absolute path here.
+            root: The project's directory.
+
+        Raises:
+            InputError: Tasks cannot see it.
+        """
+        del root
+        return str(path)
+
+    @abstractmethod
+    def unavailable_reason(self) -> str | None:
+        """Why this backend cannot be used here, with a hint; None if it can."""
+
+    @abstractmethod
+    def missing_image(self, plan: Plan, *, root: Path) -> str | None:
+        """Why this plan has no image here, with a hint; None if it can be booted."""
+
+    def must_build(self, plan: Plan, *, root: Path) -> bool:
+        """Whether a boot of this plan would first build an image, which takes minutes."""
+        return False
+
+    def notices(self, plan: Plan) -> Sequence[str]:
+        """One line for each feature of the plan that this backend does not support here."""
+        return ()
+
+    @abstractmethod
+    def boot(self, plan: Plan, *, root: Path) -> Boot[Any]:
+        """Return the steps of a boot, for `up`.
+
+        Args:
+            plan: The plan.
+            root: The project's directory, an absolute path.
+        """
+
+    def up(
+        self,
+        plan: Plan,
+        *,
+        root: Path,
+        check: Check = no_check,
+        share: bool = False,
+    ) -> Environment:
+        """Boot an environment and wait until every agent runs.
+
+        If the boot fails, it removes what it started before it raises the error.
+
+        Args:
+            plan: The plan.
+            root: The project's directory, with `scripts/`, `data/` and `Dockerfile.gpu`.
+            check: Called when every agent runs. If it raises, the boot fails.
+            share: Whether another environment may hold the same GPUs.
+
+        Raises:
+            LabError: The boot failed, or another environment holds one of the GPUs. Nothing is
+                left.
+        """
+        from lab.backends.boot import boot  # noqa: PLC0415  (few commands boot)
+
+        environment: Environment = boot(self.boot(plan, root=root.absolute()), check, share=share)
+        return environment
+
+    def still_runs(self, project: str, where: str) -> bool | None:
+        """Whether an environment runs although the process that the GPU record names has ended.
+
+        Args:
+            project: The environment's name.
+            where: The place in the GPU record.
+
+        Returns:
+            None: That is unknown.
+        """
+        del project, where
+        return False
+
+    @abstractmethod
+    def projects(self) -> Collection[str]:
+        """Names of all environments that have any parts on this backend."""
+
+    @abstractmethod
+    def find_any(self, project: str) -> Environment | None:
+        """The environment of this name: up, stopped, or only its run volume; None: no part."""
+
+    def find(self, project: str) -> Environment | None:
+        """The environment of this name if it is up; the current directory does not matter."""
+        found = self.find_any(project)
+        return found if found is not None and found.is_up else None
+
+    def all(self) -> Sequence[Environment]:
+        """All environments of this backend that are up."""
+        return [each for each in self._environments() if each.is_up]
+
+    def find_orphans(self) -> Sequence[Environment]:
+        """All environments that are not up: half booted, stopped, or only a run volume."""
+        return [each for each in self._environments() if not each.is_up]
+
+    def _environments(self) -> Iterator[Environment]:
+        for project in sorted(self.projects()):
+            if (found := self.find_any(project)) is not None:
+                yield found
