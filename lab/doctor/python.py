@@ -7,6 +7,7 @@ import json
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -55,7 +56,8 @@ def requirements(project: Path | None = None) -> list[str]:
         project: The directory of `pyproject.toml`; by default the one that contains `lab`.
     """
     file = (project or Path(lab.__file__).parents[1]) / "pyproject.toml"
-    if file.is_file():
+    # pip names an error in this file; the installed metadata has the same list.
+    with suppress(FileNotFoundError, tomllib.TOMLDecodeError):
         described = tomllib.loads(file.read_text("utf-8")).get("project", {})
         if described.get("name") == "lab":
             return list(described["dependencies"])

@@ -80,9 +80,16 @@ def started(store: Path) -> dict[str, RunInfo]:
 def find_run(argument: str, store: Path) -> RunDir:
     """Find the run of a run store that a user names; `last` is never an imported run.
 
+    Args:
+        argument: What the user typed, or the path of the run's directory.
+        store: The run store.
+
     Raises:
         InputError: No run matches, or several do.
     """
+    path = Path(argument)
+    if path.is_absolute() and path.parent == store.absolute():
+        argument = path.name
     is_id = before_last(argument) is None
     ids = [run.run_id for run in infos(store)] if is_id else list(started(store))
     return RunDir(store / resolve(argument, ids, where=str(store)))

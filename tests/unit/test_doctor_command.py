@@ -345,6 +345,8 @@ def test_packages_at_their_pinned_versions(tmp_path: Path, monkeypatch: pytest.M
     assert python.requirements(tmp_path) == ["lab-needs==1"]
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'another'\ndependencies = []\n")
     assert python.requirements(tmp_path) == ["lab-needs==1"]
+    (tmp_path / "pyproject.toml").write_text("x = [")
+    assert python.requirements(tmp_path) == ["lab-needs==1"]
 
 
 def test_the_data_set_is_verified(tmp_path: Path) -> None:

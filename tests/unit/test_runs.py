@@ -279,6 +279,7 @@ def store(tmp_path: Path) -> Path:
 )
 def test_a_run_is_found_by_a_unique_beginning(store: Path, word: str, found: str) -> None:
     assert find_run(word, store).run_id == found
+    assert find_run(str(store / found), store).run_id == found
 
 
 @pytest.mark.parametrize(
