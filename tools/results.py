@@ -25,8 +25,8 @@ from lab import strict_json
 from lab.formatting import band, compared, counted
 from lab.reproduce.claims import COUNTED, KINDS, NAMES, load
 from lab.reproduce.evaluation import evaluate
+from lab.reproduce.plan import ended_runs
 from lab.reproduce.verdicts import Verdict
-from lab.service.reproduce import ended_runs
 from tools.samples import texts_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]

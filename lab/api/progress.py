@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.console import Output
-from lab.formatting import counted
-from lab.log import LOG
-from lab.service.batches import (
+from lab.analysis.batches import (
     Batch,
     Outcome,
     Progress,
     follow_batches,
     run_count,
 )
+from lab.console import Output
+from lab.formatting import counted
+from lab.log import LOG
 
 
 def follow(batches: Sequence[Batch], out: Output, *, quiet: bool) -> Outcome:

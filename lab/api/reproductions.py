@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lab import units
+from lab.analysis.batches import Batch, Outcome, run_count
 from lab.api.args import check_main_thread
 from lab.api.planning import AnyPath, project
 from lab.api.progress import follow
@@ -27,8 +28,7 @@ from lab.options import Argument, Flag, Switch, given_flags, read_options
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.options.types import one_of
 from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
-from lab.service.batches import Batch, Outcome, run_count
-from lab.service.reproduce import (
+from lab.reproduce.plan import (
     CONFIG,
     MAX_REPEATS,
     ReproduceOptions,

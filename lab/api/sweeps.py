@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Group
 
 from lab import units
+from lab.analysis.batches import Batch, Outcome, run_count
 from lab.analysis.grid import RunResult, parse_over
+from lab.analysis.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
 from lab.api.args import check_main_thread, program_args
 from lab.api.planning import AnyPath, project
 from lab.api.progress import follow
@@ -26,8 +28,6 @@ from lab.options import Argument, Flag, ProgramArguments, read_options
 from lab.options.durations import duration
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.run.prepared import RunOptions
-from lab.service.batches import Batch, Outcome, run_count
-from lab.service.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
 from lab.store.directory import runs_path
 from lab.volume import STALL_S, RunSpec
 

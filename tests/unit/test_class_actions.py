@@ -20,13 +20,13 @@ from syrupy.assertion import SnapshotAssertion
 from lab.backends.engine.client import Engine
 from lab.backends.process import ProcessHandle
 from lab.classroom import environment, image
+from lab.classroom import preparation as classroom
 from lab.classroom.config import Times
 from lab.classroom.queue.overview import Queued
 from lab.classroom.run_report import RunReport
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import SeatStatus
 from lab.cli import main
-from lab.service import classroom
 from tests.golden.boxes import box, uuid_of
 from tests.support.agents import ROOT
 from tests.support.classes import CLASS, CLUSTER, a_plan, stored

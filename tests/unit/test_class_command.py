@@ -13,11 +13,11 @@ from unittest import mock
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from lab.classroom import preparation as classroom
 from lab.classroom.config import parse_class
 from lab.doctor.engine import EngineInfo
 from lab.errors import LabError
 from lab.gpu import Inventory, chosen_host
-from lab.service import classroom
 from tests.golden.boxes import box
 from tests.support.classes import CERTIFICATE, CLASS, CLUSTER, KEY
 from tests.support.cli import lab

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from lab.analysis import batches
 from lab.cli import main
 from lab.errors import LabError
 from lab.reproduce.claims import NAMES, load
 from lab.reproduce.metrics import RunMetrics
-from lab.service import batches
 from lab.store.directory import RunDir
 from lab.volume import Request, Volume
 from lab.volume.states import State

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from lab.analysis.batches import _progress
 from lab.cli.run_view import LiveView
 from lab.command_name import with_command_name
 from lab.console import show
 from lab.log import LOG
-from lab.service.batches import _progress
 from lab.text import bounded, wrapped
 from tests.support.specs import info
 
@@ -66,7 +66,7 @@ def test_the_live_view_and_the_bar_of_a_sweep_divide_no_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=True)
-    monkeypatch.setattr("lab.service.batches.Console", lambda **_: console)
+    monkeypatch.setattr("lab.analysis.batches.Console", lambda **_: console)
     with LiveView(info(), console) as view:
         view.show(NOTICE)
     with _progress(1):

@@ -6,8 +6,8 @@ from datetime import datetime
 from pathlib import Path
 
 from lab.classroom.environment import down
+from lab.classroom.preparation import running_class
 from lab.cli.class_actions import ClassOptions
-from lab.service.classroom import running_class
 
 
 def run(options: ClassOptions) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.classroom.handouts import write_handouts
+from lab.classroom.preparation import running_class
 from lab.cli.class_actions import ClassOptions
 from lab.log import LOG
-from lab.service.classroom import running_class
 
 
 def run(options: ClassOptions) -> None:

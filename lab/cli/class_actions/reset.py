@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lab.classroom.environment import check_seat, reset
+from lab.classroom.preparation import running_class
 from lab.cli.class_actions import ClassOptions
-from lab.service.classroom import running_class
 
 
 def run(options: ClassOptions) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from rich.text import Text
 
 from lab.backends.classroom.protocol import State
+from lab.classroom.preparation import running_class
 from lab.classroom.queue.overview import Queued, queued
 from lab.classroom.status import SeatStatus, seat_statuses
 from lab.cli.class_actions import ClassOptions
@@ -17,7 +18,6 @@ from lab.cli.class_actions.validate import short_ids
 from lab.console import print_json
 from lab.formatting import about, whole
 from lab.log import LOG
-from lab.service.classroom import running_class
 from lab.tables import Cell, fitting, show, state_cell, terminal_width
 
 _COLUMNS = (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from lab.classroom.preparation import boot
 from lab.cli.class_actions import ClassOptions
 from lab.formatting import counted
 from lab.log import LOG
-from lab.service.classroom import boot
 
 
 def run(options: ClassOptions) -> None:

@@ -7,12 +7,12 @@ from itertools import zip_longest
 
 from lab.backends.names import COMPOSE
 from lab.classroom.planning import ClassPlan, SeatPlan
+from lab.classroom.preparation import plan_from
 from lab.cli.class_actions import ClassOptions
 from lab.console import print_json
 from lab.errors import ConfigError
 from lab.formatting import counted
 from lab.log import LOG
-from lab.service.classroom import plan_from
 from lab.tables import show, table_of
 from lab.units import memory_for_people
 

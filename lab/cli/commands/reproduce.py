@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
+from lab.analysis.batches import run_batches
 from lab.api.reproductions import Reproduction, reproduce
 from lab.console import print_json
 from lab.errors import InterruptError
 from lab.options import Switch, presents
-from lab.service.batches import run_batches
 from lab.tables import show
 
 

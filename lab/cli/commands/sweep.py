@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
+from lab.analysis.batches import run_batches
+from lab.analysis.sweep import check_succeeded
 from lab.api.sweeps import Sweep, sweep
 from lab.console import print_json
 from lab.errors import InterruptError
@@ -23,8 +25,6 @@ from lab.formatting import counted
 from lab.options import Flag, Switch, presents
 from lab.options.shared import Force
 from lab.outputs import check_output, write_output
-from lab.service.batches import run_batches
-from lab.service.sweep import check_succeeded
 from lab.tables import show
 
 

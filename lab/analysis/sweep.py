@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
+from lab.analysis.batches import Batch
 from lab.analysis.grid import Point, RunResult, check_over, grid
 from lab.errors import LabError
 from lab.experiments.registry import MAX_SEED, hyperparameters
@@ -19,7 +20,6 @@ from lab.log import shown_once
 from lab.project import Project
 from lab.run.fitting import experiment_named
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
-from lab.service.batches import Batch
 
 REPEATS: Final = 3
 """The default number of repeats."""

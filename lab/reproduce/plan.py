@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lab.analysis.batches import Batch
 from lab.analysis.grid import Point
 from lab.errors import InputError
 from lab.experiments.faults import parse
@@ -16,7 +17,6 @@ from lab.project import Project
 from lab.reproduce.claims import Source
 from lab.reproduce.recipes import points, recipe_for, role_of_point, worker_counts
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
-from lab.service.batches import Batch
 from lab.store.directory import RunDir
 from lab.store.names import named_runs, without_copies
 from lab.volume import RunSpec
