@@ -13,7 +13,7 @@ import pandas as pd
 from common import at_root, sample, steps_of
 
 from lab import api
-from lab.reproduce.reference import trainings
+from lab.reproduce.measures import trainings
 from lab.statistics import prediction_interval
 
 at_root()

@@ -12,7 +12,6 @@ from lab.api.planning import AnyPath
 from lab.backends.names import AUTO, TARGETS, capabilities
 from lab.backends.options import changed, text_of
 from lab.backends.options import read_options as read_own_options
-from lab.backends.planned_run import planned_run, run_override, tensorflow_version
 from lab.backends.planner import Planner
 from lab.backends.registry import planner_named
 from lab.backends.rendered_file import (
@@ -20,8 +19,11 @@ from lab.backends.rendered_file import (
     RenderOptions,
     current_text,
     is_rendered,
+    planned_run,
     read_state,
+    run_override,
     stale_diff,
+    tensorflow_version,
     write,
 )
 from lab.config import Cluster, load_cluster

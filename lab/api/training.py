@@ -31,16 +31,14 @@ from lab.options import (
     Switch,
     read_options,
 )
-from lab.options.durations import duration
 from lab.options.shared import BackendName, GpuMode, OwnOptions
-from lab.options.types import one_of
+from lab.options.types import duration, one_of
 from lab.program import names_a_program, parse_map
 from lab.run.fault_injection import parse_faults
 from lab.run.gpu_metrics import sampled
-from lab.run.outcome import check_succeeded
+from lab.run.outcome import check_succeeded, unread_notice
 from lab.run.prepared import RunOptions, prepare_run
 from lab.run.runner import RunInterruptedError, execute
-from lab.run.unread_lines import unread_notice
 from lab.run.view import View
 from lab.store.directory import RunDir, runs_path
 from lab.store.run_info import RunInfo

@@ -5,7 +5,9 @@ All text from a task is sanitized here, and never interpreted as markup of rich.
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +25,13 @@ from lab.formatting import about, counted, loss, percent, rate, whole
 from lab.log import shown_by
 from lab.run.gpu_metrics import sampled
 from lab.run.program_output import prefixed
-from lab.run.run_progress import ASCII_BLOCKS, BLOCKS, LossCurve, RunProgress, sparkline
 from lab.run.state import explain
-from lab.run.view import TaskView, View
+from lab.run.view import ASCII_BLOCKS, BLOCKS, LossCurve, RunProgress, TaskView, View, sparkline
 from lab.signals import on_suspend
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
-from lab.tables import Cell, state_cell, table_of
+from lab.store.summary import Summary
+from lab.tables import Cell, result_table, show, state_cell, table_of
 from lab.text import LONGEST_REASON, bounded, short, visible, wrapped
 from lab.threads import signals_blocked
 from lab.volume import TaskStatus
@@ -335,3 +337,20 @@ def view_for_stderr(info: RunInfo) -> Iterator[View]:
             yield live
     else:
         yield PlainView(info, sys.stderr)
+
+
+def print_summary(summary: Summary, *, json: bool) -> None:
+    """Print a run's table; with `json`, print the table to stderr and JSON to stdout.
+
+    A closed terminal is no error: it does not change the result of the run.
+    """
+    try:
+        show(result_table(summary), to_stderr=json)
+        if json:
+            print(summary.to_json())
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        # Python flushes again at exit, and an error there would change the exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from lab.reproduce.claims import Claim
+from lab.reproduce.claims import DATA, Claim
 from lab.reproduce.metrics import RunMetrics, Step, WorkerMetrics
-from lab.reproduce.reference import reference
 
 Runs = Mapping[str, Mapping[int, RunMetrics]]
 """The runs that claims may use: role to seed to run."""
@@ -264,3 +266,40 @@ _MEASURES: Final[Mapping[str, Callable[[Claim, RunMetrics, Runs], float | None]]
     "stale_harm": _stale_harm,
     "stale_cure": _stale_cure,
 }
+
+
+FILE: Final = DATA / "reference.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The final accuracies of one mode.
+
+    Attributes:
+        by_seed: For each seed of the initial weights, the mean over the batch orders.
+        deviation: The standard deviation between orders, of the mean over all seeds.
+        orders: The number of orders.
+    """
+
+    by_seed: dict[int, float]
+    deviation: float
+    orders: int
+
+
+def trainings(mode: str, variant: str = "") -> list[dict[str, Any]]:
+    """The trainings of a mode and a variant, one for each batch order."""
+    return [t for t in _all_trainings() if (t["mode"], t["variant"]) == (mode, variant)]
+
+
+def reference(mode: str) -> Reference:
+    """The reference of a mode, `async` or `sync`."""
+    of_mode = trainings(mode)
+    table = np.array([each["accuracy"] for each in of_mode])
+    by_seed = dict(zip(of_mode[0]["seeds"], table.mean(0).tolist(), strict=True))
+    return Reference(by_seed, float(np.std(table.mean(1), ddof=1)), len(of_mode))
+
+
+@cache
+def _all_trainings() -> list[dict[str, Any]]:
+    trainings: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))["trainings"]
+    return trainings

@@ -27,7 +27,7 @@ import numpy as np
 from lab.formatting import compared, counted, p_value
 from lab.reproduce import measures
 from lab.reproduce.claims import ABOVE, COUNTED, LOG, Claim, Kind, Source
-from lab.reproduce.reference import reference
+from lab.reproduce.measures import reference
 from lab.statistics import (
     SOURCE_LEVEL,
     Interval,

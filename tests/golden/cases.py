@@ -13,8 +13,7 @@ from pathlib import Path
 from lab.backends.compose.render import render
 from lab.backends.names import SLURM
 from lab.backends.options import Values
-from lab.backends.planned_run import planned_run
-from lab.backends.rendered_file import Rendering, RenderOptions
+from lab.backends.rendered_file import Rendering, RenderOptions, planned_run
 from lab.config import parse_cluster
 from lab.config.yaml_reader import read_source
 from lab.errors import ConfigError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.gpu.sampler import Sampler
+from lab.run.gpu_metrics import Sampler
 from lab.units import MIB
 from tests.gpu import trainings
 from tests.gpu.host import Host

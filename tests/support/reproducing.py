@@ -12,9 +12,9 @@ import numpy as np
 
 from lab.experiments.registry import EXPERIMENTS, with_defaults
 from lab.reproduce.claims import Claim, Recipe, Source
+from lab.reproduce.measures import reference
 from lab.reproduce.metrics import RunMetrics, Step, WorkerMetrics
 from lab.reproduce.recipes import recipe_for
-from lab.reproduce.reference import reference
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import chapter_oracle
 from lab.mnist import load_mnist
 from lab.reproduce.claims import load
-from lab.reproduce.reference import reference, trainings
+from lab.reproduce.measures import reference, trainings
 from tests import oracle
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.cli.next_command import _line
+from lab.cli.commands.run import _line
 from lab.command_name import command_name, with_command_name
 from lab.console import show
 

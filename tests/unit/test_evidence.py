@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from lab.reproduce.claims import load
-from lab.reproduce.reference import trainings
+from lab.reproduce.measures import trainings
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/evidence"

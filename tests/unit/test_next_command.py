@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli.next_command import next_command
+from lab.cli.commands.run import next_command
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize

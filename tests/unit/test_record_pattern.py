@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.errors import InputError
-from lab.program.record_option import check_record
 from lab.records import Record, format_record, record_pattern
 from lab.records.log_parsers import LogParser
 from lab.records.record_pattern import GROUPS, LONGEST, RecordPattern
+from lab.run.own_experiment import check_record
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_an_expression_that_cannot_work_is_an_error(
     regex: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_record(r"step (?P<step>\d+).* loss (?P<loss>\S+).* acc (?P<accuracy>\S+)")  # usual
-    monkeypatch.setattr("lab.program.record_option.LIMIT_S", 1.0)
+    monkeypatch.setattr("lab.run.own_experiment.LIMIT_S", 1.0)
     with pytest.raises(InputError, match=re.escape(message)):
         check_record(regex)
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.backends.names import CAPABILITIES
-from lab.backends.planned_run import planned_run, run_override, tensorflow_version
-from lab.backends.rendered_file import RenderOptions
+from lab.backends.rendered_file import RenderOptions, planned_run, run_override, tensorflow_version
 from lab.config import Cluster, parse_cluster
 from lab.errors import InputError
 from tests.support.cli import CLUSTER, lab, refused

@@ -14,7 +14,7 @@ from lab.backends.names import SLURM
 from lab.backends.options import time_limit
 from lab.backends.rendered_file import RenderOptions
 from lab.backends.slurm.components import components_of
-from lab.backends.slurm.placement import load_for_slurm, plan_for_slurm
+from lab.backends.slurm.planner import load_for_slurm, plan_for_slurm
 from lab.backends.slurm.render import slurm_time
 from lab.cli import main
 from lab.config import parse_cluster

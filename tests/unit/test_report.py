@@ -25,8 +25,8 @@ from lab.experiments.registry import EXPERIMENTS, hyperparameters
 from lab.plots.data import Mark, Trace, samples_of, steps_of
 from lab.plots.registry import CHARTS
 from lab.report import build
+from lab.report.build import provenance
 from lab.report.loader import marks_of, not_done, read_runs
-from lab.report.provenance import provenance
 from lab.reproduce import view
 from lab.reproduce.evaluation import Evaluation
 from lab.reproduce.verdicts import Result, Verdict

@@ -15,8 +15,8 @@ from lab.errors import InconclusiveError, LabError
 from lab.reproduce import measures
 from lab.reproduce.claims import COUNTED, Claim, Source, load
 from lab.reproduce.evaluation import check_reproduced, evaluation_of, summary
+from lab.reproduce.measures import reference
 from lab.reproduce.metrics import RunMetrics, Step, WorkerMetrics
-from lab.reproduce.reference import reference
 from lab.reproduce.verdicts import Result, Verdict, decide, judge
 from tests.support.reproducing import (
     OWN,

@@ -15,7 +15,7 @@ import pytest
 from scipy.special import stdtrit
 
 from lab.reproduce.claims import LOG, Claim
-from lab.reproduce.reference import trainings
+from lab.reproduce.measures import trainings
 from lab.reproduce.verdicts import Decision, Verdict, decide
 from tests.support.reproducing import RUNS, by_seed, number, source_of, statement
 

@@ -20,9 +20,9 @@ from syrupy.assertion import SnapshotAssertion
 from lab.experiments.registry import EXPERIMENTS
 from lab.reproduce.claims import COUNTED, LOG, NAMES, Source, load
 from lab.reproduce.evaluation import evaluation_of, summary
+from lab.reproduce.measures import trainings
 from lab.reproduce.metrics import RunMetrics, WorkerMetrics, read_metrics
 from lab.reproduce.recipes import choose_runs, recipe_for
-from lab.reproduce.reference import trainings
 from lab.reproduce.verdicts import Result, Verdict
 from lab.reproduce.view import results_table
 from lab.statistics import SOURCE_LEVEL, Interval

@@ -10,14 +10,7 @@ import pytest
 
 from lab.experiments.policy import OnFailure
 from lab.formatting import about
-from lab.run.run_progress import (
-    ASCII_BLOCKS,
-    INTERVALS,
-    WINDOW,
-    LossCurve,
-    RunProgress,
-    sparkline,
-)
+from lab.run.view import ASCII_BLOCKS, INTERVALS, WINDOW, LossCurve, RunProgress, sparkline
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State

@@ -17,13 +17,12 @@ from rich.console import Console
 
 from lab.cli.run_view import LiveView
 from lab.gpu import Condition, Fault, NvmlError
-from lab.gpu.sampler import Sample
 from lab.run import gpu_metrics
-from lab.run.gpu_metrics import append_lines, sample_until, sampled
+from lab.run.gpu_metrics import Sample, append_lines, sample_until, sampled
 from lab.run.view import View
 from lab.store.directory import RunDir
-from lab.store.gpu_samples import NO_FIGURES, GpuFigures, figures, read_figures
 from lab.store.run_info import RunInfo, gpus_of
+from lab.store.summarize import NO_FIGURES, GpuFigures, figures, read_figures
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State
 from tests.support.agents import PATIENCE_S

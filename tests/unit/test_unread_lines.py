@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.records.log_parsers import LogParser
-from lab.run.unread_lines import unread_notice
+from lab.run.outcome import unread_notice
 from lab.store.directory import RunDir
 from lab.store.summarize import summarize
 from tests.support.specs import run_info

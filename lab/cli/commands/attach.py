@@ -15,8 +15,7 @@ from typing import Annotated
 from lab.api.following import attach
 from lab.api.results import Run
 from lab.api.training import RunOutput
-from lab.cli.output import print_summary
-from lab.cli.run_view import followed_view
+from lab.cli.run_view import followed_view, print_summary
 from lab.errors import InterruptError
 from lab.options import Switch, presents
 from lab.run.outcome import check_succeeded

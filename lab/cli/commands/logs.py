@@ -17,9 +17,8 @@ from lab.api.environments import check_tasks, find_environment
 from lab.errors import InputError
 from lab.log import LOG
 from lab.options import Argument, Flag, Switch
-from lab.options.durations import point_in_time
 from lab.options.shared import EnvironmentName, RunsDir
-from lab.options.types import count
+from lab.options.types import count, point_in_time
 from lab.records.echo import TensorFlowLines
 from lab.run.program_output import lines_of, prefixed, readable, tensorflow_notice
 from lab.store.directory import RunDir, runs_path

@@ -20,7 +20,7 @@ import dataclasses, json, os, sys
 from lab.config import parse_cluster
 from lab.errors import LabError
 from lab.gpu import NvmlError, inventory, read_host, take_inventory
-from lab.gpu.sampler import Sampler
+from lab.run.gpu_metrics import Sampler
 from lab.placement.place import place
 inventory.TIMEOUT_S = float(sys.argv[2])
 def see(variables, mode, config):
