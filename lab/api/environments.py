@@ -29,7 +29,7 @@ from lab.tf_versions import CURRENT
 from lab.volume import TaskStatus
 from lab.volume.states import Cause, State
 
-EnvironmentArgument = Annotated[str | None, Argument()]
+EnvironmentArgument = Annotated[str | None, Argument(shows="ENVIRONMENT")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,5 +58,5 @@ Tensorflow = Annotated[
 ]
 Force = Annotated[bool, Switch("replace the file even if lab did not write it")]
 EnvironmentName = Annotated[
-    str | None, Flag("the environment (default: the one of ./cluster.yaml)", shows="NAME")
+    str | None, Flag("the environment (default: the one of ./cluster.yaml)", shows="ENVIRONMENT")
 ]

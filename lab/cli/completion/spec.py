@@ -11,19 +11,15 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.options import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
 
 _SOURCES: Final = {
-    "run": "runs",
-    "runs": "runs",
-    "resume": "runs",
-    "task": "tasks",
-    "name": "environments",
+    "RUN": "runs",
+    "TASK": "tasks",
+    "TARGET": "tasks",
+    "ENVIRONMENT": "environments",
 }
-"""Parameter name to the kind of names that `lab __complete` prints for it."""
+"""Placeholder of a value to the kind of names that `lab __complete` prints for it."""
 
 _MAX_ARGUMENTS: Final = 10
 """The number of completed arguments of a command that accepts any number of them."""
-
-_NEW_NAMES: Final = frozenset({("init", "name")})
-"""Command and parameter, for names that do not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,40 +94,40 @@ def _command(name: str) -> CommandSpec:
         each for each in known if isinstance(each.kind, Arguments) for _ in range(_MAX_ARGUMENTS)
     ]
     rests = [each.kind for each in known if isinstance(each.kind, ProgramArguments)]
-    options = {each.flag: _option(name, each) for each in known if each.is_flag}
+    options = {each.flag: _option(each) for each in known if each.is_flag}
     for rest in rests:
         for each in rest.flags(None).values():
-            options.setdefault(each.flag, _option(name, each, each.flag))
+            options.setdefault(each.flag, _option(each, each.flag))
     return CommandSpec(
         name,
         COMMANDS[name],
         [*options.values(), Option("help", "print usage and examples", "h")],
-        [_value(name, each) for each in positional],
+        [_value(each) for each in positional],
         passes_arguments=bool(rests),
     )
 
 
-def _option(command: str, parameter: Parameter, name: str = "") -> Option:
+def _option(parameter: Parameter, name: str = "") -> Option:
     return Option(
         name or parameter.flag.replace("_", "-"),
         parameter.help,
         parameter.short.lstrip("-"),
-        None if parameter.is_switch else _value(command, parameter),
+        None if parameter.is_switch else _value(parameter),
     )
 
 
-def _value(command: str, parameter: Parameter) -> Value:
+def _value(parameter: Parameter) -> Value:
     kind, name = parameter.kind, parameter.flag
     shows = getattr(kind, "shows", "")
     if name == "experiment" or shows == "EXPERIMENT":
         # The path of a program is allowed, too.
         return Value(shows or "EXPERIMENT", tuple(EXPERIMENTS), files="PROGRAM" in shows)
     choices = getattr(kind.parse, "choices", ()) if isinstance(kind, Flag | Argument) else ()
-    fixed = choices or (command, name) in _NEW_NAMES
+    metavar = shows or name.upper()
     return Value(
-        shows or name.upper(),
+        metavar,
         choices,
-        "" if fixed else _SOURCES.get(name, ""),
+        _SOURCES.get(metavar.partition(",")[0], ""),
         files=shows == "FILE",
         directories=shows == "DIR" or name.endswith("_dir"),
     )
