@@ -108,7 +108,9 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
                 "yes|no",
                 default=True,
             ),
-            BackendOption("time", "the job's time limit, such as 2h", time_limit, "TIME", 3600.0),
+            BackendOption(
+                "time", "the job's time limit: 2h, 90m, or seconds", time_limit, "TIME", 3600.0
+            ),
             BackendOption(
                 "container",
                 "run the tasks in this Apptainer image",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from lab.backends.rendered_file import Rendering, is_rendered, read_state
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.log import passed_on
+from tests.support.cli import Cli, replace_backends
+from tests.support.fakes import FakeBackend
 from tests.support.sites import SITES, Site
 
 CLUSTER = b"{version: 1, name: m, nodes: {tf1: {gpus: 1}}, jobs: {worker: {on: [tf1]}}}"
@@ -199,3 +202,22 @@ def test_an_environment_that_is_needed_is_not_removed(site: Site) -> None:
     found: Any = site.backend.find(site.plan.name)
     assert found.is_up
     found.down()
+
+
+# ---- lab backends
+
+
+def test_the_backends_are_listed_with_their_options(
+    monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    nothing = "no engine answers"
+    replace_backends(monkeypatch, FakeBackend("compose", fault=nothing), FakeBackend("local"))
+    lines = cli("backends").out.splitlines()
+    assert f"compose: cannot be used here: {nothing}" in lines
+    assert "  -o gpus-by=nvidia|cdi: how to request GPUs of the engine; default: nvidia" in lines
+    assert "local: can be used here" in lines
+    found = {each["name"]: each for each in json.loads(cli("backends", "--json").out)}
+    assert set(found) == set(CAPABILITIES)
+    assert (found["compose"]["usable"], found["compose"]["reason"]) == (False, nothing)
+    assert (found["local"]["usable"], found["local"]["options"]) == (True, [])
+    assert [each["name"] for each in found["slurm"]["options"]] == ["het", "time", "container"]

@@ -9,12 +9,20 @@ Examples:
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from typing import Final
+
 from lab.backends.names import capabilities
 from lab.backends.options import text_of
 from lab.backends.registry import backends
 from lab.console import print_json
 from lab.options.shared import AsJson
-from lab.tables import show, table_of
+from lab.tables import terminal_width
+from lab.text import wrapped
+
+_INDENT: Final = " " * 6
+"""The beginning of the further lines of a line that a terminal wraps."""
 
 
 def command(*, json: AsJson = False) -> None:
@@ -23,17 +31,20 @@ def command(*, json: AsJson = False) -> None:
     if json:
         print_json([_as_json(name, reason) for name, reason in reasons.items()])
         return
-    rows = [
-        (name, capabilities(name).tasks, _abilities(name), reason or "yes")
-        for name, reason in reasons.items()
-    ]
-    show(table_of(("backend", "tasks", "has", "can be used here"), rows))
-    options = [
-        (name, f"-o {each.usage}", text_of(each.default) or "none", each.help)
-        for name in reasons
-        for each in capabilities(name).options
-    ]
-    show(table_of(("backend", "its own option", "default", "what it does"), options))
+    width = terminal_width(sys.stdout)
+    for name, reason in reasons.items():
+        for line in _lines(name, reason):
+            print(*(wrapped(line, width, indent=_INDENT) if width else [line]), sep="\n")
+
+
+def _lines(name: str, reason: str | None) -> Iterator[str]:
+    """Describe a backend; `reason` is why it cannot be used here."""
+    able = capabilities(name)
+    yield f"{name}: {'can be used here' if reason is None else f'cannot be used here: {reason}'}"
+    yield f"  {able.tasks}: {_abilities(name)}"
+    for each in able.options:
+        default = f"; default: {text_of(each.default)}" if text_of(each.default) else ""
+        yield f"  -o {each.usage}: {each.help}{default}"
 
 
 def _abilities(name: str) -> str:
