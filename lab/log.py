@@ -34,6 +34,12 @@ class _Shown(_Lines):
     """Shows the messages of the innermost block of `shown_by`."""
 
 
+_BLOCKS: Final[list[_Shown]] = []
+"""The handlers of the blocks of `shown_by` that have not ended, the newest last."""
+
+_CHANGES: Final = threading.RLock()
+
+
 @contextmanager
 def shown_by(show: Show, *, quiet: bool = False) -> Iterator[None]:
     """Show the messages of all threads by a function until the block ends, and nowhere else.
@@ -42,19 +48,12 @@ def shown_by(show: Show, *, quiet: bool = False) -> Iterator[None]:
         show: Shows one line.
         quiet: Show only warnings.
     """
-    before, propagate = _shown(), LOG.propagate
     handler = _Shown(show, logging.WARNING if quiet else logging.INFO)
-    LOG.addHandler(handler)
-    LOG.propagate = False
-    for each in before:
-        LOG.removeHandler(each)
     try:
+        _push(handler)
         yield
     finally:
-        for each in before:
-            LOG.addHandler(each)
-        LOG.propagate = propagate
-        LOG.removeHandler(handler)
+        _remove(handler)
 
 
 @contextmanager
@@ -67,7 +66,7 @@ def shown_once() -> Iterator[None]:
         seen.add(record.getMessage())
         return len(seen) > before
 
-    handlers = _shown()
+    handlers = _BLOCKS[-1:]
     for each in handlers:
         each.addFilter(is_new)
     try:
@@ -91,9 +90,30 @@ def passed_on(receive: Show) -> Iterator[None]:
 
 def is_shown() -> bool:
     """Whether this is in a block of `shown_by`."""
-    return bool(_shown())
+    return bool(_BLOCKS)
 
 
-def _shown() -> list[logging.Handler]:
-    """The handler of the innermost block of `shown_by`; none outside of such a block."""
-    return [each for each in LOG.handlers if isinstance(each, _Shown)]
+def _push(handler: _Shown) -> None:
+    """Let a handler show the messages, in place of the one of the block around it."""
+    with _CHANGES:
+        _BLOCKS.append(handler)
+        _attach()
+
+
+def _remove(handler: _Shown) -> None:
+    """End a block. Blocks of several threads may end in any order."""
+    with _CHANGES:
+        if handler in _BLOCKS:  # not after an interrupt at the beginning of the block
+            _BLOCKS.remove(handler)
+        _attach()
+
+
+def _attach() -> None:
+    """Attach the handler of the newest block alone; without a block, let messages propagate."""
+    newest = _BLOCKS[-1:]
+    for each in [each for each in LOG.handlers if isinstance(each, _Shown)]:
+        if each not in newest:
+            LOG.removeHandler(each)
+    for each in newest:
+        LOG.addHandler(each)
+    LOG.propagate = not newest

@@ -76,10 +76,27 @@ def cluster_path(given: str | None, argument: str | None = None) -> Path:
     return path
 
 
+def default_config(name: str = DEFAULT_CLUSTER) -> Path:
+    """Return the config of this directory, or of the project that contains it.
+
+    A notebook runs in a subdirectory of its project.
+
+    Raises:
+        InputError: There is none, or this directory is in no project.
+    """
+    here = Path(name)
+    if here.exists():
+        return here
+    around = find_root(Path(DEFAULT_CLUSTER)) / name
+    if around.exists():
+        return around
+    return cluster_path(None if name == DEFAULT_CLUSTER else name)
+
+
 def default_name() -> str | None:
-    """Return the name in this directory's config; None if the config is missing or invalid."""
+    """Return the name in this project's config; None if the config is missing or invalid."""
     try:
-        return load_cluster(Path(DEFAULT_CLUSTER)).name
+        return load_cluster(default_config()).name
     except (InputError, OSError):
         return None
 

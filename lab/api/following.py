@@ -154,11 +154,12 @@ def collect(
         LabError: A run cannot be collected; the others are collected all the same.
     """
     store, known = runs_path(runs_dir), backends()
+    prober = StatusProber(lambda: known)  # one for all runs: it asks a failed backend only once
     clean = partial(remove_stopped, runs_dir=store, all_sizes=all_sizes)
     if run is not None:
         found = locate(run, store, known, default_name())
         if found.request is None or found.environment is None:
-            finalize(found.run, StatusProber(backends))
+            finalize(found.run, prober)
             raise InputError(
                 f"run {found.run.run_id} is on no run volume: nothing can be collected",
                 f"see its collected results with `lab show {found.run.run_id}`",
@@ -178,7 +179,7 @@ def collect(
             yield partial(collect_every, environment)
         for each in all_runs(store):
             if not each.is_followed():
-                yield partial(finalize, each, StatusProber(lambda: known))
+                yield partial(finalize, each, prober)
 
     run_all(actions())
     return None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab.config import Cluster, load_cluster
 from lab.placement.plan import Plan
-from lab.project import DEFAULT_CLUSTER, Project, cluster_path, find_root
+from lab.project import DEFAULT_CLUSTER, Project, default_config, find_root
 from lab.run.planning import make_plan
 
 AnyPath = str | os.PathLike[str]
@@ -58,19 +58,5 @@ def _config(
     """Return the config and its file; the file is None for a config in memory."""
     if isinstance(cluster, Cluster):
         return cluster, None
-    path = _default(default) if cluster is None else Path(cluster)
+    path = default_config(default) if cluster is None else Path(cluster)
     return load_cluster(path), path
-
-
-def _default(name: str) -> Path:
-    """Return the config of this directory, or of the project that contains it.
-
-    A notebook runs in a subdirectory of its project.
-    """
-    here = Path(name)
-    if here.exists():
-        return here
-    around = find_root(Path(DEFAULT_CLUSTER)) / name
-    if around.exists():
-        return around
-    return cluster_path(None if name == DEFAULT_CLUSTER else name)

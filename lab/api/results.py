@@ -91,7 +91,8 @@ class Run(Shown):
         """
         from lab.store.dataframe import records_frame  # noqa: PLC0415
 
-        return records_frame(self.directory, tasks)
+        with messages_shown():
+            return records_frame(self.directory, tasks)
 
     @named_extras()
     def steps(self, tasks: Collection[str] | None = None) -> pd.DataFrame:
@@ -102,7 +103,8 @@ class Run(Shown):
         """
         from lab.store.dataframe import steps_frame  # noqa: PLC0415
 
-        return steps_frame(self.directory, tasks)
+        with messages_shown():
+            return steps_frame(self.directory, tasks)
 
     @named_extras()
     def figure(self, name: str) -> Figure:

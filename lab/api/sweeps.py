@@ -26,9 +26,9 @@ from lab.errors import LabError
 from lab.extras import named_extras
 from lab.options import Argument, Flag, ProgramArguments, read_options
 from lab.options.shared import BackendName, GpuMode, OwnOptions
-from lab.options.types import duration
 from lab.run.prepared import RunOptions
 from lab.store.directory import runs_path
+from lab.units import duration
 from lab.volume import STALL_S, RunSpec
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from lab.options import (
     read_options,
 )
 from lab.options.shared import BackendName, GpuMode, OwnOptions
-from lab.options.types import duration, one_of
+from lab.options.types import one_of
 from lab.program import names_a_program, parse_map
 from lab.run.fault_injection import parse_faults
 from lab.run.gpu_metrics import sampled
@@ -44,6 +44,7 @@ from lab.store.directory import RunDir, runs_path
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
 from lab.tf_versions import IMAGES
+from lab.units import duration
 from lab.volume import STALL_S, RunSpec
 
 FURTHER_FLAGS: Final = (

@@ -5,7 +5,7 @@ The client and the agents exchange files on the run volume only (`lab.volume`). 
 the same on every backend.
 
 A new backend is a package with two classes, derived from `Backend` and `Environment`. They define
-the abstract methods. `lab.backends.names` and `lab.backends.registry` list the new `Backend`.
+the abstract methods. The table in `lab.backends.names` lists it.
 """
 
 from __future__ import annotations

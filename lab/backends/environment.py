@@ -65,7 +65,7 @@ class Environment(ABC):
     backends.
 
     Attributes:
-        backend: `local` or `compose`.
+        backend: The name of its backend.
         project: The environment's name.
         folder: The project's directory; "" if it is no longer known.
         cluster_sha256: Digest of the config.

@@ -30,7 +30,7 @@ def choose(
         name: `auto`, or a backend's name.
         plan: The plan.
         root: The project's directory.
-        known: All backends, the preferred one first.
+        known: The backend of this name; for `auto` all backends, the preferred one first.
 
     Returns:
         The backend, and its environment that is up; None: none is.

@@ -78,7 +78,7 @@ def lock_environment(backend: str, project: str, *, shared: bool = False) -> Ite
     """Hold the lock of one environment of this user; see `locked`.
 
     Args:
-        backend: `local` or `compose`.
+        backend: The name of its backend.
         project: The environment's name.
         shared: Whether other commands may hold a shared lock at the same time.
     """

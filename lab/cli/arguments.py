@@ -16,14 +16,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lab.errors import InputError
 from lab.options import Argument, Arguments, Parameter, ProgramArguments, RepeatedFlag, parameters
 from lab.text import suggestion
-
-if TYPE_CHECKING:
-    pass
 
 HELP_FLAGS: Final = frozenset({"--help", "-h"})
 _UNCHECKED_HINT: Final = "arguments after `--` are passed to the program unchecked"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lab.doctor.commands import run_command
 from lab.doctor.data import inspect_directory
@@ -14,10 +14,6 @@ from lab.doctor.model import Outcome, failed, ok, skipped, warning
 from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.text import short
-
-if TYPE_CHECKING:
-    pass
-
 
 _COMPOSE_WITHOUT_BUILDER: Final = (5,)
 

@@ -227,6 +227,8 @@ class Parameter:
 
 def _joined(value: object) -> str:
     """Return a value of a mapping as text; several with commas."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from lab import units
-from lab.units import duration, duration_s
+from lab.units import duration_s
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
@@ -68,8 +68,6 @@ def one_of(*choices: str) -> OneOf:
     """Return a parse function that accepts only these values."""
     return OneOf(choices)
 
-
-__all__ = ["duration", "point_in_time"]
 
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 

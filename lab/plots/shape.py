@@ -49,7 +49,7 @@ class ClusterShape:
 
     Attributes:
         name: The project's name; may be empty.
-        backend: `local` or `compose`; empty before a run.
+        backend: The name of its backend; empty before a run.
         experiment: The experiment; empty if it is not known or the user's own program runs.
         nodes: Node to device ids of its GPUs, in the config's order.
         tasks: In the cluster's order.

@@ -11,12 +11,17 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from lab.backends.names import capabilities
+from lab.gpu import NvmlError, nvml
+from lab.gpu.model import SLICE, Condition
+from lab.gpu.nvml import Handle, Library
 from lab.log import LOG
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo, gpus_of
@@ -25,15 +30,6 @@ from lab.volume.files import append_whole
 
 if TYPE_CHECKING:
     from lab.run.view import View
-from collections.abc import Collection
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
-
-from lab.gpu import nvml
-from lab.gpu.model import SLICE, Condition
-from lab.gpu.nvml import Handle, Library
 
 PERIOD_S: Final = 1.0
 """Seconds from one sample to the next."""
@@ -154,8 +150,6 @@ def sample_until(
         clock: A clock, in seconds since the epoch.
         monotonic: A monotonic clock, in seconds.
     """
-    from lab.gpu import NvmlError  # noqa: PLC0415  (only runs with GPUs need NVML)
-
     ids = tuple(dict.fromkeys(gpu for each in gpus.values() for gpu in each))
     try:
         with (opened or _nvml)(ids) as open_gpus:

@@ -95,7 +95,7 @@ def remove(
         LabError: A run cannot be collected, or the environment cannot be removed.
     """
     if discard:
-        with_lock_retry(partial(environment.down))
+        with_lock_retry(environment.down)
     else:
         ask = partial(_confirm_cancel, environment, confirm)
         try:
@@ -119,7 +119,7 @@ def _keeps_files(environment: Environment, runs_dir: Path) -> bool:
 
 def _is_removed(environment: Environment) -> bool:
     """Whether another command has certainly removed an environment, or does so at once."""
-    known = [each for each in backends() if each.name == environment.backend]
+    known = backends(environment.backend)
 
     def find() -> list[Environment | None]:
         with lock_environment(environment.backend, environment.project, shared=True):

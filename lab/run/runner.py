@@ -146,7 +146,7 @@ def execute_run(
     If this raises before an agent received the run, the run's directory is removed.
 
     Args:
-        run: The directory that `prepare` created.
+        run: The directory that `create_run` created.
         boot: Boots an environment. It calls its argument when the environment is up; from then on
             Ctrl-C waits until `boot` has returned.
         found: The environment that is already up, or None.

@@ -88,8 +88,8 @@ def find_run(argument: str, store: Path) -> RunDir:
         InputError: No run matches, or several do.
     """
     path = Path(argument)
-    if path.is_absolute() and path.parent == store.absolute():
-        argument = path.name
+    if path.is_absolute() and path.parent == store.absolute() and path.is_dir():
+        return RunDir(store / path.name)
     is_id = before_last(argument) is None
     ids = [run.run_id for run in infos(store)] if is_id else list(started(store))
     return RunDir(store / resolve(argument, ids, where=str(store)))

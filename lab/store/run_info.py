@@ -55,7 +55,7 @@ class RunInfo:
         spec: The specification of the run.
         state: The run's state.
         reason: The reason for this state; may be empty.
-        backend: `local` or `compose`; empty before one is chosen.
+        backend: The name of its backend; empty before one is chosen.
         project: The name of the run's environment.
         hyperparameters: The values of the program's flags, by name.
         seed: The seed, given or drawn; None if the program has no seed.

@@ -133,7 +133,7 @@ class Summary:
     Attributes:
         run_id: The run's id.
         experiment: The experiment's name.
-        backend: `local` or `compose`.
+        backend: The name of its backend.
         state: The final state, or the newest one.
         reason: The reason for this state; may be empty.
         degraded: Whether it succeeded without all of its tasks.

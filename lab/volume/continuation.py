@@ -21,7 +21,6 @@ from lab.volume.states import Cause, State, outcome
 from lab.volume.status import read_statuses, write_lost
 
 if TYPE_CHECKING:
-    from lab.volume.run_spec import Request
     from lab.volume.status import TaskStatus
 
 CHECKPOINT: Final = re.compile(r"model-[0-9]+\.(index|data-[0-9]{5}-of-[0-9]{5})|checkpoint")

@@ -18,6 +18,7 @@ from syrupy.assertion import SnapshotAssertion
 from lab import api
 from lab.errors import ConfigError, InputError, LabError
 from lab.experiments.policy import OnFailure
+from lab.project import default_name
 from lab.run.run_queue import Ticket, turn
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
@@ -131,6 +132,7 @@ def test_a_notebook_in_the_project_finds_its_config(
     monkeypatch.chdir("notebooks")
     done = api.run("async", runs_dir="../runs")
     assert done.path.parent == Path("../runs")
+    assert default_name() == environment.project  # for `lab down` and others
     assert api.runs("../runs") == [done]
 
 

@@ -41,6 +41,19 @@ def test_the_innermost_block_shows_the_messages_also_of_other_threads(
     assert caplog.messages == ["e"]
 
 
+def test_blocks_of_threads_may_end_in_any_order(caplog: pytest.LogCaptureFixture) -> None:
+    first: list[str] = []
+    second: list[str] = []
+    one, other = shown_by(first.append), shown_by(second.append)
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    LOG.info("a")
+    other.__exit__(None, None, None)
+    LOG.info("b")
+    assert (first, second, caplog.messages) == ([], ["a"], ["b"])
+
+
 def test_without_a_block_only_warnings_are_printed(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

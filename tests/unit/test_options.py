@@ -19,7 +19,7 @@ from lab.cli.commands import simulate as module
 from lab.cli.completion.scripts import script
 from lab.cli.completion.spec import specs
 from lab.errors import InputError, LabError
-from lab.options import Argument, Flag, Switch, presents, read_options
+from lab.options import Argument, Flag, Switch, parameters, presents, read_options
 from lab.options.types import one_of
 from lab.run.prepared import RunOptions
 from lab.store.directory import RunDir
@@ -161,3 +161,8 @@ def test_an_option_of_a_run_is_added_in_one_place(
     assert "--patience 90s" in command_of(patient)
     assert settings_of(RunDir(tmp_path), patient)["patience"] == "90s"
     assert "patience" not in settings_of(RunDir(tmp_path), usual)
+
+
+def test_options_of_a_backend_from_python() -> None:
+    (own,) = [each for each in parameters(training.run) if each.name == "option"]
+    assert own.value_of({"het": False, "time": "2h"}) == ("het=no", "time=2h")

@@ -316,6 +316,17 @@ def test_collect_continues_after_an_unreadable_environment(
     assert lost.read().state is State.LOST
 
 
+def test_collect_asks_a_backend_that_does_not_answer_only_once(
+    backend: FakeBackend, run: RunDir, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in ("r2", "r3"):
+        RunDir(run.path.parent / each).create(info(State.TRAINING, each))
+    deaf = Deaf("local")
+    replace_backends(monkeypatch, deaf)
+    assert "does not answer" in cli("collect", code=1).err
+    assert deaf.asked == 1
+
+
 def test_a_run_of_an_environment_that_has_stopped_is_found(
     backend: FakeBackend, run: RunDir, environment: Shown, cli: Cli
 ) -> None:

@@ -288,13 +288,14 @@ def test_a_run_is_found_by_a_unique_beginning(store: Path, word: str, found: str
         ("", "last~3", r"last~3: .* has 3 runs"),
         ("", "20260101", "matches 2 runs"),
         ("", "x", "no run 'x'"),
+        ("", "/20260101", "no run '/.*20260101'"),
         ("empty", "last", "no run in .*empty has started"),
         ("missing", "last", "no run in .*missing has started"),
     ],
 )
 def test_no_run_or_several_are_an_error(store: Path, folder: str, word: str, error: str) -> None:
     with pytest.raises(InputError, match=error):
-        find_run(word, store / folder)
+        find_run(f"{store}{word}" if word.startswith("/") else word, store / folder)
 
 
 _ODD = {"format": 2, "run_id": "b", "state": "failed", "odd\x1b": 1}

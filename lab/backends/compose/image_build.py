@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lab.backends.compose import render
 from lab.backends.compose.cli import Compose, compose_version, require_builder
@@ -21,9 +21,6 @@ from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.text import short, visible
 from lab.tf_versions import IMAGES
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
