@@ -27,6 +27,7 @@ from lab.classroom.state import TEACHER, ClassDir, StoredClass
 from lab.classroom.status import seat_statuses
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
+from lab.log import shown_by
 from lab.units import MIB
 from tests.golden.boxes import box, uuid_of
 from tests.support.agents import wait_for
@@ -83,7 +84,8 @@ def room(
     (files / "key.pem").chmod(0o600)
     plan = a_plan(free_port(), CONFIG + TLS, folder=files)
     said: list[str] = []
-    up(StoredClass(plan, class_image, CLUSTER, ("async",)), said.append)
+    with shown_by(said.append):
+        up(StoredClass(plan, class_image, CLUSTER, ("async",)))
     assert said[-1].endswith("ready (3 of 3)")
     folder = ClassDir("e2e")
     yield folder
@@ -433,7 +435,8 @@ def test_down_collects_the_work_and_leaves_nothing(
     assert [name for name in before if before[name] == during[name]] == []
     assert {str(each.image) for each in disks(room)} <= set(loop_devices().split())
     lines: list[str] = []
-    down(room, archive, lines.append)
+    with shown_by(lines.append):
+        down(room, archive)
     *_, removed, first, second, third = lines
     assert ": removed 5 containers, 4 networks, " in removed
     # These GPUs are UUIDs without a driver.

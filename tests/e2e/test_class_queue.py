@@ -28,6 +28,7 @@ from lab.classroom.queue.folder import QueueDir
 from lab.classroom.queue.ledger import Entry
 from lab.classroom.state import ClassDir, StoredClass
 from lab.config import parse_cluster
+from lab.log import shown_by
 from lab.threads import in_background
 from tests.golden.boxes import box, uuid_of
 from tests.support.agents import wait_for
@@ -306,14 +307,16 @@ def test_a_reset_and_the_end_collect_and_remove_what_is_in_the_queue(
     ada = left_under_way(room, "ada")
     bob = left_under_way(room, "bob", "--gpus", "none")
     lines: list[str] = []
-    reset(room, "bob", lines.append)
+    with shown_by(lines.append):
+        reset(room, "bob")
     assert live(room) == [ada.id]
     assert left_behind(bob.project) == []
     (copy,) = room.copies.glob("bob-*.zip")
     assert f"bob: 1 run that it had not collected, in {copy.stem}/queue" in lines
     has_the_run(copy, f"{copy.stem}/queue", tmp_path / "copy", "void")
 
-    down(room, tmp_path / "work.zip", lines.append)
+    with shown_by(lines.append):
+        down(room, tmp_path / "work.zip")
     assert any(", 1 queue environment; " in line for line in lines)
     has_the_run(tmp_path / "work.zip", "ada/queue", tmp_path / "work", ",".join(ada.gpus))
     assert left_behind(ada.project) == []

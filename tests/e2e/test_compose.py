@@ -293,7 +293,8 @@ def test_tasks_cannot_reach_the_host(image: str, linked: ComposeEnvironment) -> 
         for service in ("tf2", "worker-1"):
             docker("restart", "--time", "1", f"{linked.project}-{service}-1")
         assert own in reached_by_worker(linked.project, *host)
-        linked.block_host(pytest.fail)
+        with shown_by(pytest.fail):
+            linked.block_host()
         assert reached_by_worker(linked.project, *host) == set()
 
 
