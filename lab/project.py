@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -82,14 +83,15 @@ def default_config(name: str = DEFAULT_CLUSTER) -> Path:
     A notebook runs in a subdirectory of its project.
 
     Raises:
-        InputError: There is none, or this directory is in no project.
+        InputError: There is none.
     """
     here = Path(name)
     if here.exists():
         return here
-    around = find_root(Path(DEFAULT_CLUSTER)) / name
-    if around.exists():
-        return around
+    with suppress(InputError):  # the error below names what the user needs
+        around = find_root(Path(DEFAULT_CLUSTER)) / name
+        if around.exists():
+            return around
     return cluster_path(None if name == DEFAULT_CLUSTER else name)
 
 

@@ -96,6 +96,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> object:
     for module, names in _MODULES.items():
         if name in names.split():

@@ -67,7 +67,7 @@ def read_options(
         given: The texts.
 
     Raises:
-        InputError: The backend has no such option, or a value is not valid.
+        InputError: The backend has no such option, a value is not valid, or one is given twice.
     """
     found: dict[str, Value] = {}
     for text in given:
@@ -76,9 +76,11 @@ def read_options(
         if option is None:
             known = ", ".join(f"-o {each.usage}" for each in declared)
             raise InputError(
-                f"-o {short(visible(key))}: backend {backend} has no such option",
+                f"-o {short(visible(key or text))}: backend {backend} has no such option",
                 f"its options: {known}" if known else "leave it out: it has no options of its own",
             )
+        if key in found:
+            raise InputError(f"-o {key} is given twice", "give it once")
         try:
             if not equals:
                 raise ValueError(option.shows)  # noqa: TRY301  (one message for both)

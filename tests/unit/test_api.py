@@ -136,6 +136,20 @@ def test_a_notebook_in_the_project_finds_its_config(
     assert api.runs("../runs") == [done]
 
 
+def test_the_package_lists_its_names() -> None:
+    assert set(dir(api)) == set(api.__all__)
+    assert all(getattr(api, name).__doc__ for name in dir(api))
+
+
+def test_without_a_config_the_missing_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in (api.up, lambda: api.run("async")):
+        with pytest.raises(InputError, match=r"no cluster\.yaml in .*; change to the project's"):
+            call()
+
+
 def test_config_object(environment: FakeEnvironment) -> None:
     done = api.run("async", cluster=api.load("cluster.yaml"))
     assert done.info.cluster_file == ""

@@ -114,7 +114,10 @@ def test_its_options_are_read_and_reach_the_rendered_file(
     for option in able.options:
         assert "\n" not in option.help
         assert option.default == "" or option.parse(text_of(option.default)) == option.default
-        values = read_options(backend.name, able.options, [f"{option.name}={GIVEN[option.name]}"])
+        word = f"{option.name}={GIVEN[option.name]}"
+        with pytest.raises(InputError, match=f"-o {option.name} is given twice"):
+            read_options(backend.name, able.options, [word, word])
+        values = read_options(backend.name, able.options, [word])
         assert values[option.name] != option.default
         text = backend.with_options(values).render(plan, Rendering())
         found = read_state(text, able.options)
