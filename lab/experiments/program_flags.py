@@ -166,10 +166,6 @@ PROGRAM_FLAGS: Final[Mapping[str, ProgramFlag]] = {
     "compare_steps": ProgramFlag("steps that are compared with those of one process", positive),
     "steps_per_call": ProgramFlag("steps in one call", positive),
     "one_core": ProgramFlag("each task on one core: true or false", boolean),
-    "fetch": ProgramFlag(
-        "steps whose values are fetched: recorded or every", one_of("recorded", "every")
-    ),
-    "packed": ProgramFlag("all parameters in one message: true or false", boolean),
     "replicas_to_aggregate": ProgramFlag("gradients in one update", positive),
     "cpu_replicas": ProgramFlag("replicas if there is no GPU", positive),
     "summary_every": ProgramFlag("steps from one summary, and one line, to the next", positive),

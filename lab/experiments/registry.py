@@ -137,7 +137,6 @@ _MNIST: Final = (
     "checkpoint_every",
     "log_device_placement",
 )
-_FAST: Final = ("epochs", *_STEPS, "towers", "steps_per_call", "one_core")
 
 _ASYNC: Final = Experiment(
     name="async",
@@ -163,7 +162,7 @@ _ASYNC_FAST: Final = Experiment(
     summary="async, several times quicker: a step is one message there and one back",
     lesson="speed.md",
     counts={"ps": 1},
-    flags=flags(*_FAST, "eval_every"),
+    flags=flags("epochs", *_STEPS, "towers", "steps_per_call", "one_core", "eval_every"),
     steps_add_up=True,
     joins_at_step=True,
 )
@@ -219,13 +218,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             args=_MLP,
         ),
         _ASYNC_FAST,
-        replace(
-            _ASYNC_FAST,
-            name="async-unrolled",
-            program="async_unrolled.py",
-            summary="async, each speed-up by itself: many steps in a call, packed parameters",
-            flags=flags(*_FAST, "gpu_memory_fraction", "log_device_placement", "fetch", "packed"),
-        ),
         replace(
             _ASYNC_FAST,
             name="sync-fast",
