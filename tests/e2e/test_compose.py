@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -187,6 +187,7 @@ def test_a_closed_reader_leaves_no_process(environment: ComposeEnvironment) -> N
     stream = environment.stream("left", {}, follow=True)
     assert next(stream) is not None
     assert readers(environment)
+    assert isinstance(stream, Generator)
     stream.close()
     wait_for(lambda: not readers(environment), "the end of the reader, while the run goes on")
     environment.cancel("left", "enough")

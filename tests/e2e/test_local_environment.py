@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.local import processes
 from lab.backends.local.backend import LocalBackend
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.process import ProcessHandle
+from lab.backends.python import base_environ
 from lab.errors import InputError, LabError
 from lab.image_digest import digest
 from lab.log import shown_by
@@ -111,7 +111,7 @@ def left(project: Path) -> list[int]:
 
 def up(project: Path, **changes: object) -> LocalEnvironment:
     output: list[str] = []
-    wanted = replace(plan(port=free_port()), **changes)  # type: ignore[arg-type]
+    wanted = replace(plan(port=free_port()), **changes)
     with shown_by(output.append):
         booted = LocalBackend().up(wanted, root=project)
     assert "booted 3 tasks" in output[-1]
@@ -255,7 +255,6 @@ def test_an_environment_whose_directory_is_removed_ends(kind: str, project: Path
 UPS = """\
 import sys
 from pathlib import Path
-from lab.backends.local import processes
 from lab.backends.local.backend import LocalBackend
 from lab.errors import LabError
 from tests.e2e.test_local_environment import plan
@@ -272,7 +271,7 @@ def test_three_ups_at_once(kind: str, project: Path) -> None:
         subprocess.Popen(
             [sys.executable, "-c", UPS, str(project)],
             cwd=ROOT,
-            env=processes.base_environ(),
+            env=base_environ(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

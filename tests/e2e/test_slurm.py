@@ -45,7 +45,7 @@ def state(slurm: Slurm, job: str) -> tuple[str, str]:
     """A job's state and its exit code."""
     shown = slurm.run("scontrol", "--oneliner", "show", "job", job).splitlines()[0]
     found = [re.search(rf"\b{name}=(\S+)", shown) for name in ("JobState", "ExitCode")]
-    return found[0][1], found[1][1]  # type: ignore[index]
+    return found[0][1], found[1][1]
 
 
 def wait_for_end(slurm: Slurm, job: str) -> str:
@@ -258,7 +258,7 @@ def test_programs_in_an_image_have_time_to_end_after_scancel(
     assert process.returncode == 1
     run = only_run(contained)
     assert run["state"] == "cancelled"
-    assert run["provenance"]["container"] == str(apptainer)  # type: ignore[index]
+    assert run["provenance"]["container"] == str(apptainer)
     for task in ("worker-0", "worker-1"):
         (log,) = (contained / "runs").glob(f"*/logs/{task}*")
         lines = log.read_text().splitlines()

@@ -71,7 +71,7 @@ def write_records(volume: Volume, run_id: str, task: str, records: Sequence[obje
 
 def end(volume: Volume, run_id: str, task: str, state: State, **fields: object) -> None:
     """Write the state in which a task ended."""
-    status = TaskStatus(task, state, started_unix=100.0, ended_unix=112.5, **fields)  # type: ignore[arg-type]
+    status = TaskStatus(task, state, started_unix=100.0, ended_unix=112.5, **fields)
     write_atomically(volume.status(run_id, task), status.to_json())
 
 

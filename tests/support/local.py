@@ -38,4 +38,4 @@ def a_record(**changes: object) -> EnvironmentRecord:
         tensorflow="2.21",
         sources_sha256="5" * 64,
     )
-    return replace(record, **changes)  # type: ignore[arg-type]
+    return replace(record, **changes)

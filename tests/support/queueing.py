@@ -234,7 +234,7 @@ async def seat_of(token: str) -> str | None:
 
 def place_on_host(entry: Entry, config: str) -> Plan:
     """The plan of an entry on the fake host."""
-    seat = SeatPlan(entry.seat, (), None, 6.0, 6 << 30, None)  # type: ignore[arg-type]
+    seat = SeatPlan(entry.seat, (), None, 6.0, 6 << 30, None)
     return plan_of(entry, cluster_of(config), HOST, seat)
 
 

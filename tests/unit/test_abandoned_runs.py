@@ -133,7 +133,7 @@ def end_of(run: RunDir) -> tuple[State, str]:
 def released(environment: Breaking, **changes: object) -> Breaking:
     """An environment whose tasks do not wait."""
     (environment.root / "released").touch()
-    return replace(environment, **changes)  # type: ignore[arg-type]
+    return replace(environment, **changes)
 
 
 @pytest.mark.parametrize("how", ["found", "booted", "attached"])

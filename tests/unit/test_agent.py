@@ -84,7 +84,7 @@ def test_an_idle_agent_ends_if_a_directory_of_the_volume_cannot_be_used(
     damaged.mkdir()
     idle = Idle(damaged, monkeypatch)
     config = AgentConfig.from_environ(stage.environ("worker-0"))
-    agent = Agent(config, AgentLog(1), idle, Launcher(config))  # type: ignore[arg-type]
+    agent = Agent(config, AgentLog(1), idle, Launcher(config))
     with pytest.raises(NotADirectoryError):
         agent.run()
     assert REFUSED_S <= idle.now - 100 < REFUSED_S + 3

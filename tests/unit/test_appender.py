@@ -10,10 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.task.agent import appender
 from lab.task.agent.appender import Appender
 from lab.volume import files
-from lab.volume.files import is_read_only
+from lab.volume.files import REFUSED_S, is_read_only
 from lab.volume.status import digest_of
 
 DATA = b"one\ntwo\n"
@@ -87,7 +86,7 @@ def test_refusing_too_long_is_a_fault(path: Path, volume: Volume) -> None:
     file = Appender(path)
     volume.room = 0
     file.append(b"one\n")
-    volume.now += appender.REFUSED_S - 1
+    volume.now += REFUSED_S - 1
     file.append(b"two\n")
     assert file.fault is None
     volume.now += 1

@@ -221,7 +221,7 @@ def test_no_command_acts_on_an_imported_run(here: Path, cli: Cli) -> None:
     shutil.rmtree(here / "runs")
     cli("import", str(file))
     store, run = here / "runs", RunDir(here / "runs" / RUN)
-    found = find(RUN, store, [Claimed()], None)  # type: ignore[list-item]
+    found = find(RUN, store, [Claimed()], None)
     assert (found.request, found.environment) == (None, None)
     assert locate(RUN, store, [], None).environment is None
     assert not run.complete()  # a volume's run with this id is another one, and is not lost
@@ -235,7 +235,7 @@ def test_no_command_acts_on_an_imported_run(here: Path, cli: Cli) -> None:
 
     before = run.info_path.read_bytes()
     with pytest.raises(LabError, match="was imported"):
-        collect_one(Request(), Claimed(), store)  # type: ignore[arg-type]
+        collect_one(Request(), Claimed(), store)
     assert run.info_path.read_bytes() == before
 
 

@@ -107,7 +107,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         "IPython.display": types.SimpleNamespace(display=display),
     }
     for name, module in fakes.items():
-        monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, name, module)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,7 +103,7 @@ def test_a_host_without_space(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(disks.os, "posix_fallocate", refuse)
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
     with pytest.raises(LabError, match=r"No space left on device; lower `disk:` in class.yaml"):
         disk.attach()
     assert list(disk.folder.iterdir()) == []
@@ -124,7 +125,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("mkfs.ext4", "debugfs", "losetup"):
         tool(found, name)
     monkeypatch.setattr(disks, "_path", lambda: str(found))
-    monkeypatch.setattr(disks.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     return found
 
 
@@ -134,7 +135,7 @@ def test_the_reasons_against_limits_of_disks(tools: Path, monkeypatch: pytest.Mo
     assert unavailable_reason().endswith(r"failed: cannot find an unused loop device: \x1b[2J")
     (tools / "mkfs.ext4").unlink()
     assert unavailable_reason() == "`mkfs.ext4` is missing; install e2fsprogs"
-    monkeypatch.setattr(disks.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert unavailable_reason() == "only root can attach loop devices; run `lab` as root"
 
 

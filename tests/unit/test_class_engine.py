@@ -90,7 +90,7 @@ def test_the_proxy_gets_its_own_copy_of_the_key(client: Mock, tmp_path: Path) ->
         assert {(each.name, each.uid, each.mode) for each in archive} == {
             (name, 1000, 0o400) for name in ("certificate.pem", "key.pem")
         }
-        assert archive.extractfile("key.pem").read() == b"key"  # type: ignore[union-attr]
+        assert archive.extractfile("key.pem").read() == b"key"
     put_archive.return_value = False
     with pytest.raises(LabError, match="the engine refused the certificate; start the class again"):
         start_proxy(Engine(), a_plan(tls=tls), "lab-class:cpu", "secret")

@@ -286,7 +286,7 @@ def test_what_does_not_start_is_named(
         wait_for(lambda: program != ENDS or not FOLDER.is_up, "JupyterHub does not end")
         return program == HUB and FOLDER.log.write_text(hub_log) >= 0
 
-    seats.program, seats.server, seats.answers = program, server, answers  # type: ignore[method-assign]
+    seats.program, seats.server, seats.answers = program, server, answers
     with pytest.raises(LabError, match=message):
         boot(seats)
     assert_nothing_is_left(seats)
@@ -294,7 +294,7 @@ def test_what_does_not_start_is_named(
 
 def test_many_seats_start_a_few_at_a_time(seats: Seats) -> None:
     counts, users = [0], seats.users
-    seats.users = lambda: counts.append(len(seats.started)) or users()  # type: ignore[method-assign]
+    seats.users = lambda: counts.append(len(seats.started)) or users()
     up(stored(a_plan(30)))
     assert max(after - before for before, after in pairwise(counts)) == 4
     assert len(seats.started) == 30
@@ -422,8 +422,8 @@ def test_a_reset_that_fails_goes_no_further(step: str, seats: Seats) -> None:
 @pytest.mark.parametrize("has_programs", [True, False])
 def test_a_seat_that_does_not_stop_stays_as_it_is(*, has_programs: bool, seats: Seats) -> None:
     boot(seats)
-    seats.stop = lambda _: seats.do("stop")  # type: ignore[method-assign]  # JupyterHub knows it
-    seats.is_stopped = lambda _: not has_programs  # type: ignore[method-assign]
+    seats.stop = lambda _: seats.do("stop")  # JupyterHub knows it
+    seats.is_stopped = lambda _: not has_programs
     with pytest.raises(LabError, match="bob has not stopped after 180 s; see `docker ps`"):
         reset(FOLDER, "bob")
     assert seats.log[-1] == "stop"

@@ -92,7 +92,7 @@ def container_of(plan: ClassPlan, name: str) -> dict[str, Any]:
     """What the spawner asks the engine for."""
     config, asked = configured(created(plan)), {}
 
-    class Spawner(DockerSpawner):  # type: ignore[misc]
+    class Spawner(DockerSpawner):
         client = docker.APIClient("tcp://127.0.0.1:1", version="1.41")  # nothing is sent
 
         async def docker(self, method: str, *args: object, **options: Any) -> Any:

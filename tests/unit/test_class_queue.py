@@ -185,7 +185,7 @@ def test_a_volume_stays_until_its_run_is_collected_and_a_while(queue: QueueUnder
         queue.up("ada", 1)
     left = seat.find_any("mnist")
     assert collected(left)
-    left.mark_collected(RUN, "/home/student/runs")  # type: ignore[union-attr]
+    left.mark_collected(RUN, "/home/student/runs")
     queue.wait("ada", None)
     queue.up("ada", 1).down(keeps=lambda: True)
     assert queue.state("ada") is State.ENDED  # it had no run, and is kept for a while

@@ -35,7 +35,7 @@ from lab.classroom.queue.handlers import TEACHER
 from lab.classroom.queue.ledger import START_S, Entry
 from lab.classroom.queue.overview import Queued, queued
 from lab.classroom.queue.service import hub_seat
-from lab.config.model import PROJECT
+from lab.config.fields import PROJECT
 from lab.errors import InputError, LabError
 from lab.gpu import Inventory
 from lab.placement.plan import Plan

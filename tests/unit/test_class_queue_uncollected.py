@@ -186,9 +186,9 @@ def test_a_student_cannot_fill_the_teachers_disk(
     monkeypatch.setattr(uncollected, "_Saved", lambda *given: whole(*given, **{left: value}))
     store, lines = saved(folder, tmp_path)
     assert lines[-1] == "ada: not in the archive: what its runs in the queue have beyond the limit"
-    files = [path for path in store.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 4_000_000
-    assert len(files) <= 20
+    saved_files = [path for path in store.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in saved_files) < 4_000_000
+    assert len(saved_files) <= 20
     assert not RunDir(store / RUN).read().collected
     assert not (store / OTHER).exists()
 

@@ -17,7 +17,6 @@ import pytest
 import segno
 
 from lab.backends.process import ProcessHandle
-from lab.classroom import handouts
 from lab.classroom.config import Times
 from lab.classroom.handouts import write_handouts
 from lab.classroom.planning import ClassPlan
@@ -154,7 +153,7 @@ def test_the_qr_code_is_the_page_for_signing_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = Mock(side_effect=segno.make)
-    monkeypatch.setattr(handouts.segno, "make", make)
+    monkeypatch.setattr(segno, "make", make)
     page = page_of(tmp_path, url="https://lab.example.org:8443/")
     assert [call.args[0] for call in make.call_args_list] == [
         f"https://lab.example.org:8443/hub/login?username={name}"

@@ -330,5 +330,5 @@ def test_an_anchor_is_removed_after_the_tasks_that_joined_it(
                 del left[each.id]
 
     monkeypatch.setattr(cleanup, "list_resources", lambda *_: cleanup.NO_RESOURCES)
-    cleanup.remove(Podman(), "mnist")  # type: ignore[arg-type]
+    cleanup.remove(Podman(), "mnist")
     assert not left

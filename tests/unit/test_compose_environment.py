@@ -53,7 +53,7 @@ def test_an_environment_has_its_folder_and_its_config() -> None:
 @pytest.mark.parametrize(("name", "is_here"), [(platform.node(), True), ("elsewhere", False)])
 def test_a_remote_engine_is_identified_by_its_name(name: str, is_here: bool) -> None:
     engine = an_engine(inspected())
-    engine.client().info = lambda: {"Name": name}  # type: ignore[method-assign]
+    engine.client().info = lambda: {"Name": name}
     assert ComposeEnvironment(engine, "mnist").is_local is is_here
 
 
@@ -168,7 +168,7 @@ def test_uploaded_files_belong_to_the_user_of_the_tasks(tmp_path: Path) -> None:
         sent.append(archive)
         return True
 
-    engine.client().api.put_archive = put_archive  # type: ignore[method-assign]
+    engine.client().api.put_archive = put_archive
     upload(engine, "c0ffee", "r1", {"program": tmp_path})
     with tarfile.open(fileobj=io.BytesIO(sent[0])) as archive:
         entries = archive.getmembers()
@@ -202,7 +202,7 @@ def test_a_stopped_environment_is_read_by_a_restricted_container() -> None:
             remove=lambda **_: did.append("remove"),
         )
 
-    engine.client().containers.create = create  # type: ignore[method-assign,assignment]
+    engine.client().containers.create = create
     assert ComposeEnvironment(engine, "mnist").collected() == {}
     assert did == ["start", "remove"]
     assert asked["image"] == "sha256:beef"

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -341,7 +342,7 @@ def test_packages_at_their_pinned_versions(tmp_path: Path, monkeypatch: pytest.M
     faults = ["rich 14.1.0 is not ==15.*", "docker is missing"]
     assert python.package_faults(required, {"rich": "14.1.0"}.get) == (2, faults)
     # An installed lab has no pyproject.toml; another project's is not read.
-    monkeypatch.setattr(python.metadata, "requires", lambda name: [f"{name}-needs==1"])
+    monkeypatch.setattr(metadata, "requires", lambda name: [f"{name}-needs==1"])
     assert python.requirements(tmp_path) == ["lab-needs==1"]
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'another'\ndependencies = []\n")
     assert python.requirements(tmp_path) == ["lab-needs==1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -24,7 +25,7 @@ from lab.backends.compose import cleanup
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.cleanup import NO_RESOURCES
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.directory import EnvironmentDir
+from lab.backends.environment_dir import EnvironmentDir
 from lab.backends.local import state as processes
 from lab.backends.local.backend import LocalBackend
 from lab.backends.local.environment import LocalEnvironment
@@ -118,14 +119,14 @@ def test_lock_on_a_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_lock_that_its_holder_removes(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    flock = locking.fcntl.flock
+    flock = fcntl.flock
 
     def removed(*given: Any) -> None:  # between the opening and the locking of the file
         path.unlink()
         flock(*given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(locking.fcntl, "flock", removed)
+        patch.setattr(fcntl, "flock", removed)
         with pytest.raises(Busy), locking.locked(path, "it"):
             pass
     with locking.locked(path, "it"), pytest.raises(Busy), locking.locked(path, "it"):

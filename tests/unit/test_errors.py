@@ -378,7 +378,7 @@ CALLS: dict[str, Callable[[Path], object]] = {
         an_engine(inspected()), "c0ffee", "r", {"program": root / "scripts"}
     ),
 }
-ERRORS |= {name: lambda root, _, call=call: call(root) for name, call in CALLS.items()}  # type: ignore[misc]
+ERRORS |= {name: lambda root, _, call=call: call(root) for name, call in CALLS.items()}
 
 
 @pytest.mark.parametrize("name", ERRORS)

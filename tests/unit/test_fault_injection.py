@@ -199,7 +199,7 @@ def test_a_slowed_program_runs_for_its_share_of_the_time(make: Make, sleeper: Ch
         signals.append((time.monotonic(), number))
         send(number)
 
-    sleeper.signal = noted  # type: ignore[method-assign]
+    sleeper.signal = noted
     before_s = cpu_s(sleeper)
     faulty.step(sleeper, 1.0, None)
     wait_for(lambda: len(signals) > 40, "twenty periods")

@@ -94,7 +94,7 @@ def place(root: Path, gpus: str = "none") -> AgentConfig:
 
 
 def request(**more: bool) -> Request:
-    return Request("r1", RunSpec("x", "program.py", **more), {"worker": ["n:1"]})  # type: ignore[arg-type]
+    return Request("r1", RunSpec("x", "program.py", **more), {"worker": ["n:1"]})
 
 
 def test_a_program_waits_for_the_import_with_a_limit(pair: Pair, tmp_path: Path) -> None:

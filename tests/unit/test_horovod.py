@@ -66,7 +66,7 @@ def prepared(
     notices: list[str] = []
     asked = replace(
         RunOptions(spec=RunSpec("own.py", args=args), backend="local", gpus="none"),
-        **options,  # type: ignore[arg-type]
+        **options,
     )
     project = Project.load("cluster.yaml")
     with shown_by(notices.append):
@@ -161,5 +161,5 @@ def test_a_ring_needs_every_rank() -> None:
 )
 def test_ranks(spec: dict[str, object], ranks: list[str]) -> None:
     cluster = {"worker": ["a:1", "b:1"], "ps": ["a:2"], "evaluator": ["a:3"], "chief": ["a:4"]}
-    made = RunSpec("own", "own.py", **{"horovod": True, **spec})  # type: ignore[arg-type]
+    made = RunSpec("own", "own.py", **{"horovod": True, **spec})
     assert Request("r1", made, cluster).ranks() == ranks

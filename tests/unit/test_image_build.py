@@ -269,7 +269,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Host]
     for name in ("remove", "wait_until_up", "restart_detached_tasks"):
         monkeypatch.setattr(backend, name, lambda *_, **__: None)
     monkeypatch.setattr(backend, "docker", lambda: "docker")
-    monkeypatch.setattr(backend.ComposeEnvironment, "block_host", lambda *_: None)
+    monkeypatch.setattr(ComposeEnvironment, "block_host", lambda *_: None)
     monkeypatch.setattr(backend, "compose_version", lambda: "2.40.3")
 
     def make(built: bytes = HERE, **files: bytes | None) -> Host:

@@ -153,7 +153,7 @@ def test_an_environment_with_an_unreadable_record_is_unchanged(state_folder: Pat
         lambda: backend.up(PLAN, root=Path("/p")),
     ):
         with pytest.raises(LabError, match=r"demo/environment\.json cannot be read: .*; stop its"):
-            look()  # type: ignore[operator]
+            look()
     assert place.runs.is_dir()
     assert backend.find("other") is None
 

@@ -86,7 +86,7 @@ def test_an_active_fault_is_reported_without_a_record(
     with pytest.raises(LabError, match=r"^the disk is full; make room$"):
         inject(environment, "r1", parse("kill worker-1"))
     faulting = NetworkFaults(environment, "r1", ["cut:5s tf2"])
-    wait_for(lambda: faulting.tick(None) or notices, "the report")  # type: ignore[func-returns-value]
+    wait_for(lambda: faulting.tick(None) or notices, "the report")
     faulting.end()
     assert notices == [line]
     assert environment.disturbed == [("tf2", "cut:5s")] * 2
@@ -244,7 +244,7 @@ def injected(made: Mock, node: str = "tf3", **state: object) -> dict[str, Any]:
         asked.update(options, image=image, command=command)
         return made
 
-    engine.client().containers.create = create  # type: ignore[method-assign,assignment]
+    engine.client().containers.create = create
     ComposeEnvironment(engine, "mnist").inject_network_fault(node, ["cut:5s"])
     return asked
 
@@ -306,7 +306,7 @@ def test_faults_end_before_an_environment_is_removed(monkeypatch: pytest.MonkeyP
     """The engine removes them itself, and refuses a concurrent removal."""
     made, never = sidecar(), sidecar()
     never.status = "created"  # one that never ran is neither stopped nor awaited
-    engine = an_engine()
+    engine, left = an_engine(), list[list[Mock]]()
     monkeypatch.setattr(engine, "containers", lambda *_labels: left.pop(0))
     monkeypatch.setattr(
         engine, "for_each", lambda _doing, found, action: [action(each) for each in found]

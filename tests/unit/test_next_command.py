@@ -43,7 +43,7 @@ def ended(
 
 
 def following(run: RunDir, **options: object) -> str:
-    return next_command(run, summarize(run), **options)  # type: ignore[arg-type]
+    return next_command(run, summarize(run), **options)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def damaged(**changes: object) -> SavedModel:
     return SavedModel(
         model=str(changes.get("model", saved.model)),
         global_step=1,
-        parameters={**saved.parameters, **changes.get("parameters", {})},  # type: ignore[dict-item]
+        parameters={**saved.parameters, **changes.get("parameters", {})},
         averages={},
     )
 

@@ -41,7 +41,7 @@ class Container:
 
     def may_open(self, *names: str) -> None:
         """Replace the kernel's answer, which comes from the container's cgroup."""
-        self._patch.setattr(health.os, "access", lambda path, _mode: Path(path).name in names)
+        self._patch.setattr(os, "access", lambda path, _mode: Path(path).name in names)
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def test_first_check_returns_at_once_and_a_later_one_watches(
         if looks == 130:
             container.ready.unlink()
 
-    monkeypatch.setattr(health.time, "monotonic", lambda: now)
-    monkeypatch.setattr(health.time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.delenv("LAB_RUNS")  # an anchor has no volume
     assert (health.main(["anchor"]), looks) == (1, 0)
     container.ready.touch()

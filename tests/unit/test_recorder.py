@@ -90,7 +90,7 @@ def test_invalid_records_are_refused_and_use_no_number(output: Output) -> None:
     with pytest.raises(RecordError, match="unknown field 'colour'"):
         recorder.write("step", colour=3)
     with pytest.raises(RecordError, match="unknown kind 'dance'"):
-        recorder.write("dance")  # type: ignore[arg-type]
+        recorder.write("dance")
     recorder.write("event", message="still here")
     (record,) = output.records()
     assert record["seq"] == 0

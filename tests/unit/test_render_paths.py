@@ -144,7 +144,7 @@ def test_the_header_records_another_run(tmp_path: Path, override: str) -> None:
     recorded = read_header(render_file(tmp_path / "x.yaml", RenderOptions("none", None, override)))
     assert recorded is not None
     assert recorded.run == override
-    assert read_header(render_file(tmp_path / "x.yaml", RenderOptions("none"))).run == ""  # type: ignore[union-attr]
+    assert read_header(render_file(tmp_path / "x.yaml", RenderOptions("none"))).run == ""
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from lab.cli import main
 from lab.errors import LabError
 from lab.reproduce.claims import NAMES, load
 from lab.reproduce.metrics import RunMetrics
+from lab.run.runner import execute_run
 from lab.store.directory import RunDir
 from lab.volume import Request, Volume
 from lab.volume.states import State
@@ -169,7 +170,7 @@ def test_a_stop_keeps_finished_runs_and_their_verdicts(
     code: int,
     message: str,
 ) -> None:
-    conduct = batches.execute_run
+    conduct = execute_run
 
     def stops(run: RunDir, **named: Any) -> object:
         if len(environment.runs()) == 1:

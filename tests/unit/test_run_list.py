@@ -110,7 +110,7 @@ ROWS = [
 def test_filters_apply_together_and_the_newest_remain(
     filters: dict[str, object], expected: str
 ) -> None:
-    found = filtered(ROWS, **filters)  # type: ignore[arg-type]
+    found = filtered(ROWS, **filters)
     assert "".join(each["run_id"] for each in found) == expected
 
 

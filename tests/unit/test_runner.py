@@ -21,6 +21,7 @@ from lab.errors import LabError
 from lab.log import shown_by
 from lab.run import lifecycle, patience
 from lab.run import runner as conducting
+from lab.run.fault_injection import NetworkFaults
 from lab.run.patience import REFUSED_S, patiently
 from lab.run.runner import execute_run
 from lab.run.view import View
@@ -415,7 +416,7 @@ def test_the_faults_of_a_run_end_with_it(
 ) -> None:
     ended: list[bool] = []
     end_faults = lambda _self: ended.append(run.read().collected)  # noqa: E731
-    monkeypatch.setattr(conducting.NetworkFaults, "end", end_faults)
+    monkeypatch.setattr(NetworkFaults, "end", end_faults)
     environment.tasks_do = train
     go(run, environment)
     assert ended == [True]

@@ -59,7 +59,7 @@ def test_the_chosen_backend_and_why(
 ) -> None:
     known = FakeBackend("compose", **compose), FakeBackend("local", **local)
     try:
-        chosen, _ = choose(name, plan, Path(), known)  # type: ignore[arg-type]
+        chosen, _ = choose(name, plan, Path(), known)
     except LabError as error:
         assert f"error: {error}" == line
         return

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 
-from lab.task.agent import outcomes
 from lab.task.agent.outcomes import GRACE_S, Shutdown, TaskOutcome
 from lab.volume.states import Cause, State
 
@@ -44,7 +44,7 @@ class Program:
 )
 def test_the_signals_of_a_stop(monkeypatch: pytest.MonkeyPatch, steps: list[Step]) -> None:
     stop, now = Shutdown(), 100.0
-    monkeypatch.setattr(outcomes.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     for number, (seconds, event, expected) in enumerate(steps):
         now += seconds
         if isinstance(event, tuple):

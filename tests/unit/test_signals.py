@@ -226,7 +226,7 @@ def interrupting(at: object) -> Callable[[int, object], object]:
     block, early = signal.pthread_sigmask, [True, True]
 
     def told_late(how: int, mask: object) -> object:
-        before = block(how, mask)  # type: ignore[arg-type]
+        before = block(how, mask)
         if mask == at and early:
             early.pop()
             raise KeyboardInterrupt
@@ -244,7 +244,7 @@ def test_signals_while_a_clean_up_begins_do_not_keep_it_from_its_beginning(
     def hit_first(number: int, handler: object) -> object:
         if handler is signal.SIG_IGN:
             hit_by_all()
-        return ignore(number, handler)  # type: ignore[arg-type]
+        return ignore(number, handler)
 
     with signals.as_interrupt():
         monkeypatch.setattr(signal, "signal", hit_first)

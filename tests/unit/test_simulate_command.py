@@ -28,7 +28,7 @@ name: mine
 nodes: {tf1: {}, tf2: {}}
 jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf2, tf2]}}
 """
-COSTS = Costs(*[1e-3] * 3, 0.4, 0.5, *[1e-3] * 4, 1e-6)
+COSTS = Costs(1e-3, 1e-3, 1e-3, 0.4, 0.5, 1e-3, 1e-3, 1e-3, 1e-3, 1e-6)
 RATIOS = (0.8, 0.9, 1.0, 1.1, 1.2)
 BEYOND = " --beyond-validated"
 

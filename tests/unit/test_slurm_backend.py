@@ -94,7 +94,7 @@ def test_a_run_volume_is_kept_on_request(site: Site) -> None:
     assert left.runs() == []
     assert [task.detail for task in left.tasks()] == ["its job has ended"] * 2
     with pytest.raises(LabError, match=r"'x' has stopped: its job does not run; see .*job\.log"):
-        left.submit(None)  # type: ignore[arg-type]
+        left.submit(None)
 
 
 def test_a_read_error_of_the_run_volume_is_not_the_end_of_a_job(

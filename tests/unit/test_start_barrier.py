@@ -31,7 +31,7 @@ class Clock:
 
 def request(**more: object) -> Request:
     asked = Request("r1", RunSpec("async", "mnist_async.py"), CLUSTER)
-    return changed(asked, **more)  # type: ignore[arg-type]
+    return changed(asked, **more)
 
 
 def states(state: State = State.READY, **others: State | TaskStatus) -> dict[str, TaskStatus]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lab.backends.directory import EnvironmentDir
+from lab.backends.environment_dir import EnvironmentDir
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.request_queue import RequestQueue
 from lab.task.sdk.program import ended_tasks
@@ -60,7 +62,7 @@ DAMAGES = [empty, truncated, missing, pipe, directory, unknown_key, no_directory
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> EnvironmentDir:
+def place(tmp_path: Path) -> EnvironmentDir[Any]:
     """An environment with one submitted run."""
     made = EnvironmentDir(tmp_path)
     submit(Volume(made.runs), REQUEST)
@@ -69,13 +71,13 @@ def place(tmp_path: Path) -> EnvironmentDir:
 
 def written(volume: Volume, state: State, **fields: object) -> None:
     for task in REQUEST.tasks():
-        status = TaskStatus(task, state, **fields)  # type: ignore[arg-type]
+        status = TaskStatus(task, state, **fields)
         write_status(volume.status("r1", task), status)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_run_with_an_unreadable_status_has_ended_and_is_kept(
-    place: EnvironmentDir, damage: Callable[[Path], None]
+    place: EnvironmentDir[Any], damage: Callable[[Path], None]
 ) -> None:
     volume = Volume(place.runs)
     written(volume, State.SUCCEEDED)
@@ -103,13 +105,13 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(statuses.time, "monotonic", made)
+    monkeypatch.setattr(time, "monotonic", made)
     return made
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_watched_status_stays_until_it_cannot_be_read_for_a_while_and_counts_again(
-    place: EnvironmentDir, clock: Clock, damage: Callable[[Path], None]
+    place: EnvironmentDir[Any], clock: Clock, damage: Callable[[Path], None]
 ) -> None:
     volume = Volume(place.runs)
     written(volume, State.TRAINING)
@@ -133,7 +135,7 @@ def test_a_watched_status_stays_until_it_cannot_be_read_for_a_while_and_counts_a
 
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ENFILE])
 def test_a_short_read_error_changes_no_watched_status(
-    place: EnvironmentDir, clock: Clock, monkeypatch: pytest.MonkeyPatch, number: int
+    place: EnvironmentDir[Any], clock: Clock, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     volume = Volume(place.runs)
     watched = Statuses(volume, "r1", REQUEST.tasks())
@@ -153,7 +155,7 @@ def test_a_short_read_error_changes_no_watched_status(
 
 
 def test_a_status_with_a_read_error_is_unknown_at_first(
-    place: EnvironmentDir, monkeypatch: pytest.MonkeyPatch
+    place: EnvironmentDir[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_path: Path) -> str:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))

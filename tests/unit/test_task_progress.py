@@ -81,7 +81,7 @@ def printed(folder: Path, task: str, lines: Sequence[tuple[float, str]]) -> Task
         output.start()
         for clock[0], line in lines:
             os.write(writing, f"{line}\n".encode())
-            wait_for(lambda line=line: log.read_text().endswith(f"{line}\n"), line)  # type: ignore[misc]
+            wait_for(lambda line=line: log.read_text().endswith(f"{line}\n"), line)
         os.close(writing)
         output.finish(5)
     assert output.training == (job == "worker")

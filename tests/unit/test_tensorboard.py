@@ -21,10 +21,10 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 from tensorboard.util import tensor_util
 
-from lab.analysis.tensorboard import EVENTS_FILE, event_dirs, link_events, write_events
+from lab.analysis.tensorboard import event_dirs, link_events, write_events
 from lab.cli import main
 from lab.errors import LabError
-from lab.store.directory import RunDir
+from lab.store.directory import EVENTS_FILE, RunDir
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec
 from tests.support.agents import PATIENCE_S
