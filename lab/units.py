@@ -26,9 +26,11 @@ DELAY: Final[Mapping[str, int]] = {"us": 1, "ms": 10**3, "s": 10**6}
 
 
 _MAX_NUMBER: Final = 10**9 - 1  # an amount has at most nine digits before the point
-_DURATION: Final = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")
+_SECONDS: Final = r"\d{1,8}(?:\.\d{1,6})?"
+_DURATION: Final = re.compile(
+    rf"(?:(\d{{1,6}})d)?(?:(\d{{1,6}})h)?(?:(\d{{1,6}})m)?(?:({_SECONDS})s)?"
+)
 _UNITS_S: Final = (86_400, 3_600, 60, 1)
-_SECONDS: Final = re.compile(r"\d{1,8}(?:\.\d{1,6})?")
 
 
 def pattern(units: Mapping[str, int]) -> str:
@@ -149,15 +151,15 @@ def duration(raw: str) -> float:
     Raises:
         ValueError: The text is neither.
     """
-    seconds = float(raw) if _SECONDS.fullmatch(raw) else duration_s(raw)
+    seconds = float(raw) if re.fullmatch(_SECONDS, raw) else duration_s(raw)
     if seconds is None:
         raise ValueError("a duration (90s, 5m, 1h30m), or a number of seconds")
     return seconds
 
 
 def duration_s(raw: str) -> float | None:
-    """Return the seconds of `1h30m`; None for any other text."""
+    """Return the seconds of `1h30m` or `0.5s`; None for any other text."""
     match = _DURATION.fullmatch(raw)
     if not raw or match is None:
         return None
-    return float(sum(int(n) * unit for n, unit in zip(match.groups("0"), _UNITS_S, strict=True)))
+    return sum(float(n) * unit for n, unit in zip(match.groups("0"), _UNITS_S, strict=True))

@@ -27,9 +27,9 @@ from lab.config.fields import (
     text_of,
 )
 from lab.config.load import Format, parse_config, read_file
-from lab.experiments.faults import parse_duration
 from lab.formatting import counted
 from lab.text import short
+from lab.units import duration_s
 
 DEFAULT_FILE: Final = "class.yaml"
 MAX_SEATS: Final = 200
@@ -43,7 +43,7 @@ LESSONS: Final = ("tour", "async", "sync", "stragglers", "how_many", "all_reduce
 PRIVATE: Final = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
 _NAME: Final = re.compile("[a-z0-9][a-z0-9-]{0,19}")
 _TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?")
-_LONGEST_SLICE: Final = timedelta(hours=24)
+_LONGEST_SLICE_S: Final = 24 * 3600
 
 _NAME_TEXT: Final = "lower-case letters, digits and hyphens, at most 20, no hyphen first"
 _TIME_TEXT: Final = "a local time such as 2026-12-01T09:00"
@@ -83,10 +83,10 @@ def _time(text: str) -> datetime:
 
 
 def _slice(text: str) -> timedelta:
-    found = timedelta(seconds=parse_duration(text))
-    if not timedelta(seconds=1) <= found <= _LONGEST_SLICE:
+    seconds = duration_s(text)
+    if seconds is None or not 1 <= seconds <= _LONGEST_SLICE_S:
         raise ValueError(_SLICE_TEXT)
-    return found
+    return timedelta(seconds=seconds)
 
 
 def _network(text: str) -> IPv4Network:

@@ -25,11 +25,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from lab.text import suggestion
-from lab.units import DELAY, RATE, exact
+from lab.units import DELAY, RATE, duration_s, exact
 from lab.units import parse as parse_amount
 
-_SPAN: Final = re.compile(r"(?:(\d{1,5})h)?(?:(\d{1,5})m)?(?:(\d{1,8}(?:\.\d{1,6})?)s)?")
-_UNITS_S: Final = (3600, 60, 1)
 _STEPS: Final = re.compile(r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,15}) steps?")
 
 
@@ -57,19 +55,6 @@ class Trigger:
         return global_step is not None and self.steps is not None and global_step >= self.steps
 
 
-def parse_duration(text: str) -> float:
-    """Parse a duration such as `10s`, `1m30s` or `0.5s`; return seconds.
-
-    Raises:
-        ValueError: The text is not a duration; the message has an example.
-    """
-    found = _SPAN.fullmatch(text)
-    if not text or found is None:
-        raise ValueError(f"{text!r} is not a duration, such as 10s or 1m30s")
-    parts = zip(found.groups("0"), _UNITS_S, strict=True)
-    return sum(float(number) * unit for number, unit in parts)
-
-
 def parse_trigger(text: str) -> Trigger:
     """Parse `10s`, `after 10s` or `after 20,900 steps`.
 
@@ -79,12 +64,10 @@ def parse_trigger(text: str) -> Trigger:
     moment = " ".join(text.split()).removeprefix("after ")
     if steps := _STEPS.fullmatch(moment):
         return Trigger(steps=int(steps[1].replace(",", "")))
-    try:
-        return Trigger(seconds=parse_duration(moment))
-    except ValueError:
-        raise ValueError(
-            f"{text!r} is not a start time, such as 10s or `after 500 steps`"
-        ) from None
+    seconds = duration_s(moment)
+    if seconds is None:
+        raise ValueError(f"{text!r} is not a start time, such as 10s or `after 500 steps`")
+    return Trigger(seconds=seconds)
 
 
 DONE: Final = "fault: "
@@ -323,7 +306,10 @@ def _share(raw: str) -> float:
 
 
 def _duration(raw: str) -> float:
-    seconds = round(parse_duration(raw), 3)
+    seconds = duration_s(raw)
+    if seconds is None:
+        raise ValueError(f"{raw!r} is not a duration, such as 10s or 1m30s")
+    seconds = round(seconds, 3)
     if not 0 < seconds <= MAX_DURATION_S:
         raise ValueError(
             f"{raw} is not a valid duration of a fault; give at most {MAX_DURATION_S:g}s"

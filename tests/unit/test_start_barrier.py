@@ -10,7 +10,7 @@ import pytest
 
 from lab.config.validation import check_joins, check_start, parse_start
 from lab.errors import InputError
-from lab.experiments.faults import Trigger, parse_duration, parse_trigger
+from lab.experiments.faults import Trigger, parse_trigger
 from lab.experiments.policy import OnFailure, Policy, parse_policy
 from lab.task.agent.outcomes import may_start_again, peer_restarted
 from lab.task.agent.start_barrier import StartBarrier
@@ -69,7 +69,6 @@ def test_moments_round_trip(text: str, when: Trigger) -> None:
             (parse_trigger, text, "is not a start time, such as 10s or `after 500 steps`")
             for text in ("", "10", "after", "-1s", "1,00 steps", "5 stepsx", "s")
         ],
-        (parse_duration, "1d", "is not a duration"),
         (parse_start, "worker-1", "TASK: MOMENT"),
         (parse_start, "worker-1: soon", "'soon' is not a start time"),
         *[

@@ -52,7 +52,7 @@ def test_output_shows_a_rounded_amount(amount: int, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "ago"), [("10s", 10), ("5m", 300), ("1h30m", 5400), ("2d", 172_800), ("0s", 0)]
+    ("raw", "ago"), [("10s", 10), ("5m", 300), ("1h30m", 5400), ("2d", 172_800), ("1m0.5s", 60.5)]
 )
 def test_a_span_before_now(raw: str, ago: int) -> None:
     before = time.time()
