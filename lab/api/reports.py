@@ -144,7 +144,7 @@ def report(
     # Imported here: importing matplotlib and pandas takes a second.
     from lab.report.build import build, output_paths  # noqa: PLC0415
     from lab.report.conclusion import conclude  # noqa: PLC0415
-    from lab.report.loader import grouped, read_run  # noqa: PLC0415
+    from lab.report.loader import read_run, with_groups  # noqa: PLC0415
     from lab.reproduce.evaluation import read_evaluation  # noqa: PLC0415
 
     with open_runs(given["runs"], given["label"], store) as found:
@@ -155,7 +155,7 @@ def report(
         claims = None if verdicts is None else read_evaluation(Path(verdicts))
         prober = StatusProber(backends)
         read = read_each(found, lambda run: read_run(run, run.probe(prober)))
-        named = grouped(read)
+        named = with_groups(read)
         return Report(*build(named, claims, where), str(conclude(named)))
 
 

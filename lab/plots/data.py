@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Final
+from typing import Any, Final, Protocol, TypeVar
 
-import msgspec
 import numpy as np
 import pandas as pd
 
 from lab.records.reader import STEPS
 from lab.statistics import Floats
+from lab.store.gpu_samples import samples
 from lab.store.run_info import RunInfo
 from lab.store.summary import TaskSummary, first_divergence
 from lab.volume.states import State
@@ -216,24 +215,13 @@ def _images(steps: pd.DataFrame, batch_size: float, gpus: Mapping[str, int]) -> 
     return total + of_all
 
 
-class _Sample(msgspec.Struct):
-    """The drawn values of a line of `gpu.jsonl`."""
-
-    task: str
-    gpu: str
-    time_unix: float
-    utilisation: Annotated[float, msgspec.Meta(ge=0, le=1)]
-
-
-def samples_of(info: RunInfo, lines: Iterable[object]) -> pd.DataFrame:
-    """The samples of `gpu.jsonl` on the run's clock; invalid lines are skipped."""
+def samples_of(info: RunInfo, lines: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """The utilisation of each sample of `gpu.jsonl` on the run's clock."""
     rows = []
-    for line in lines:
-        with suppress(msgspec.ValidationError):
-            sample = msgspec.convert(line, _Sample)
-            seconds = sample.time_unix - zero_of(info)
-            if abs(seconds) < _LONGEST_S:
-                rows.append((sample.task, sample.gpu, seconds, sample.utilisation))
+    for sample in samples(lines):
+        seconds = sample.time_unix - zero_of(info)
+        if sample.utilisation is not None and abs(seconds) < _LONGEST_S:
+            rows.append((sample.task, sample.gpu, seconds, sample.utilisation))
     return pd.DataFrame(rows, columns=["task", "gpu", "seconds", "utilisation"])
 
 
@@ -270,9 +258,19 @@ def from_first_step(run: Trace) -> Trace:
     )
 
 
-def grouped(runs: Sequence[Trace]) -> dict[str, list[Trace]]:
+class _OfGroup(Protocol):
+    """A run that has the name of its group."""
+
+    @property
+    def group(self) -> str: ...
+
+
+Grouped = TypeVar("Grouped", bound=_OfGroup)
+
+
+def grouped(runs: Iterable[Grouped]) -> dict[str, list[Grouped]]:
     """The runs of each group, in order of appearance."""
-    found: dict[str, list[Trace]] = {}
+    found: dict[str, list[Grouped]] = {}
     for run in runs:
         found.setdefault(run.group, []).append(run)
     return found

@@ -22,10 +22,10 @@ from lab.formatting import counted
 from lab.log import LOG
 from lab.outputs import check_output, write_output
 from lab.plots import style
-from lab.plots.data import from_first_step
+from lab.plots.data import from_first_step, grouped
 from lab.plots.registry import CHARTS, Chart, Runs
 from lab.report.conclusion import conclude, title, unequal_lengths
-from lab.report.loader import ReportRun, by_group, read_runs
+from lab.report.loader import ReportRun, read_runs
 from lab.reproduce.evaluation import Evaluation
 from lab.statistics import mean_of
 from lab.store.directory import Probe, RunDir
@@ -241,7 +241,7 @@ def page(
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         one=runs[0] if len(runs) == 1 else None,
         runs=runs,
-        groups=by_group(runs),
+        groups=grouped(runs),
         title=title(runs),
         conclusion=conclude(runs),
         unequal=unequal_lengths(runs),

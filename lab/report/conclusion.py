@@ -8,7 +8,8 @@ from itertools import chain
 from typing import Final
 
 from lab.formatting import counted, seconds, whole
-from lab.report.loader import ReportRun, by_group
+from lab.plots.data import grouped
+from lab.report.loader import ReportRun
 from lab.statistics import mean_of
 from lab.store.summary import first_divergence
 from lab.text import clipped
@@ -72,12 +73,12 @@ def conclude(runs: Sequence[ReportRun]) -> Conclusion:
         return Conclusion(_of_one(runs[0]))
     results = {
         name: known
-        for name, several in by_group(runs).items()
+        for name, several in grouped(runs).items()
         if (known := [each for each in several if each.accuracy is not None])
     }
     used = list(chain.from_iterable(results.values()))
     if not used:
-        groups = _listed(by_group(runs))
+        groups = _listed(grouped(runs))
         return Conclusion(f"None of the {len(runs)} runs of {groups} ended with a valid accuracy.")
     parts = [_accuracies(results), _times(results) if len(results) > 1 else ""]
     return Conclusion(f"{'; '.join(filter(None, parts))}.", _cautions(runs, results, used))

@@ -63,6 +63,11 @@ class ReportRun:
         return self.label or self.info.run_id
 
     @property
+    def group(self) -> str:
+        """The name of its group."""
+        return self.trace.group
+
+    @property
     def accuracy(self) -> float | None:
         """The accuracy of a run that succeeded and did not diverge; None if it is not known."""
         value = self.summary.accuracy
@@ -86,10 +91,10 @@ def read_runs(runs: Sequence[RunDir], probe: Probe) -> list[ReportRun]:
         LabError: A `run.json` is missing or unreadable.
     """
     named = [NamedRun(run, is_own=True, origin=short(str(run.path.parent))) for run in runs]
-    return grouped([read_run(run, probe) for run in without_copies(named)])
+    return with_groups([read_run(run, probe) for run in without_copies(named)])
 
 
-def grouped(runs: Sequence[ReportRun]) -> list[ReportRun]:
+def with_groups(runs: Sequence[ReportRun]) -> list[ReportRun]:
     """Return the runs with their groups: runs of a label that are repeats of each other."""
     names = group_names(runs)
     groups = [
@@ -131,14 +136,6 @@ def read_run(named: NamedRun, probe: Probe) -> ReportRun:
         prefix=named.group,
         settings=settings_of(run, info),
     )
-
-
-def by_group(runs: Sequence[ReportRun]) -> Mapping[str, list[ReportRun]]:
-    """Return group to its runs, in order of appearance."""
-    found: dict[str, list[ReportRun]] = {}
-    for each in runs:
-        found.setdefault(each.trace.group, []).append(each)
-    return found
 
 
 def group_names(runs: Sequence[ReportRun]) -> list[str]:

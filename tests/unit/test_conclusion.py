@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.plots.data import Trace
 from lab.report.conclusion import conclude, title, unequal_lengths
-from lab.report.loader import ReportRun, grouped
+from lab.report.loader import ReportRun, with_groups
 from lab.store.directory import RunDir
 from lab.store.progress import TaskProgress
 from lab.store.summarize import summary_of
@@ -94,7 +94,7 @@ def test_the_conclusion_about_one_run(snapshot: SnapshotAssertion) -> None:
 
 
 def text(*runs: ReportRun) -> str:
-    return str(conclude(grouped(runs)))
+    return str(conclude(with_groups(runs)))
 
 
 def test_only_runs_that_succeeded_are_in_a_mean(snapshot: SnapshotAssertion) -> None:

@@ -17,12 +17,13 @@ from rich.console import Console
 
 from lab.cli.run_view import LiveView
 from lab.gpu import Condition, Fault, NvmlError
+from lab.records.reader import read_records
 from lab.run import gpu_metrics
 from lab.run.gpu_metrics import Sample, append_lines, sample_until, sampled
 from lab.run.view import View
 from lab.store.directory import RunDir
+from lab.store.gpu_samples import NO_FIGURES, GpuFigures, figures
 from lab.store.run_info import RunInfo, gpus_of
-from lab.store.summarize import NO_FIGURES, GpuFigures, figures, read_figures
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State
 from tests.support.agents import PATIENCE_S
@@ -316,8 +317,8 @@ def test_invalid_samples_are_ignored(value: object) -> None:
 def test_a_torn_or_foreign_line_is_skipped(path: Path) -> None:
     whole = json.dumps(sample("worker-0", 1.0, 0.5))
     path.write_bytes(f"{whole}\n[]\n\xff\n{{}}\n{whole[:40]}\n{whole}".encode("latin-1"))
-    assert read_figures(path, {}) == {"worker-0": GpuFigures(0.5, 100, 70.0)}
-    assert read_figures(path.parent / "none", {}) == {}
+    assert figures(read_records(path), {}) == {"worker-0": GpuFigures(0.5, 100, 70.0)}
+    assert list(read_records(path.parent / "none")) == []
 
 
 # ---- What is shown
