@@ -11,7 +11,7 @@ from lab.api.planning import AnyPath, project
 from lab.backends.environment import Environment, TaskInfo
 from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
-from lab.backends.registry import backends
+from lab.backends.registry import backends, options_of
 from lab.backends.selection import check_folder, list_all, require_agents, resolve
 from lab.config import Cluster
 from lab.console import messages_shown
@@ -129,6 +129,7 @@ def up(
         gpus,
         tensorflow=tensorflow or CURRENT.tensorflow,
         backend=backend,
+        own=options_of(backend, given["option"]),
         file=where.path,
         explain=explain,
     )

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 from lab.api.planning import AnyPath
 from lab.backends.names import AUTO, TARGETS, capabilities
 from lab.backends.options import changed, text_of
-from lab.backends.options import read_options as read_own_options
 from lab.backends.planner import Planner
-from lab.backends.registry import planner_named
+from lab.backends.registry import options_of, planner_named
 from lab.backends.rendered_file import (
     Rendering,
     RenderOptions,
@@ -116,7 +115,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
     """
     given = read_options(render, locals())
     path = cluster_path(given["cluster"], given["file"])
-    own = read_own_options(target, capabilities(target).options, given["option"])
+    own = options_of(target, given["option"])
     options = RenderOptions(gpus, tensorflow, run_override(run, given["rest"]), own)
     written = given["output"] or default_output(target, existing=check)
     _refuse(given)
@@ -218,7 +217,13 @@ def render_config(
     run = planned_run(cluster, options.run)
     version = tensorflow_version(run, options.tensorflow, CURRENT.tensorflow)
     placed = make_plan(
-        cluster, options.gpus, tensorflow=version, backend=target, file=path, explain=explain
+        cluster,
+        options.gpus,
+        tensorflow=version,
+        backend=target,
+        own=options.own,
+        file=path,
+        explain=explain,
     )
     rendering = Rendering.at(relative_to, path, root, run, options.run)
     return Rendered(planner.render(placed.plan, rendering), placed, cluster, run, planner)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_network
+from ipaddress import IPv4Network
 from typing import Final
 
 from lab.errors import InputError
@@ -20,6 +21,7 @@ Values = Mapping[str, Value]
 
 _MIN_TIME_S: Final = 60.0
 _MAX_TIME_S: Final = 365 * 86_400.0
+_NEXT_OPTION: Final = re.compile(r",(?=[a-z-]+=)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ def read_options(
         given: The texts.
 
     Raises:
-        InputError: The backend has no such option, a value is not valid, or one is given twice.
+        InputError: The backend has no such option, a value is not valid, one is given twice, or
+            a text has several options.
     """
     found: dict[str, Value] = {}
     for text in given:
@@ -78,6 +81,12 @@ def read_options(
             raise InputError(
                 f"-o {short(visible(key or text))}: backend {backend} has no such option",
                 f"its options: {known}" if known else "leave it out: it has no options of its own",
+            )
+        if len(parts := _NEXT_OPTION.split(text)) > 1:
+            each_alone = " ".join(f"-o {part}" for part in parts)
+            raise InputError(
+                f"-o {short(visible(text))} has several options",
+                f"write {short(visible(each_alone))}",
             )
         if key in found:
             raise InputError(f"-o {key} is given twice", "give it once")
@@ -136,15 +145,15 @@ def time_limit(raw: str) -> float:
 
 
 def subnet(raw: str) -> str:
-    """Parse a range of addresses, `10.89.1.0/28`.
+    """Parse a range of IPv4 addresses, `10.89.1.0/28`.
 
     Raises:
         ValueError: It is none.
     """
     try:
-        return str(ip_network(raw))
+        return str(IPv4Network(raw))
     except ValueError:
-        raise ValueError("a range of addresses, such as 10.89.1.0/28") from None
+        raise ValueError("a range of IPv4 addresses, such as 10.89.1.0/28") from None
 
 
 def file_path(raw: str) -> str:

@@ -52,7 +52,8 @@ class Planner:
             file: The file of the config, for the line of an error; None: it has none.
 
         Raises:
-            InputError: The config has values, or the mode is one, that this backend cannot have.
+            InputError: The config has values, or the mode is one, that this backend cannot have;
+                or an option does not fit the config.
             LabError: The config does not fit the host.
         """
         from lab.placement.place import place_here  # noqa: PLC0415  (imports pydantic)

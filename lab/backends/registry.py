@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lab.backends.names import AUTO, CAPABILITIES, capabilities
-from lab.backends.options import read_options
+from lab.backends.options import Values, read_options
 from lab.errors import InputError
 from lab.text import short, visible
 
@@ -24,16 +24,31 @@ def backends(name: str = AUTO, given: Sequence[str] = ()) -> list[Backend]:
         given: Options of the backend alone, `key=value`.
 
     Raises:
+        InputError: See `options_of`.
+    """
+    values = options_of(name, given)
+    if name != AUTO:
+        return [backend_named(name).with_options(values)]
+    return [backend_named(each) for each in CAPABILITIES]
+
+
+def options_of(name: str, given: Sequence[str]) -> Values:
+    """Return the values of a backend's own options that are given, by their names.
+
+    Args:
+        name: The backend's name, or `auto`.
+        given: The options, `key=value`.
+
+    Raises:
         InputError: The backend has no such option, a value is not valid, or no backend is named.
     """
     if name != AUTO:
-        values = read_options(name, capabilities(name).options, given)
-        return [backend_named(name).with_options(values)]
+        return read_options(name, capabilities(name).options, given)
     if given:
         raise InputError(
             f"-o {short(visible(given[0]))} needs a backend", "name it with --backend NAME"
         )
-    return [backend_named(each) for each in CAPABILITIES]
+    return {}
 
 
 def backend_named(name: str) -> Backend:

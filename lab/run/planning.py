@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import MappingProxyType
 
 from lab.backends.names import AUTO
+from lab.backends.options import Values
 from lab.backends.registry import planner_named
 from lab.config import Cluster
 from lab.errors import LabError
@@ -25,6 +27,7 @@ def make_plan(
     *,
     tensorflow: str = CURRENT.tensorflow,
     backend: str = AUTO,
+    own: Values = MappingProxyType({}),
     file: Path | None = None,
     explain: bool = False,
 ) -> Placed:
@@ -35,18 +38,20 @@ def make_plan(
         mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         tensorflow: The tasks' TensorFlow version.
         backend: The backend's name, or `auto`.
+        own: The options of the backend alone that are given, by their names.
         file: The file of the config, for the line of an error; None: it has none.
         explain: Report the reason for each node's GPUs and each task's CPUs.
 
     Raises:
-        InputError: The config has values, or the mode is one, that the backend cannot have.
+        InputError: The config has values, or the mode is one, that the backend cannot have; or an
+            option does not fit the config.
         LabError: The cluster does not fit the host.
     """
-    placed = (
-        place_here(cluster, mode, tensorflow)
-        if backend == AUTO
-        else planner_named(backend).plan(cluster, mode, tensorflow=tensorflow, file=file)
-    )
+    if backend == AUTO:
+        placed = place_here(cluster, mode, tensorflow)
+    else:
+        planner = planner_named(backend).with_options(own)
+        placed = planner.plan(cluster, mode, tensorflow=tensorflow, file=file)
     if explain and placed.inventory is not None:
         for reason in placed.plan.reasons:
             LOG.info(reason)

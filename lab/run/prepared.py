@@ -11,7 +11,7 @@ from lab.backends.base import Backend
 from lab.backends.environment import Environment
 from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
-from lab.backends.registry import backends
+from lab.backends.registry import backends, options_of
 from lab.backends.selection import check_compatible, choose
 from lab.config import Cluster
 from lab.config.validation import check_start
@@ -272,6 +272,7 @@ def _placed(options: RunOptions, project: Project, experiment: Experiment) -> Pl
         options.gpus,
         tensorflow=experiment.tensorflow,
         backend=options.backend,
+        own=options_of(options.backend, options.option),
         file=project.path,
         explain=options.explain,
     )

@@ -13,12 +13,13 @@ from lab.backends.base import Backend
 from lab.backends.environment import Environment
 from lab.backends.names import AUTO, CAPABILITIES, Capabilities
 from lab.backends.options import read_options, text_of
-from lab.backends.registry import backend_named, backends, planner_named
+from lab.backends.registry import backend_named, backends, options_of, planner_named
 from lab.backends.rendered_file import Rendering, is_rendered, read_state
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.log import passed_on
-from tests.support.cli import Cli, replace_backends
+from tests.support.cli import CLUSTER as TWO_NODES
+from tests.support.cli import Cli, lab, refusal, replace_backends
 from tests.support.fakes import FakeBackend
 from tests.support.sites import SITES, Site
 
@@ -132,6 +133,37 @@ def test_an_option_of_another_backend_is_refused(name: str, able: Capabilities) 
         assert f"backend {name} has no such option" in str(caught.value)
         assert all(each.usage in str(caught.value) for each in able.options)
         assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("container=a.sif,het=no", "write -o container=a.sif -o het=no"),
+        ("het=no,time=2h", "write -o het=no -o time=2h"),
+    ],
+)
+def test_each_option_needs_its_own_flag(text: str, hint: str) -> None:
+    with pytest.raises(InputError, match=rf"^-o {text} has several options; {hint}$"):
+        options_of("slurm", [text])
+    assert options_of("slurm", ["container=a,b.sif"]) == {"container": "a,b.sif"}
+
+
+@pytest.mark.parametrize(
+    "command", ["render", "up --backend compose", "run async --backend compose"]
+)
+def test_a_subnet_has_an_address_for_each_node(tmp_path: Path, command: str) -> None:
+    """The network, its broadcast and its gateway have one, too."""
+    (tmp_path / "cluster.yaml").write_text(TWO_NODES)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "mnist_async.py").touch()
+    for prefix in (30, 32):
+        error = refusal(tmp_path, f"{command} -o subnet=10.89.1.0/{prefix}")
+        assert error == (
+            f"error: -o subnet=10.89.1.0/{prefix} is too small for 2 nodes;"
+            " give a range of /29 or larger"
+        )
+    for enough in ("-o subnet=10.89.1.0/29", "-o network=isolated -o subnet=10.89.1.0/30"):
+        assert "subnet" in lab(tmp_path, "render", "--output", "-", *enough.split()).stdout
 
 
 def test_options_need_the_name_of_a_backend() -> None:
