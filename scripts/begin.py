@@ -6,7 +6,7 @@
 import tensorflow.compat.v1 as tf
 
 from lab.task.sdk.interrupt import leave_on_interrupt
-from lab.task.sdk.program import report_failure
+from lab.task.sdk.program import number_requests, report_failure
 from lab.task.sdk.recorder import Recorder
 
 
@@ -16,6 +16,7 @@ def begin(flags, **fields):
     recorder = Recorder(flags.job_name, flags.task_index)
     report_failure(recorder)
     recorder.write("start", status="starting", **fields)
+    number_requests(flags, recorder)
     return recorder
 
 

@@ -1,8 +1,9 @@
-"""Steps that a real server refuses by mistake run again; numbered requests are never refused."""
+"""TensorFlow refuses steps whose request ids repeat; the ids of no program of `lab` do."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,71 +17,25 @@ from tests.support.conditions import lacking
 pytestmark = pytest.mark.tensorflow
 
 PATIENCE_S = 300.0
+STEPS = 500
 
+SIXTEEN_SEEDS = """\
+import ctypes
+from importlib.util import find_spec
+from pathlib import Path
+from lab.task.request_ids import DEVICE, call_instead
 
-def run(folder: Path, *arguments: str, python: Path | None = None) -> tuple[int, list[str], str]:
-    """The exit code, the lines of the output and the standard error of a Python process."""
-    done = subprocess.run(
-        [str(python or sys.executable), *arguments],
-        cwd=folder,
-        env=environ(folder),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    return done.returncode, done.stdout.splitlines(), done.stderr
-
-
-LISTING = """\
-import tensorflow as tf
-from tensorflow.python.client import pywrap_tf_session as lowest
-
-real, count = lowest.TF_SessionRun_wrapper, 0
-refused = {2, 3, 5, 7, 9}
-
-
-def refusing(*step):
-    global count
-    count += 1
-    if count in refused:
-        raise tf.errors.AbortedError(
-            None, None, "The same RunGraph (Worker) request was received twice. goo.gle/debugstr")
-    return real(*step)
-
-
-lowest.TF_SessionRun_wrapper = refusing
-server = tf.train.Server.create_local_server()
-steps = tf.train.get_or_create_global_step()
-add = tf.assign_add(steps, 1)
-with tf.Session(server.target) as session:
-    session.run(steps.initializer)  # 1
-    session.run(add)                # 2, 3, 4
-    session.make_callable(add)()    # 5, 6
-with tf.train.MonitoredTrainingSession(server.target) as session:
-    refused = {count + 2}
-    print("reached", session.run(add), session.run(add), flush=True)
-with tf.Session(server.target) as session:
-    refused = range(count + 1, count + 100)
-    session.run(add)
+ctypes.CDLL(str(Path(find_spec("tensorflow").origin).parent / "libtensorflow_cc.so.2"))
+c = ctypes.CDLL(None)
+# The C library multiplies 1 by 1 + 2**44, modulo 2**48: after 16 numbers it begins again.
+c.lcong48((ctypes.c_ushort * 7)(1, 0, 0, 1, 0, 4096, 0))
+assert call_instead(DEVICE, c.lrand48)
 """
+"""Python runs this module, `sitecustomize`, before everything else."""
 
-
-def test_a_listing_repeats_refused_steps_and_gives_up_with_a_reason(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(LISTING)
-    code, output, errors = run(tmp_path, "-m", "lab.task.tf1", "program.py")
-    assert (code, "reached 1 2" in output) == (1, True), errors[-3000:]
-    last = errors.splitlines()[-1]
-    assert last.startswith("KnownFaultError: TensorFlow refused a step by mistake, ")
-    assert "5 times in a row" in last
-
-
-REPEATING = """\
-import ctypes, json, os, sys
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
+PROGRAM = """\
+import json
 import tensorflow.compat.v1 as tf
-from lab.task.tf1.request_ids import DEVICE, call_instead, number_requests
 
 tf.disable_eager_execution()
 servers = [tf.train.Server({"ps": ["localhost:0"]}, "ps", 0)]
@@ -92,37 +47,111 @@ with tf.device("/job:ps/task:0"):
     add = tf.assign_add(count, 1).op
 
 
-def refused(steps):
-    found = 0
-    for _ in range(steps):
-        try:
-            session.run(add)
-        except tf.errors.AbortedError as error:
-            assert "The same RunGraph (Worker) request was received twice" in str(error)
-            found += 1
-    return found
+def is_refused(operation):
+    try:
+        session.run(operation)
+    except tf.errors.AbortedError as error:
+        assert "The same RunGraph (Worker) request was received twice" in str(error)
+        return True
+    return False
 
 
 with tf.Session(servers[1].target) as session:
-    session.run(count.initializer)
-    same = [call_instead(DEVICE, ctypes.CDLL(None).getpid), refused(200)]
-    numbered = [number_requests(1, 0), refused(2000)]
-    made = int(session.run(count))
-print(json.dumps({"same": same, "numbered": numbered, "made": made}))
+    while is_refused(count.initializer):
+        pass
+    refused = sum(is_refused(add) for _ in range(STEPS))
+    while True:
+        try:
+            made = int(session.run(count))
+            break
+        except tf.errors.AbortedError:
+            pass
+print(json.dumps([refused, made]))
+"""
+SDK = """\
+import tensorflow.compat.v1 as tf
+from begin import begin
+from lab.task.sdk.flags import parse, task_flags
+
+begin(parse(task_flags("A program.")))
+"""
+FORK = """\
+import os, sys
+import tensorflow
+from lab.task.agent import forkserver
+
+if not os.fork():
+    forkserver.exec_program(sys.argv, dict(os.environ), {})
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
-@pytest.mark.parametrize("tensorflow", ["2.21", TF1.tensorflow])
-def test_request_ids_follow_from_the_seeds_of_threads(tmp_path: Path, tensorflow: str) -> None:
-    """With one seed for all threads nearly every step is refused, with numbered seeds none."""
+def run(folder: Path, tensorflow: str, *arguments: str, lines: str = "") -> tuple[int, str]:
+    """Run a program whose request ids follow from 16 seeds.
+
+    Args:
+        folder: Its directory.
+        tensorflow: The version.
+        arguments: The arguments before the program's path.
+        lines: Its first lines.
+
+    Returns:
+        The number of refused steps, and what it printed on stderr.
+    """
     python: Path | None = Path(sys.executable)
     if tensorflow == TF1.tensorflow and (python := TF1.python(ROOT)) is None:
         lacking(f"no {TF1.environment} here; `make {TF1.target}` makes it")
-    code, output, errors = run(tmp_path, "-c", REPEATING, python=python)
-    assert code == 0, errors[-3000:]
-    found = json.loads(output[-1])
-    is_done, refused = found["same"]
-    assert is_done
-    assert 100 < refused < 200
-    assert found["numbered"] == [True, 0]
-    assert found["made"] == 2200 - refused
+    (folder / "first").mkdir()
+    (folder / "first" / "sitecustomize.py").write_text(SIXTEEN_SEEDS)
+    program = folder / "program.py"
+    program.write_text(lines + PROGRAM.replace("STEPS", str(STEPS)))
+    cluster = {"ps": ["localhost:1"], "worker": ["localhost:2"]}
+    done = subprocess.run(
+        [str(python), *arguments, str(program)],
+        cwd=folder,
+        env={
+            **environ(folder),
+            "PYTHONPATH": os.pathsep.join(map(str, (folder / "first", ROOT, ROOT / "scripts"))),
+            "CUDA_VISIBLE_DEVICES": "",
+            "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}),
+            "LAB_TASK": "worker-0",
+            "LAB_RUN_ID": "r1",
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    refused, made = json.loads(done.stdout.splitlines()[-1])
+    assert refused + made == STEPS
+    return refused, done.stderr
+
+
+both_versions = pytest.mark.parametrize("tensorflow", ["2.21", TF1.tensorflow])
+
+
+@both_versions
+def test_without_lab_most_steps_are_refused(tmp_path: Path, tensorflow: str) -> None:
+    refused, _ = run(tmp_path, tensorflow)
+    assert refused > STEPS / 2
+
+
+@both_versions
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (["-m", "lab.task.own"], ""),
+        (["-m", "lab.task.tf1"], ""),
+        ([], SDK),
+        (["-c", FORK], SDK),
+    ],
+    ids=["own", "tf1", "sdk", "forked"],
+)
+def test_no_program_of_a_run_is_refused_a_step(
+    tmp_path: Path, tensorflow: str, arguments: list[str], lines: str
+) -> None:
+    refused, errors = run(tmp_path, tensorflow, *arguments, lines=lines)
+    assert refused == 0
+    assert "request ids may repeat" not in errors

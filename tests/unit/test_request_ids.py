@@ -5,6 +5,7 @@ from __future__ import annotations
 import _ctypes
 import ctypes
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -13,13 +14,23 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.tf1 import request_ids
-from lab.task.tf1.request_ids import ATTEMPTS, TASKS, number_at, number_requests, relocations
+from lab.task import request_ids
+from lab.task.request_ids import (
+    ATTEMPTS,
+    TASKS,
+    Place,
+    number_at,
+    number_requests,
+    place_in,
+    place_of,
+    position_of,
+    relocations,
+)
 
 
 def seeds(task: int, attempt: int) -> Iterator[int]:
     """The results of `random` for this state, as its source computes them."""
-    number = number_at((task * ATTEMPTS + attempt) * 2**31 // (TASKS * ATTEMPTS))
+    number = number_at(position_of(Place(task, 4, "r1", attempt)))
     while True:
         number = (1103515245 * number + 12345) % 2**31
         yield number
@@ -27,11 +38,11 @@ def seeds(task: int, attempt: int) -> Iterator[int]:
 
 FORKS = """\
 import ctypes, os
-from lab.task.tf1 import request_ids
+from lab.task import request_ids
 
 place = ctypes.c_void_p()
 request_ids._table_entries = lambda symbol: [(ctypes.addressof(place), 3)]
-assert request_ids.number_requests(2, 1, 4)
+request_ids.number_requests(request_ids.Place(2, 4, "r1", 1), exit)
 random = ctypes.CDLL(None).random
 random()
 for _ in range(2):
@@ -56,19 +67,47 @@ def test_jumping_ahead_is_counting() -> None:
         assert number_at(position) == number
         number = (1103515245 * number + 12345) % 2**31
     assert number_at(2**31) == 1
-    # Tasks and attempts share no numbers: each begins 524,288 numbers after the one before.
-    # `random` takes 1 instead of 0, which would make two tasks draw the same seeds.
-    starts = [number_at(each * 2**19) for each in range(TASKS * ATTEMPTS)]
-    assert len({*starts, 0}) == TASKS * ATTEMPTS + 1
+
+
+def test_programs_begin_apart() -> None:
+    first, other = (
+        [
+            position_of(Place(task, TASKS, run, attempt))
+            for task in range(TASKS)
+            for attempt in range(ATTEMPTS)
+        ]
+        for run in ("r1", "r2")
+    )
+    # Each begins 524,288 numbers after the one before.
+    assert {after - before for before, after in itertools.pairwise(first)} == {2**19}
+    assert first[-1] - first[0] == 2**31 - 2**19
+    assert abs(first[0] - other[0]) > 1000
+    by_hand = {position_of(Place(3, 4)) for _ in range(100)}
+    assert {position // 2**23 for position in by_hand} == {3}
+    assert len(by_hand) > 90
+
+
+CLUSTER = {"ps": ["a:1"], "worker": ["b:1", "c:1"]}
+
+
+def test_a_run_gives_each_program_its_place() -> None:
+    tf_config = json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 1}})
+    run = {"TF_CONFIG": tf_config, "LAB_TASK": "worker-1", "LAB_RUN_ID": "r1", "LAB_ATTEMPT": "4"}
+    assert place_of(run) == place_in(CLUSTER, "worker", 1, run) == Place(2, 3, "r1", 4)
+    assert place_in(CLUSTER, "ps", 0, {}) == Place(0, 3)
+    # An evaluator has no address: it sends no requests to the cluster.
+    assert place_in(CLUSTER, "evaluator", 0, {}) is None
+    assert place_of({"TF_CONFIG": tf_config}) is None
+    assert place_of({"LAB_TASK": "worker-1"}) is None
 
 
 COUNT = """\
 import ctypes, sys, threading
-from lab.task.tf1 import request_ids
+from lab.task import request_ids
 
 places = {request_ids.DEVICE: ctypes.c_void_p(), request_ids.SEEDING: ctypes.c_void_p()}
 request_ids._table_entries = lambda symbol: [(ctypes.addressof(places[symbol]), 3)]
-assert request_ids.number_requests(77, 3)
+request_ids.number_requests(request_ids.Place(77, 78, "r1", 3), exit)
 draw = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)(places[request_ids.DEVICE].value)
 seed = ctypes.CFUNCTYPE(None, ctypes.c_uint)(places[request_ids.SEEDING].value)
 print(*(draw(None) for _ in range(3)))
@@ -103,12 +142,35 @@ def test_random_counts_as_described_in_all_threads() -> None:
     assert int(distinct) == 800_000
 
 
-def test_nothing_changes_where_it_is_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_ids, "_table_entries", lambda _: [])
-    assert not number_requests(0, 0)
-    monkeypatch.setattr(request_ids, "_table_entries", lambda _: pytest.fail("it was looked for"))
-    assert not number_requests(TASKS, 0)
-    assert not number_requests(0, ATTEMPTS)
+@pytest.mark.parametrize(
+    ("place", "entries", "reason"),
+    [
+        (Place(0, 1), [], "this TensorFlow does not call std::random_device as expected"),
+        (Place(0, 1), [(4096, 3)], "the memory cannot be changed (Cannot allocate memory)"),
+        (Place(TASKS, 300), None, "this is task 257 of the cluster, and 256 have ids of their own"),
+        (
+            Place(0, 1, "r1", ATTEMPTS),
+            None,
+            "this is start 17 of the task, and 16 have their own ids",
+        ),
+    ],
+)
+def test_a_line_says_where_it_is_impossible(
+    monkeypatch: pytest.MonkeyPatch,
+    place: Place,
+    entries: list[tuple[int, int]] | None,
+    reason: str,
+) -> None:
+    def found(_: bytes) -> list[tuple[int, int]]:
+        assert entries is not None, "TensorFlow's libraries were read"
+        return entries
+
+    monkeypatch.setattr(request_ids, "_table_entries", found)
+    lines: list[str] = []
+    number_requests(place, lines.append)
+    assert lines == [f"request ids may repeat, and TensorFlow may refuse a step: {reason}"]
+    number_requests(None, lines.append)
+    assert len(lines) == 1
 
 
 def test_the_address_of_a_function_is_where_documented() -> None:

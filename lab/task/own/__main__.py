@@ -3,13 +3,16 @@
     python -m lab.task.own PROGRAM [ARGUMENTS]
     python -m lab.task.own -m MODULE [ARGUMENTS]
 
-It adds the shipped images for `keras.datasets.mnist`. It does not import TensorFlow.
+It adds the shipped images for `keras.datasets.mnist`, and TensorFlow request ids that do not repeat
+if the program belongs to a cluster. It does not import TensorFlow.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
+from lab.task.after_import import after_import
 from lab.task.own import keras_mnist
 from lab.task.own.main_module import exit_with_traceback, run_file, run_module
 
@@ -18,6 +21,7 @@ def main() -> None:
     """Run the program; end with its exit code."""
     first, *arguments = sys.argv[1:]
     keras_mnist.provide()
+    _number_requests()
     for name in [each for each in sys.modules if each.partition(".")[0] == "lab"]:
         # A module of the program may have the name `lab`.
         del sys.modules[name]
@@ -28,6 +32,19 @@ def main() -> None:
             run_file(first, arguments)
     except Exception as error:  # noqa: BLE001  (Python would report any of them)
         exit_with_traceback(error)
+
+
+def _number_requests() -> None:
+    """Prevent false refusals of steps by TensorFlow; print a line if that is impossible."""
+    # Imported now: a program may have its own module `lab`.
+    from lab.task import request_ids  # noqa: PLC0415
+
+    def notify(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    # Read now: a program may change the variables.
+    if (place := request_ids.place_of(os.environ)) is not None:
+        after_import({"tensorflow"}, lambda _: request_ids.number_requests(place, notify))
 
 
 main()

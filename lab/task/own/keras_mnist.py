@@ -6,16 +6,13 @@ Nothing is imported until the program imports Keras's module.
 from __future__ import annotations
 
 import os
-import sys
-from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from lab.task.after_import import after_import
 from lab.variables import LAB_DATA_DIR
 
-if TYPE_CHECKING:  # each of them takes time at the start of every program
-    from collections.abc import Callable, Sequence
-
+if TYPE_CHECKING:  # it takes time at the start of every program
     from lab.mnist import Bytes
 
     Part = tuple[Bytes, Bytes]
@@ -61,30 +58,12 @@ def load_data(path: str = "mnist.npz") -> tuple[Part, Part]:
 
 def provide() -> None:
     """Replace the function in each Keras that the program imports later."""
-    sys.meta_path.insert(0, _Finder())
+    after_import(MODULES, _replace)
 
 
-class _Finder:
-    """Finds Keras's modules as Python does, and replaces the function after their import."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name not in MODULES:
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            vars(spec.loader)["exec_module"] = _replacing(spec.loader.exec_module)
-        return spec
-
-
-def _replacing(execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
-    def execute_and_replace(module: ModuleType) -> None:
-        execute(module)
-        try:
-            import lab.mnist  # noqa: F401, PLC0415
-        except ModuleNotFoundError:
-            return  # the program has its own module `lab`
-        vars(module)["load_data"] = load_data
-
-    return execute_and_replace
+def _replace(module: ModuleType) -> None:
+    try:
+        import lab.mnist  # noqa: F401, PLC0415
+    except ModuleNotFoundError:
+        return  # the program has its own module `lab`
+    vars(module)["load_data"] = load_data

@@ -113,7 +113,7 @@ def parse(
 
     Returns:
         The flags. `ps_hosts`, `worker_hosts` and so on are lists of `host:port`; the list of a job
-        without tasks is empty.
+        without tasks is empty. `cluster` has all these lists, by job.
 
     Raises:
         SystemExit: A flag is wrong: one line on stderr, exit code 2. Or `--help` was given.
@@ -137,6 +137,7 @@ def parse(
     for job, addresses in members.items():
         setattr(flags, f"{job}_hosts", addresses)
     _check_cluster(parser, flags, members)
+    flags.cluster = members
     return flags
 
 

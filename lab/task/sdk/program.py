@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import gc
 import os
@@ -15,7 +16,7 @@ from typing import Final
 
 from lab.mnist import DataError
 from lab.records.error_line import first_message_line
-from lab.task import lazy_keras
+from lab.task import lazy_keras, request_ids
 from lab.task.sdk.recorder import Recorder
 from lab.variables import LAB_RUN_DIR, LAB_START
 from lab.volume.layout import LOST_CONTACT
@@ -45,6 +46,19 @@ class ProgramError(Exception):
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(f"{what}; {fix}")
+
+
+def number_requests(flags: argparse.Namespace, recorder: Recorder) -> None:
+    """Give this task request ids of its own: TensorFlow refuses a step with a repeated id.
+
+    Call it after the import of TensorFlow and before the first server or session.
+
+    Args:
+        flags: The flags of `lab.task.sdk.flags.parse`.
+        recorder: Writes an event if it is impossible; TensorFlow may then refuse a step.
+    """
+    place = request_ids.place_in(flags.cluster, flags.job_name, flags.task_index, os.environ)
+    request_ids.number_requests(place, lambda line: recorder.write("event", message=line))
 
 
 def run_directory(environment: Mapping[str, str] | None = None) -> Path | None:

@@ -11,7 +11,6 @@ resumes from checkpoints of earlier runs.
 from __future__ import annotations
 
 import ast
-import json
 import os
 import sys
 import traceback
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from lab.task.own import keras_mnist
 from lab.task.own.main_module import run_file, run_module
+from lab.task.request_ids import number_requests, place_of
 from lab.task.sdk.program import ProgramError, ended_tasks
 from lab.task.sdk.recorder import Recorder
 from lab.task.tf1 import known_bugs
@@ -39,8 +39,7 @@ from lab.task.tf1.sessions import (
     shorten_polling,
     shorten_stop,
 )
-from lab.variables import LAB_ATTEMPT, LAB_TASK
-from lab.volume import task_names
+from lab.variables import LAB_TASK
 from lab.volume.run_spec import module_files
 
 _FAITHFUL, _FIX = "--faithful", "--mend"
@@ -70,11 +69,7 @@ def main() -> None:
     _silence_deprecations()
     optimizer = _optimizer_class(int(index) if fix_faults else None, notify)
     _provide_tensorflow(folder, optimizer)
-    _number_requests(f"{job}-{index}", notify)
-    # This module imports TensorFlow.
-    from lab.task.tf1.retry import retry_refused_steps  # noqa: PLC0415
-
-    retry_refused_steps(notify, known_bugs.exit_with_known_fault)
+    number_requests(place_of(os.environ), notify)
     _change_sessions(program, faithful=_FAITHFUL in switches)
     noted = record_missing_files()
     exit_on_missing_file(noted, program.name)
@@ -142,25 +137,6 @@ def _change_sessions(program: Path, *, faithful: bool) -> None:
         # In a run, the program file is a copy made at the start. Started by hand, it is older than
         # all its checkpoints.
         refuse_stale_checkpoints(program.stat().st_mtime)
-
-
-def _number_requests(task: str, notify: known_bugs.NotifyTask) -> None:
-    """Prevent false refusals of steps by TensorFlow; report it if that fails."""
-    cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
-    names = task_names(cluster)
-    if task not in names:
-        return  # without a cluster the program sends no requests
-    # This module needs TensorFlow's libraries, so it is imported late.
-    from lab.task.tf1.request_ids import number_requests  # noqa: PLC0415
-
-    try:
-        attempt = int(os.environ.get(LAB_ATTEMPT, "0"))
-        done = number_requests(names.index(task), attempt, len(names))
-    except OSError as error:
-        notify(f"request ids may repeat, and TensorFlow may refuse a step: {error}")
-    else:
-        if not done:
-            notify("request ids may repeat, and TensorFlow may refuse a step; see docs/listings.md")
 
 
 def _optimizer_class(fixed_worker: int | None, notify: known_bugs.NotifyTask) -> type:

@@ -9,22 +9,28 @@ step never ends.
 This module replaces each call of `std::random_device` in TensorFlow's libraries by a call of the C
 library's `random`, set up so that all seeds of a cluster differ. `random` has a lock: of the C
 library's other generators, two threads may draw the same number. TensorFlow's libraries call other
-libraries through tables of addresses. The module changes the address in these tables.
+libraries through tables of addresses. The module changes the address in these tables, which takes
+less than 0.1 s.
+
+TensorFlow also takes random numbers without a seed from this source. So the seeds begin elsewhere
+in each run.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import mmap
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+from zlib import crc32
 
-import numpy as np
+from lab.variables import LAB_ATTEMPT, LAB_RUN_ID, LAB_TASK
 
 LIBRARIES: Final = re.compile(r"libtensorflow_(framework|cc)\.so\.2")
 DEVICE: Final = b"_ZNSt13random_device9_M_getvalEv"
@@ -37,6 +43,8 @@ TASKS: Final = 256
 ATTEMPTS: Final = 16
 
 _PERIOD: Final = 2**31
+_TASK_PART: Final = _PERIOD // TASKS
+_ATTEMPT_PART: Final = _TASK_PART // ATTEMPTS
 _STATE: Final = ctypes.create_string_buffer(8)
 """The memory of `random`; with 8 bytes it is a simple generator."""
 
@@ -47,7 +55,7 @@ _TABLES: Final = ((7, 8), (23, 2))  # tags of the address and the size of each t
 _SYMBOL_SIZE = 24  # bytes; the first 4 have the position of the name
 
 
-class Mapping(NamedTuple):
+class MemoryMapping(NamedTuple):
     """A part of this process's memory.
 
     Attributes:
@@ -65,47 +73,107 @@ class Mapping(NamedTuple):
     path: Path
 
 
-def number_requests(task: int, attempt: int, tasks: int = TASKS) -> bool:
+class Place(NamedTuple):
+    """A program's place among all programs that draw request ids for the same servers.
+
+    Attributes:
+        task: The task's number in the cluster, from 0.
+        tasks: The number of the cluster's tasks.
+        run: The run's id; "" if the user started the program.
+        attempt: The number of earlier starts of the task's program in the run.
+    """
+
+    task: int
+    tasks: int
+    run: str = ""
+    attempt: int = 0
+
+
+def place_of(environ: Mapping[str, str]) -> Place | None:
+    """Find this program's place by the variables of its run.
+
+    Returns:
+        The place; None if the program is not in a run, or its run has no cluster.
+    """
+    job, _, index = environ.get(LAB_TASK, "").rpartition("-")
+    cluster = json.loads(environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    return place_in(cluster, job, int(index), environ) if job else None
+
+
+def place_in(
+    cluster: Mapping[str, Sequence[str]], job: str, index: int, environ: Mapping[str, str]
+) -> Place | None:
+    """Return a task's place; None if the cluster lacks the task, which then sends no requests.
+
+    Args:
+        cluster: Job to addresses, in the same order in all tasks.
+        job: The task's job.
+        index: Its index in the job.
+        environ: The variables of its run, if any.
+    """
+    tasks = [(each, i) for each, hosts in cluster.items() for i in range(len(hosts))]
+    if (job, index) not in tasks:
+        return None
+    run, attempt = environ.get(LAB_RUN_ID, ""), int(environ.get(LAB_ATTEMPT) or 0)
+    return Place(tasks.index((job, index)), len(tasks), run, attempt)
+
+
+def number_requests(place: Place | None, notify: Callable[[str], object]) -> None:
     """Make this process draw request ids that no other task and no other attempt draws.
 
     TensorFlow must be imported before. A process that this one forks draws the ids of a task that
     the cluster does not have: a program may start servers in several processes.
 
     Args:
-        task: The task's number in the cluster, from 0.
-        attempt: The number of earlier starts of its program.
-        tasks: The number of the cluster's tasks.
-
-    Returns:
-        Whether it succeeded: there are at most 256 tasks and 16 attempts, and TensorFlow's
-        libraries have the expected form.
+        place: The program's place; None: nothing changes.
+        notify: Receives a line if it is impossible. There may be at most 256 tasks and 16 attempts,
+            and TensorFlow's libraries must have the expected form.
     """
-    if task >= TASKS or attempt >= ATTEMPTS:
-        return False
+    if place is not None and (reason := _number(place)):
+        notify(f"request ids may repeat, and TensorFlow may refuse a step: {reason}")
+
+
+def _number(place: Place) -> str | None:
+    """Number the requests; return the reason if it is impossible."""
+    if place.task >= TASKS:
+        return f"this is task {place.task + 1} of the cluster, and {TASKS} have ids of their own"
+    if place.attempt >= ATTEMPTS:
+        return f"this is start {place.attempt + 1} of the task, and {ATTEMPTS} have their own ids"
     c = ctypes.CDLL(None, use_errno=True)
 
-    def begin(task: int) -> None:
-        c.initstate(number_at(position_of(task, attempt)), _STATE, len(_STATE))
+    def begin(place: Place) -> None:
+        c.initstate(number_at(position_of(place)), _STATE, len(_STATE))
 
-    done = call_instead(DEVICE, c.random)
-    if done:
+    try:
+        if not call_instead(DEVICE, c.random):
+            return "this TensorFlow does not call std::random_device as expected"
         call_instead(SEEDING, c.abs)  # has no effect
-        begin(task)
-        forks = count()
-        numbers: list[int] = []
-        os.register_at_fork(
-            before=lambda: numbers.append(next(forks) + 1),
-            after_in_child=lambda: begin((task + numbers[-1] * tasks) % TASKS),
-        )
-    return done
+    except OSError as error:
+        return f"the memory cannot be changed ({error.strerror})"
+    begin(place)
+    forks = count()
+    numbers: list[int] = []
+
+    def begin_in_child() -> None:
+        begin(place._replace(task=(place.task + numbers[-1] * place.tasks) % TASKS))
+
+    os.register_at_fork(
+        before=lambda: numbers.append(next(forks) + 1), after_in_child=begin_in_child
+    )
+    return None
 
 
-def position_of(task: int, attempt: int) -> int:
-    """Return the position of the first number of a task's attempt.
+def position_of(place: Place) -> int:
+    """Return the position of the first number of a program.
 
     Each task has a part of the generator's period, with room for 524,288 threads of each attempt.
+    If the user starts a task again, its earlier numbers are unknown: it begins anywhere in its
+    part, which has 8,388,608 numbers.
     """
-    return (task * ATTEMPTS + attempt) * (_PERIOD // (TASKS * ATTEMPTS))
+    start = place.task * _TASK_PART
+    if not place.run:
+        return start + int.from_bytes(os.urandom(4), "little") % _TASK_PART
+    return crc32(place.run.encode()) + start + place.attempt * _ATTEMPT_PART
 
 
 def number_at(position: int) -> int:
@@ -123,7 +191,7 @@ def number_at(position: int) -> int:
     return number
 
 
-def call_instead(symbol: bytes, function: Any) -> bool:
+def call_instead(symbol: bytes, function: ctypes._NamedFuncPointer) -> bool:
     """Make TensorFlow's libraries call a function of the C library instead of another function.
 
     Args:
@@ -159,13 +227,13 @@ def _table_entries(symbol: bytes) -> Iterator[tuple[int, int]]:
                 )
 
 
-def _mappings() -> Iterator[Mapping]:
+def _mappings() -> Iterator[MemoryMapping]:
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         addresses, letters, offset, _, _, *path = line.split(maxsplit=5)
         start, end = (int(each, 16) for each in addresses.split("-"))
         bits = {"r": mmap.PROT_READ, "w": mmap.PROT_WRITE, "x": mmap.PROT_EXEC}
         protection = sum(bits.get(letter, 0) for letter in letters)
-        yield Mapping(start, end, protection, int(offset, 16), Path(*path))
+        yield MemoryMapping(start, end, protection, int(offset, 16), Path(*path))
 
 
 def relocations(library: Path, symbol: bytes) -> Iterator[int]:
@@ -174,6 +242,8 @@ def relocations(library: Path, symbol: bytes) -> Iterator[int]:
     The format is ELF with 64 bits, as <https://refspecs.linuxfoundation.org/elf/elf.pdf> and the
     x86-64 and AArch64 supplements describe it. For another format the function yields nothing.
     """
+    import numpy as np  # noqa: PLC0415 (a program that does not import TensorFlow may not need it)
+
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as image:
         if image[:6] != b"\x7fELF\x02\x01":
             return
