@@ -13,7 +13,6 @@ import tensorflow.compat.v1 as tf
 from begin import begin, server_config
 from compare import apart
 from mnist_model import MODELS, share_correct
-from session import Session, roll_call
 
 from lab.task.sdk.data import load_mnist
 from lab.task.sdk.flags import parse, positive, training_flags
@@ -57,8 +56,6 @@ def descend(variables, gradients):
 
 
 # ---- 3. The graph: variables on the parameter servers, in turn; a replica on each worker.
-everyone = [f"/job:ps/task:{index}" for index in range(len(flags.ps_hosts))]
-everyone += [f"/job:worker/task:{index}" for index in range(replicas)]
 with tf.Graph().as_default() as graph:
     with tf.device(tf.train.replica_device_setter(ps_tasks=len(flags.ps_hosts))):
         variables = new_variables()
@@ -80,8 +77,7 @@ with tf.Graph().as_default() as graph:
             name: tf.add_n([gradients[name] for gradients in gradients_of_replicas]) / replicas
             for name in variables
         }
-        with tf.control_dependencies(roll_call(everyone)):
-            update = descend(variables, mean_gradients)
+        update = descend(variables, mean_gradients)
         accuracy = share_correct(model.logits(images, variables), labels)
     initialize = tf.global_variables_initializer()
 
@@ -101,7 +97,7 @@ recorder.write("event", status="ready", message=f"its master is {master}")
 wait_for_start()
 furthest_apart = 0.0
 with (
-    Session(master, recorder, graph=graph) as session,
+    tf.Session(master, graph=graph) as session,
     tf.Session(graph=alone_graph) as alone_session,
 ):
     session.run(initialize)

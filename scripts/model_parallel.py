@@ -13,7 +13,6 @@ import tensorflow.compat.v1 as tf
 from begin import begin, server_config
 from compare import apart
 from mnist_model import MODELS, share_correct
-from session import Session, roll_call
 from traces import where
 
 from lab.task.sdk.data import load_mnist
@@ -65,11 +64,9 @@ def training(hidden_device, output_device):
     variables = [weights1, biases1, weights2, biases2]
     # Each gradient is computed on the device of its operation.
     gradients = tf.gradients(loss, variables, colocate_gradients_with_ops=True)
-    devices = [device for device in (hidden_device, output_device) if device]
-    with tf.control_dependencies(roll_call(devices)):
-        update = tf.train.GradientDescentOptimizer(learning_rate).apply_gradients(
-            zip(gradients, variables, strict=True)
-        )
+    update = tf.train.GradientDescentOptimizer(learning_rate).apply_gradients(
+        zip(gradients, variables, strict=True)
+    )
     return images, labels, variables, loss, accuracy, update, tf.global_variables_initializer()
 
 
@@ -87,7 +84,7 @@ recorder.write("event", status="ready", message=places)
 wait_for_start()
 furthest_apart = 0.0
 with (
-    Session(master, recorder, graph=graph) as session,
+    tf.Session(master, graph=graph) as session,
     tf.Session(graph=alone_graph) as alone_session,
 ):
     session.run(initialize)

@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from begin import begin, server_config
 from mnist_model import MODELS, share_correct
-from session import Session, roll_call
 
 from lab.task.sdk.data import load_mnist
 from lab.task.sdk.flags import amount, parse, training_flags
@@ -66,8 +65,7 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=mys
 
     # The second half: take a number, and apply. It fails when all numbers are taken.
     held = [tf.placeholder(tf.float32, gradient.shape) for gradient in gradients]
-    everyone = roll_call([*(f"/job:ps/task:{task}" for task in range(len(flags.ps_hosts))), myself])
-    with tf.control_dependencies(everyone), tf.device(global_step.device):
+    with tf.device(global_step.device):
         number = tf.count_up_to(global_step, all_steps)
     learning_rate = flags.learning_rate or model.asynchronous_rate
     optimizer = tf.train.GradientDescentOptimizer(learning_rate, use_locking=True)
@@ -88,7 +86,7 @@ missing_variables = tf.report_uninitialized_variables(tf.global_variables())
 
 # ---- 3. The training.
 config = tf.ConfigProto(device_filters=["/job:ps", myself])
-with Session(server.target, recorder, config) as session:
+with tf.Session(server.target, config=config) as session:
     if is_chief and len(session.run(missing_variables)):
         session.run(initialize)
     while len(session.run(missing_variables)):

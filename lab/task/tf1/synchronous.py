@@ -26,9 +26,6 @@ NotifyTask = Callable[[str], None]
 class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):  # type: ignore[misc]
     """TensorFlow's optimizer, which also stores whether a program made one.
 
-    In addition, no step takes or adds a gradient before all tasks have begun their parts. So a step
-    that one of them refuses has changed nothing (`lab.task.tf1.step_effects`).
-
     Attributes:
         made: Whether this process made an optimizer of this class.
     """
@@ -40,18 +37,6 @@ class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):  # type: ignore[mis
         del replica_id
         super().__init__(*args, **kwargs)
         SyncReplicasOptimizer.made = True
-
-    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        """Build the step so that it waits for each task with a gradient or a variable."""
-        pairs = list(grads_and_vars)
-        devices = {each.device for pair in pairs for each in pair if each is not None}
-        with tf.control_dependencies([_barrier(device) for device in sorted(devices)]):
-            return super().apply_gradients(pairs, *args, **kwargs)
-
-
-def _barrier(device: str) -> Any:
-    with tf.device(device):
-        return tf.timestamp()
 
 
 def fixed_optimizer(worker: int, notify: NotifyTask) -> type[SyncReplicasOptimizer]:
