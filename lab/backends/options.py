@@ -46,6 +46,12 @@ class BackendOption:
     own_line: bool = False
 
     @property
+    def completions(self) -> list[str]:
+        """What a shell offers for it: `het=yes` and `het=no`, or `time=`."""
+        values = self.shows.split("|")
+        return [f"{self.name}={each}" for each in (values if len(values) > 1 else [""])]
+
+    @property
     def usage(self) -> str:
         """Its form on the command line, `het=yes|no`."""
         return f"{self.name}={self.shows}"

@@ -171,6 +171,13 @@ def test_bash_offers_valid_candidates(place: Path) -> None:
         ("lab", "run", "async", "--model", "m"): ["mlp"],
         ("lab", "run", "async", "--ps_strategy", ""): ["round_robin", "greedy"],
         ("lab", "run", "async", "--epochs", ""): [],
+        ("lab", "run", "async", "-o", "n"): ["network=portable", "network=isolated"],
+        ("lab", "run", "async", "-o", "het", "=", "n"): ["no"],
+        ("lab", "run", "async", "--option", "=", "het", "="): ["yes", "no"],
+        ("lab", "run", "async", "--option", "=", "het", "=", "no", "--back"): ["--backend"],
+        ("lab", "render", "-o", "t"): ["time="],
+        ("lab", "render", "-o", "time", "=", ""): [],
+        ("lab", "show", "--runs-dir", "=", "x", "=", "y", "last~"): ["last~1"],
         ("lab", "run", "async", "--", "--b"): [],
         ("lab", "shell", "worker"): ["worker-0", "worker-1"],
         ("lab", "logs", "--task", "ps"): ["ps-0"],
@@ -249,6 +256,7 @@ TYPED = {
     "lab validate --cluster clusters/bo\t\n": "validate --cluster clusters/book.yaml",
     "lab render clusters/bo\t\n": "render clusters/book.yaml",
     "lab shell p\t\n": "shell ps-0",
+    "lab run async -o h\tn\t-o ti\t2h\n": "run async -o het=no -o time=2h",
     "lab completion z\t--he\t\n": "completion zsh --help",
 }
 

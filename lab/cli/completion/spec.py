@@ -6,9 +6,19 @@ import importlib
 from dataclasses import dataclass
 from typing import Final
 
+from lab.backends.names import CAPABILITIES
 from lab.cli.registry import COMMANDS
 from lab.experiments.registry import EXPERIMENTS
-from lab.options import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
+from lab.options import (
+    Argument,
+    Arguments,
+    Flag,
+    Parameter,
+    ProgramArguments,
+    RepeatedFlag,
+    parameters,
+)
+from lab.options.shared import OWN_OPTION
 
 _SOURCES: Final = {
     "RUN": "runs",
@@ -50,12 +60,14 @@ class Option:
         help: One line.
         short: `y`, or "".
         value: Its value; None for a switch.
+        repeats: Whether it can be given several times.
     """
 
     name: str
     help: str
     short: str = ""
     value: Value | None = None
+    repeats: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -113,6 +125,7 @@ def _option(parameter: Parameter, name: str = "") -> Option:
         parameter.help,
         parameter.short.lstrip("-"),
         None if parameter.is_switch else _value(parameter),
+        repeats=isinstance(parameter.kind, RepeatedFlag),
     )
 
 
@@ -123,6 +136,9 @@ def _value(parameter: Parameter) -> Value:
         # The path of a program is allowed, too.
         return Value(shows or "EXPERIMENT", tuple(EXPERIMENTS), files="PROGRAM" in shows)
     choices = getattr(kind.parse, "choices", ()) if isinstance(kind, Flag | Argument) else ()
+    if shows == OWN_OPTION:
+        options = [option for each in CAPABILITIES.values() for option in each.options]
+        choices = tuple(text for option in options for text in option.completions)
     metavar = shows or name.upper()
     return Value(
         metavar,
