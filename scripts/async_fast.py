@@ -1,59 +1,34 @@
 """MNIST asynchronously, as fast as possible: the training of mnist_async.py with one call a step.
 
-As there, every worker computes the gradients of one batch after another, and its update is applied
-at once, without waiting for other workers. But there is no session. The parameter server offers a
-function. A worker calls it with its change of the parameters, and receives the new parameters for
-its next step. Compare this program with mnist_async.py, section by section.
+Shows: a step costs messages, not computation. One call sends a change and returns the parameters.
+Try to break: the order of exchanges. Remove a `tf.control_dependencies`, or slow a worker down.
+
+As in mnist_async.py, every worker computes the gradients of one batch after another, and its update
+is applied at once. But there is no session: the parameter server offers a function, and the worker
+calls it. Compare both programs, section by section.
 """
 
-import sys
 import threading
 import time
 
 import numpy as np
 import tensorflow as tf
+from begin import begin
 from in_one_message import Images, Packing, answer, connect, serve, take_number
 from mnist_model import MODELS, share_correct
 from one_core import keep_to_one_core
-from split_batch import Towers, add_flag
 
 from lab.task.sdk.data import load_mnist
-from lab.task.sdk.flags import boolean, parse, positive, training_flags, whole
-from lab.task.sdk.interrupt import leave_on_interrupt
-from lab.task.sdk.model import SavedModel, save_model
-from lab.task.sdk.program import (
-    ProgramError,
-    ended_tasks,
-    report_failure,
-    run_directory,
-    wait_for_start,
-)
-from lab.task.sdk.recorder import Recorder
+from lab.task.sdk.flags import experiment_flags, parse
+from lab.task.sdk.model import save_trained
+from lab.task.sdk.program import ProgramError, ended_tasks, wait_for_start
 
 # ---- 1. This task, as in mnist_async.py.
-parser = training_flags(__doc__)
-parser.add_argument(
-    "--steps_per_call", type=positive, default=110, help="steps in one call (default: 110)"
-)
-parser.add_argument(
-    "--one_core", type=boolean, default=True, help="each task on one core (default: true)"
-)
-parser.add_argument(
-    "--eval_every",
-    type=whole,
-    default=0,
-    help="global steps from one test of the chief to the next (default: one test at the end)",
-)
-add_flag(parser)
-flags = parse(parser)
+flags = parse(experiment_flags("async-fast", __doc__))
 is_chief = flags.job_name == "worker" and flags.task_index == 0
 workers = len(flags.worker_hosts)
 address = flags.ps_hosts[0]
-
-leave_on_interrupt()
-recorder = Recorder(flags.job_name, flags.task_index)
-report_failure(recorder)
-recorder.write("start", batch_size=flags.batch_size, status="starting")
+recorder = begin(flags, batch_size=flags.batch_size)
 if recorder.attempt:
     raise ProgramError("this program cannot resume a training", "use mnist_async.py for that")
 if flags.one_core:
@@ -97,12 +72,6 @@ if flags.job_name == "ps":
     recorder.write("event", status="ready", message=f"serves at {address}")
     threading.Event().wait()  # A parameter server serves until it is stopped.
 
-towers = Towers(flags)
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0],
-    [tf.config.LogicalDeviceConfiguration()] * towers.cpu_devices,
-)
-
 # ---- 4. The data: the worker holds all images, and draws the indices of each batch.
 mnist = load_mnist(flags.data_dir)
 images = Images(mnist.train)
@@ -125,7 +94,8 @@ def make_steps(chosen, vector):
     for row in chosen:
         batch_images, batch_labels = images.batch(row)
         parameters = packing.parameters(vector)
-        _, loss, gradients = towers.compute(model, batch_images, batch_labels, parameters)
+        loss = model.loss(model.logits(batch_images, parameters), batch_labels, parameters)
+        gradients = tf.gradients(loss, list(parameters.values()))
         change = packing.change([rate * gradient for gradient in gradients])
         updates_seen = packing.updates(vector)
         number, vector = answer(ps.exchange(change), [], packing.spec.shape)
@@ -159,46 +129,32 @@ step, vector, _ = ps.read_blocking()
 updates_at_start = packing.updates(vector).numpy()
 
 # ---- 7. The training.
-local_step = last_recorded = staleness_sum = 0
-global_step_now = step.numpy()
-recorded_at = time.monotonic()
-next_test = flags.eval_every if is_chief and flags.eval_every else sys.maxsize
+local_step = 0
+recorder.begin_training(
+    flags, step.numpy(), local_steps_per_epoch=steps_per_epoch, last_step=own_steps
+)
 while local_step < own_steps:
     # The first call makes one step, to record it. No call continues past the end of an epoch.
     left = min(own_steps - local_step, steps_per_epoch - local_step % steps_per_epoch)
     count = min(flags.steps_per_call, left) if local_step else 1
     chosen = np.stack([next(choices) for _ in range(count)])
     number, staleness, loss, vector = make_steps(chosen, vector)
-    global_step_now = number.numpy() + 1
     local_step += count
-    # Each update since the start is one of this worker's own, or it made one step stale by one.
-    staleness_sum = packing.updates(vector).numpy() - updates_at_start - local_step
-    epoch_ends = local_step % steps_per_epoch == 0
-    now = time.monotonic()
-    is_due = local_step - last_recorded >= flags.record_every or local_step in {1, own_steps}
-    if epoch_ends or is_due:
-        recorder.write(
-            "epoch" if epoch_ends else "step",
-            epoch=(local_step - 1) // steps_per_epoch,
-            local_step=local_step,
-            global_step=global_step_now,
-            staleness=staleness.numpy(),
-            staleness_sum=staleness_sum,
-            loss=loss.numpy(),
-            examples=local_step * flags.batch_size,
-            step_time_s=(now - recorded_at) / (local_step - last_recorded),
-        )
-        last_recorded, recorded_at = local_step, now
-
-    if global_step_now >= next_test:  # The other workers continue meanwhile.
+    recorder.step(
+        local_step,
+        number.numpy() + 1,
+        loss=loss.numpy(),
+        staleness=staleness.numpy(),
+        # Each update since the start is this worker's own, or it made one step stale by one.
+        staleness_sum=packing.updates(vector).numpy() - updates_at_start - local_step,
+    )
+    if recorder.test_is_due():
         recorder.write(
             "eval",
             local_step=local_step,
-            global_step=global_step_now,
+            global_step=number.numpy() + 1,
             accuracy=accuracy(vector).numpy(),
         )
-        next_test = (global_step_now // flags.eval_every + 1) * flags.eval_every
-        recorded_at += time.monotonic() - now  # The next step time does not include the test.
 
 # ---- 8. The test with the current parameters. Other workers may still improve them.
 step_at_test, vector, _ = ps.read_blocking()
@@ -214,9 +170,8 @@ if is_chief:
         time.sleep(0.1)
         told = ps.finish_blocking(flags.task_index)
     final_step, vector, _ = ps.read_blocking()
-    if run_dir := run_directory():
-        parameters = {name: value.numpy() for name, value in packing.parameters(vector).items()}
-        save_model(run_dir / "model", SavedModel("softmax", final_step.numpy(), parameters, {}))
+    parameters = {name: value.numpy() for name, value in packing.parameters(vector).items()}
+    save_trained(flags, final_step.numpy(), parameters)
     recorder.write(
         "eval",
         global_step=final_step.numpy(),
@@ -225,13 +180,4 @@ if is_chief:
         message="final parameters",
     )
 
-recorder.write(
-    "final",
-    epoch=max(local_step - 1, 0) // steps_per_epoch,
-    local_step=local_step,
-    global_step=global_step_now,
-    staleness_sum=staleness_sum,
-    examples=local_step * flags.batch_size,
-    accuracy=own_accuracy,
-    status="succeeded",
-)
+recorder.finish(accuracy=own_accuracy)

@@ -1,7 +1,4 @@
-"""The common first lines of most programs: the recorder, and the server's use of GPUs.
-
-`mnist_async.py` has the same lines in full.
-"""
+"""The common first lines of the programs: the recorder, and the server's use of GPUs."""
 
 import tensorflow.compat.v1 as tf
 
@@ -13,8 +10,10 @@ from lab.task.sdk.recorder import Recorder
 def begin(flags, **fields):
     """Record the start of this task; return the recorder for all further records."""
     leave_on_interrupt()
+    tf.logging.set_verbosity(tf.logging.ERROR)
     recorder = Recorder(flags.job_name, flags.task_index)
-    report_failure(recorder)
+    hosts = getattr(flags, f"{flags.job_name}_hosts")
+    report_failure(recorder, hosts[flags.task_index] if hosts else "")
     recorder.write("start", status="starting", **fields)
     number_requests(flags, recorder)
     return recorder

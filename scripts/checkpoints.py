@@ -6,10 +6,12 @@ damaged (the host stopped, the disk was full), the one before it is used.
 
 import re
 import threading
+import time
 
 import tensorflow.compat.v1 as tf
 
-from lab.task.sdk.program import ProgramError
+from lab.task.sdk.interrupt import leave_on_interrupt
+from lab.task.sdk.program import ProgramError, make_directory, run_directory
 
 INDEX = re.compile(r"model-([0-9]+)\.index")
 
@@ -20,48 +22,99 @@ def newest_first(directory):
     return [str(directory / f"model-{step}") for step in sorted(steps, reverse=True)]
 
 
-def load_newest(directory, names, recorder):
-    """Read the newest checkpoint that is not damaged.
+class Checkpoints:
+    """The chief initializes, resumes and saves the training. The other workers wait for it.
 
-    Args:
-        directory: The directory of the checkpoints.
-        names: The names of the variables that it must hold, besides `global_step`.
-        recorder: Receives an event for each skipped checkpoint.
-
-    Returns:
-        All values by name, and the global step; an empty dict and 0 without a checkpoint.
-
-    Raises:
-        ProgramError: All checkpoints are damaged, and this is the first attempt; or the newest is
-            of another model.
+    A checkpoint has the global step, the parameters and their averages. It has no probe: other
+    workers make updates while the chief saves, so the probe could differ from the global step.
     """
-    for checkpoint in newest_first(directory):
-        try:
-            reader = tf.train.load_checkpoint(checkpoint)
-            values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-        except (ValueError, IndexError, tf.errors.OpError):
-            recorder.write("event", message=f"{checkpoint} is damaged: it is skipped")
-            continue
-        if not values.keys() >= {"global_step", *names}:
-            what = f"{checkpoint}: not a checkpoint of this model"
-            raise ProgramError(what, "use another --checkpoint_dir")
-        return values, int(values["global_step"])
-    # In a later attempt the training started without a checkpoint, and may start again.
-    if newest_first(directory) and recorder.attempt == 0:
-        raise ProgramError(f"{directory}: every checkpoint is damaged", "start a new training")
-    return {}, 0
 
-
-class Keeper:
-    """Saves the variables of a session as checkpoints."""
-
-    def __init__(self, directory, variables):
-        self.path = str(directory / "model")
-        self.saver = tf.train.Saver(variables, save_relative_paths=True)
-        self.saver.recover_last_checkpoints(newest_first(directory)[::-1])
+    def __init__(self, flags, recorder, averages, *, global_step, probe):
+        self.is_chief = flags.task_index == 0
+        self.recorder = recorder
+        self.every_s = flags.checkpoint_every
+        self.global_step, self.probe = global_step, probe
+        variables = [global_step, *averages.all_variables()]
+        self.saved = {variable.op.name: variable for variable in variables}
+        self.initializer = tf.global_variables_initializer()
+        self.missing_variables = tf.report_uninitialized_variables(tf.global_variables())
+        run_dir = run_directory()
+        self.directory = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
+        self.saver = None
+        if self.is_chief and self.directory:
+            make_directory(self.directory)
+            with tf.device("/job:worker/task:0"):  # The chief writes them, not the ps.
+                self.saver = tf.train.Saver(self.saved, save_relative_paths=True)
+            self.saver.recover_last_checkpoints(newest_first(self.directory)[::-1])
         self.saving = threading.Lock()  # A signal that ends the program saves from another thread.
+
+    def begin(self, session):
+        """Give all variables their first values.
+
+        The chief initializes the variables, or loads the newest checkpoint, and the other workers
+        wait for it. A restarted chief uses the existing variables, unless a parameter server was
+        restarted, too. In the first attempt existing variables are an error: they belong to an
+        earlier run.
+        """
+        self.recorder.write("event", message="waits for the parameter servers and the chief")
+        if self.is_chief:
+            if len(session.run(self.missing_variables)):
+                self.initialize(session)
+            elif self.recorder.attempt == 0:
+                raise ProgramError(
+                    "the parameter servers still hold an earlier run", "restart them"
+                )
+        while len(session.run(self.missing_variables)):
+            time.sleep(0.2)
+        if self.saver:
+            leave_on_interrupt(first=lambda: self.save(session, session.run(self.global_step)))
+        self.saved_at = time.monotonic()
+
+    def initialize(self, session):
+        """Initialize all variables, and load the newest checkpoint if there is one."""
+        session.run(self.initializer)
+        values = self.newest() if self.saver else {}
+        for name, value in values.items():
+            self.saved[name].load(value, session)
+        if values:
+            step = values["global_step"]
+            self.probe.load(step, session)
+            message = f"resumes from the checkpoint of step {step}"
+            self.recorder.write("event", global_step=step, message=message)
+        elif self.recorder.attempt:
+            self.recorder.write("event", global_step=0, message="starts again")
+
+    def newest(self):
+        """Return the values of the newest checkpoint that is not damaged, by variable."""
+        checkpoints = newest_first(self.directory)
+        for checkpoint in checkpoints:
+            try:
+                reader = tf.train.load_checkpoint(checkpoint)
+                values = {
+                    name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
+                }
+            except (ValueError, IndexError, tf.errors.OpError):
+                self.recorder.write("event", message=f"{checkpoint} is damaged: it is skipped")
+                continue
+            if values.keys() != self.saved.keys():
+                what = f"{checkpoint}: not a checkpoint of this model"
+                raise ProgramError(what, "use another --checkpoint_dir")
+            return values
+        # In a later attempt the training started without a checkpoint, and may start again.
+        if checkpoints and self.recorder.attempt == 0:
+            raise ProgramError(
+                f"{self.directory}: every checkpoint is damaged", "start a new training"
+            )
+        return {}
+
+    def save_when_due(self, session, global_step):
+        """Save the current values if the last checkpoint is old enough."""
+        if self.saver and time.monotonic() - self.saved_at > self.every_s:
+            self.save(session, global_step)
 
     def save(self, session, global_step):
         """Save the current values."""
-        with self.saving:
-            self.saver.save(session, self.path, global_step)
+        if self.saver:
+            with self.saving:
+                self.saver.save(session, str(self.directory / "model"), global_step)
+            self.saved_at = time.monotonic()

@@ -1,4 +1,7 @@
-"""A strategy that chooses each variable's parameter server; TensorFlow's own is round robin."""
+"""The parameter server of each variable: a strategy that chooses it, and a text that names it.
+
+TensorFlow's own strategy is round robin.
+"""
 
 import tensorflow.compat.v1 as tf
 
@@ -24,3 +27,8 @@ class GreedyByBytes:
 def ps_strategy(name, ps_tasks):
     """Return the strategy `round_robin` or `greedy` for `tf.train.replica_device_setter`."""
     return GreedyByBytes(ps_tasks) if name == "greedy" else None  # None is round robin.
+
+
+def places(variables):
+    """Return a text that names the device of each variable; `variables` has them by name."""
+    return ", ".join(f"{name} on {variable.device}" for name, variable in variables.items())

@@ -1,59 +1,34 @@
 """MNIST synchronously, as fast as possible: the rounds of mnist_sync.py with one call a round.
 
-As there, each round makes one update of the parameters, by the mean of all workers' changes. But
-there is no session, and no chief that makes the updates. The parameter server offers a function. A
-worker calls it with its change of the parameters. The last call of a round makes the update, and
-all calls return the new parameters. Compare this program with mnist_sync.py, section by section.
+Shows: a round needs no chief. The last call of a round makes the update, and answers all workers.
+Try to break: the rounds. Remove a `tf.control_dependencies`, or slow a worker down.
+
+As in mnist_sync.py, each round makes one update of the parameters, by the mean of all workers'
+changes. But there is no session: the parameter server offers a function, and the worker calls it
+with its change. All calls return the new parameters. Compare both programs, section by section.
 """
 
-import sys
 import threading
 import time
 
 import numpy as np
 import tensorflow as tf
+from begin import begin
 from in_one_message import Images, Packing, answer, connect, serve, take_number
 from mnist_model import MODELS, share_correct
 from one_core import keep_to_one_core
-from split_batch import Towers, add_flag
 
 from lab.task.sdk.data import load_mnist
-from lab.task.sdk.flags import boolean, parse, positive, training_flags, whole
-from lab.task.sdk.interrupt import leave_on_interrupt
-from lab.task.sdk.model import SavedModel, save_model
-from lab.task.sdk.program import (
-    ProgramError,
-    ended_tasks,
-    report_failure,
-    run_directory,
-    wait_for_start,
-)
-from lab.task.sdk.recorder import Recorder
+from lab.task.sdk.flags import experiment_flags, parse
+from lab.task.sdk.model import save_trained
+from lab.task.sdk.program import ProgramError, ended_tasks, wait_for_start
 
 # ---- 1. This task, as in mnist_sync.py.
-parser = training_flags(__doc__)
-parser.add_argument(
-    "--steps_per_call", type=positive, default=110, help="rounds in one call (default: 110)"
-)
-parser.add_argument(
-    "--one_core", type=boolean, default=True, help="each task on one core (default: true)"
-)
-parser.add_argument(
-    "--eval_every",
-    type=whole,
-    default=0,
-    help="global steps from one test of the chief to the next (default: one test at the end)",
-)
-add_flag(parser)
-flags = parse(parser)
+flags = parse(experiment_flags("sync-fast", __doc__))
 is_chief = flags.job_name == "worker" and flags.task_index == 0
 workers = len(flags.worker_hosts)
 address = flags.ps_hosts[0]
-
-leave_on_interrupt()
-recorder = Recorder(flags.job_name, flags.task_index)
-report_failure(recorder)
-recorder.write("start", batch_size=flags.batch_size, status="starting")
+recorder = begin(flags, batch_size=flags.batch_size)
 if recorder.attempt:
     raise ProgramError("this program cannot resume a training", "use mnist_sync.py for that")
 if flags.one_core:
@@ -115,12 +90,6 @@ if flags.job_name == "ps":
     recorder.write("event", status="ready", message=f"serves at {address}")
     threading.Event().wait()  # A parameter server serves until it is stopped.
 
-towers = Towers(flags)
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0],
-    [tf.config.LogicalDeviceConfiguration()] * towers.cpu_devices,
-)
-
 # ---- 4. The data: the worker holds all images, and draws the indices of each batch.
 mnist = load_mnist(flags.data_dir)
 images = Images(mnist.train)
@@ -142,7 +111,8 @@ def take_part_in_rounds(chosen, vector):
     for row in chosen:
         batch_images, batch_labels = images.batch(row)
         parameters = packing.parameters(vector)
-        _, loss, gradients = towers.compute(model, batch_images, batch_labels, parameters)
+        loss = model.loss(model.logits(batch_images, parameters), batch_labels, parameters)
+        gradients = tf.gradients(loss, list(parameters.values()))
         change = packing.change([rate * gradient for gradient in gradients])
         with tf.control_dependencies([change]):
             handed_in_at = tf.timestamp()
@@ -169,10 +139,8 @@ recorder.write("event", status="ready", learning_rate=rate, message=places)
 wait_for_start()
 
 # ---- 7. The training: each round makes one update.
-local_step = last_recorded = 0
-waiting_s = 0.0
-recorded_at = time.monotonic()
-next_test = flags.eval_every if is_chief and flags.eval_every else sys.maxsize
+local_step = 0
+recorder.begin_training(flags, local_steps_per_epoch=steps_per_epoch, last_step=all_steps)
 while local_step < all_steps:
     # The first call makes one step, to record it. No call continues past the end of an epoch.
     left = min(all_steps - local_step, steps_per_epoch - local_step % steps_per_epoch)
@@ -180,30 +148,14 @@ while local_step < all_steps:
     chosen = np.stack([next(choices) for _ in range(count)])
     step, loss, waited_s, vector = take_part_in_rounds(chosen, vector)
     local_step += count
-    epoch_ends = local_step % steps_per_epoch == 0
-    waiting_s += waited_s.numpy()
-    now = time.monotonic()
-    is_due = local_step - last_recorded >= flags.record_every or local_step in {1, all_steps}
-    if epoch_ends or is_due:
+    recorder.step(local_step, step.numpy(), loss=loss.numpy(), wait_time_s=waited_s.numpy())
+    if recorder.test_is_due():
         recorder.write(
-            "epoch" if epoch_ends else "step",
-            epoch=(local_step - 1) // steps_per_epoch,
+            "eval",
             local_step=local_step,
             global_step=step.numpy(),
-            loss=loss.numpy(),
-            examples=local_step * flags.batch_size,
-            step_time_s=(now - recorded_at) / (local_step - last_recorded),
-            wait_time_s=waiting_s / (local_step - last_recorded),
+            accuracy=accuracy(vector).numpy(),
         )
-        last_recorded, recorded_at, waiting_s = local_step, now, 0.0
-
-    if step >= next_test:  # The other workers wait for the chief's next gradients.
-        at_test = step.numpy()
-        recorder.write(
-            "eval", local_step=local_step, global_step=at_test, accuracy=accuracy(vector).numpy()
-        )
-        next_test = (at_test // flags.eval_every + 1) * flags.eval_every
-        recorded_at += time.monotonic() - now  # The next step time does not include the test.
 
 # ---- 8. The test: all updates are made, so every worker tests the same parameters.
 step_at_test, vector, _ = ps.read_blocking()
@@ -219,9 +171,8 @@ if is_chief:
         time.sleep(0.1)
         told = ps.finish_blocking(flags.task_index)
     final_step, vector, _ = ps.read_blocking()
-    if run_dir := run_directory():
-        parameters = {name: value.numpy() for name, value in packing.parameters(vector).items()}
-        save_model(run_dir / "model", SavedModel("softmax", final_step.numpy(), parameters, {}))
+    parameters = {name: value.numpy() for name, value in packing.parameters(vector).items()}
+    save_trained(flags, final_step.numpy(), parameters)
     recorder.write(
         "eval",
         global_step=final_step.numpy(),
@@ -230,12 +181,4 @@ if is_chief:
         message="final parameters",
     )
 
-recorder.write(
-    "final",
-    epoch=max(local_step - 1, 0) // steps_per_epoch,
-    local_step=local_step,
-    global_step=step.numpy(),
-    examples=local_step * flags.batch_size,
-    accuracy=own_accuracy,
-    status="succeeded",
-)
+recorder.finish(accuracy=own_accuracy)

@@ -162,10 +162,9 @@ TRAINING_FLAGS: Final[Mapping[str, ProgramFlag]] = {
 
 PROGRAM_FLAGS: Final[Mapping[str, ProgramFlag]] = {
     **TRAINING_FLAGS,
-    "towers": ProgramFlag("GPUs among which a batch is split (default: all)", positive),
     "compare_steps": ProgramFlag("steps that are compared with those of one process", positive),
-    "steps_per_call": ProgramFlag("steps in one call", positive),
-    "one_core": ProgramFlag("each task on one core: true or false", boolean),
+    "steps_per_call": ProgramFlag("steps in one call", positive, default=110),
+    "one_core": ProgramFlag("each task on one core: true or false", boolean, default=True),
     "replicas_to_aggregate": ProgramFlag("gradients in one update", positive),
     "cpu_replicas": ProgramFlag("replicas if there is no GPU", positive),
     "summary_every": ProgramFlag("steps from one summary, and one line, to the next", positive),

@@ -143,7 +143,7 @@ _ASYNC: Final = Experiment(
     program="mnist_async.py",
     summary="every worker updates the shared parameters on its own, at once",
     lesson="async.md",
-    flags=flags(*_MNIST, "eval_every", "towers"),
+    flags=flags(*_MNIST, "eval_every"),
     steps_add_up=True,
     joins_at_step=True,
 )
@@ -152,7 +152,7 @@ _SYNC: Final = Experiment(
     program="mnist_sync.py",
     summary="one update of the shared parameters per round of gradients",
     lesson="sync.md",
-    flags=flags(*_MNIST, "eval_every", "towers", "replicas_to_aggregate"),
+    flags=flags(*_MNIST, "eval_every", "replicas_to_aggregate"),
     gang=True,
 )
 _MLP: Final = ("--model=mlp", "--global_steps=50000")

@@ -13,6 +13,7 @@ from typing import Any, Final, Never
 
 from lab.experiments.program_flags import (
     OF_VARIABLES,
+    TRAINING_FLAGS,
     TRAINING_GROUPS,
     OneOf,
     ProgramFlag,
@@ -25,11 +26,13 @@ from lab.experiments.program_flags import (
     share,
     whole,
 )
+from lab.experiments.registry import EXPERIMENTS
 
 __all__ = [
     "JOBS",
     "amount",
     "boolean",
+    "experiment_flags",
     "hosts",
     "one_of",
     "parse",
@@ -75,22 +78,47 @@ def task_flags(
     return parser
 
 
+def experiment_flags(experiment: str, description: str) -> argparse.ArgumentParser:
+    """Make a parser with the flags of `task_flags` and those of an experiment in the registry.
+
+    Experiments that share a program share its flags. A job that only some of them have is optional.
+
+    Args:
+        experiment: The experiment's name for `lab run`.
+        description: The program's description in `--help`.
+
+    Returns:
+        The parser; pass it to `parse`.
+    """
+    program = EXPERIMENTS[experiment].program
+    same = [each for each in EXPERIMENTS.values() if each.program == program]
+    jobs = list(dict.fromkeys(job for each in same for job in each.jobs))
+    optional = [job for job in jobs if any(job not in each.jobs for each in same)]
+    parser = task_flags(description, jobs, optional)
+    data = {"data_dir": TRAINING_FLAGS["data_dir"]} if same[0].has_data else {}
+    _add(parser, {name: flag for each in same for name, flag in each.flags.items()} | data)
+    return parser
+
+
 def training_flags(
     description: str, jobs: Sequence[str] = JOBS, optional: Sequence[str] = ()
 ) -> argparse.ArgumentParser:
     """Make a parser with the flags of `task_flags` and those that all MNIST programs share."""
     parser = task_flags(description, jobs, optional)
     for heading, flags in TRAINING_GROUPS.items():
-        group = parser.add_argument_group(heading)
-        for name, flag in flags.items():
-            is_known = flag.default is not None and not flag.is_switch
-            group.add_argument(
-                f"--{name}",
-                default=os.environ.get(OF_VARIABLES.get(name, "")) or flag.default,
-                help=flag.help + (f" (default: {flag.default})" if is_known else ""),
-                **_reading(flag),
-            )
+        _add(parser.add_argument_group(heading), flags)
     return parser
+
+
+def _add(parser: argparse._ActionsContainer, flags: Mapping[str, ProgramFlag]) -> None:
+    for name, flag in flags.items():
+        is_known = flag.default is not None and not flag.is_switch
+        parser.add_argument(
+            f"--{name}",
+            default=os.environ.get(OF_VARIABLES.get(name, "")) or flag.default,
+            help=flag.help + (f" (default: {flag.default})" if is_known else ""),
+            **_reading(flag),
+        )
 
 
 def _reading(flag: ProgramFlag) -> dict[str, Any]:

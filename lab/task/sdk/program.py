@@ -38,6 +38,7 @@ if "tensorflow" in sys.modules:
 _PEER_LOST: Final = ("UnavailableError", "AbortedError")
 # The same for a call of another task's function: the runtime raises it under another name.
 _CALL_LOST: Final = "originally returned UnavailableError"
+_NO_SERVER: Final = "Could not start gRPC server"
 _TASK: Final = re.compile(r"/job:([a-z]+)/replica:0/task:([0-9]+)")
 
 
@@ -112,18 +113,22 @@ def make_directory(path: Path) -> None:
         ) from error
 
 
-def report_failure(recorder: Recorder) -> None:
+def report_failure(recorder: Recorder, address: str = "") -> None:
     """Make a failing program write its error as the last record, and end at once.
 
-    Errors that the user can fix get one line on stderr: a `ProgramError`, a `DataError`, or a lost
-    connection to another task. Any other error gets its traceback. The exit code is 2 for a
-    `DataError`, else 1.
+    Errors that the user can fix get one line on stderr: a `ProgramError`, a `DataError`, a lost
+    connection to another task, or an address that another program uses. Any other error gets its
+    traceback. The exit code is 2 for a `DataError`, else 1.
+
+    Args:
+        recorder: The recorder of the program.
+        address: The address at which the task serves.
     """
 
     def report(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        message = _message(error, recorder.task)
+        message = _message(error, recorder.task, address)
         if message is None:
             message = f"{kind.__name__}: {first_message_line(str(error))}"
             recorder.write("final", status="failed", message=message)
@@ -140,10 +145,12 @@ def report_failure(recorder: Recorder) -> None:
     sys.excepthook = report
 
 
-def _message(error: BaseException, own_task: str) -> str | None:
+def _message(error: BaseException, own_task: str, address: str) -> str | None:
     """Return the line for an error outside the program; None for an error of the program."""
     if isinstance(error, (ProgramError, DataError)):
         return first_message_line(str(error))
+    if _NO_SERVER in str(error):
+        return f"cannot listen on {address or 'its port'}; stop the program that uses it"
     if type(error).__name__ not in _PEER_LOST and _CALL_LOST not in str(error):
         return None
     named = (f"{job}-{index}" for job, index in _TASK.findall(str(error)))
