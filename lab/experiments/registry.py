@@ -162,7 +162,7 @@ _ASYNC_FAST: Final = Experiment(
     summary="async, several times quicker: a step is one message there and one back",
     lesson="speed.md",
     counts={"ps": 1},
-    flags=flags("epochs", *_STEPS, "towers", "steps_per_call", "one_core", "eval_every"),
+    flags=flags("epochs", *_STEPS, "steps_per_call", "one_core", "eval_every"),
     steps_add_up=True,
     joins_at_step=True,
 )

@@ -6,8 +6,6 @@ import itertools
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +21,6 @@ from lab.saved_model import load_model
 from tests import oracle
 from tests.support.agents import wait_for
 from tests.support.cluster import (
-    ROOT,
     Task,
     assert_staleness_adds_up,
     cluster,
@@ -107,14 +104,12 @@ class One:
         program: The program.
         recorded: The global steps that it must record; None: all.
         flags: Its flags.
-        batch: The number of images in a batch.
         model, rates: Of the oracle's training.
     """
 
     program: str
     recorded: list[int] | None = None
     flags: tuple[str, ...] = ()
-    batch: int = 100
     model: str = "softmax"
     rates: Mapping[str, float] = field(default_factory=lambda: {"rate": 0.01})
 
@@ -122,23 +117,20 @@ class One:
 UPDATES = 30
 SEVENTH = ("--steps_per_call=7",)
 AT_BEGINS = [1, 8, 15, 22, 29, 30]
-TOWERS, PART = ("--towers=4", "--batch_size=50"), 50
-"""Four towers get 12, 13, 12 and 13 images."""
 
 
 @pytest.mark.parametrize(
     "one",
     [
         One(ASYNC, model="mlp", rates={"rate": 0.05, "decay": 0.99}),
-        One(ASYNC, flags=TOWERS, batch=PART),
-        One(FAST, AT_BEGINS, (*SEVENTH, *TOWERS), PART),
-        One(SYNC_FAST, AT_BEGINS, (*SEVENTH, *TOWERS), PART),
+        One(FAST, AT_BEGINS, SEVENTH),
+        One(SYNC_FAST, AT_BEGINS, SEVENTH),
     ],
     ids=lambda one: f"{one.program}-{len(one.flags)}",
 )
 def test_one_worker_makes_the_steps_of_the_oracle(tmp_path: Path, mnist: Mnist, one: One) -> None:
-    """Each step reads what the step before it wrote, also within a call and split among devices."""
-    stream = partial(batches, mnist, size=one.batch)
+    """Each step reads what the step before it wrote, also within a call."""
+    stream = partial(batches, mnist)
     expected = reference(one.model, stream(), UPDATES, **one.rates)
     own = (f"--model={one.model}", f"--learning_rate={one.rates['rate']}", *one.flags)
     flags = (f"--global_steps={UPDATES}", f"--seed={SEED}", "--record_every=1", *own)
@@ -383,62 +375,3 @@ def test_failures_are_one_line_and_ctrl_c_ends_all(tmp_path: Path) -> None:
             error = task.stderr.read_text()
             assert error.splitlines()[-1] == "interrupted"
             assert "Traceback" not in error
-
-
-GRADIENTS = """
-import numpy as np
-import tensorflow.compat.v1 as tf
-from types import SimpleNamespace
-from mnist_model import MODELS
-from split_batch import Towers
-
-tf.disable_eager_execution()
-random = np.random.default_rng(0)
-for name, count in ((name, count) for name in MODELS for count in (2, 3, 4)):
-    with tf.Graph().as_default():
-        model = MODELS[name]
-        parameters = {key: tf.constant(value) for key, value in model.initial_parameters(3).items()}
-        images = tf.constant(random.random((101, 784), np.float32))
-        labels = tf.constant(random.integers(0, 10, 101), tf.int32)
-        several = Towers(SimpleNamespace(towers=count, batch_size=101))
-        one = Towers(SimpleNamespace(towers=1, batch_size=101))
-        split = several.compute(model, images, labels, parameters)
-        whole = one.compute(model, images, labels, parameters)
-        config = tf.ConfigProto(device_count={"CPU": several.cpu_devices})
-        trace = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
-        told = tf.RunMetadata()
-        with tf.Session(config=config) as session:
-            found = session.run([split, whole], options=trace, run_metadata=told)
-    for of_parts, of_whole in zip(found[0][2], found[1][2], strict=True):
-        assert np.abs(of_parts - of_whole).max() < 1e-6 * np.abs(of_whole).max()
-    assert np.allclose(found[0][1], found[1][1], rtol=1e-6)
-    assert np.allclose(found[0][0], found[1][0], atol=1e-4)
-    for index in range(count):
-        (device,) = (
-            each for each in told.step_stats.dev_stats if each.device.endswith(f"CPU:{index}")
-        )
-        names = [node.node_name for node in device.node_stats]
-        assert any(name.startswith(f"tower_{index}/") for name in names), names
-        others = {f"tower_{other}/" for other in range(count)} - {f"tower_{index}/"}
-        assert not [name for name in names if name.startswith(tuple(others)) and "Mat" in name]
-"""
-
-
-def test_the_mean_of_the_parts_is_the_gradient_of_the_batch_and_each_device_computes() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", GRADIENTS],
-        cwd=ROOT / "scripts",
-        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'scripts'}", "CUDA_VISIBLE_DEVICES": "-1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
-def test_more_towers_than_images_are_refused(tmp_path: Path) -> None:
-    with cluster("mnist_async.py", tmp_path, "--batch_size=3", "--towers=4") as made:
-        worker = made.start("worker", 0)
-        assert worker.wait() == 1
-        message = "a batch of 3 cannot be split among 4 towers; use a larger --batch_size"
-        assert message in worker.stderr.read_text().splitlines()[-1]

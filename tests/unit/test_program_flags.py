@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 from pathlib import Path
@@ -10,57 +9,57 @@ from pathlib import Path
 import pytest
 
 from lab.experiments.registry import EXPERIMENTS, Experiment
-from lab.task.sdk.flags import task_flags, training_flags
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
-BY_THE_AGENT = {"job_name", "task_index", "ps_hosts", "worker_hosts"}
 BY_THE_REQUEST = {"data_dir"}
-
-
-def own_flags(program: Path) -> set[str]:
-    """The flags that a program adds to the shared ones: found in its text, without running it."""
-    calls = [
-        node for node in ast.walk(ast.parse(program.read_text())) if isinstance(node, ast.Call)
-    ]
-    adds = [call for call in calls if getattr(call.func, "attr", "") == "add_argument"]
-    found = {ast.literal_eval(call.args[0]).removeprefix("--") for call in adds}
-    splits = "import Towers, add_flag" in program.read_text()
-    return found | own_flags(SCRIPTS / "split_batch.py") if splits else found
+READ_BY_HELPERS = {
+    "begin_training(": {"record_every", "batch_size"},
+    "test_is_due()": {"eval_every"},
+    "Checkpoints(": {"checkpoint_dir", "checkpoint_every"},
+    "server_config(flags)": {"gpu_memory_fraction"},
+}
+"""Part of a program's text to the flags that the called function reads."""
+_OF_THE_CLUSTER = {"job_name", "task_index"}
 
 
 def read_flags(program: Path) -> set[str]:
-    """The names that a program, and its imported neighbours, use."""
+    """The names of the flags that a program and its helpers use."""
     text = program.read_text()
     found = set(re.findall(r"\bflags\.([a-z_]+)", text))
-    if "server_config(flags)" in text:
-        found.add("gpu_memory_fraction")
-    if "Towers(flags" in text:
-        found |= read_flags(SCRIPTS / "split_batch.py")
+    found = found.union(*(names for call, names in READ_BY_HELPERS.items() if call in text))
     if "import mnist_async" in text:
-        # The evaluator's own parser knows no flag that this program adds to the shared ones.
-        found |= read_flags(SCRIPTS / "mnist_async.py") - own_flags(SCRIPTS / "mnist_async.py")
-    return {name for name in found if not name.endswith("_hosts")}
+        found |= read_flags(SCRIPTS / "mnist_async.py") - {"eval_every"}
+    return {name for name in found if not name.endswith("_hosts")} - _OF_THE_CLUSTER
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
 def test_every_flag_that_is_read_is_registered_and_no_other(experiment: Experiment) -> None:
     program = SCRIPTS / experiment.program
-    trains = "training_flags(" in program.read_text()
-    shared = {
-        option.removeprefix("--")
-        for action in (training_flags if trains else task_flags)("", ())._actions
-        if not isinstance(action, argparse._HelpAction)
-        for option in action.option_strings[:1]
-    }
-    known = shared | own_flags(program)
-    assert set(experiment.flags) <= known
-    by_itself = BY_THE_AGENT | BY_THE_REQUEST | {"gpu_memory_fraction", "strategy"}
-    assert set(experiment.flags) - by_itself == read_flags(program) - by_itself
-    assert ("gpu_memory_fraction" in experiment.flags) == (
-        trains and "gpu_memory_fraction" in read_flags(program)
+    used = read_flags(program)
+    if not experiment.has_data:  # The server's share of the GPU is then TensorFlow's own.
+        used.discard("gpu_memory_fraction")
+    assert set(experiment.flags) == used - BY_THE_REQUEST
+    assert experiment.has_data == ("data_dir" in used)
+
+
+def test_a_program_takes_its_flags_from_the_registry_by_the_name_of_an_experiment() -> None:
+    for program in sorted({each.program for each in EXPERIMENTS.values()}):
+        for name in re.findall(r'experiment_flags\("([a-z-]+)"', (SCRIPTS / program).read_text()):
+            assert EXPERIMENTS[name].program == program
+
+
+MARKED = re.compile(r"^ *# -- (?:async|sync)\n.*?^ *# -- both\n", re.MULTILINE | re.DOTALL)
+
+
+def test_async_and_sync_differ_only_in_the_marked_lines() -> None:
+    texts = [(SCRIPTS / f"mnist_{name}.py").read_text() for name in ("async", "sync")]
+    one, other = (
+        [line for line in MARKED.sub("", text[text.index("# ---- 1.") :]).splitlines() if line]
+        for text in texts
     )
-    assert experiment.has_data == ("data_dir" in read_flags(program))
+    assert one == other
+    assert len(one) > 70
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
