@@ -36,16 +36,20 @@ class Checkpoints:
         self.global_step, self.probe = global_step, probe
         variables = [global_step, *averages.all_variables()]
         self.saved = {variable.op.name: variable for variable in variables}
-        self.initializer = tf.global_variables_initializer()
+        kept = {*self.saved, probe.op.name}
+        others = [each for each in tf.global_variables() if each.op.name not in kept]
+        self.initialize_all = tf.global_variables_initializer()
+        self.initialize_others = tf.variables_initializer(others)
         self.missing_variables = tf.report_uninitialized_variables(tf.global_variables())
         run_dir = run_directory()
         self.directory = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
-        self.saver = None
+        self.saver, self.newest = None, {}
         if self.is_chief and self.directory:
             make_directory(self.directory)
             with tf.device("/job:worker/task:0"):  # The chief writes them, not the ps.
                 self.saver = tf.train.Saver(self.saved, save_relative_paths=True)
             self.saver.recover_last_checkpoints(newest_first(self.directory)[::-1])
+            self.newest = self.load_newest()
         self.saving = threading.Lock()  # A signal that ends the program saves from another thread.
 
     def begin(self, session):
@@ -71,20 +75,21 @@ class Checkpoints:
         self.saved_at = time.monotonic()
 
     def initialize(self, session):
-        """Initialize all variables, and load the newest checkpoint if there is one."""
-        session.run(self.initializer)
-        values = self.newest() if self.saver else {}
-        for name, value in values.items():
-            self.saved[name].load(value, session)
-        if values:
-            step = values["global_step"]
+        """Initialize all variables, from the newest checkpoint if there is one."""
+        if self.newest:
+            step = self.newest["global_step"]
+            for name, value in self.newest.items():
+                self.saved[name].load(value, session)
             self.probe.load(step, session)
+            session.run(self.initialize_others)  # Last: the other workers wait for all variables.
             message = f"resumes from the checkpoint of step {step}"
             self.recorder.write("event", global_step=step, message=message)
-        elif self.recorder.attempt:
-            self.recorder.write("event", global_step=0, message="starts again")
+        else:
+            session.run(self.initialize_all)
+            if self.recorder.attempt:
+                self.recorder.write("event", global_step=0, message="starts again")
 
-    def newest(self):
+    def load_newest(self):
         """Return the values of the newest checkpoint that is not damaged, by variable."""
         checkpoints = newest_first(self.directory)
         for checkpoint in checkpoints:

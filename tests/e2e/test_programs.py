@@ -122,7 +122,7 @@ AT_BEGINS = [1, 8, 15, 22, 29, 30]
 @pytest.mark.parametrize(
     "one",
     [
-        One(ASYNC, model="mlp", rates={"rate": 0.05, "decay": 0.99}),
+        One(ASYNC, None, ("--model=mlp",), "mlp", {"rate": 0.05, "decay": 0.99}),
         One(FAST, AT_BEGINS, SEVENTH),
         One(SYNC_FAST, AT_BEGINS, SEVENTH),
     ],
@@ -132,7 +132,7 @@ def test_one_worker_makes_the_steps_of_the_oracle(tmp_path: Path, mnist: Mnist, 
     """Each step reads what the step before it wrote, also within a call."""
     stream = partial(batches, mnist)
     expected = reference(one.model, stream(), UPDATES, **one.rates)
-    own = (f"--model={one.model}", f"--learning_rate={one.rates['rate']}", *one.flags)
+    own = (f"--learning_rate={one.rates['rate']}", *one.flags)
     flags = (f"--global_steps={UPDATES}", f"--seed={SEED}", "--record_every=1", *own)
     with cluster(one.program, tmp_path, *flags, LAB_RUN_DIR=str(tmp_path / "run")) as made:
         made.start_all()
@@ -156,7 +156,7 @@ def test_one_worker_makes_the_steps_of_the_oracle(tmp_path: Path, mnist: Mnist, 
 @pytest.mark.parametrize(
     ("program", "model", "rates", "flags", "recorded"),
     [
-        (SYNC, "mlp", {"rate": 0.1, "decay": 0.99}, (), list(range(1, UPDATES + 1))),
+        (SYNC, "mlp", {"rate": 0.1, "decay": 0.99}, ("--model=mlp",), list(range(1, UPDATES + 1))),
         (SYNC_FAST, "softmax", {"rate": 0.01}, SEVENTH, AT_BEGINS),
     ],
     ids=["sync", "sync-fast"],
@@ -176,7 +176,7 @@ def test_sync_equals_the_oracle_on_the_joined_batches(
         return oracle.joined([batches(mnist, index) for index in range(workers)])
 
     expected = reference(model, joined(), UPDATES, **rates)
-    own = (f"--model={model}", f"--learning_rate={rates['rate']}", *flags)
+    own = (f"--learning_rate={rates['rate']}", *flags)
     asked = (*own, f"--seed={SEED}", "--record_every=1", f"--global_steps={UPDATES}")
     run = tmp_path / "run"
     with cluster(program, tmp_path, *asked, workers=workers, LAB_RUN_DIR=str(run)) as made:
