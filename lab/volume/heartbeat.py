@@ -14,11 +14,11 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from lab.volume.clock import unix_time
+from lab.volume.clock import Stopwatch, unix_time
 from lab.volume.files import write_atomically
 from lab.volume.layout import LOST_AFTER_S, Volume
 from lab.volume.status import TaskStatus, read_status, write_lost
@@ -101,10 +101,17 @@ class Heartbeat:
 
 
 @dataclass(slots=True)
-class _Beat:
-    stamp: int | None = None
+class _Peer:
+    """Another agent, as far as it is known.
+
+    Attributes:
+        stamp: The time of its heartbeat, and for how long it has not changed.
+        seen: Whether it has run.
+        lock_free: Whether its lock is free.
+    """
+
+    stamp: Stopwatch = field(default_factory=Stopwatch)
     seen: bool = False
-    silent_s: float = 0.0
     lock_free: bool = False
 
 
@@ -112,8 +119,7 @@ class PeerMonitor:
     """Monitors the heartbeats and the locks of other agents.
 
     It does not compare times of day, because clocks may be changed. It measures the time in which a
-    heartbeat did not change while this process watched. Each check adds at most one second, so that
-    a process that was itself paused for a minute does not declare the others lost.
+    heartbeat did not change while this process watched.
     """
 
     def __init__(self, volume: Volume, tasks: Iterable[str], *, patient: bool = False) -> None:
@@ -128,46 +134,43 @@ class PeerMonitor:
         self._paths: dict[str, Path] = {task: volume.agent(task) for task in tasks}
         self._locks: dict[str, Path] = {task: volume.agent_lock(task) for task in self._paths}
         self._patient = patient
-        self._peers = {task: _Beat() for task in self._paths}
-        self._checked_at = time.monotonic()
+        self._peers = {task: _Peer() for task in self._paths}
         self._locks_checked_at = 0.0
 
     def check(self) -> None:
         """Check every heartbeat, and, at most once in `BEAT_S`, every lock."""
         now = time.monotonic()
-        passed = min(now - self._checked_at, BEAT_S)
-        self._checked_at = now
         if now - self._locks_checked_at >= BEAT_S:
             self._locks_checked_at = now
             for task, lock in self._locks.items():
                 self._peers[task].lock_free = _is_free(lock)
         for task, path in self._paths.items():
-            beat = self._peers[task]
+            peer = self._peers[task]
+            last = peer.stamp.value
             try:
                 stamp = path.stat().st_mtime_ns
             except FileNotFoundError:
-                beat.silent_s += passed
+                peer.stamp.look(last)
                 continue
             except OSError:
                 continue  # a fault of this host or of the volume is not one of the agent
-            if stamp == beat.stamp:
-                beat.silent_s += passed
-                continue
-            # Without locks, the agents may be on hosts with other clocks: only a change counts.
-            fresh = self._locks[task].exists() and abs(time.time() - stamp / 1e9) < LOST_AFTER_S
-            beat.seen = beat.seen or fresh or beat.stamp is not None
-            beat.stamp = stamp
-            beat.silent_s = 0.0
+            peer.stamp.look(stamp)
+            if stamp != last and not peer.seen:
+                # Without locks, the agents may be on hosts with other clocks: only a change counts.
+                has_lock = self._locks[task].exists()
+                fresh = has_lock and abs(time.time() - stamp / 1e9) < LOST_AFTER_S
+                peer.seen = fresh or last is not None
 
     def lost_reason(self, task: str) -> str | None:
         """Return why a task's agent is lost; None if it is not lost."""
-        beat = self._peers[task]
+        peer = self._peers[task]
+        silent_s = peer.stamp.seconds
         # If locks are invisible to this host, all seem free: so the heartbeat must be missing too.
-        if beat.seen and beat.lock_free and beat.silent_s > ENDED_AFTER_S and not self._patient:
+        if peer.seen and peer.lock_free and silent_s > ENDED_AFTER_S and not self._patient:
             return "its agent process has ended"
-        if beat.seen and beat.silent_s >= LOST_AFTER_S:
+        if peer.seen and silent_s >= LOST_AFTER_S:
             return f"its agent has sent no heartbeat for {LOST_AFTER_S:.0f} s"
-        if not beat.seen and beat.silent_s >= START_WITHIN_S:
+        if not peer.seen and silent_s >= START_WITHIN_S:
             return f"its agent did not start within {START_WITHIN_S:.0f} s"
         return None
 
