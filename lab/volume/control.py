@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.experiments.faults import Fault, parse
+from lab.text import short
 from lab.volume.clock import unix_time
 from lab.volume.files import read_regular, write_atomically
 from lab.volume.layout import RUN_ID, Volume
@@ -132,6 +133,25 @@ def _request(volume: Volume, run_id: str, path: Path, reason: str) -> None:
         write_atomically(
             path, json.dumps({"reason": reason[:300], "time_unix": unix_time()}), new=True
         )
+
+
+def cancel_reason(volume: Volume, run_id: str) -> str | None:
+    """Return why a run was cancelled or killed; None if it was not.
+
+    Raises:
+        OSError: The volume cannot be read.
+    """
+    for path in (volume.kill(run_id), volume.cancel(run_id)):
+        with contextlib.suppress(FileNotFoundError):
+            return _reason_in(path) or "cancelled"
+    return None
+
+
+def _reason_in(path: Path) -> str:
+    try:
+        return short(str(json.loads(read_regular(path))["reason"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
 
 
 def requests(volume: Volume) -> list[Request]:

@@ -102,6 +102,9 @@ class TaskStatus:
         return from_json(text, cls, "task status")
 
 
+TaskStatuses = Mapping[str, TaskStatus]
+"""The status of each task of a run, by the task's name."""
+
 _RETRY_S: Final = 1.0
 _NOTIFY_S: Final = 1.0
 _IN_PLACE_BYTES = 4096  # one block of every common file system
@@ -181,7 +184,7 @@ class Statuses:
         self._patience = {task: Patience(REFUSED_S) for task in self._paths}
         self._states: dict[str, TaskStatus] = {}
 
-    def refresh(self) -> Mapping[str, TaskStatus]:
+    def refresh(self) -> TaskStatuses:
         """Return the status of each task, in the order of the cluster.
 
         Raises:

@@ -20,7 +20,7 @@ from lab.task.agent.agent import Agent
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.launcher import Launcher
-from lab.task.agent.outcomes import GRACE_S
+from lab.task.agent.shutdown import GRACE_S
 from lab.volume import TaskProgram, TaskStatus
 from lab.volume.control import cancel
 from lab.volume.files import REFUSED_S
@@ -159,23 +159,9 @@ def test_each_task_starts_its_own_program_and_a_service_without_one_has_ended(
     ("program", "reason"),
     [
         (None, "no program {0}/nowhere.py; put it into {0}"),
-        ("import sys; sys.exit(3)", "exit code 3"),
         ("import sys; sys.exit('no data')", "exit code 1; its last line: no data"),
-        (
-            "import nothing_such",
-            "program.py:1: ModuleNotFoundError: No module named 'nothing_such'",
-        ),
-        ("this is no python", "program.py:1: SyntaxError: invalid syntax"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
-        (
-            "import argparse; argparse.ArgumentParser('x').parse_args(['--oops'])",
-            "exit code 2: x: error: unrecognized arguments: --oops",
-        ),
         ("raise ValueError('\\x1b[2Jb\\x07ad\\n more')", "program.py:1: ValueError: b\\x07ad"),
-        (
-            "raise ValueError('x' * 5000)",
-            "program.py:1: ValueError: " + "x" * 268 + "… (5,012 characters)",
-        ),
     ],
 )
 def test_failure_has_a_reason(stage: Stage, program: str | None, reason: str) -> None:

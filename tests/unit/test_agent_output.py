@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from lab.records import FIELDS, Value, format_record
 from lab.records.error_line import ErrorLineFinder
-from lab.task.agent.output import Lines, Output
+from lab.task.agent.output import Output
+from lab.task.agent.output_parser import Lines, OutputParser
 from lab.task.agent.record_tags import RecordTags
 from lab.text import MAX_LINE_BYTES, SPLIT_MARK, visible
 from tests.support.agents import PATIENCE_S
@@ -59,7 +60,7 @@ TAGS = {"run": WHO.run, "attempt": 1, "job_name": "worker", "task_index": 2}
 def opened(folder: Path, echo: Callable[[bytes], None] = lambda _data: None) -> tuple[Output, int]:
     """The started reader of a program's output, and the end of the pipe to write to."""
     reading, writing = os.pipe()
-    output = Output(reading, folder / "t.jsonl", folder / "t.log", echo, WHO)
+    output = Output(reading, folder / "t.jsonl", folder / "t.log", OutputParser(WHO), echo)
     output.start()
     return output, writing
 
@@ -134,7 +135,7 @@ def test_print_of_a_listing_becomes_a_record_and_stays_in_the_log(tmp_path: Path
     assert list(record) == [name for name in FIELDS if name in record]
     assert logged(tmp_path) == STEP + b"\r\nbye\n"
     assert said == STEP + b"\nbye\n"
-    assert (output.started, output.training) == (False, True)
+    assert (output.parser.started, output.parser.training) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_print_of_a_listing_becomes_a_record_and_stays_in_the_log(tmp_path: Path
 )
 def test_state_from_a_line(tmp_path: Path, line: bytes, started: bool, training: bool) -> None:
     output, _ = pump(tmp_path, line)
-    assert (output.started, output.training) == (started, training)
+    assert (output.parser.started, output.parser.training) == (started, training)
     assert len(stored(tmp_path)) == 1
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from lab.task.agent.failure_hints import CHIEF, DOWNLOAD, FEWER_TASKS, ONE_FILE, failure_hint
-from lab.task.agent.outcomes import failed
-from lab.task.agent.output import Output
-from lab.task.agent.process import OomKills
+from lab.task.agent.failure_hints import (
+    CHIEF,
+    DOWNLOAD,
+    FEWER_TASKS,
+    ONE_FILE,
+    failure_hint,
+    unshared_directory,
+)
+from lab.task.agent.outcomes import ProgramEnd, failed
+from lab.task.agent.output_parser import OutputParser
 from lab.task.agent.record_tags import RecordTags
 from lab.volume import TaskStatus
 
@@ -69,7 +73,7 @@ def test_errors_have_hints(line: str, hint: str) -> None:
     assert failure_hint(line) == (f"; {hint}" if hint else "")
 
 
-def test_the_reason_of_a_real_failure_has_a_hint_or_names_the_fault(tmp_path: Path) -> None:
+def test_the_reason_of_a_real_failure_has_a_hint_or_names_the_fault() -> None:
     source = "import urllib.request; urllib.request.urlopen('http://nothing.invalid/x')"
     ended = subprocess.run(
         [sys.executable, "-c", source],
@@ -78,22 +82,46 @@ def test_the_reason_of_a_real_failure_has_a_hint_or_names_the_fault(tmp_path: Pa
         timeout=60,
         check=False,
     )
-    reading, writing = os.pipe()
-    os.close(writing)
-    tags = RecordTags("r1", 0, "worker", 0)
-    output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", lambda _data: None, tags)
-    for line in ended.stderr.splitlines():
-        output.error_lines.feed(line)
-    none = OomKills(None, None)
-    assert failed(1, output, (none, none)).reason.endswith(f"; {DOWNLOAD}")
-    output.error_lines.feed(NO_CHIEF.encode())
-    assert failed(1, output, (none, none)).reason.endswith(f'"chief" node; {CHIEF}')
-    output.error_lines.feed(b"NotFoundError: t/model.ckpt-0_temp; No such file or directory")
-    unshared = failed(1, output, (none, none), ps_count=2)
+    parser = OutputParser(RecordTags("r1", 0, "worker", 0))
+    parser.parse(ended.stderr.splitlines(), 0.0, 0.0)
+    line = parser.error_lines.error_line()
+    assert failed(ProgramEnd(1, line)).reason.endswith(f"; {DOWNLOAD}")
+    assert failed(ProgramEnd(1, NO_CHIEF)).reason.endswith(f'"chief" node; {CHIEF}')
+    unshared = failed(
+        ProgramEnd(1, "NotFoundError: t/model.ckpt-0_temp; No such file or directory"), ps_count=2
+    )
     assert unshared.reason == "the parameter servers do not share t; use a relative path"
-    injected = failed(143, output, (none, none), ps_count=2, fault="stop worker-1")
-    assert injected.reason == "exit code 143 (the injected fault `stop worker-1`)"
-    for outcome in (unshared, injected):  # as the agent reports it
+    for outcome in (unshared, failed(ProgramEnd(143, line, fault="stop worker-1"))):
         status = TaskStatus("worker-0", outcome.state, reason=outcome.reason)
         assert TaskStatus.from_json(status.to_json()).reason == outcome.reason
-    os.close(reading)
+
+
+@pytest.mark.parametrize(
+    ("message", "ps_count", "text"),
+    [
+        (
+            "a.py:28: NotFoundError: train/model.ckpt-0_temp; No such file or directory",
+            2,
+            "the parameter servers do not share train; use a relative path",
+        ),
+        (  # of TensorFlow 2.21, if each server has the directory
+            "a.py:28: InvalidArgumentError: allow_missing_files was set to false and"
+            " /tmp/train/model.ckpt-0_temp/part-00000-of-00002 did not exist.NOT_FOUND:"
+            " /tmp/train/model.ckpt-0_temp/part-00000-of-00002 not found",
+            2,
+            "the parameter servers do not share /tmp/train; use a relative path",
+        ),
+        (  # format 1
+            "NotFoundError: t/m.ckpt-0-00001-of-00002.tempstate12; No such file or directory",
+            1,
+            "the parameter server and the workers do not share t; use a relative path",
+        ),
+        ("NotFoundError: t/m.ckpt-0_temp; No such file or directory", 0, None),
+        ("NotFoundError: data/train.csv; No such file or directory", 2, None),
+        ("ValueError: t/m.ckpt-0_temp exists", 2, None),
+    ],
+)
+def test_a_checkpoint_directory_that_is_not_shared(
+    message: str, ps_count: int, text: str | None
+) -> None:
+    assert unshared_directory(message, ps_count) == text

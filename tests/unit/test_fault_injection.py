@@ -60,7 +60,8 @@ def make(volume: Volume) -> Iterator[Make]:
     made = []
 
     def one(*texts: str, task: str = "worker-1", **more: Callable[[], float]) -> FaultInjector:
-        made.append(FaultInjector(texts, task=task, node="tf2", volume=volume, run_id="r1", **more))
+        request = Request("r1", RunSpec("t", "p.py", faults=texts), {})
+        made.append(FaultInjector(request, task, "tf2", volume, **more))
         return made[-1]
 
     yield one

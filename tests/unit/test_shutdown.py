@@ -1,56 +1,48 @@
-"""When a program gets which signal: by a clock of the test."""
+"""When a program that must end gets which signal."""
 
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
 
-from lab.task.agent.outcomes import GRACE_S, Shutdown, TaskOutcome
+from lab.task.agent.outcomes import TaskOutcome
+from lab.task.agent.shutdown import GRACE_S, Shutdown
 from lab.volume.states import Cause, State
 
-FIRST = TaskOutcome(State.CANCELLED, "first", Cause.INTERRUPTED)
-LATER = TaskOutcome(State.FAILED, "later", Cause.SIGNAL)
+OUTCOME = TaskOutcome(State.CANCELLED, "enough", Cause.INTERRUPTED)
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
-AT_ONCE = (0.0, (FIRST, GRACE_S, False), TERM)
+BEGAN = 100.0
 
-Step = tuple[float, tuple[TaskOutcome, float, bool] | str, int | None]
-"""Seconds since the last step; a decision, "alone" or ""; the signal that the program then gets."""
-
-
-class Program:
-    """Keeps the signal that it gets, and ignores it."""
-
-    got: int | None = None
-
-    def ended(self) -> bool:
-        return False
-
-    def signal(self, number: int) -> None:
-        self.got = number
+Step = tuple[float, str, int | None]
+"""Seconds since the begin; "kill" or "alone" or ""; the signal that is due then."""
 
 
 @pytest.mark.parametrize(
-    "steps",
+    ("grace_s", "after_peers", "steps"),
     [
-        [(0.0, "", None), AT_ONCE, (GRACE_S - 0.01, "", None), (0.01, "", KILL)],
-        [AT_ONCE, (0.0, (LATER, 0.0, False), KILL)],
-        [AT_ONCE, (GRACE_S - 1, (LATER, GRACE_S, False), None), (1.0, "", KILL)],
-        [(0.0, (FIRST, GRACE_S, True), None), (0.0, "alone", TERM), (GRACE_S, "", KILL)],
-        [(0.0, (FIRST, GRACE_S, True), None), (GRACE_S, "", TERM), (GRACE_S, "", KILL)],
+        (GRACE_S, False, [(0.0, "", TERM), (GRACE_S - 0.01, "", None), (GRACE_S, "", KILL)]),
+        (GRACE_S, False, [(0.0, "", TERM), (1.0, "kill", KILL)]),
+        (0.0, False, [(0.0, "", KILL)]),
+        (GRACE_S, True, [(0.0, "", None), (1.0, "alone", TERM), (1.0 + GRACE_S, "", KILL)]),
+        (GRACE_S, True, [(0.0, "", None), (GRACE_S, "", TERM), (2 * GRACE_S, "", KILL)]),
+        (0.0, True, [(0.0, "", KILL)]),
     ],
-    ids=["ignores SIGTERM", "second without grace", "second with grace", "last one", "service"],
+    ids=[
+        "ignores SIGTERM",
+        "second stop",
+        "at once",
+        "last service",
+        "service",
+        "service, at once",
+    ],
 )
-def test_the_signals_of_a_stop(monkeypatch: pytest.MonkeyPatch, steps: list[Step]) -> None:
-    stop, now = Shutdown(), 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    for number, (seconds, event, expected) in enumerate(steps):
-        now += seconds
-        if isinstance(event, tuple):
-            outcome, grace_s, after_peers = event
-            stop.decide(outcome, grace_s=grace_s, after_peers=after_peers)
-        program = Program()
-        stop.escalate(program, alone=event == "alone")
-        assert program.got == expected, f"step {number}"
-    assert stop.outcome == FIRST
+def test_the_signals_of_a_stop(grace_s: float, *, after_peers: bool, steps: list[Step]) -> None:
+    stop = Shutdown.begin(OUTCOME, BEGAN, grace_s=grace_s, after_peers=after_peers)
+    for seconds, event, expected in steps:
+        now = BEGAN + seconds
+        if event == "kill":
+            stop = stop.at_once(now)
+        stop, number = stop.due(now, alone=event == "alone")
+        assert number == expected, f"after {seconds:g} s"
+    assert stop.outcome == OUTCOME

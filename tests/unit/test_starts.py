@@ -12,21 +12,24 @@ from lab.config.validation import check_joins, check_start, parse_start
 from lab.errors import InputError
 from lab.experiments.faults import Trigger, parse_trigger
 from lab.experiments.policy import OnFailure, Policy, parse_policy
-from lab.task.agent.outcomes import may_start_again, peer_restarted
-from lab.task.agent.start_barrier import StartBarrier
+from lab.task.agent.starts import (
+    awaited_task,
+    is_late,
+    is_steady,
+    joins_at,
+    may_start,
+    may_start_again,
+    may_train,
+    peer_restarted,
+    waits_for,
+    waits_for_time,
+)
 from lab.volume import Attempt, Request, RunSpec, TaskStatus
 from lab.volume.states import State, outcome
 from tests.support.specs import changed
 
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf4:1"]}
 TASKS = ("ps-0", "worker-0", "worker-1", "worker-2")
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def request(**more: object) -> Request:
@@ -84,130 +87,143 @@ def test_what_a_user_writes_wrongly_is_refused(
         parse(text)
 
 
-# ---- the gate
+# ---- the start of a task
+
+AT_STEP = {"start": {"worker-2": "after 500 steps"}}
+AT_TIME = {"start": {"worker-2": "10s"}}
+SYNC = {"experiment": "sync"}
+OWN = {"own": True}
+GANG = {"gang": True}
 
 
-def test_a_later_task_is_not_awaited_and_joins_at_its_step() -> None:
-    asked = request(experiment="sync", start={"worker-2": "after 500 steps"})
-    others = StartBarrier(asked, "worker-0")
-    late = StartBarrier(asked, "worker-2")
-    seen = states(worker_2=State.STARTING)
-    assert others.may_train(seen)
-    assert late.may_start(seen)  # so that it is ready at its step
-    assert not late.may_train(states())
-    assert late.waits_for(states()) == "waits: it starts after 500 steps"
-    at_499 = states(worker_0=TaskStatus("worker-0", State.TRAINING, global_step=499))
-    at_500 = states(worker_0=TaskStatus("worker-0", State.TRAINING, global_step=500))
-    assert not late.may_train(at_499)
-    assert late.may_train(at_500)
+def training(step: int) -> TaskStatus:
+    return TaskStatus("worker-0", State.TRAINING, global_step=step)
 
 
-def test_a_self_checking_program_may_train_before_its_step() -> None:
-    asked = request(start={"worker-2": "after 500 steps", "worker-1": "10s"})
-    late = StartBarrier(asked, "worker-2")
-    assert not late.may_train(states(worker_0=State.STARTING))
-    assert late.may_train(states())
-    assert late.joins_at(states()) == 500
-    assert StartBarrier(asked, "worker-1").joins_at(states()) is None
-    assert StartBarrier(asked, "worker-0").joins_at(states()) is None
-    for step, joins in ((None, 500), (612, None)):  # it ended before it reached its step, or after
-        ended = Attempt("exit code 3", None, None, 9.0, step)
-        status = TaskStatus("worker-2", State.STARTING, attempt=1, earlier=(ended,))
-        assert late.joins_at(states(worker_2=status)) == joins
-    own = changed(asked, own=True)
-    assert StartBarrier(own, "worker-2").joins_at(states()) is None
-
-
-def restarted(step: int | None) -> dict[str, TaskStatus]:
-    """The statuses when worker-1 has restarted, after an attempt that made this step."""
+def again(task: str, step: int | None = None, state: State = State.STARTING) -> TaskStatus:
+    """The status of a task in its second attempt, after one that made this step."""
     ended = Attempt("exit code 3", None, None, 9.0, step)
-    return states(worker_1=TaskStatus("worker-1", State.STARTING, attempt=1, earlier=(ended,)))
+    return TaskStatus(task, state, attempt=1, earlier=(ended,))
 
 
-def test_a_time_delays_the_program_until_it_has_made_a_step() -> None:
-    clock = Clock()
-    gate = StartBarrier(request(start={"worker-1": "10s"}), "worker-1", clock)
-    clock.now = 9.9
-    assert not gate.may_start(states())
-    assert gate.waits_for(states()) == "waits: it starts 10s after the others"
-    assert not gate.may_start(restarted(None))
-    assert gate.may_start(restarted(7))
-    clock.now = 10.0
-    assert gate.may_start(states())
-
-
-def test_a_program_that_cannot_wait_is_started_at_its_step() -> None:
-    gate = StartBarrier(request(own=True, start={"worker-1": "after 500 steps"}), "worker-1")
-    assert not gate.may_start(states())
-    assert gate.may_start(states(worker_0=TaskStatus("worker-0", State.TRAINING, global_step=501)))
-    assert not gate.may_train(restarted(None))
-    assert gate.may_train(restarted(7))
-
-
-def lateness(task: str, seen: dict[str, TaskStatus], seconds: int, **more: object) -> bool:
-    clock = Clock()
-    gate = StartBarrier(request(ready_s=10.0, **more), task, clock)
-    found = False
-    for _ in range(seconds):
-        clock.now += 1.0
-        found = gate.is_late(seen)
-    return found
-
-
-def test_only_the_awaited_task_is_late() -> None:
-    seen = states(worker_0=State.STARTING, worker_1=State.STARTING)
-    assert [lateness(task, seen, 10) for task in TASKS] == [False, True, False, False]
-    assert not lateness("worker-0", seen, 9)
-    seen = states(State.STARTING)
-    assert [lateness(task, seen, 10) for task in TASKS] == [True, False, False, False]
+NEVER_STEPPED, STEPPED = again("worker-2"), again("worker-2", 7)
+ALL_AGAIN = {task.replace("-", "_"): again(task) for task in TASKS}
 
 
 @pytest.mark.parametrize(
-    ("others", "more", "late"),
+    ("request_has", "others", "elapsed_s", "may", "what_it_waits_for"),
     [
-        ({"worker_0": State.STARTING}, {}, True),
-        ({"worker_0": State.STARTING, "ps_0": State.PENDING}, {"start": {"ps-0": "60s"}}, False),
-        ({}, {}, False),
-        # A task that is not needed, by a step or by a time, delays no other.
-        *[
-            (
-                {"worker_0": State.STARTING, "worker_2": State.PENDING},
-                {"start": {"worker-2": start}},
-                True,
-            )
-            for start in ("1h", "after 5 steps")
-        ],
+        ({}, {}, 0.0, True, ""),
+        (AT_TIME, {}, 9.9, False, "waits: it starts 10s after the others"),
+        (AT_TIME, {}, 10.0, True, ""),
+        (AT_TIME, {"worker_2": NEVER_STEPPED}, 9.9, False, "waits: it starts 10s after the others"),
+        (AT_TIME, {"worker_2": STEPPED}, 9.9, True, ""),
+        (AT_STEP | SYNC, {}, 0.0, True, ""),  # so that it is ready at its step
+        (AT_STEP | OWN, {}, 0.0, False, "waits: it starts after 500 steps"),
+        (AT_STEP | OWN, {"worker_0": training(500)}, 0.0, True, ""),
+        (AT_STEP | OWN, {"worker_2": STEPPED}, 0.0, True, ""),
+        ({}, {"worker_2": NEVER_STEPPED}, 0.0, True, ""),
+        (GANG, {"worker_2": NEVER_STEPPED}, 0.0, False, "waits for ps-0, worker-0, worker-1"),
+        (GANG, ALL_AGAIN, 0.0, True, ""),
+        (GANG, ALL_AGAIN | {"worker_0": State.PENDING}, 0.0, True, ""),
+        (GANG, ALL_AGAIN | {"worker_0": State.READY}, 0.0, False, "waits for worker-0"),
+        (GANG, {"worker_2": NEVER_STEPPED, "worker_0": State.SUCCEEDED}, 0.0, True, ""),
     ],
 )
-def test_no_task_is_late_before_a_later_start_or_when_ready(
-    others: dict[str, State], more: dict[str, object], late: bool
+def test_when_the_program_of_worker_2_may_be_started(
+    request_has: dict[str, object],
+    others: dict[str, State | TaskStatus],
+    elapsed_s: float,
+    may: bool,
+    what_it_waits_for: str,
 ) -> None:
-    seen = states(**others)
-    assert [lateness(task, seen, 50, **more) for task in TASKS] == [False, late, False, False]
-
-
-def test_a_stopped_agent_declares_no_task_late() -> None:
-    clock = Clock()
-    gate = StartBarrier(request(ready_s=10.0), "ps-0", clock)
-    clock.now = 3600.0
-    assert not gate.is_late(states(State.STARTING))
-
-
-def test_a_gang_restart_waits_for_all_old_programs() -> None:
-    gate = StartBarrier(request(gang=True), "worker-0")
-    mine = TaskStatus("worker-0", State.STARTING, attempt=1)
-    assert not gate.may_start(states(State.TRAINING, worker_0=mine))
-    again = {task: TaskStatus(task, State.STARTING, attempt=1) for task in TASKS}
-    assert gate.may_start(again)
-    assert gate.may_start(again | {"worker-2": TaskStatus("worker-2", State.PENDING)})
-    assert StartBarrier(request(), "worker-0").may_start(states(State.TRAINING, worker_0=mine))
-    others = {"ps-0": TaskStatus("ps-0", State.READY, attempt=1)}
-    waits = gate.waits_for(states(State.TRAINING, worker_0=mine) | others)
-    assert waits == "waits for worker-1, worker-2"
+    asked, seen = request(**request_has), states(**others)
+    assert may_start(asked, "worker-2", seen, elapsed_s) is may
+    if not may:
+        assert waits_for(asked, "worker-2", seen, elapsed_s) == what_it_waits_for
+    for_time = what_it_waits_for.endswith("10s after the others")
+    assert waits_for_time(asked, "worker-2", seen, elapsed_s) is for_time
 
 
 @pytest.mark.parametrize(
-    ("task", "done", "again"),
+    ("request_has", "task", "others", "may", "joins"),
+    [
+        ({}, "worker-2", {}, True, None),
+        ({}, "worker-2", {"worker_0": State.STARTING}, False, None),
+        ({}, "worker-2", {"worker_0": State.LOST}, True, None),
+        (AT_STEP, "worker-0", {"worker_2": State.STARTING}, True, None),  # it is not awaited
+        (AT_STEP | SYNC, "worker-2", {}, False, None),
+        (AT_STEP | SYNC, "worker-2", {"worker_0": training(499)}, False, None),
+        (AT_STEP | SYNC, "worker-2", {"worker_0": training(500)}, True, None),
+        # A program of async checks its step itself.
+        (AT_STEP, "worker-2", {"worker_0": State.STARTING}, False, 500),
+        (AT_STEP, "worker-2", {}, True, 500),
+        (AT_STEP, "worker-2", {"worker_2": NEVER_STEPPED}, True, 500),
+        (AT_STEP, "worker-2", {"worker_2": again("worker-2", 612, State.READY)}, True, None),
+        (AT_STEP | OWN, "worker-2", {}, False, None),
+        (AT_TIME, "worker-2", {}, False, None),
+    ],
+)
+def test_when_a_task_may_train(
+    request_has: dict[str, object],
+    task: str,
+    others: dict[str, State | TaskStatus],
+    may: bool,
+    joins: int | None,
+) -> None:
+    asked, seen = request(**request_has), states(**others)
+    assert may_train(asked, task, seen, 0.0) is may
+    assert joins_at(asked, task, seen) == joins
+
+
+STARTING, PENDING = State.STARTING, State.PENDING
+
+
+@pytest.mark.parametrize(
+    ("start", "others", "awaited"),
+    [
+        ({}, {}, None),
+        ({}, {"worker_0": STARTING, "worker_1": STARTING}, "worker-0"),
+        ({}, {"worker_0": STARTING, "ps_0": STARTING}, "ps-0"),
+        ({}, {"worker_1": STARTING, "worker_2": STARTING}, "worker-1"),
+        ({}, {"worker_1": STARTING, "worker_2": PENDING}, None),  # its agent may be missing
+        ({"ps-0": "60s"}, {"worker_0": STARTING, "ps_0": PENDING}, None),
+        # A task that is not needed, by a step or by a time, delays no other.
+        ({"worker-2": "1h"}, {"worker_0": STARTING, "worker_2": PENDING}, "worker-0"),
+        ({"worker-2": "after 5 steps"}, {"worker_0": STARTING, "worker_2": PENDING}, "worker-0"),
+    ],
+)
+def test_one_task_is_awaited_and_late_after_a_while(
+    start: dict[str, str], others: dict[str, State], awaited: str | None
+) -> None:
+    asked, seen = request(ready_s=10.0, start=start), states(**others)
+    assert awaited_task(asked, seen) == awaited
+    for task in TASKS:
+        assert is_late(asked, task, seen, 10.0) is (task == awaited)
+        assert not is_late(asked, task, seen, 9.9)
+        assert not is_late(changed(asked, ready_s=0.0), task, seen, 1e9)
+
+
+@pytest.mark.parametrize(
+    ("others", "faults", "steady"),
+    [
+        ({}, (), False),
+        ({"worker_0": State.TRAINING}, (), True),
+        ({"worker_0": State.TRAINING}, ("kill ps-0",), False),
+        ({"worker_0": State.TRAINING, "worker_1": State.SUCCEEDED}, (), False),
+    ],
+)
+def test_a_training_is_steady_until_a_task_ends(
+    others: dict[str, State], faults: tuple[str, ...], steady: bool
+) -> None:
+    assert is_steady(request(faults=faults), states(**others)) is steady
+
+
+# ---- restarts
+
+
+@pytest.mark.parametrize(
+    ("task", "done", "may"),
     [
         ("worker-1", False, True),
         ("worker-1", True, True),
@@ -217,44 +233,40 @@ def test_a_gang_restart_waits_for_all_old_programs() -> None:
     ],
 )
 def test_a_gang_with_a_succeeded_task_does_not_restart_a_required_one(
-    task: str, *, done: bool, again: bool
+    task: str, *, done: bool, may: bool
 ) -> None:
     asked = request(gang=True, on_failure=OnFailure.RESTART, restarts=1)
     seen = states(worker_2=State.SUCCEEDED) if done else states()
-    assert may_start_again(asked, seen[task], seen) == again
-    spent = TaskStatus(task, State.TRAINING, attempt=1)
-    assert not may_start_again(asked, spent, seen)
+    assert may_start_again(asked, seen[task], seen) == may
+    assert not may_start_again(asked, again(task), seen)
 
 
-def again(task: str, ended_unix: float, reason: str) -> TaskStatus:
+def restarted(task: str, ended_unix: float, reason: str) -> TaskStatus:
     attempt = Attempt(reason, None, None, ended_unix, None)
     return TaskStatus(task, State.STARTING, attempt=1, earlier=(attempt,))
 
 
 ECHO = "worker-1 restarted, so all tasks restart together"
-
-
-FIRST, ECHOED = again("worker-1", 10.0, "exit code 3"), again("worker-0", 10.5, ECHO)
+FIRST, ECHOED = restarted("worker-1", 10.0, "exit code 3"), restarted("worker-0", 10.5, ECHO)
 
 
 @pytest.mark.parametrize(
-    ("others", "gang", "attempt", "reason"),
+    ("others", "gang", "reason"),
     [
-        ({}, True, 0, None),
-        ({"worker_1": FIRST}, True, 0, ECHO),
-        ({"worker_1": FIRST, "worker_0": ECHOED}, True, 0, ECHO),
-        ({"worker_0": ECHOED}, True, 0, ECHO),  # what it went along with is not seen
-        ({"worker_1": FIRST, "worker_0": again("worker-0", 10.5, "exit code 1")}, True, 0, ECHO),
-        ({"worker_1": FIRST}, True, 1, None),
-        ({"worker_1": FIRST}, False, 0, None),
+        ({}, True, None),
+        ({"worker_1": FIRST}, True, ECHO),
+        ({"worker_1": FIRST, "worker_0": ECHOED}, True, ECHO),
+        ({"worker_0": ECHOED}, True, ECHO),  # what it went along with is not seen
+        ({"worker_1": FIRST, "worker_0": restarted("worker-0", 10.5, "exit code 1")}, True, ECHO),
+        ({"worker_1": FIRST, "ps_0": again("ps-0")}, True, None),  # it has restarted, too
+        ({"worker_1": FIRST}, False, None),
     ],
 )
 def test_a_gang_names_the_first_that_was_started_again(
-    others: dict[str, TaskStatus], gang: bool, attempt: int, reason: str | None
+    others: dict[str, TaskStatus], gang: bool, reason: str | None
 ) -> None:
     asked = request(gang=gang, on_failure=OnFailure.RESTART, restarts=1)
-    mine = TaskStatus("ps-0", State.TRAINING, attempt=attempt)
-    assert peer_restarted(asked, mine, states(**others)) == reason
+    assert peer_restarted(asked, "ps-0", states(**others)) == reason
 
 
 # ---- schedules, as a user writes them

@@ -22,6 +22,7 @@ from lab.store.run_info import RunInfo
 from lab.store.summarize import summary_of
 from lab.store.summary import Summary
 from lab.task.agent.output import Output
+from lab.task.agent.output_parser import OutputParser
 from lab.task.agent.record_tags import RecordTags
 from lab.volume import RunSpec
 from lab.volume.states import State
@@ -77,15 +78,16 @@ def printed(folder: Path, task: str, lines: Sequence[tuple[float, str]]) -> Task
         patch.setattr("lab.task.agent.output.unix_time", lambda: clock[0])
         patch.setattr("lab.task.agent.output.time", fake)
         reading, writing = os.pipe()
-        output = Output(reading, path, log, lambda _: None, RecordTags("r", 0, job, int(index)))
+        parser = OutputParser(RecordTags("r", 0, job, int(index)))
+        output = Output(reading, path, log, parser, lambda _: None)
         output.start()
         for clock[0], line in lines:
             os.write(writing, f"{line}\n".encode())
             wait_for(lambda line=line: log.read_text().endswith(f"{line}\n"), line)
         os.close(writing)
         output.finish(5)
-    assert output.training == (job == "worker")
-    assert output.started
+    assert parser.training == (job == "worker")
+    assert parser.started
     return read_progress(path, task)
 
 

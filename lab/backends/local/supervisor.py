@@ -125,7 +125,7 @@ class Supervisor:
                 stdout=output,
                 stderr=output,
                 pass_fds=descriptors,
-                process_group=0,  # and no session: see `lab.task.agent.process.Program`
+                process_group=0,  # and no session: see `ChildProcess` in `lab.task.agent.process`
             )
         self._forkserver.close_client_end(task.task)
         self._agents[agent.pid] = task.task

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from lab.records.error_line import CHECKPOINT_PART
+
 DOWNLOAD: Final = "tasks have no Internet; put the file beside the program or into data/"
 CHIEF: Final = "give the config a job named chief, as in clusters/estimator.yaml"
 ONE_FILE: Final = "another task has opened the same file; let only one task write it"
@@ -50,3 +52,26 @@ def failure_hint(error_line: str) -> str:
         error_line: The line with the reason of the failure.
     """
     return next((f"; {hint}" for error, hint in _HINTS if error.search(error_line)), "")
+
+
+_CHECKPOINT_PART: Final = re.compile(
+    rf"(\S+?)/[^/\s;]+(?:{CHECKPOINT_PART})"
+    r"(?:; No such file or directory| did not exist| not found)"
+)
+
+
+def unshared_directory(message: str, ps_count: int) -> str | None:
+    """Explain a checkpoint that parameter servers write into a directory of their own.
+
+    Each parameter server writes its part of a checkpoint, and one task joins the parts. This fails
+    if each task has its own copy of the directory, such as `/tmp` in containers.
+
+    Args:
+        message: The message of an exception.
+        ps_count: The number of the cluster's parameter servers.
+    """
+    part = _CHECKPOINT_PART.search(message)
+    if part is None or not ps_count:
+        return None
+    who = "the parameter servers do" if ps_count > 1 else "the parameter server and the workers do"
+    return f"{who} not share {part[1]}; use a relative path"

@@ -11,13 +11,13 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
 from lab.experiments.faults import DONE, OVER, Fault, Kind, concerns, due, parse
 from lab.text import short
-from lab.volume import Volume
+from lab.volume import Request, Volume
 from lab.volume.clock import unix_time
 from lab.volume.control import injected_faults, read_fault
 from lab.volume.files import write_atomically
@@ -116,31 +116,27 @@ class FaultInjector:
 
     def __init__(
         self,
-        faults: Iterable[str],
-        *,
+        request: Request,
         task: str,
         node: str,
         volume: Volume,
-        run_id: str,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Create an injector.
 
         Args:
-            faults: The faults of the request.
+            request: The run.
             task: This agent's task.
             node: Its node.
             volume: The run volume.
-            run_id: The run.
             monotonic: A clock in seconds that never goes backwards.
         """
         self._task = task
         self._node = node
-        self._folder = volume.faults(run_id)
+        self._folder = volume.faults(request.run_id)
         self._monotonic = monotonic
-        self._pending: dict[
-            str, Fault
-        ] = {}  # by names that stay the same after a restart of the agent
+        # By names that stay the same after a restart of the agent.
+        self._pending: dict[str, Fault] = {}
         self._read_numbers: set[int] = set()
         self._stamp: int | None = None  # of the folder, when it was last read
         self._recent_until = 0.0
@@ -148,7 +144,7 @@ class FaultInjector:
         self._lines: list[str] = []
         self._throttle: Throttle | None = None
         self._ended: tuple[Process, Fault] | None = None  # a program, and the fault that ends it
-        for position, text in enumerate(faults):
+        for position, text in enumerate(request.spec.faults):
             with self._skip_invalid():
                 fault = parse(text)
                 # The client injects network faults and then adds a file to `faults/`.

@@ -1,32 +1,34 @@
-"""The outcome of a task: rules that derive it, and the signals that stop its program."""
+"""How a task ends: pure functions over the statuses of all tasks, and over the end of its program.
+
+The functions have these arguments in common::
+
+    request     the run
+    task        the agent's own task
+    statuses    the status of each task
+"""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import signal
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.records.error_line import CHECKPOINT_PART
-from lab.task.agent.failure_hints import failure_hint
-from lab.task.agent.fault_injection import Process
-from lab.task.agent.output import Output
-from lab.task.agent.process import OomKills
-from lab.task.agent.start_barrier import start_together
+from lab.task.agent.failure_hints import failure_hint, unshared_directory
+from lab.task.agent.starts import is_late
 from lab.text import LONGEST_REASON, short
 from lab.volume import Request, TaskStatus
-from lab.volume.files import read_regular
 from lab.volume.states import Cause, State, is_optional
+from lab.volume.status import TaskStatuses
 
-GRACE_S: Final = 5.0
-"""Seconds from SIGTERM to SIGKILL."""
+_NOT_YET: Final = frozenset({State.PENDING, State.STARTING})
 
-_ALL_RESTART: Final = ", so all tasks restart together"
+_EVALUATOR: Final = "evaluator-"
+"""The beginning of the names of tasks that may sleep after the training. Estimator's evaluator
+sleeps for ten minutes before its last evaluation by default (`throttle_secs` of EvalSpec)."""
 
 _END_VERBS: Final = {
     State.FAILED: "failed",
@@ -34,11 +36,13 @@ _END_VERBS: Final = {
     State.CANCELLED: "was cancelled",
 }
 
+LONGER: Final = "if it only sleeps, give a longer `--stall`"
+"""The way out if no task waits for another one."""
 
-_CHECKPOINT_PART: Final = re.compile(
-    rf"(\S+?)/[^/\s;]+(?:{CHECKPOINT_PART})"
-    r"(?:; No such file or directory| did not exist| not found)"
-)
+LOCALHOST: Final = "each node has its own localhost: use the addresses of the config"
+"""The way out if tasks wait for each other at `localhost`."""
+
+_LOCAL_SERVER: Final = re.compile(r"serves at grpc://(?:localhost|127\.0\.0\.1):")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,34 +60,74 @@ class TaskOutcome:
     cause: Cause | None = None
 
 
-def signal_name(number: int) -> str:
-    """The name of a signal number, such as `SIGKILL`; some signals have only a number."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+# ---- while the run is under way
 
 
-def cancel_reason(path: Path) -> str | None:
-    """The reason in a cancel or kill file; None if there is no such file."""
-    try:
-        reason = short(str(json.loads(read_regular(path))["reason"]))
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        reason = ""
-    return reason or "cancelled"
+def outcome(  # noqa: PLR0911 (a reason each)
+    request: Request,
+    task: str,
+    statuses: TaskStatuses,
+    *,
+    elapsed_s: float,
+    awaited_s: float,
+    unchanged_s: float,
+    last_lines: Iterable[str] = (),
+) -> TaskOutcome | None:
+    """How the task must end now because of the statuses; None if it goes on.
+
+    Args:
+        request: The run.
+        task: The agent's own task.
+        statuses: The status of each task.
+        elapsed_s: Seconds since the run was submitted.
+        awaited_s: Seconds for which there was an `awaited_task`.
+        unchanged_s: Seconds for which the `progress` was the same.
+        last_lines: The last lines of the program, for the reason.
+    """
+    mine = statuses[task]
+    if mine.state.ended:  # it is lost or unreadable, and the other agents see an end
+        return TaskOutcome(mine.state, mine.reason, mine.cause)
+    if reason := peer_failure(request, task, statuses):
+        return TaskOutcome(State.CANCELLED, reason, Cause.PEER_LOST)
+    if is_service(request, task) and others_ended(request, statuses):
+        return TaskOutcome(State.SUCCEEDED)
+    if is_out_of_time(request, elapsed_s):
+        return None  # the agents cancel the run
+    if is_late(request, task, statuses, awaited_s):
+        return TaskOutcome(State.FAILED, _late_reason(request, mine, last_lines), Cause.TIME_OUT)
+    if is_stalled(request, task, statuses, unchanged_s):
+        reason = short(_stall_reason(request, statuses), LONGEST_REASON)
+        return TaskOutcome(State.FAILED, reason, Cause.STALLED)
+    return None
 
 
-def peer_failure(request: Request, own_task: str, statuses: Mapping[str, TaskStatus]) -> str | None:
+def is_service(request: Request, task: str) -> bool:
+    """Whether the task ends when all other tasks have ended.
+
+    In a cluster of services only, there is no other task to wait for.
+    """
+    return request.spec.is_service(task) and bool(request.others())
+
+
+def others_ended(request: Request, statuses: TaskStatuses) -> bool:
+    """Whether every task that is no service has ended."""
+    return all(statuses[task].state.ended for task in request.others())
+
+
+def is_out_of_time(request: Request, elapsed_s: float) -> bool:
+    """Whether the run has reached its time limit."""
+    return 0 < request.spec.max_time_s <= elapsed_s
+
+
+def peer_failure(request: Request, task: str, statuses: TaskStatuses) -> str | None:
     """The end of another task that must end this one too; None if there is none.
 
     Failed tasks are reported before lost and cancelled ones, which are often a consequence.
     """
     others = [
         status
-        for task, status in statuses.items()
-        if task != own_task and not is_optional(request, task)
+        for other, status in statuses.items()
+        if other != task and not is_optional(request, other)
     ]
     for state, verb in _END_VERBS.items():
         if ended := [status for status in others if status.state is state]:
@@ -92,75 +136,149 @@ def peer_failure(request: Request, own_task: str, statuses: Mapping[str, TaskSta
     return None
 
 
-def peer_restarted(
-    request: Request, mine: TaskStatus, statuses: Mapping[str, TaskStatus]
-) -> str | None:
-    """Why this task must restart with another one, if all tasks restart together; else None.
+def _late_reason(request: Request, mine: TaskStatus, last_lines: Iterable[str]) -> str:
+    """Why a program that is late is not ready: its message and its last lines."""
+    reason = f"not ready within {request.spec.ready_s:g} s"
+    if mine.message:
+        reason += ": it " if mine.message.startswith("waits") else ": "
+        reason += mine.message
+    if shown := " | ".join(last_lines):
+        reason += f"; last lines: {shown}"
+    return short(reason, LONGEST_REASON)
 
-    The reason names the task that restarted first. This agent may see a task that followed it
-    earlier; the reason of that task names the first one.
+
+# ---- a stalled run
+
+
+def progress(request: Request, statuses: TaskStatuses) -> object:
+    """What changes while a run makes progress: its global step, or else its signs of life.
+
+    After a restart from a checkpoint, tasks that have ended may have a higher step, so they do not
+    count.
     """
-    if not start_together(request, statuses):
-        return None
-    further = [status for status in statuses.values() if status.attempt > mine.attempt]
-    if not further:
-        return None
-    first = min(
-        further, key=lambda status: status.earlier[-1].ended_unix if status.earlier else 0.0
-    )
-    reason = first.earlier[-1].reason if first.earlier else ""
-    return reason if reason.endswith(_ALL_RESTART) else f"{first.task} restarted{_ALL_RESTART}"
+    active = _active(request, statuses)
+    steps = _steps(active)
+    if _counts_steps(request, active):
+        return max(steps, default=None)
+    return [(each.task, each.attempt, each.state, each.signs_of_life) for each in active]
 
 
-def may_start_again(request: Request, mine: TaskStatus, statuses: Mapping[str, TaskStatus]) -> bool:
-    """Whether a task may restart after its program has failed.
+def must_progress(request: Request, statuses: TaskStatuses) -> bool:
+    """Whether a run that makes no progress now is stalling.
 
-    If tasks start together, a service, the chief or a rank of Horovod cannot restart after another
-    task has succeeded, because that task would not take part any more.
+    A program that counts its steps need not make one before all tasks are ready. An evaluator may
+    sleep after the training.
     """
-    needed = request.spec.is_service(mine.task) or mine.task in {request.chief, *request.ranks()}
-    too_late = request.spec.gang and needed and not start_together(request, statuses)
-    return mine.attempt < request.spec.restarts and not too_late
+    active = _active(request, statuses)
+    if active and all(each.task.startswith(_EVALUATOR) for each in active):
+        return False
+    is_starting = any(each.state in _NOT_YET for each in active)
+    return not (request.spec.waits and is_starting and not _steps(active))
 
 
-def failed(
-    code: int,
-    output: Output,
-    oom_kills: tuple[OomKills, OomKills],
-    *,
-    ps_count: int = 0,
-    fault: str = "",
-) -> TaskOutcome:
+def is_stalled(request: Request, task: str, statuses: TaskStatuses, unchanged_s: float) -> bool:
+    """Whether the run has stalled, and this task reports it: the first one that has not ended.
+
+    Args:
+        request: The run.
+        task: The agent's own task.
+        statuses: The status of each task.
+        unchanged_s: Seconds for which the `progress` was the same.
+    """
+    active = _active(request, statuses)
+    is_reporter = bool(active) and active[0].task == task
+    return is_reporter and 0 < request.spec.stall_s <= unchanged_s
+
+
+def _active(request: Request, statuses: TaskStatuses) -> list[TaskStatus]:
+    return [statuses[task] for task in request.others() if not statuses[task].state.ended]
+
+
+def _steps(active: Iterable[TaskStatus]) -> list[int]:
+    return [status.global_step for status in active if status.global_step is not None]
+
+
+def _counts_steps(request: Request, active: Iterable[TaskStatus]) -> bool:
+    """Whether the run's programs count their steps. Programs of `lab` do."""
+    return request.spec.waits or bool(_steps(active))
+
+
+def _stall_reason(request: Request, statuses: TaskStatuses) -> str:
+    active, limit = _active(request, statuses), f"{request.spec.stall_s:g} s"
+    steps, counts = _steps(active), _counts_steps(request, active)
+    details = ", ".join(_describe(status, counts=counts) for status in active)
+    if counts:
+        last = f"the last one was {max(steps):,}" if steps else "no step was made"
+        return f"no new global step for {limit}, {last} ({details})"
+    hint = "" if any(each.message for each in active) else f"; {LONGER}"
+    if len(active) > 1 and any(_LOCAL_SERVER.search(each.message) for each in active):
+        hint = f"; {LOCALHOST}"
+    return f"no sign of life for {limit} ({details}){hint}"
+
+
+def _describe(status: TaskStatus, *, counts: bool) -> str:
+    if status.message:
+        return f"{status.task} {status.message}"
+    if not counts:
+        return f"{status.task} is silent"
+    if status.global_step is None:
+        return f"{status.task} made no step"
+    return f"{status.task} made its last step at {status.global_step:,}"
+
+
+# ---- after the end of its program
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEnd:
+    """How a program has ended.
+
+    Attributes:
+        code: Its exit code, negative for a signal.
+        error_line: The line of its output that names its error, or "".
+        last_line: The last other line that it printed, or "".
+        lost_contact: Whether its final record reports the loss of another task.
+        out_of_memory: Whether the kernel killed a process of this container for lack of memory.
+        host_out_of_memory: The same of a process of this session or job, or of this host.
+        fault: The injected fault that ended it, or "".
+    """
+
+    code: int
+    error_line: str = ""
+    last_line: str = ""
+    lost_contact: bool = False
+    out_of_memory: bool = False
+    host_out_of_memory: bool = False
+    fault: str = ""
+
+
+def failed(end: ProgramEnd, *, ps_count: int = 0) -> TaskOutcome:
     """The outcome of a program that failed without being stopped.
 
     Args:
-        code: Its exit code, negative for a signal.
-        output: Its output.
-        oom_kills: The kernel's kills for lack of memory when the program started, and now.
+        end: How the program has ended.
         ps_count: The number of the cluster's parameter servers.
-        fault: The injected fault that has ended it, or "".
     """
-    before, now = oom_kills
+    code, message = end.code, end.error_line
     if code >= 0:
         why = f"exit code {code}"
-        cause = Cause.PEER_LOST if output.lost_contact else Cause.EXIT_CODE
-    elif code == -signal.SIGKILL and now.own != before.own:
+        cause = Cause.PEER_LOST if end.lost_contact else Cause.EXIT_CODE
+    elif code == -signal.SIGKILL and end.out_of_memory:
         why, cause = "killed: out of memory", Cause.OUT_OF_MEMORY
     else:
         why, cause = f"killed by {signal_name(-code)}", Cause.SIGNAL
-        if code == -signal.SIGKILL and now.shared != before.shared and not fault:
+        if code == -signal.SIGKILL and end.host_out_of_memory and not end.fault:
             # The counter does not name the process.
             why += ", probably out of memory: the kernel has killed a process for that"
-    if fault:
-        return TaskOutcome(State.FAILED, f"{why} (the injected fault `{fault}`)", cause)
-    message = output.error_lines.error_line()
+    if end.fault:
+        return TaskOutcome(State.FAILED, f"{why} (the injected fault `{end.fault}`)", cause)
     if message:
         hint = failure_hint(message)
         message = unshared_directory(message, ps_count) or message.rstrip("." * bool(hint)) + hint
         # The exit code of every Python program with an exception or a message is 1.
         return TaskOutcome(State.FAILED, message if code == 1 else f"{why}: {message}", cause)
-    if code >= 0 and output.last_own_line:
-        why += f"; its last line: {output.last_own_line}"
+    if code >= 0 and end.last_line:
+        why += f"; its last line: {end.last_line}"
     return TaskOutcome(State.FAILED, why, cause)
 
 
@@ -178,38 +296,12 @@ def same_failure(decided: TaskOutcome, own: TaskOutcome) -> TaskOutcome:
     return own if is_same else decided
 
 
-def unshared_directory(message: str, ps_count: int) -> str | None:
-    """Explain a checkpoint that parameter servers write into a directory of their own.
-
-    Each parameter server writes its part of a checkpoint, and one task joins the parts. This fails
-    if each task has its own copy of the directory, such as `/tmp` in containers.
-
-    Args:
-        message: The message of an exception.
-        ps_count: The number of the cluster's parameter servers.
-    """
-    part = _CHECKPOINT_PART.search(message)
-    if part is None or not ps_count:
-        return None
-    who = "the parameter servers do" if ps_count > 1 else "the parameter server and the workers do"
-    return f"{who} not share {part[1]}; use a relative path"
-
-
-def not_ready(request: Request, mine: TaskStatus, output: Output | None) -> TaskOutcome:
-    """The outcome of a program that was not ready in time: its message and its last lines."""
-    reason = f"not ready within {request.spec.ready_s:g} s"
-    if mine.message:
-        reason += (
-            f": it {mine.message}" if mine.message.startswith("waits") else f": {mine.message}"
-        )
-    if output is not None and output.last_lines:
-        reason += "; last lines: " + " | ".join(output.last_lines)
-    return TaskOutcome(State.FAILED, short(reason, LONGEST_REASON), Cause.TIME_OUT)
-
-
-def stalled(still: str) -> TaskOutcome:
-    """The outcome of a run without new steps."""
-    return TaskOutcome(State.FAILED, short(still, LONGEST_REASON), Cause.STALLED)
+def signal_name(number: int) -> str:
+    """The name of a signal number, such as `SIGKILL`; some signals have only a number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def cannot_write(volume: Path, error: OSError | None) -> TaskOutcome:
@@ -217,46 +309,3 @@ def cannot_write(volume: Path, error: OSError | None) -> TaskOutcome:
     detail = f": {error.strerror}" if error is not None else ""
     reason = f"the run volume {volume} cannot be written{detail}; make room on it"
     return TaskOutcome(State.FAILED, reason, Cause.VOLUME)
-
-
-class Shutdown:
-    """The stop of a program: the outcome of its task, and the times of the signals.
-
-    Attributes:
-        outcome: How the task ends; None: the program is not being stopped.
-    """
-
-    def __init__(self) -> None:
-        self.outcome: TaskOutcome | None = None
-        self._term_at: float | None = None
-        self._kill_at: float | None = None
-
-    def decide(self, outcome: TaskOutcome, *, grace_s: float, after_peers: bool) -> None:
-        """Stop the program. A second call can only make the stop earlier.
-
-        Args:
-            outcome: How the task ends; the first one stays.
-            grace_s: Seconds from SIGTERM to SIGKILL; 0 kills at once.
-            after_peers: Delay SIGTERM until the other tasks have ended, at most by the grace.
-        """
-        now = time.monotonic()
-        if self.outcome is None:
-            self.outcome = outcome
-            self._term_at = now + (grace_s if after_peers else 0.0)
-        if grace_s == 0 or self._kill_at is None:
-            self._kill_at = (now if grace_s == 0 else self._term_at or now) + grace_s
-
-    def escalate(self, program: Process, *, alone: bool) -> None:
-        """Send the signal that is due.
-
-        Args:
-            program: The program.
-            alone: Whether all other tasks have ended.
-        """
-        now = time.monotonic()
-        if self._kill_at is not None and now >= self._kill_at:
-            program.signal(signal.SIGKILL)
-        elif self._term_at is not None and (now >= self._term_at or alone):
-            program.signal(signal.SIGTERM)
-            self._term_at = None
-            self._kill_at = now + GRACE_S

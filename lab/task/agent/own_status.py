@@ -1,0 +1,155 @@
+"""The status of an agent's own task, which the other agents and the client read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from lab.task.agent.outcomes import ProgramEnd, TaskOutcome, signal_name
+from lab.task.agent.output_parser import OutputParser
+from lab.task.agent.process import cpu_time_s
+from lab.task.agent.program import Program
+from lab.task.agent.signs_of_life import SignsOfLife
+from lab.text import LONGEST_REASON, short
+from lab.volume import Attempt, Request, TaskStatus, Volume
+from lab.volume.clock import unix_time
+from lab.volume.states import Cause, State
+from lab.volume.status import StatusWriter
+
+_EARLIER: Final = 5
+"""Earlier attempts in a status. The status file must fit into one block of the disk."""
+
+
+class OwnStatus(StatusWriter):
+    """Writes the events of one task in one run into its status."""
+
+    def __init__(
+        self, volume: Volume, request: Request, task: str, refused: Callable[[OSError], None]
+    ) -> None:
+        """Read the last status, also that of an earlier process of this agent.
+
+        Args:
+            volume: The run volume.
+            request: The run.
+            task: The agent's own task.
+            refused: Called with the error when the disk begins to refuse writes.
+
+        Raises:
+            OSError: The status cannot be read.
+        """
+        super().__init__(volume.status(request.run_id, task), task, refused)
+        self._clock_offset_s = unix_time() - time.monotonic()
+        self._signs_of_life = SignsOfLife(0 if request.spec.waits else request.spec.stall_s)
+        self._records_lost = 0  # in all attempts
+
+    def now_unix(self) -> float:
+        """The time in seconds since the epoch; a change of the clock in this run does not count."""
+        return self._clock_offset_s + time.monotonic()
+
+    def begin_attempt(self, reason: str, cause: Cause | None, peers: Iterable[TaskStatus]) -> None:
+        """Begin a new attempt.
+
+        Args:
+            reason: Why the last attempt ended.
+            cause: The same as a code.
+            peers: The statuses of the tasks that restart together with this one.
+        """
+        last = self.now
+        ended = Attempt(reason, cause, last.started_unix, self.now_unix(), last.global_step)
+        self.write(
+            TaskStatus(
+                last.task,
+                State.STARTING,
+                attempt=max([last.attempt + 1, *(peer.attempt for peer in peers)]),
+                reason=short(reason, LONGEST_REASON),
+                earlier=(*last.earlier, ended)[-_EARLIER:],
+            )
+        )
+
+    def wait(self, message: str, *, for_time: bool) -> None:
+        """Publish what the program waits for before it can be started.
+
+        Args:
+            message: What it waits for.
+            for_time: Whether it will certainly start, which counts as a sign of life.
+        """
+        signs = self.now.signs_of_life
+        if for_time:
+            signs = self._signs_of_life.count(0, lambda: None)
+        self.publish(replace(self.now, message=message, signs_of_life=signs))
+
+    def start(self, program: Program) -> None:
+        """Write that the program was started."""
+        started = self.now_unix()
+        self.write(
+            replace(
+                self.now,
+                state=State.STARTING,
+                pid=program.process.pid,
+                started_unix=started,
+                message="",
+            )
+        )
+
+    def progress(self, parser: OutputParser, note: str) -> None:
+        """Publish what the program's lines report: state, step and message.
+
+        Args:
+            parser: The lines.
+            note: The message of the agent, which precedes that of the program; "": none.
+        """
+        self.publish(self._reported(parser, note))
+
+    def end_program(self, program: Program, end: ProgramEnd, note: str) -> None:
+        """Note the program's end, which the next write of the status contains."""
+        self._records_lost += program.output.records_lost
+        self.progress(program.output.parser, note)
+        self.now = replace(
+            self._reported(program.output.parser, note),
+            exit_code=end.code if end.code >= 0 else None,
+            signal=signal_name(-end.code) if end.code < 0 else None,
+            pid=None,
+        )
+
+    def wait_for_others(self) -> None:
+        """Write that the program of a service has ended; the others need not wait for it."""
+        state = State.READY if self.now.state is State.STARTING else self.now.state
+        reason = "its program has ended; the others have not"
+        self.write(replace(self.now, state=state, reason=reason))
+
+    def end(self, outcome: TaskOutcome, records_sha256: str) -> None:
+        """Write how the task has ended."""
+        self.write(
+            replace(
+                self.now,
+                records_sha256=records_sha256,
+                records_lost=self._records_lost,
+                state=outcome.state,
+                reason=outcome.reason,
+                cause=outcome.cause,
+                ended_unix=self.now_unix(),
+            )
+        )
+
+    def _reported(self, parser: OutputParser, note: str) -> TaskStatus:
+        state = self.now.state
+        if parser.training:
+            state = State.TRAINING
+        elif parser.started:
+            state = State.READY
+        return replace(
+            self.now,
+            state=state,
+            # The reason for a restart is shown only while it starts; `earlier` keeps it.
+            reason=self.now.reason if state is State.STARTING else "",
+            global_step=parser.global_step,
+            stepped_unix=parser.stepped_unix,
+            signs_of_life=(
+                self._signs_of_life.count(parser.own_lines, cpu_time_s)
+                if parser.global_step is None
+                else self.now.signs_of_life
+            ),
+            message=note or parser.message,
+        )
