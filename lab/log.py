@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
 LOG: Final = logging.getLogger("lab")
@@ -30,30 +31,48 @@ class _Lines(logging.Handler):
         self._receive(record.getMessage())
 
 
-class _Shown(_Lines):
-    """Shows the messages of the innermost block of `shown_by`."""
+class _ToBlock(logging.Handler):
+    """Shows each message by the block of `shown_by` that it belongs to."""
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Pass a message on to its block, without a lock: each block has its own."""
+        block = _block() or next(reversed(_BLOCKS), None)
+        return bool(block and record.levelno >= block.level and block.handle(record))
 
 
-_BLOCKS: Final[list[_Shown]] = []
+_BLOCKS: Final[list[_Lines]] = []
 """The handlers of the blocks of `shown_by` that have not ended, the newest last."""
 
+_OWN: Final[ContextVar[_Lines | None]] = ContextVar("own", default=None)
+"""The handler of the innermost block of this thread."""
+
 _CHANGES: Final = threading.RLock()
+_TO_BLOCK: Final = _ToBlock()
 
 
 @contextmanager
 def shown_by(show: Show, *, quiet: bool = False) -> Iterator[None]:
-    """Show the messages of all threads by a function until the block ends, and nowhere else.
+    """Show the messages of this thread by a function until the block ends, and nowhere else.
+
+    The newest block also shows the messages of threads that have no block.
 
     Args:
         show: Shows one line.
         quiet: Show only warnings.
     """
-    handler = _Shown(show, logging.WARNING if quiet else logging.INFO)
+    block, before = _Lines(show, logging.WARNING if quiet else logging.INFO), _OWN.get()
     try:
-        _push(handler)
+        with _CHANGES:
+            _BLOCKS.append(block)
+            _attach()
+        _OWN.set(block)
         yield
     finally:
-        _remove(handler)
+        _OWN.set(before)
+        with _CHANGES:
+            if block in _BLOCKS:  # not after an interrupt at the beginning of the block
+                _BLOCKS.remove(block)
+            _attach()
 
 
 @contextmanager
@@ -66,14 +85,14 @@ def shown_once() -> Iterator[None]:
         seen.add(record.getMessage())
         return len(seen) > before
 
-    handlers = _BLOCKS[-1:]
-    for each in handlers:
-        each.addFilter(is_new)
+    block = _block()
+    if block:
+        block.addFilter(is_new)
     try:
         yield
     finally:
-        for each in handlers:
-            each.removeFilter(is_new)
+        if block:
+            block.removeFilter(is_new)
 
 
 @contextmanager
@@ -89,31 +108,20 @@ def passed_on(receive: Show) -> Iterator[None]:
 
 
 def is_shown() -> bool:
-    """Whether this is in a block of `shown_by`."""
-    return bool(_BLOCKS)
+    """Whether this thread is in a block of `shown_by`."""
+    return _block() is not None
 
 
-def _push(handler: _Shown) -> None:
-    """Let a handler show the messages, in place of the one of the block around it."""
-    with _CHANGES:
-        _BLOCKS.append(handler)
-        _attach()
-
-
-def _remove(handler: _Shown) -> None:
-    """End a block. Blocks of several threads may end in any order."""
-    with _CHANGES:
-        if handler in _BLOCKS:  # not after an interrupt at the beginning of the block
-            _BLOCKS.remove(handler)
-        _attach()
+def _block() -> _Lines | None:
+    """Return the handler of this thread's block. Blocks of several threads end in any order."""
+    own = _OWN.get()
+    return own if own in _BLOCKS else None
 
 
 def _attach() -> None:
-    """Attach the handler of the newest block alone; without a block, let messages propagate."""
-    newest = _BLOCKS[-1:]
-    for each in [each for each in LOG.handlers if isinstance(each, _Shown)]:
-        if each not in newest:
-            LOG.removeHandler(each)
-    for each in newest:
-        LOG.addHandler(each)
-    LOG.propagate = not newest
+    """Attach the handler while there is a block; without a block, let messages propagate."""
+    if _BLOCKS:
+        LOG.addHandler(_TO_BLOCK)
+    else:
+        LOG.removeHandler(_TO_BLOCK)
+    LOG.propagate = not _BLOCKS

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from contextvars import copy_context
 from threading import Thread
 from typing import TypeVar
 
@@ -29,7 +30,8 @@ def signals_blocked() -> Iterator[None]:
 def in_background(action: Callable[[], T]) -> Future[T]:
     """Run a function that may hang in a thread that does not delay the end of the process.
 
-    At exit, Python waits for the threads of an executor, but not for this daemon thread.
+    At exit, Python waits for the threads of an executor, but not for this daemon thread. Messages
+    of the function are shown like those of the caller.
     """
     future: Future[T] = Future()
 
@@ -39,7 +41,7 @@ def in_background(action: Callable[[], T]) -> Future[T]:
         except BaseException as error:  # noqa: BLE001  (`result()` raises it again)
             future.set_exception(error)
 
-    Thread(target=work, daemon=True).start()
+    Thread(target=copy_context().run, args=[work], daemon=True).start()
     return future
 
 

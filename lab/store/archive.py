@@ -6,6 +6,7 @@ takes nothing from the archive except their bytes, and stops at the limits below
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import stat
@@ -14,7 +15,6 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from filecmp import cmp
 from io import BufferedReader, FileIO
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
@@ -153,14 +153,19 @@ def unpack(file: Path, folder: Path) -> RunDir:
 
 
 def same_content(run: RunDir, other: RunDir) -> bool:
-    """Return whether another run has each file of a run, with the same content."""
+    """Return whether another run has each file of a run, with the same content, not as a link."""
     try:
         if _as_imported(run.read()) != _as_imported(other.read()):
             return False
         names = contents(run, complete=True)[0].keys() - {run.info_path.name}
-        return all(cmp(run.path / name, other.path / name, shallow=False) for name in names)
+        return all(_digest(run.path / name) == _digest(other.path / name) for name in names)
     except (LabError, OSError, ValueError):
         return False
+
+
+def _digest(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 class _Guarded(BufferedReader):

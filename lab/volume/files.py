@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final
@@ -74,7 +75,7 @@ class Patience:
         return False
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading; do not follow a link or block on a pipe.
 
     Raises:

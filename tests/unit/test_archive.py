@@ -113,8 +113,12 @@ def test_import_twice_and_other_content(here: Path, cli: Cli) -> None:
     file = exported()
     assert "is already there" in cli("import", str(file)).err  # the run itself
     assert not RunDir(here / "runs" / RUN).read().imported
-    RunDir(here / "runs" / RUN).records("worker-0").write_text("")
-    assert "has another run with the id" in cli("import", str(file), code=1).err
+    records = RunDir(here / "runs" / RUN).records("worker-0")
+    records.rename(here / "records")
+    for change in (lambda: records.symlink_to(here / "records"), lambda: records.write_text("")):
+        records.unlink(missing_ok=True)
+        change()
+        assert "has another run with the id" in cli("import", str(file), code=1).err
     assert sorted(path.name for path in (here / "runs").iterdir()) == [RUN]
 
 

@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lab import console
-from lab.log import LOG, passed_on, shown_by, shown_once
+from lab.log import LOG, is_shown, passed_on, shown_by, shown_once
 from lab.text import visible
+from lab.threads import with_timeout
+from tests.support.agents import PATIENCE_S
 
 EVIL = "100 %s %d \x1b[2J"
 
@@ -39,6 +41,21 @@ def test_the_innermost_block_shows_the_messages_also_of_other_threads(
     assert (outer, inner, caplog.messages) == (["a", "d"], ["c"], [])
     LOG.info("e")  # for the handlers of a program that uses lab
     assert caplog.messages == ["e"]
+
+
+def test_a_thread_with_its_own_block_shows_its_messages_there() -> None:
+    quiet: list[str] = []
+    own: list[str] = []
+    block = shown_by(own.append)
+    with shown_by(quiet.append, quiet=True), ThreadPoolExecutor(1) as thread:
+        assert (is_shown(), thread.submit(is_shown).result()) == (True, False)
+        thread.submit(block.__enter__).result()
+        LOG.info("quiet")
+        with_timeout(PATIENCE_S, lambda: LOG.info("quiet"))
+        thread.submit(LOG.info, "a").result()
+        thread.submit(with_timeout, PATIENCE_S, lambda: LOG.info("b")).result()
+        thread.submit(block.__exit__, None, None, None).result()
+    assert (quiet, own) == ([], ["a", "b"])
 
 
 def test_blocks_of_threads_may_end_in_any_order(caplog: pytest.LogCaptureFixture) -> None:
