@@ -43,7 +43,7 @@ def test_a_worker_joins_at_its_step_and_not_with_old_parameters(tmp_path: Path) 
 STALE = 2
 AS_OLD = f"""
 
-class _Old(Session):
+class _Old(tf.Session):
     steps = 0
 
     def run(self, fetches, feed_dict=None, **options):
@@ -53,7 +53,7 @@ class _Old(Session):
         return super().run(fetches, feed_dict, **options)
 
 
-Session = _Old
+tf.Session = _Old
 """
 
 
@@ -61,7 +61,7 @@ def test_a_step_that_read_as_old_parameters_is_recorded_as_that_stale(tmp_path: 
     """A single worker is never stale: the step at its read is replaced by an older one."""
     scripts = tmp_path / "scripts"
     shutil.copytree(ROOT / "scripts", scripts)
-    with (scripts / "session.py").open("a") as file:
+    with (scripts / "begin.py").open("a") as file:
         file.write(AS_OLD)
     flags = ("--global_steps=5", "--record_every=1")
     with cluster(str(scripts / "mnist_async.py"), tmp_path, *flags) as made:

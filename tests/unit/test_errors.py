@@ -128,10 +128,10 @@ def data_without_permission(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def a_syntax_error_in_a_module_that_a_program_imports(root: Path, _: pytest.MonkeyPatch) -> None:
     (root / "scripts" / ASYNC.program).write_text("from mnist_model import MODELS\n")
     (root / "scripts/mnist_sync.py").write_text("def (")  # nothing imports it
-    (root / "scripts/mnist_model.py").write_text("import session\n")
-    (root / "scripts/session.py").write_text("")
+    (root / "scripts/mnist_model.py").write_text("import placement\n")
+    (root / "scripts/placement.py").write_text("")
     fitting.check_program(ASYNC, root)
-    (root / "scripts/session.py").write_text("x =\n")
+    (root / "scripts/placement.py").write_text("x =\n")
     fitting.check_program(ASYNC, root)
 
 
