@@ -66,7 +66,7 @@ import tensorflow
 from lab.task.agent import forkserver
 
 if not os.fork():
-    forkserver.exec_program(sys.argv, dict(os.environ), {})
+    forkserver.run_as_main(sys.argv, dict(os.environ))
 sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 

@@ -1,14 +1,19 @@
 """The fork server: it imports TensorFlow once, and forks the programs of all tasks.
 
 Four processes that import TensorFlow at once, on two cores, take 8 s; one process takes 1.6 s. So
-one process imports it while the environment boots. It then forks a *task parent* for each task.
-The task parent enters the node's namespaces and waits for requests of the agent. For each request
-it forks a program, which behaves like a newly started process (`exec_program`). In `/proc` the
-program keeps the fork server's command line; its process name is the task's name.
+one process imports it while the environment boots. There are three kinds of processes, each with
+its own function:
 
-The task parent keeps the program's exit code until the agent requests it. It adopts the program's
-orphans. When the agent ends, the socket closes, and the task parent kills all its children. When
-the task parent ends, the kernel kills the program.
+- `run_server`: the fork server. It imports TensorFlow and forks a task parent for each task.
+- `run_task_parent`: it enters the node's namespaces and waits for requests of the task's agent. For
+  each request it forks a program. It keeps the program's exit code until the agent requests it, and
+  it adopts the program's orphans. When the agent ends, the socket closes, and the task parent kills
+  all its children. When the task parent ends, the kernel kills the program.
+- `run_program`: the program, which behaves like a newly started process. In `/proc` it keeps the
+  fork server's command line; its process name is the task's name.
+
+The last two never return. A program ends by an exception, as every Python program does. So no
+function above it on the stack may catch one: the forks are outside of all `try` and `with`.
 
 A fork copies only one thread, and a lock that another thread held stays locked. So the fork server
 forks only while it has one thread and no GPU open. OpenBLAS has threads after its import. It ends
@@ -37,7 +42,7 @@ from lab.task.agent.fork_client import ConnectionClosed, receive, send
 from lab.task.own.main_module import exit_with_traceback, run_file
 from lab.variables import LAB_TASK
 
-COMMAND: Final = f"import sys; sys.path.pop(0); import {__name__} as own; own.main(sys.argv)"
+COMMAND: Final = f"import sys; sys.path.pop(0); import {__name__} as own; own.run_server(sys.argv)"
 """The code for Python's `-c`. Like `-P`, it imports nothing from the current directory; unlike
 `-P`, it does not change the programs' `sys.flags`."""
 
@@ -72,14 +77,6 @@ def argv(sockets: Sequence[int]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ForkRequest:
-    """The program that a newly forked process must run."""
-
-    argv: list[str]
-    environ: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class Imported:
     """The environment variables of an import.
 
@@ -106,8 +103,12 @@ def _relevant_environ(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def main(argv: Sequence[str]) -> None:
-    """Import TensorFlow and fork a task parent for each task; a forked program runs here too."""
+def run_server(argv: Sequence[str]) -> None:
+    """Import TensorFlow, fork a task parent for each task, and wait until all of them have ended.
+
+    Args:
+        argv: "-c", the id of the process that started this one, and the descriptors of the sockets.
+    """
     # The process that started it may be killed while the import hangs.
     set_pdeathsig(int(argv[1]))
     sockets = [socket.socket(fileno=int(argument)) for argument in argv[2:]]
@@ -119,15 +120,13 @@ def main(argv: Sequence[str]) -> None:
         return
     parents = []
     for sock in sockets:
-        if pid := os.fork():
-            parents.append(pid)
-            continue
-        for other in sockets:
-            if other is not sock:
-                other.close()
-        if (fork_request := _serve(sock, imported)) is not None:
-            exec_program(fork_request.argv, fork_request.environ, imported.changed)
-        os._exit(0)
+        pid = os.fork()
+        if not pid:
+            for other in sockets:
+                if other is not sock:
+                    other.close()
+            run_task_parent(sock, imported)
+        parents.append(pid)
     for sock in sockets:
         sock.close()
     # The task parents end with their agents. After that the fork server ends by itself.
@@ -176,48 +175,55 @@ def _unsafe_reason() -> str | None:
     return None
 
 
-def _serve(sock: socket.socket, imported: Imported) -> ForkRequest | None:
-    """Serve one agent until it ends.
-
-    Returns:
-        In a forked process: the program that it must run. In the task parent: None.
-    """
+def run_task_parent(sock: socket.socket, imported: Imported) -> NoReturn:
+    """Fork the programs of one task until its agent ends; then kill them and end."""
     os.setpgid(0, 0)
     process.set_subreaper()
-    entered = False
-    with contextlib.suppress(ConnectionClosed, OSError):
-        send(sock, {"reason": None})
-        while True:
-            message, output = receive(sock)
-            if output is None:
-                send(sock, {"code": _reap(message["reap"])})
-                continue
-            try:
-                if reason := imported.unavailable_reason(message["environ"]):
-                    send(sock, {"reason": reason})
-                    continue
-                if not entered:
-                    _enter_namespaces(message["agent"])
-                    entered = True
-                parent = os.getpid()
-                if not (pid := os.fork()):
-                    sock.close()
-                    try:
-                        _prepare_child(parent, message, output)
-                    except OSError as error:
-                        # Do not raise it into the task parent's code: this is the child process.
-                        os.write(output, f"error: {error}\n".encode())
-                        os._exit(_NOT_STARTED)
-                    return ForkRequest(message["argv"], message["environ"])
-                # Parent and child both do this, because either can be first.
-                os.setpgid(pid, pid)
-                send(sock, {"pid": pid})
-            except OSError as error:
-                send(sock, {"reason": f"the fork failed: {error.strerror}"})
-            finally:
-                os.close(output)
+    own_pid, has_entered = os.getpid(), False
+    answer: dict[str, object] = {"reason": None}
+    while (request := _next_request(sock, answer)) is not None:
+        message, output = request
+        if output is None:
+            answer = {"code": _reap(message["reap"])}
+            continue
+        if reason := imported.unavailable_reason(message["environ"]):
+            os.close(output)
+            answer = {"reason": reason}
+            continue
+        try:
+            if not has_entered:
+                _enter_namespaces(message["agent"])
+                has_entered = True
+            pid = os.fork()
+        except OSError as error:
+            os.close(output)
+            answer = {"reason": f"the fork failed: {error.strerror}"}
+            continue
+        if not pid:
+            sock.close()
+            run_program(own_pid, message, output, imported.changed)
+        os.close(output)
+        # Parent and child both do this, because either can be first.
+        os.setpgid(pid, pid)
+        answer = {"pid": pid}
     process.reap_children()
-    return None
+    os._exit(0)
+
+
+def _next_request(
+    sock: socket.socket, answer: Mapping[str, object]
+) -> tuple[dict[str, Any], int | None] | None:
+    """Send the answer to the last request, and wait for the next one.
+
+    Returns:
+        The message, and the descriptor of the program's output; without one, the message asks for
+        the exit code of an ended program. None: the agent has ended.
+    """
+    try:
+        send(sock, answer)
+        return receive(sock)
+    except (ConnectionClosed, OSError):
+        return None
 
 
 def _enter_namespaces(agent: int) -> None:
@@ -243,15 +249,65 @@ def _reap(pid: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def _prepare_child(parent: int, message: Mapping[str, Any], output: int) -> None:
+def run_program(
+    parent: int, request: Mapping[str, Any], output: int, changed: Mapping[str, str]
+) -> NoReturn:
+    """Run the program of a request, as if it had been started as a new process.
+
+    Args:
+        parent: The process id of the task parent.
+        request: The agent's request.
+        output: The descriptor for the program's output; closed.
+        changed: The variables that the import set; the program gets them too.
+
+    Raises:
+        SystemExit: The program has ended.
+    """
+    try:
+        _prepare_process(parent, request, output)
+    except OSError as error:
+        os.write(output, f"error: {error}\n".encode())
+        os._exit(_NOT_STARTED)
+    os.close(output)
+    run_as_main(request["argv"], {**request["environ"], **changed})
+
+
+def run_as_main(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+    """Run a program as `__main__` in this process, and end as Python would.
+
+    Args:
+        argv: The interpreter, the program, its arguments.
+        environ: The program's variables.
+
+    Raises:
+        SystemExit: The program has ended.
+    """
+    _, program, *arguments = argv
+    os.environ.clear()
+    os.environ.update(environ)
+    _forget_randomness()
+    _forget_the_host()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "lab"]:
+        # The program imports the modules of lab as they are on disk now.
+        del sys.modules[name]
+    sys.path.insert(0, "")
+    try:
+        run_file(program, arguments)
+    except Exception as error:  # noqa: BLE001 (Python would report any of them)
+        exit_with_traceback(error)
+    # Python handles a KeyboardInterrupt: it ends the process by the signal itself.
+    sys.exit(0)
+
+
+def _prepare_process(parent: int, request: Mapping[str, Any], output: int) -> None:
     """Set up a forked process as `ChildProcess` sets up a new one."""
     os.setpgid(0, 0)
     set_pdeathsig(parent)
-    process.set_process_name(message["environ"].get(LAB_TASK, ""))
+    process.set_process_name(request["environ"].get(LAB_TASK, ""))
     os.dup2(output, 1)
     os.dup2(output, 2)
-    os.chdir(message["folder"])
-    cpus = os.sched_getaffinity(message["agent"])
+    os.chdir(request["folder"])
+    cpus = os.sched_getaffinity(request["agent"])
     if cpus != os.sched_getaffinity(0):
         os.sched_setaffinity(0, cpus)
         limit_openblas_threads(len(cpus))
@@ -273,36 +329,6 @@ def limit_openblas_threads(cpus: int) -> None:
                     most = getattr(library, name.format("get"))()
                     getattr(library, name.format("set"))(min(most, cpus))
                     break
-
-
-def exec_program(
-    argv: Sequence[str], environ: Mapping[str, str], changed: Mapping[str, str]
-) -> NoReturn:
-    """Run a program as `__main__`, and exit as Python would.
-
-    Args:
-        argv: The interpreter, the program, its arguments.
-        environ: The program's variables.
-        changed: The variables that the import set; the program gets them too.
-
-    Raises:
-        SystemExit: The program has ended. Callers must not catch it.
-    """
-    program, *arguments = argv[1:]
-    os.environ.clear()
-    os.environ.update({**environ, **changed})
-    _forget_randomness()
-    _forget_the_host()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "lab"]:
-        # The program imports the modules of lab as they are on disk now.
-        del sys.modules[name]
-    sys.path.insert(0, "")
-    try:
-        run_file(program, arguments)
-    except Exception as error:  # noqa: BLE001 (Python would report any of them)
-        exit_with_traceback(error)
-    # Python handles a KeyboardInterrupt: it ends the process by the signal itself.
-    sys.exit(0)
 
 
 def _forget_randomness() -> None:
