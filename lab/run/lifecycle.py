@@ -6,10 +6,10 @@ Everything that another client needs to continue a run is in `runs/<id>/` and on
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from lab.backends.environment import Environment
 from lab.errors import LabError
@@ -17,9 +17,9 @@ from lab.run.state import all_ended, verdict
 from lab.store.directory import OpenRun, read_statuses
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary, write_summary
-from lab.volume import Request
+from lab.volume import Request, TaskStatus
 from lab.volume.states import State
-from lab.volume.status import altered
+from lab.volume.status import digest_of
 
 
 def record_environment(run: OpenRun, environment: Environment) -> None:
@@ -82,10 +82,9 @@ def finish(run: OpenRun) -> Summary:
     statuses = read_statuses(run.directory, info)
     if not info.state.ended or all_ended(info, statuses):
         state, reason = verdict(info, statuses)
-        if state is State.SUCCEEDED and (
-            why := altered(_collected_records(run, statuses), statuses)
-        ):
-            state, reason = State.FAILED, why
+        if state is State.SUCCEEDED and (task := _incomplete(run, statuses)):
+            reason = f"the collected records of {task} are not those that its agent wrote"
+            state = State.FAILED
         ended = [each.ended_unix for each in statuses.values() if each.ended_unix is not None]
         stopped = (max(ended) if ended else time.time()) if state.ended else None
         info = run.update(state=state, reason=reason, stopped_unix=stopped)
@@ -95,11 +94,18 @@ def finish(run: OpenRun) -> Summary:
     return summary
 
 
-def _collected_records(run: OpenRun, tasks: Iterable[str]) -> dict[str, Path]:
-    """The records of each of these tasks, except those that were left on the run volume."""
+def _incomplete(run: OpenRun, statuses: Mapping[str, TaskStatus]) -> str | None:
+    """The first task whose collected records are not those that its agent wrote; None: none.
+
+    Records that were left on the run volume do not count.
+    """
     left = {each.path for each in run.info.left}
-    records = {task: run.directory.records(task) for task in tasks}
-    return {task: path for task, path in records.items() if f"tasks/{path.name}" not in left}
+    for task, status in statuses.items():
+        path, written = run.directory.records(task), status.records_sha256
+        is_left = f"tasks/{path.name}" in left
+        if written and not is_left and digest_of(path).hexdigest() != written:
+            return task
+    return None
 
 
 def mark_ended(run: OpenRun, state: State, reason: str) -> None:

@@ -288,20 +288,3 @@ def digest_of(path: Path, beat: Callable[[], None] = lambda: None) -> _Hash:
             digest.update(piece)
             beat()
     return digest
-
-
-def altered(records: Mapping[str, Path], statuses: Mapping[str, TaskStatus]) -> str:
-    """Why a run fails whose records differ from those that its agents wrote; "" if none differ.
-
-    Args:
-        records: The file of each task to check.
-        statuses: The final status of each of these tasks.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
-    for task, path in records.items():
-        written = statuses[task].records_sha256
-        if written and digest_of(path).hexdigest() != written:
-            return f"another process changed or removed the records of {task}"
-    return ""

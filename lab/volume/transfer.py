@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import quote_from_bytes
 
-from lab.volume.clock import unix_time
+from lab.volume.clock import Stopwatch, unix_time
 from lab.volume.control import find
 from lab.volume.files import is_read_only
 from lab.volume.framing import MAX_DATA, is_safe
@@ -116,14 +116,13 @@ class _Tasks:
         self._run_id = request.run_id
         self._statuses = Statuses(volume, request.run_id, request.tasks())
         self._peers = PeerMonitor(volume, request.tasks(), patient=request.spec.restarts > 0)
-        self._read_only_since: float | None = None
+        self._read_only = Stopwatch()
         self._sent: Mapping[str, TaskStatus] = {}
 
     def states(self) -> dict[str, TaskStatus]:
         """A copy of the current statuses."""
         states = dict(self._statuses.refresh())
-        since = self._read_only_since
-        if since is None or time.monotonic() - since < READ_ONLY_S:
+        if self._read_only.seconds < READ_ONLY_S:
             return states
         return {task: _failed(status) for task, status in states.items()}
 
@@ -136,12 +135,11 @@ class _Tasks:
 
     def declare_lost(self, states: Mapping[str, TaskStatus]) -> None:
         """Declare tasks without a heartbeat lost; a read-only volume stops all heartbeats."""
-        if is_read_only(self._volume.root):
-            self._read_only_since = self._read_only_since or time.monotonic()
-            return
-        self._read_only_since = None
-        self._peers.check()
-        self._peers.declare_lost(self._volume, self._run_id, states)
+        read_only = is_read_only(self._volume.root)
+        self._read_only.look(read_only, counts=read_only)
+        if not read_only:
+            self._peers.check()
+            self._peers.declare_lost(self._volume, self._run_id, states)
 
 
 def _failed(status: TaskStatus) -> TaskStatus:

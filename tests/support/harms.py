@@ -20,7 +20,7 @@ jobs:
   worker: {on: [a, b]}
 """
 TASKS: Final = frozenset({"ps-0", "worker-0", "worker-1"})
-WHO: Final = "another process changed or removed the records of"
+NOT_THOSE: Final = "the collected records of {} are not those that its agent wrote"
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ HARMS: Final[dict[str, Expected]] = {
         files={"plain": "mine"}, left={f"files/{name}": why for name, why in _SPECIAL.items()}
     ),
     "names": Expected(files=dict.fromkeys((*_NAMES, f"{'deep/' * 150}plain"), "mine")),
-    "forge": Expected(1, f"{WHO} worker-1", whole=frozenset({"worker-0"})),
-    "vanish": Expected(1, f"{WHO} ps-0", whole=frozenset()),
+    "forge": Expected(1, NOT_THOSE.format("worker-1"), whole=frozenset({"worker-0"})),
+    "vanish": Expected(1, NOT_THOSE.format("ps-0"), whole=frozenset()),
     "steal": Expected(
         code=1,
         left={"tasks/worker-1.jsonl": "it is a link", "logs/worker-1.log": "it is a pipe"},

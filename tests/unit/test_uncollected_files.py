@@ -81,4 +81,4 @@ def test_records_that_are_not_those_of_the_agent_fail_the_run(
 
     _, summary, _ = executed(tmp_path, forge)
     assert summary.state == State.FAILED
-    assert summary.reason == "another process changed or removed the records of worker-0"
+    assert summary.reason == "the collected records of worker-0 are not those that its agent wrote"

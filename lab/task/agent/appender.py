@@ -4,14 +4,12 @@ The volume may be full, or a disk fault has made it read-only. The program conti
 agent buffers the lines in memory and writes them in order as soon as the volume accepts them. The
 task fails if that takes longer than `REFUSED_S`.
 
-A program runs as the same user, so it can change or remove these files. The agent does not read
-them again: it computes a running digest, which the records of an ended run must match.
+The agent computes a running digest, by which the client checks the records that it has collected.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -43,7 +41,7 @@ class Appender:
             limit: The size of the buffer in bytes.
 
         Raises:
-            OSError: It cannot be opened, for example because it is a directory.
+            OSError: It cannot be opened, for example because it is a directory or a link.
         """
         self._digest = digest
         self._limit = limit
@@ -53,8 +51,6 @@ class Appender:
         self._is_torn = False  # the file may end with an incomplete line
         self.lost = 0
         path.parent.mkdir(exist_ok=True)
-        if _is_something_else(path):
-            path.unlink()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
         self._descriptor = os.open(path, flags, 0o644)
         self._size = os.fstat(self._descriptor).st_size
@@ -117,11 +113,3 @@ class Appender:
         if self._is_torn:
             os.ftruncate(self._descriptor, self._size)
             self._is_torn = False
-
-
-def _is_something_else(path: Path) -> bool:
-    """Whether the path is a link, a pipe or a device instead of a file."""
-    try:
-        return not stat.S_ISREG(os.lstat(path).st_mode)
-    except FileNotFoundError:
-        return False

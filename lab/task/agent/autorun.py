@@ -45,7 +45,7 @@ from lab.volume import (
 from lab.volume.continuation import is_interrupted, next_request
 from lab.volume.control import VolumeBusy, requests, state_of, submit, uploads
 from lab.volume.states import State, outcome
-from lab.volume.status import Statuses, altered, read_statuses
+from lab.volume.status import Statuses, read_statuses
 
 _POLL_S: Final = 0.5
 _EXIT_USAGE: Final = 2
@@ -234,9 +234,9 @@ def report(volume: Volume, request: Request) -> Iterator[str]:
     state, failed = outcome(request, statuses)
     for task in failed[:1]:
         yield f"{task}: {short(statuses[task].reason, LONGEST_REASON)}"
-    faults = _missed(volume, request, statuses) if state is State.SUCCEEDED else []
-    yield from faults
-    yield f"run {request.run_id}: {State.FAILED if faults else state}"
+    missed = _missed(volume, request) if state is State.SUCCEEDED else []
+    yield from (f"not as expected: {short(name)}" for name in missed)
+    yield f"run {request.run_id}: {State.FAILED if missed else state}"
 
 
 def next_commands(request: Request) -> Iterator[str]:
@@ -247,22 +247,18 @@ def next_commands(request: Request) -> Iterator[str]:
 
 def exit_code(volume: Volume, request: Request) -> int:
     """The exit code of an ended run: 0 if it succeeded with the expected results, else 1."""
-    statuses = read_statuses(volume, request)
-    state, _ = outcome(request, statuses)
-    return int(state is not State.SUCCEEDED or bool(_missed(volume, request, statuses)))
+    state, _ = outcome(request, read_statuses(volume, request))
+    return int(state is not State.SUCCEEDED or bool(_missed(volume, request)))
 
 
-def _missed(volume: Volume, request: Request, statuses: Mapping[str, TaskStatus]) -> list[str]:
-    """Why a run has failed although its tasks have succeeded, as lines; empty if it has not.
+def _missed(volume: Volume, request: Request) -> list[str]:
+    """The results of a run that are not as expected.
 
     Raises:
         OSError: Its records cannot be read.
     """
-    records = {task: volume.records(request.run_id, task) for task in request.tasks()}
-    if reason := altered(records, statuses):
-        return [reason]
-    wanted = EXPERIMENTS[request.spec.experiment].results
-    return [f"not as expected: {short(name)}" for name in unexpected(records.values(), wanted)]
+    records = [volume.records(request.run_id, task) for task in request.tasks()]
+    return unexpected(records, EXPERIMENTS[request.spec.experiment].results)
 
 
 def _row(status: TaskStatus, records: Path) -> tuple[str, ...]:
