@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -163,39 +164,70 @@ def execute_run(
         KeyboardInterrupt: The user interrupted the run; `run.json` says so.
         OSError: A file could not be written.
     """
-    environment = found
+    place = _Place(boot, found, keep=keep or found is not None)
     with signals.as_interrupt():
         try:
             while True:
-                with run.opened() as opened:
-                    try:
-                        if environment is None:
-                            with signals.blockable_interrupts() as defer:
-                                environment = boot(defer)
-                        else:
-                            environment.block_host()
-                        lifecycle.record_environment(opened, environment)
-                        if detach:
-                            _detach(opened, environment)
-                            keep = True
-                        else:
-                            with view(opened.info) as shown:
-                                _follow(opened, environment, shown)
-                        summary = patiently(partial(lifecycle.finish, opened))
-                    except (KeyboardInterrupt, LabError, OSError) as error:
-                        # If the disk is still full, a second OSError must not hide the first error.
-                        hidden = () if isinstance(error, LabError) else (OSError,)
-                        with signals.ignore_signals(), suppress(*hidden):
-                            _abort(opened, environment, error)
-                        raise
-                following = None if detach else _continuation(run, environment)
+                summary, following = _execute_one(run, place, None if detach else view)
                 if following is None:
                     return summary
                 run = following
         finally:
-            if found is None and environment is not None and not keep:
+            if place.environment is not None and not place.keep:
                 with signals.ignore_signals():
-                    teardown(run, environment)
+                    teardown(run, place.environment)
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a run and those that continue it are executed.
+
+    Attributes:
+        boot: Boots the environment; see `execute_run`.
+        environment: The environment; None: it is not up yet.
+        keep: Whether it stays up at the end.
+    """
+
+    boot: Callable[[Callable[[], None]], Environment]
+    environment: Environment | None
+    keep: bool
+
+    def prepare(self) -> Environment:
+        """Boot the environment, or protect this host from the one that is up."""
+        if self.environment is None:
+            with signals.blockable_interrupts() as defer:
+                self.environment = self.boot(defer)
+        else:
+            self.environment.block_host()
+        return self.environment
+
+
+def _execute_one(
+    run: RunDir, place: _Place, view: Callable[[RunInfo], AbstractContextManager[View]] | None
+) -> tuple[Summary, RunDir | None]:
+    """Execute one run; without a view, only submit it.
+
+    Returns:
+        Its summary, and the run that continues it.
+    """
+    with run.opened() as opened:
+        try:
+            environment = place.prepare()
+            lifecycle.record_environment(opened, environment)
+            if view is None:
+                _detach(opened, environment)
+                place.keep = True
+            else:
+                with view(opened.info) as shown:
+                    _follow(opened, environment, shown)
+            summary = patiently(partial(lifecycle.finish, opened))
+        except (KeyboardInterrupt, LabError, OSError) as error:
+            # If the disk is still full, a second OSError must not hide the first error.
+            hidden = () if isinstance(error, LabError) else (OSError,)
+            with signals.ignore_signals(), suppress(*hidden):
+                _abort(opened, place.environment, error)
+            raise
+    return summary, None if view is None else _continuation(run, environment)
 
 
 def _continuation(run: RunDir, environment: Environment) -> RunDir | None:
