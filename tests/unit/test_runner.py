@@ -439,6 +439,7 @@ def test_a_run_continues_on_unknown_hardware(
     go(run, environment, detach=detach)
     assert stands(run) == (State.STARTING if detach else State.SUCCEEDED, "")
     assert environment.asked == []  # no command has ended it
+    assert environment.is_down is not detach
     assert f"{what}; run.json does not describe the environment" in environment.said
 
 
