@@ -35,6 +35,7 @@ from lab.log import LOG
 from lab.text import short, suggestion
 from lab.variables import LAB_CLASS, LAB_STATE
 
+_HUB_CONFIG: Final = Path(__file__).with_name("hub_config.py")
 _HUB_S: Final = 60.0
 _SEAT_S: Final = 180.0
 _STARTS_AT_ONCE: Final = 4  # a start is mostly CPU time
@@ -259,11 +260,10 @@ def _stop_seat(api: HubApi, backend: SeatBackend, seat: str) -> None:
 
 def _start_hub(folder: ClassDir, variables: Mapping[str, str]) -> ProcessHandle:
     """Start JupyterHub in a session of its own, so that it outlives this command."""
-    config = Path(__file__).with_name("hub_config.py")
     # Without interrupts: a JupyterHub that is not recorded would never be stopped.
     with folder.log.open("ab") as log, signals.block_interrupts():
         process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterhub", "--config", str(config)],
+            [sys.executable, "-m", "jupyterhub", "--config", str(_HUB_CONFIG)],
             cwd=folder.path,
             # An absolute path: JupyterHub has another current directory.
             env={

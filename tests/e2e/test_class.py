@@ -252,7 +252,8 @@ def test_a_seat_opens_only_its_own_server(room: ClassDir) -> None:
 @pytest.mark.parametrize("user", ["seat-02", TEACHER, "mallory"])
 def test_signing_in_needs_the_password(room: ClassDir, user: str) -> None:
     passwords = ("", "a-new-password", room.tokens().seats["seat-01"])
-    assert [Browser(room).sign_in(user, each)[0] for each in passwords] == [403] * 3
+    url = room.stored().plan.url
+    assert [Browser(url).sign_in(user, each)[0] for each in passwords] == [403] * 3
 
 
 LOOK = """

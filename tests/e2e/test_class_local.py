@@ -70,8 +70,8 @@ def test_a_student_signs_in_and_trains_and_the_end_collects_the_work(place: Path
     assert set(NOT_ISOLATED) < set(lines)
     room = ClassDir("e2e-local")
     tokens = room.tokens().seats
-    assert Browser(room).sign_in("ada", tokens["bob"])[0] == 403
-    browser = Browser(room)
+    assert Browser(room.stored().plan.url).sign_in("ada", tokens["bob"])[0] == 403
+    browser = Browser(room.stored().plan.url)
     assert browser.sign_in("ada", tokens["ada"])[0] == 200
     pages = ("/user/ada/lab", "/user/bob/api/contents", "/hub/admin")
     assert [browser.get(page)[0] for page in pages] == [200, 403, 403]

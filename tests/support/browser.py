@@ -40,12 +40,13 @@ def host() -> dict[str, list[str]]:
 class Browser:
     """A student's browser."""
 
-    def __init__(self, room: ClassDir) -> None:
-        self.url = room.stored().plan.url
+    def __init__(self, url: str, *handlers: urllib.request.BaseHandler) -> None:
+        self.url = url
         self.cookies = http.cookiejar.CookieJar()
         self.opener = urllib.request.build_opener(
             urllib.request.HTTPCookieProcessor(self.cookies),
             urllib.request.HTTPSHandler(context=UNCHECKED),
+            *handlers,
         )
 
     def get(self, path: str, form: dict[str, str] | None = None) -> tuple[int, str, str]:
@@ -66,7 +67,7 @@ class Browser:
 
 
 def signed_in(room: ClassDir, user: str) -> Browser:
-    browser = Browser(room)
+    browser = Browser(room.stored().plan.url)
     code, _, _ = browser.sign_in(user, room.tokens().seats[user])
     assert code == 200
     return browser

@@ -1,0 +1,107 @@
+"""A real JupyterHub with the settings of a class. Its seats and its proxy are not real."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from ipaddress import IPv4Network
+from pathlib import Path
+from types import MappingProxyType
+from unittest import mock
+from urllib.parse import urlencode
+from urllib.request import HTTPRedirectHandler
+
+import pytest
+
+from lab.classroom import environment, hub_api, names
+from lab.classroom.environment import down, up
+from lab.classroom.state import TEACHER, ClassDir
+from tests.support.agents import ROOT
+from tests.support.browser import Browser
+from tests.support.classes import a_plan, own_state, stored  # noqa: F401
+from tests.support.hub import proxy_api
+
+# Every address of 127.0.0.0/8 is one of this host: tests at the same time have their own ones.
+NETWORK = IPv4Network((f"127.{64 + os.getpid() % 64}.{os.getpid() // 64 % 256}.0", 28))
+PLAN = replace(a_plan(), proxy_network=NETWORK)
+HUB = f"http://{names.gateway(NETWORK)}:{names.HUB_PORT}"
+CONFIG = """\
+load_subconfig({settings!r})
+c.JupyterHub.spawner_class = "tests.support.hub.PageSpawner"
+"""
+
+
+class NoRedirect(HTTPRedirectHandler):
+    """Follows no redirect: those to seats need a proxy."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Refuse."""
+
+
+def browser() -> Browser:
+    return Browser(HUB, NoRedirect())
+
+
+def signed_in(user: str, password: str) -> Browser:
+    found = browser()
+    assert found.sign_in(user, password)[0] == 302
+    return found
+
+
+def opens(seat: str) -> str:
+    """The page at which JupyterHub lets a user into a seat, or refuses."""
+    back = f"/user/{seat}/oauth_callback"
+    query = {"client_id": f"jupyterhub-user-{seat}", "redirect_uri": back, "response_type": "code"}
+    return f"/hub/api/oauth2/authorize?{urlencode(query)}"
+
+
+@pytest.fixture
+def routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """The routes of the proxy of a class, which is booted."""
+    config = tmp_path / "config.py"
+    config.write_text(CONFIG.format(settings=str(environment._HUB_CONFIG)))
+    monkeypatch.setattr(environment, "_HUB_CONFIG", config)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    folder, found = ClassDir(PLAN.name), {}
+    with ExitStack() as stack:
+
+        def start_proxy() -> None:
+            address = names.proxy_address(NETWORK)
+            token = folder.tokens().proxy
+            found["routes"] = stack.enter_context(proxy_api(address, names.PROXY_API_PORT, token))
+
+        seats = mock.Mock(start_proxy=start_proxy, hub_url=HUB, hub_variables=MappingProxyType({}))
+        seats.contents.return_value = {}
+        seats.save.return_value = 0
+        for module in (environment, hub_api):
+            monkeypatch.setattr(module, "seat_backend", lambda _: seats)
+        up(stored(PLAN))
+        try:
+            yield found["routes"]
+        finally:
+            down(folder, tmp_path / "w.zip")
+    with pytest.raises(ConnectionRefusedError):
+        connect(names.gateway(NETWORK))
+
+
+def connect(address: str) -> None:
+    socket.create_connection((address, names.HUB_PORT), timeout=5).close()
+
+
+def test_each_user_opens_only_what_is_theirs(routes: dict[str, str]) -> None:
+    tokens = ClassDir(PLAN.name).tokens().seats
+    assert routes.keys() == {"/", "/user/ada", "/user/bob"}
+    connect(names.gateway(NETWORK))
+    with pytest.raises(ConnectionRefusedError):
+        connect(names.seat_address(NETWORK))  # it listens at no other address of the host
+
+    wrong = [("ada", tokens["bob"]), ("ada", ""), (TEACHER, tokens["ada"]), ("eve", "a password")]
+    assert [browser().sign_in(*each)[0] for each in wrong] == [403] * 4
+    ada, teacher = (signed_in(name, tokens[name]) for name in ("ada", TEACHER))
+    pages = ("/hub/home", "/hub/admin", "/hub/spawn/bob", opens("ada"), opens("bob"))
+    assert [ada.get(page)[0] for page in pages] == [200, 403, 404, 302, 403]
+    assert [teacher.get(page)[0] for page in pages] == [200, 200, 302, 403, 403]
+    assert browser().get("/hub/home")[0] == 302
