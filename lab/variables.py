@@ -110,8 +110,6 @@ LAB_LAZY_KERAS: Final = "LAB_LAZY_KERAS"
 
 LAB_CLASS: Final = "LAB_CLASS"
 """A class: name of the class, for hub and queue."""
-LAB_CLASS_DIR: Final = "LAB_CLASS_DIR"
-"""A class (default: none): directory of a class without Docker, or of its seat."""
 LAB_QUEUE_URL: Final = "LAB_QUEUE_URL"
 """A class: address of the queue, in a seat."""
 LAB_LESSONS: Final = "LAB_LESSONS"

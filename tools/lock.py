@@ -44,12 +44,10 @@ LOCKS = {
     "notebooks": Lock((*HOST, "tensorflow", "notebooks"), ("build",)),
     # The host of a class: JupyterHub, which starts a container for each seat.
     "class": Lock((*HOST, "class"), ("build",), ("notebooks",)),
-    # Beside `notebooks` and `class`, for a class without Docker.
-    "class-local": Lock(None, ("class-local",)),
     "dev": Lock(
         (*HOST, "tensorflow", "notebooks", "class"),
-        ("build", "class-local", "dev"),
-        ("class", "class-local", "notebooks"),
+        ("build", "dev"),
+        ("class", "notebooks"),
     ),
     # TensorFlow 2.15 does not support Python 3.12 and later.
     "heritage": Lock(None, ("heritage",)),
@@ -65,7 +63,7 @@ LOCKS = {
     "class-image": Lock(
         HOST,
         ("build", "class-image"),
-        ("class", "class-local", "notebooks", "image-cpu", "image-cuda"),
+        ("class", "notebooks", "image-cpu", "image-cuda"),
     ),
 }
 

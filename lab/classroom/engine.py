@@ -110,7 +110,7 @@ def start_proxy(engine: Engine, plan: ClassPlan, image: str, token: str) -> None
         LabError: The engine refuses, for example because the port is in use.
     """
     address = names.proxy_address(plan.proxy_network)
-    hub = f"http://{names.gateway(plan.proxy_network)}:{names.HUB_PORT}"
+    hub = names.hub_url(plan.proxy_network)
     command = ["configurable-http-proxy", "--port", f"{names.PUBLIC_PORT}"]
     command += ["--api-ip", address, "--api-port", f"{names.PROXY_API_PORT}"]
     command += ["--error-target", f"{hub}/hub/error"]

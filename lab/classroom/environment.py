@@ -21,8 +21,8 @@ from lab.backends.gpu_record import Holder, hold_gpus, release
 from lab.backends.names import CLASS
 from lab.backends.process import ProcessHandle
 from lab.backends.state import locked, state_directory
-from lab.classroom.backend import SeatBackend, seat_backend
 from lab.classroom.config import LESSONS
+from lab.classroom.containers import Containers
 from lab.classroom.gpu_check import check_class_gpus, check_seat_gpus
 from lab.classroom.gradebook import gradebook
 from lab.classroom.hub_api import HubApi, hub_api
@@ -61,19 +61,19 @@ def up(stored: StoredClass) -> None:
     with locked(folder.lock, f"the class {folder.name!r}"), signals.as_interrupt():
         check_not_up(folder)
         goes_on = folder.path.exists()
-        backend = seat_backend(folder.stored() if goes_on else stored)
+        containers = Containers(folder.stored() if goes_on else stored)
         try:
             if goes_on:
                 LOG.info(f"class {folder.name}: going on where it ended")
-                backend.stop()
-                backend.attach_storage()
+                containers.stop()
+                containers.attach_storage()
             else:
                 folder.create(stored)
-                backend.create()
-            _boot(folder, backend)
+                containers.create()
+            _boot(folder, containers)
         except BaseException:
             with signals.ignore_signals():
-                _undo(folder, backend, keep=goes_on)
+                _undo(folder, containers, keep=goes_on)
             raise
 
 
@@ -90,22 +90,22 @@ def check_not_up(folder: ClassDir) -> None:
         )
 
 
-def _undo(folder: ClassDir, backend: SeatBackend, *, keep: bool) -> None:
+def _undo(folder: ClassDir, containers: Containers, *, keep: bool) -> None:
     """Undo a boot that failed; the error of the boot is the one that is reported."""
     try:
-        (_stop_programs if keep else _remove)(folder, backend)
+        (_stop_programs if keep else _remove)(folder, containers)
     except LabError as error:
         LOG.warning(f"warning: parts of the class {folder.name!r} are left: {error}")
         LOG.warning("remove them with `lab class down`")
 
 
-def _boot(folder: ClassDir, backend: SeatBackend) -> None:
+def _boot(folder: ClassDir, containers: Containers) -> None:
     """Start the proxy, JupyterHub and the seats of a class."""
     plan = folder.stored().plan
     gpus = (*plan.queue_gpus, *(gpu for seat in plan.seats for gpu in seat.gpus))
     with hold_gpus(_holder(folder, gpus), share=False) as hand_over:
-        backend.start_proxy()
-        hub = _start_hub(folder, backend.hub_variables)
+        containers.start_proxy()
+        hub = _start_hub(folder)
         hand_over(hub)
         api = hub_api(folder)
         _wait_for_hub(api, hub, folder)
@@ -140,18 +140,18 @@ def down(folder: ClassDir, archive: Path) -> None:
     """
     with _locked(folder):
         stored = folder.stored()
-        backend, seats = seat_backend(stored), stored.plan.seats
+        containers, seats = Containers(stored), stored.plan.seats
         with signals.as_interrupt(), _new_archive(archive) as target:
             end_all_runs(folder)
             _add_earlier(folder, target)
             for count, seat in enumerate(seats, 1):
                 save_runs(folder, seat.name, target, f"{seat.name}/queue")
-                _save(backend, seat.name, target, seat.name)
+                _save(containers, seat.name, target, seat.name)
                 LOG.info(f"{seat.name}: collected ({count} of {len(seats)})")
             names = [seat.name for seat in seats]
             target.writestr("gradebook.csv", gradebook(target, names, stored.lessons or LESSONS))
         with signals.ignore_signals():
-            removed = _remove(folder, backend)
+            removed = _remove(folder, containers)
     LOG.info(f"class {folder.name}: removed {removed}; the work of its seats is in {archive}")
     check_class_gpus(stored.plan)
 
@@ -172,17 +172,17 @@ def reset(folder: ClassDir, seat: str) -> None:
     with _locked(folder):
         check_seat(folder, seat)
         stored = folder.stored()
-        backend, api = seat_backend(stored), hub_api(folder)
+        containers, api = Containers(stored), hub_api(folder)
         end_environments(folder, [seat], keep=True)  # first: it may refuse
-        _stop_seat(api, backend, seat)
+        _stop_seat(api, containers, seat)
         copy = folder.copies / f"{seat}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip"
         copy.parent.mkdir(exist_ok=True)
         with _new_archive(copy) as target:
             save_runs(folder, seat, target, f"{copy.stem}/queue")
-            _save(backend, seat, target, copy.stem)
+            _save(containers, seat, target, copy.stem)
         end_environments(folder, [seat], keep=False)
         with signals.ignore_signals():  # a volume without labels would never be removed
-            backend.replace_storage(seat)
+            containers.replace_storage(seat)
         check_seat_gpus(stored.plan, seat)
         _start_seats(api, folder, [seat])
     LOG.info(f"{seat}: reset; `lab class down` collects the copy of its work")
@@ -239,26 +239,25 @@ def _add_earlier(folder: ClassDir, archive: zipfile.ZipFile) -> None:
         archive.write(copy, f"resets/{copy.name}")
 
 
-def _save(backend: SeatBackend, seat: str, archive: zipfile.ZipFile, folder: str) -> None:
-    left_out = backend.save(seat, archive, folder)
+def _save(containers: Containers, seat: str, archive: zipfile.ZipFile, folder: str) -> None:
+    left_out = containers.save(seat, archive, folder)
     if left_out:
         what = "links, special files, or beyond the limit of size"
         LOG.warning(f"{seat}: not in the archive: {left_out:,} ({what})")
 
 
-def _stop_seat(api: HubApi, backend: SeatBackend, seat: str) -> None:
+def _stop_seat(api: HubApi, containers: Containers, seat: str) -> None:
     """Stop a seat, and wait until its programs have ended, also for JupyterHub."""
     api.stop(seat)
     until = time.monotonic() + _SEAT_S
-    while not backend.is_stopped(seat) or _servers(api).get(seat):
+    while not containers.is_stopped(seat) or _servers(api).get(seat):
         if time.monotonic() > until:
-            hint = f"see `{backend.list_command}`"
-            raise LabError(f"{seat} has not stopped after {_SEAT_S:g} s", hint)
+            raise LabError(f"{seat} has not stopped after {_SEAT_S:g} s", "see `docker ps`")
         time.sleep(_POLL_S)
-    backend.stop(seat)  # a container that the engine could not start
+    containers.stop(seat)  # a container that the engine could not start
 
 
-def _start_hub(folder: ClassDir, variables: Mapping[str, str]) -> ProcessHandle:
+def _start_hub(folder: ClassDir) -> ProcessHandle:
     """Start JupyterHub in a session of its own, so that it outlives this command."""
     # Without interrupts: a JupyterHub that is not recorded would never be stopped.
     with folder.log.open("ab") as log, signals.block_interrupts():
@@ -268,7 +267,6 @@ def _start_hub(folder: ClassDir, variables: Mapping[str, str]) -> ProcessHandle:
             # An absolute path: JupyterHub has another current directory.
             env={
                 **os.environ,
-                **variables,
                 LAB_CLASS: folder.name,
                 LAB_STATE: str(state_directory()),
             },
@@ -345,21 +343,21 @@ def _last_error(folder: ClassDir) -> str:
     return short(errors[-1]) if errors else "JupyterHub logged no error"
 
 
-def _stop_programs(folder: ClassDir, backend: SeatBackend) -> None:
+def _stop_programs(folder: ClassDir, containers: Containers) -> None:
     """Stop JupyterHub, and then the programs of the class."""
     hub = folder.hub()
     if hub is not None:
         _stop(hub)
-    backend.stop()
+    containers.stop()
 
 
-def _remove(folder: ClassDir, backend: SeatBackend) -> str:
+def _remove(folder: ClassDir, containers: Containers) -> str:
     """Remove a class; return what it had: `4 containers, 3 networks`."""
-    had = dict(backend.contents())
-    _stop_programs(folder, backend)  # first: JupyterHub would start the seats again
+    had = dict(containers.contents())
+    _stop_programs(folder, containers)  # first: JupyterHub would start the seats again
     if environments := remove_environments(folder):
         had["queue environment"] = environments
-    backend.remove()
+    containers.remove()
     release(CLASS, folder.name, str(folder.path))
     shutil.rmtree(folder.path, ignore_errors=True)
     if folder.path.exists():

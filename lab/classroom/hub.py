@@ -7,8 +7,6 @@ its routes. Only the settings are lab's own.
 from __future__ import annotations
 
 import dbm
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +14,9 @@ from typing import Any, Final
 from lab.backends.compose.render import GPU_ORDER, NO_GPU
 from lab.classroom import names
 from lab.classroom.planning import ClassPlan, SeatPlan
-from lab.classroom.processes import LOOPBACK, Processes
 from lab.classroom.queue.folder import configure_queue, queue_variables
 from lab.classroom.state import TEACHER, ClassDir, StoredClass
-from lab.variables import LAB_CLUSTER_CONFIG, LAB_GPUS, LAB_LESSONS
+from lab.variables import LAB_CLUSTER_CONFIG, LAB_LESSONS
 
 _STARTS_SEATS: Final = ["list:users", "read:users:activity", "servers"]
 """The scopes to list, start and stop seats, without access to their servers."""
@@ -28,16 +25,8 @@ _PASSWORDS: Final = "passwords"
 _BCRYPT_ROUNDS: Final = 8  # the tokens are random, so more rounds gain nothing
 _START_S: Final = 120
 _MOST_USERS: Final = 256  # in one answer; a class has at most 200 seats
-_STOP_S: Final = 5
 _PIDS: Final = 4096  # as for tasks; TensorFlow aborts with 512
 _IMAGE_USER: Final = "1000:1000"
-
-# A login shell would set another PATH. JupyterLab does not ask each student about news.
-_JUPYTERLAB: Final = [
-    "--ServerApp.terminado_settings=shell_command=['bash']",
-    "--LabApp.news_url=None",
-    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-]
 
 
 def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has no types for it)
@@ -50,10 +39,6 @@ def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has
     stored, tokens = folder.stored(), folder.tokens()
     _hub(c, folder, tokens.service)
     _sign_in(c, folder, tokens.seats)
-    if stored.plan.is_local:
-        _local_proxy(c, stored, folder, tokens.proxy)
-        _local_seats(c, stored)
-        return
     _proxy(c, stored.plan, tokens.proxy)
     _seats(c, stored)
     configure_queue(c, stored, folder, names.SERVICE)
@@ -141,40 +126,6 @@ def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
     c.DockerSpawner.extra_host_config = lambda spawner: host_config(seats[spawner.user.name])
 
 
-def _local_proxy(c: Any, stored: StoredClass, folder: ClassDir, token: str) -> None:  # noqa: ANN401
-    plan, ports, seats = stored.plan, folder.ports(), Processes(stored)
-    c.JupyterHub.hub_ip = LOOPBACK
-    c.JupyterHub.hub_port = ports.hub
-    c.JupyterHub.bind_url = plan.url
-    if plan.tls:
-        c.JupyterHub.ssl_cert = str(plan.tls.certificate)
-        c.JupyterHub.ssl_key = str(plan.tls.key)
-    c.ConfigurableHTTPProxy.command = seats.proxy_command
-    c.ConfigurableHTTPProxy.api_url = f"http://{LOOPBACK}:{ports.proxy_api}"
-    c.ConfigurableHTTPProxy.auth_token = token
-    c.ConfigurableHTTPProxy.pid_file = str(seats.proxy_pid_file)
-
-
-def _local_seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
-    known, processes = {each.name: each for each in stored.plan.seats}, Processes(stored)
-
-    def assign(spawner: Any) -> None:  # noqa: ANN401
-        own = known.get(spawner.user.name)
-        if own is None:
-            raise RuntimeError(f"{spawner.user.name} has no seat")
-        spawner.notebook_dir = str(processes.directory(own.name))
-        spawner.environment = {**processes.variables(own.name), **local_gpu_variables(own)}
-
-    c.JupyterHub.spawner_class = "lab.classroom.local_spawner.ProcessSpawner"
-    c.Spawner.pre_spawn_hook = assign
-    c.Spawner.ip = LOOPBACK
-    # `-P`: the student owns the current directory.
-    c.Spawner.cmd = [sys.executable, "-P", "-m", "jupyterhub.singleuser"]
-    c.Spawner.args = _JUPYTERLAB + (["--allow-root"] if os.getuid() == 0 else [])
-    c.LocalProcessSpawner.interrupt_timeout = _STOP_S
-    c.LocalProcessSpawner.term_timeout = _STOP_S
-
-
 def _first_page(handler: Any) -> str:  # noqa: ANN401
     """The page after signing in: the teacher gets JupyterHub's admin page."""
     user = handler.current_user
@@ -185,13 +136,6 @@ def _first_page(handler: Any) -> str:  # noqa: ANN401
 def gpu_variables(seat: SeatPlan) -> Mapping[str, str]:
     """Return the variables of a seat's container: its GPUs in nvidia-smi's order, or none."""
     return GPU_ORDER if seat.gpus else NO_GPU
-
-
-def local_gpu_variables(seat: SeatPlan) -> Mapping[str, str]:
-    """Return the variables of a seat without a container: only its GPUs are visible."""
-    ids = ",".join(seat.gpus)
-    visible = {"CUDA_VISIBLE_DEVICES": ids or NO_GPU["CUDA_VISIBLE_DEVICES"], LAB_GPUS: ids}
-    return {**GPU_ORDER, **visible}
 
 
 def host_config(seat: SeatPlan) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lab.classroom.backend import seat_backend
+from lab.classroom import names
 from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.text import short
@@ -89,7 +89,8 @@ def hub_api(folder: ClassDir) -> HubApi:
     Raises:
         LabError: The class's files cannot be read.
     """
-    return HubApi(f"{seat_backend(folder.stored()).hub_url}/hub/api", folder.tokens().service)
+    url = names.hub_url(folder.stored().plan.proxy_network)
+    return HubApi(f"{url}/hub/api", folder.tokens().service)
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

@@ -75,6 +75,11 @@ def gateway(network: IPv4Network) -> str:
     return str(network[1])
 
 
+def hub_url(network: IPv4Network) -> str:
+    """Return JupyterHub's address in the proxy's network, without a path."""
+    return f"http://{gateway(network)}:{HUB_PORT}"
+
+
 def proxy_address(network: IPv4Network) -> str:
     """Return the proxy's address in a network of the class."""
     return str(network[2])

@@ -8,7 +8,6 @@ from ipaddress import IPv4Network
 from itertools import islice
 from typing import Any, Final
 
-from lab.backends.names import COMPOSE, LOCAL
 from lab.classroom.config import (
     PRIVATE,
     SEAT_PREFIX,
@@ -31,15 +30,6 @@ from lab.units import MEMORY, MIB, exact, memory_for_people
 
 _LEAST_BYTES: Final = 64 * MIB
 _MOST_SHOWN: Final = 4
-
-NOT_ISOLATED: Final = (
-    "without Docker, seats are not isolated: a class for people who trust each other",
-    "each seat runs as your user: it reads and changes your files, and those of other seats, with"
-    " their passwords and tokens",
-    "each seat reaches the ports of the other seats and of this host, and the internet",
-    "CPUs, memory and disk of a seat are not limited, and a seat can use every GPU",
-)
-"""What a class of processes cannot isolate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +99,6 @@ class ClassPlan:
         times: When the class takes place.
         disk_enforced: Whether each seat has a file system of its own with its limit.
         notices: One line each, for the teacher.
-        backend: `compose`: seats are containers; or `local`: seats are processes, and the networks
-            are not used.
     """
 
     name: str
@@ -124,12 +112,6 @@ class ClassPlan:
     times: Times
     disk_enforced: bool
     notices: tuple[str, ...]
-    backend: str = COMPOSE
-
-    @property
-    def is_local(self) -> bool:
-        """Whether seats are processes."""
-        return self.backend == LOCAL
 
     @property
     def url(self) -> str:
@@ -139,13 +121,11 @@ class ClassPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""
-        no_network = {"network": None} if self.is_local else {}
         return {
             "name": self.name,
-            "backend": self.backend,
-            "seats": [seat.to_json() | no_network for seat in self.seats],
+            "seats": [seat.to_json() for seat in self.seats],
             "queue_gpus": list(self.queue_gpus),
-            "proxy_network": None if self.is_local else str(self.proxy_network),
+            "proxy_network": str(self.proxy_network),
             "run_networks": [str(network) for network in self.run_networks],
             "address": self.address,
             "port": self.port,
@@ -154,21 +134,18 @@ class ClassPlan:
         }
 
 
-def plan_class(
-    config: ClassConfig, host: HostFacts, cluster: Cluster, backend: str = COMPOSE
-) -> ClassPlan:
+def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassPlan:
     """Plan a class on a host.
 
     Args:
         config: The class.
         host: The host.
         cluster: The cluster config that each seat gets.
-        backend: `compose` or `local`.
 
     Raises:
         ConfigError: The host has too little; the error lists all shortages.
     """
-    if shortages := list(_shortages(config, host, cluster, backend)):
+    if shortages := list(_shortages(config, host, cluster)):
         raise ConfigError(texts(shortages))
     names, seat = config.seat_names, config.seat
     devices = _devices(seat.gpus, host.inventory)
@@ -188,8 +165,7 @@ def plan_class(
         tls=config.tls and _absolute(config.tls),
         times=config.times,
         disk_enforced=seat.disk is not None and host.disk_unenforced == "",
-        notices=tuple(_notices(config, host, cluster, gpus, backend)),
-        backend=backend,
+        notices=tuple(_notices(config, host, cluster, gpus)),
     )
 
 
@@ -246,16 +222,12 @@ def _networks(config: ClassConfig, devices: Sequence[Gpu]) -> list[IPv4Network]:
 # Shortages.
 
 
-def _shortages(
-    config: ClassConfig, host: HostFacts, cluster: Cluster, backend: str
-) -> Iterator[Problem]:
+def _shortages(config: ClassConfig, host: HostFacts, cluster: Cluster) -> Iterator[Problem]:
     """Yield a problem for each part of the class that the host cannot provide."""
     seat, seats = config.seat, len(config.seat_names)
-    inventory, is_local = host.inventory, backend == LOCAL
+    inventory = host.inventory
     devices = _devices(seat.gpus, inventory)
-    if is_local and (seat.gpus.queue or config.cpu_runs):
-        yield from _queue_problems(config)
-    elif shortage := _gpu_shortage(seat.gpus, seats, devices, inventory, has_queue=not is_local):
+    if shortage := _gpu_shortage(seat.gpus, seats, devices, inventory):
         yield shortage
     if problem := _cluster_problem(config, cluster, devices):
         yield problem
@@ -267,26 +239,14 @@ def _shortages(
     yield from _bytes_shortage("memory", "memory", seat.memory, has, (seats, runs))
     has = host.disk_free_bytes
     yield from _bytes_shortage("disk", "free disk space", seat.disk, has, (seats, 0))
-    if is_local:
-        return  # it has no networks
     if problem := range_problem(config.network, seats, runs):
         yield problem
     if problem := _overlap(config, devices, host.networks):
         yield problem
 
 
-def _queue_problems(config: ClassConfig) -> Iterator[Problem]:
-    """Yield a problem for each key that asks for a queue, which processes do not have."""
-    if config.seat.gpus.queue:
-        fix = "leave out `--backend local`, or use `gpus: {count: 1, share: true}`"
-        yield Problem(("seat", "gpus", "queue"), f"the queue for GPUs needs Docker; {fix}")
-    if config.cpu_runs:
-        fix = "leave out `--backend local`, or this key"
-        yield Problem(("cpu_runs",), f"the queue for runs without GPUs needs Docker; {fix}")
-
-
 def _gpu_shortage(
-    gpus: SeatGpus, seats: int, devices: Sequence[Gpu], inventory: Inventory, *, has_queue: bool
+    gpus: SeatGpus, seats: int, devices: Sequence[Gpu], inventory: Inventory
 ) -> Problem | None:
     if not gpus.count and not gpus.queue:
         return None
@@ -295,8 +255,7 @@ def _gpu_shortage(
         return Problem(loc, _no_devices(gpus, inventory))
     if gpus.count > has:
         message = f"a seat needs {counted(gpus.count, noun)}, this host has {has}"
-        ways = f"`count: {has}` or less"
-        ways += f", or {_in_gpus(gpus, queue=True)}" if has_queue else ""
+        ways = f"`count: {has}` or less, or {_in_gpus(gpus, queue=True)}"
         return Problem(loc, f"{message}; use {ways}")
     needed = 0 if gpus.share else seats * gpus.count
     if needed <= has:
@@ -305,8 +264,7 @@ def _gpu_shortage(
         f"{counted(seats, 'seat')} with {counted(gpus.count, noun)} each need "
         f"{counted(needed, noun)}, this host has {has}"
     )
-    ways = f"{_in_gpus(gpus, queue=True)}, " if has_queue else ""
-    ways += _in_gpus(gpus, share=True)
+    ways = f"{_in_gpus(gpus, queue=True)}, {_in_gpus(gpus, share=True)}"
     return Problem(loc, f"{message}; use {ways}, or {counted(has // gpus.count, 'seat')} at most")
 
 
@@ -410,14 +368,10 @@ def _notices(
     host: HostFacts,
     cluster: Cluster,
     gpus: Mapping[str, Sequence[str]],
-    backend: str,
 ) -> Iterator[str]:
     """Yield a line for everything that works in another way than the teacher may expect."""
     yield from _gpu_notices(config, host.inventory, gpus)
     yield from _cluster_notices(config, cluster)
-    if backend == LOCAL:
-        yield from _local_notices(config)
-        return
     if config.cpu_runs:
         how = "--backend class --gpus none" if cluster.gpus_needed else "--backend class"
         runs = f"{counted(config.cpu_runs, 'run')} without GPUs"
@@ -438,13 +392,6 @@ def _notices(
             if host.disk_unenforced
             else f"disk: enforced: each seat has a file system of {memory_for_people(seat.disk)}"
         )
-
-
-def _local_notices(config: ClassConfig) -> Iterator[str]:
-    yield from NOT_ISOLATED
-    limits = {"cpus": config.seat.cpus, "memory": config.seat.memory, "disk": config.seat.disk}
-    if stated := [f"`{key}`" for key, limit in limits.items() if limit is not None]:
-        yield f"not enforced: {', '.join(stated)}"
 
 
 def _gpu_notices(

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import ssl
 import stat
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
-from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Final, TypeVar
 
 from lab.backends.engine.client import Engine
-from lab.backends.names import COMPOSE, LOCAL
 from lab.backends.state import state_directory
 from lab.classroom.config import ClassConfig, Tls, load_class
 from lab.classroom.disks import unavailable_reason
 from lab.classroom.planning import ClassPlan, HostFacts, plan_class
-from lab.classroom.processes import check_installed
 from lab.classroom.state import ClassDir, StoredClass, class_dirs
-from lab.config import Cluster, load_cluster
+from lab.config import load_cluster
 from lab.config.diagnostics import Problem, texts
 from lab.config.load import read_file
 from lab.doctor.data import inspect_directory
@@ -32,7 +29,6 @@ from lab.gpu import Inventory, chosen_host
 from lab.log import LOG
 from lab.project import find_root
 from lab.text import short
-from lab.variables import LAB_STATE
 
 T = TypeVar("T")
 
@@ -40,30 +36,12 @@ _WIDEST_PREFIX: Final = 8
 """A route to a wider network leads out of the host, such as that of a VPN."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedClass:
-    """A class on a host.
-
-    Attributes:
-        path: The file of the class config.
-        config: The class config.
-        cluster: The cluster config that each seat gets.
-        plan: What each seat gets.
-    """
-
-    path: Path
-    config: ClassConfig
-    cluster: Cluster
-    plan: ClassPlan
-
-
-def plan_from(path: Path, gpus: str | int, backend: str = COMPOSE) -> PlannedClass:
+def plan_from(path: Path, gpus: str | int) -> ClassPlan:
     """Read a class config with the files that it names, and plan it.
 
     Args:
         path: The file of the class config.
         gpus: The host: as for `lab.gpu.chosen_host`.
-        backend: `compose` or `local`.
 
     Raises:
         InputError: There is no such file, or it cannot be read.
@@ -79,23 +57,21 @@ def plan_from(path: Path, gpus: str | int, backend: str = COMPOSE) -> PlannedCla
     cluster = _collected(problems, lambda: load_cluster(config.cluster, fix))
     plan = None
     if cluster is not None:
-        host = host_facts(inventory, backend=backend)
-        plan = _collected(problems, lambda: plan_class(config, host, cluster, backend))
-    if cluster is None or plan is None or problems:
+        host = host_facts(inventory)
+        plan = _collected(problems, lambda: plan_class(config, host, cluster))
+    if plan is None or problems:
         raise ConfigError(problems)
-    return PlannedClass(path, config, cluster, plan)
+    return plan
 
 
-def boot(path: Path, backend: str | None) -> ClassPlan:
+def boot(path: Path) -> ClassPlan:
     """Boot a class; build its image if that is missing or old.
 
     Args:
         path: The file of the class config.
-        backend: `compose` or `local`; None: that of a class that goes on, or `compose`.
 
     Raises:
-        InputError: The config is invalid, the class is up, its end is over, or it goes on with
-            another backend.
+        InputError: The config is invalid, the class is up, or its end is over.
         LabError: The extra `class` is not installed, or a part could not be started; nothing is
             left.
     """
@@ -105,45 +81,33 @@ def boot(path: Path, backend: str | None) -> ClassPlan:
     check_extra("class")
     folder = ClassDir(config.name)
     check_not_up(folder)
-    if folder.path.exists():
-        stored = folder.stored()
-        if backend not in {None, stored.plan.backend}:
-            raise InputError(
-                f"the class {folder.name!r} goes on with the backend {stored.plan.backend}",
-                "leave out --backend, or remove the class with `lab class down` first",
-            )
-    else:
-        stored = _new_class(path, config, backend or COMPOSE)
+    stored = folder.stored() if folder.path.exists() else _new_class(path, config)
     up(stored)
     return stored.plan
 
 
-def _new_class(path: Path, config: ClassConfig, backend: str) -> StoredClass:
+def _new_class(path: Path, config: ClassConfig) -> StoredClass:
     """Plan a class that is booted for the first time; build its image if needed.
 
     Raises:
         InputError: The config is invalid, or the end of the class is over.
-        LabError: A part is not installed, or the image cannot be built.
+        LabError: The engine does not answer or is Podman, or the image cannot be built.
     """
     from lab.classroom.image import ensure_image  # noqa: PLC0415  (docker-py)
 
-    root, image = find_root(path), ""
-    if backend == LOCAL:
-        check_installed(root)
-    elif Engine().is_podman():
+    root, engine = find_root(path), Engine()
+    if engine.is_podman():
         raise LabError(
-            "a class in containers needs Docker Engine, and this engine is Podman",
-            "use `lab class up --backend local`",
+            "a class needs Docker Engine, and this engine is Podman",
+            "set DOCKER_HOST to the socket of a Docker Engine; one person trains with `lab run`",
         )
-    plan = plan_from(path, "auto", backend).plan
+    plan = plan_from(path, "auto")
     if config.times.has_ended(datetime.now().astimezone()):
         raise InputError(f"{path}: the class is over", "set another `end:`, or leave it out")
     for notice in plan.notices:
         LOG.info(notice)
-    if backend == COMPOSE:
-        has_gpus = bool(plan.queue_gpus or any(seat.gpus for seat in plan.seats))
-        cpu_runs = config.cpu_runs > 0
-        image = ensure_image(Engine(), gpus=has_gpus, cpu_runs=cpu_runs, root=root)
+    has_gpus = bool(plan.queue_gpus or any(seat.gpus for seat in plan.seats))
+    image = ensure_image(engine, gpus=has_gpus, cpu_runs=config.cpu_runs > 0, root=root)
     text = config.cluster.read_text(encoding="utf-8")
     return StoredClass(plan, image, text, config.lessons or (), str(root))
 
@@ -169,25 +133,16 @@ def running_class(path: Path) -> ClassDir:
     return ClassDir(name)
 
 
-def host_facts(
-    inventory: Inventory,
-    own: Collection[IPv4Network] = (),
-    backend: str = COMPOSE,
-) -> HostFacts:
+def host_facts(inventory: Inventory) -> HostFacts:
     """Look up what a class can take of the host of an inventory.
 
     Args:
         inventory: The host; of another host, only its GPUs are known.
-        own: The networks of this class itself, if it is up.
-        backend: `compose` or `local`; processes need neither an engine nor networks.
     """
     if inventory.mode == "index":
         LOG.info("another host: its CPUs, memory, disk and networks are not checked")
         return HostFacts(inventory)
     facts = HostFacts(inventory)
-    if backend == LOCAL:
-        free = inspect_directory(state_directory(), "state", LAB_STATE).free
-        return replace(facts, disk_free_bytes=free)
     networks = [network for network, _ in routes()]
     try:
         engine = read_engine()
@@ -207,7 +162,7 @@ def host_facts(
             free = inspect_directory(where, "volumes", "").free - (0 if unenforced else ROOM_BYTES)
             facts = replace(facts, disk_free_bytes=max(0, free))
     used = [each for each in dict.fromkeys(networks) if each.prefixlen >= _WIDEST_PREFIX]
-    return replace(facts, networks=tuple(each for each in used if each not in own))
+    return replace(facts, networks=tuple(used))
 
 
 def _disk_unenforced(engine: EngineInfo) -> str:

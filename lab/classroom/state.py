@@ -46,24 +46,12 @@ class Tokens(msgspec.Struct, frozen=True):
     service: str
 
 
-class LocalPorts(msgspec.Struct, frozen=True):
-    """The ports of 127.0.0.1 that a class of processes uses.
-
-    Attributes:
-        hub: JupyterHub.
-        proxy_api: Where JupyterHub changes the routes of the proxy.
-    """
-
-    hub: int
-    proxy_api: int
-
-
 class StoredClass(msgspec.Struct, frozen=True):
     """What `lab class up` was given.
 
     Attributes:
         plan: The plan.
-        image: The name of the seats' image; "" for processes.
+        image: The name of the seats' image.
         cluster: The text of the cluster config that each seat gets.
         lessons: The names of the notebooks that each seat gets.
         root: The project's directory on this host.
@@ -110,11 +98,6 @@ class ClassDir:
     def disks(self) -> Path:
         """The directory with the disks of the seats, if their limits are enforced."""
         return self.path / "disks"
-
-    @property
-    def seats(self) -> Path:
-        """The directory with a directory for each seat, if seats are processes."""
-        return self.path / "seats"
 
     @property
     def is_up(self) -> bool:
@@ -176,18 +159,6 @@ class ClassDir:
             return None
         return self._read("hub.json", ProcessHandle)
 
-    def write_ports(self, ports: LocalPorts) -> None:
-        """Write the ports of a class of processes."""
-        self._write("ports.json", ports)
-
-    def ports(self) -> LocalPorts:
-        """Read the ports of a class of processes.
-
-        Raises:
-            LabError: They cannot be read.
-        """
-        return self._read("ports.json", LocalPorts)
-
     def _write(self, name: str, value: object) -> None:
         path = self.path / name
         write_atomically(path, msgspec.json.encode(value, enc_hook=_encode).decode())
@@ -201,7 +172,7 @@ class ClassDir:
             raise LabError(
                 f"{path} cannot be read: {short(str(error))}",
                 f"remove the containers, networks and volumes with the label"
-                f" {names.CLASS}={self.name}, or the processes of its seats, then the directory",
+                f" {names.CLASS}={self.name}, then the directory",
             ) from error
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from lab.classroom.backend import seat_backend
+from lab.classroom.containers import Containers
 from lab.classroom.hub_api import hub_api
 from lab.classroom.run_report import RunReport
 from lab.classroom.state import ClassDir
@@ -42,7 +42,7 @@ def seat_statuses(folder: ClassDir) -> list[SeatStatus]:
     """
     stored = folder.stored()
     users = {user["name"]: user for user in hub_api(folder).users()}
-    runs = seat_backend(stored).reports()
+    runs = Containers(stored).reports()
     return [
         SeatStatus(
             seat=seat.name,

@@ -7,23 +7,18 @@ gets only regular files, under paths that stay inside the seat's own directory.
 from __future__ import annotations
 
 import io
-import os
-import stat
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import IO, Final
 
 from lab.backends.engine.client import Engine, engine_errors
 from lab.classroom import names
 from lab.errors import LabError
 from lab.text import short, visible
-from lab.volume.files import open_regular
 
 _SKIPPED: Final = frozenset({"data", ".cache", ".npm"})
 """What is not the student's work: the data set, and caches."""
@@ -125,23 +120,6 @@ class _Stream(io.RawIOBase):
         super().close()
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """An entry of a home directory that is not a directory.
-
-    Attributes:
-        path: Its path in the home directory.
-        size: Its size in bytes.
-        mtime: When it was changed, in seconds since the epoch.
-        content: Opens its content; None if it is not a regular file.
-    """
-
-    path: tuple[str, ...]
-    size: int
-    mtime: float
-    content: Callable[[], IO[bytes] | None]
-
-
 def add_files(stream: tarfile.TarFile, archive: zipfile.ZipFile, folder: str) -> int:
     """Add the regular files of a home directory to an archive.
 
@@ -153,87 +131,24 @@ def add_files(stream: tarfile.TarFile, archive: zipfile.ZipFile, folder: str) ->
     Returns:
         The number of other entries, which were left out. After `MAX_BYTES` the rest counts as one.
     """
-
-    def content(member: tarfile.TarInfo) -> IO[bytes] | None:
-        return stream.extractfile(member) if member.isreg() else None
-
-    members = (
-        _File(
-            PurePosixPath(each.name).parts[1:],  # without the name of the mounted directory
-            each.size,
-            each.mtime,
-            partial(content, each),
-        )
-        for each in stream
-        if not each.isdir()
-    )
-    return _add(members, archive, folder)
-
-
-def add_directory(directory: Path, archive: zipfile.ZipFile, folder: str) -> int:
-    """Add the regular files of a home directory of this host to an archive.
-
-    Args:
-        directory: The home directory; its processes may still run.
-        archive: The archive.
-        folder: The directory in the archive.
-
-    Returns:
-        As `add_files`; files and directories that cannot be read count, too.
-    """
-    return _add(_files(directory), archive, folder)
-
-
-def _files(directory: Path) -> Iterator[_File]:
-    folders: list[tuple[str, ...]] = [()]
-    while folders:
-        folder = folders.pop()
-        try:
-            entries = list(os.scandir(directory.joinpath(*folder)))
-        except FileNotFoundError:  # removed meanwhile, or never filled
-            continue
-        except OSError:
-            yield _File((*folder, ""), 0, 0.0, lambda: None)
-            continue
-        for entry in entries:
-            path = (*folder, entry.name)
-            if entry.is_dir(follow_symlinks=False):
-                if path[0] not in _SKIPPED:
-                    folders.append(path)
-                continue
-            with suppress(FileNotFoundError):  # removed meanwhile
-                known = entry.stat(follow_symlinks=False)
-                regular = stat.S_ISREG(known.st_mode)
-                size = known.st_size if regular else 0
-                content = partial(_opened, Path(entry.path)) if regular else lambda: None
-                yield _File(path, size, known.st_mtime, content)
-
-
-def _opened(path: Path) -> IO[bytes] | None:
-    try:
-        return open_regular(path)
-    except (OSError, ValueError):
-        return None
-
-
-def _add(files: Iterable[_File], archive: zipfile.ZipFile, folder: str) -> int:
     left_out, size = 0, 0
     used = set(archive.namelist())
-    for file in files:
-        size += file.size
+    for member in stream:
+        size += member.size
         if size > MAX_BYTES:
             return left_out + 1
-        if not file.path or file.path[0] in _SKIPPED:
+        path = PurePosixPath(member.name).parts[1:]  # without the name of the mounted directory
+        if member.isdir() or not path or path[0] in _SKIPPED:
             continue
-        name = "/".join((folder, *map(safe_name, file.path)))
-        is_allowed = ".." not in file.path and name not in used and len(name) <= _MAX_NAME
-        content = file.content() if is_allowed else None
+        name = "/".join((folder, *map(safe_name, path)))
+        is_allowed = ".." not in path and name not in used and len(name) <= _MAX_NAME
+        content = stream.extractfile(member) if is_allowed and member.isreg() else None
         if content is None:
             left_out += 1
             continue
         used.add(name)
         with content:
-            write_entry(archive, name, content, file.size, file.mtime)
+            write_entry(archive, name, content, member.size, member.mtime)
     return left_out
 
 

@@ -63,7 +63,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "build": "build the image of the tasks",
     },
     "Teach a class": {
-        "class": "run a class: JupyterLab in a container or a process for each seat",
+        "class": "run a class: JupyterLab in a container for each seat",
     },
     "Set up the command line": {
         "completion": "print the completion script of a shell",

@@ -11,7 +11,6 @@ E2E = Path(__file__).parents[1] / "e2e"
 
 SHORT = frozenset(
     {
-        "test_class_local.py",
         "test_daily_use.py",
         "test_doctor_here.py",
         "test_evaluation.py",

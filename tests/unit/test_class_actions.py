@@ -64,7 +64,7 @@ def running(name: str = "w") -> ClassDir:
     ("words", "wrong"),
     [
         ("up ada", "SEAT"),
-        ("status --backend local", "--backend"),
+        ("status --gpus 8", "--gpus"),
         ("handouts -y", "--yes"),
         ("reset ada --url https://h", "--url"),
         ("down --gpus 8", "--gpus"),
@@ -138,7 +138,7 @@ def test_a_class_is_not_booted(
     place: Path, call: Call, booted: list[StoredClass], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Engine, "is_podman", lambda engine: True)
-    assert "this engine is Podman; use `lab class up --backend" in refused(call("up"), code=1)
+    assert "this engine is Podman; set DOCKER_HOST to the socket" in refused(call("up"), code=1)
     monkeypatch.setattr(Engine, "is_podman", lambda engine: False)
     end = f"{datetime.now() - timedelta(hours=1):%Y-%m-%dT%H:%M}"
     (place / "class.yaml").write_text(f"{CLASS}times: {{end: {end}}}\n")
@@ -156,8 +156,6 @@ def test_a_class_whose_jupyterhub_ended_goes_on_with_its_own_plan(
     (place / "class.yaml").write_text(CLASS.replace("[ada, bob]", "9"))  # changed since then
     folder = ClassDir("w")
     folder.create(stored(a_plan()))
-    line = refused(call("up --backend local"))
-    assert "the class 'w' goes on with the backend compose; leave out --backend, or" in line
     assert call("up").returncode == 0
     assert booted == [folder.stored()]
 

@@ -71,11 +71,10 @@ FILES = {
     [
         ("valdate", 2),
         ("", 2),
-        ("up --backend class", 2),
+        ("up --backend local", 2),
         ("validate", 0),
         ("validate --json", 0),
         ("validate --file my.yaml", 0),
-        ("validate --backend local", 0),
         ("validate --file short.yaml", 2),
         ("validate --file short.yaml --json", 2),
         ("validate --file key.yaml", 2),
@@ -131,12 +130,9 @@ def test_a_class_without_gpus_does_not_query_the_driver(
 # ---- The facts of the host
 
 
-def test_the_networks_of_the_host_without_those_of_the_class(
-    host: None, notices: list[str]
-) -> None:
-    own = [IPv4Network("10.0.0.0/24")]
-    found = classroom.host_facts(box(2), own)
-    assert found.networks == (IPv4Network("172.17.0.0/16"),)
+def test_the_networks_of_the_host_and_of_its_engine(host: None, notices: list[str]) -> None:
+    found = classroom.host_facts(box(2))
+    assert found.networks == (IPv4Network("10.0.0.0/24"), IPv4Network("172.17.0.0/16"))
     assert notices == []
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -41,7 +41,7 @@ ERRORS = [NO_SPACE, OSError(28, "No space left", "/x"), KeyboardInterrupt()]
 
 @dataclass
 class Seats:
-    """The backend of the seats, JupyterHub and the queue, which only record their calls.
+    """The containers of the seats, JupyterHub and the queue, which only record their calls.
 
     Attributes:
         fails: The calls that fail.
@@ -55,9 +55,6 @@ class Seats:
     program: str = HUB
     server: dict[str, object] = field(default_factory=lambda: {"ready": True})
     started: list[str] = field(default_factory=list)
-
-    list_command = "docker ps"
-    hub_variables = MappingProxyType({"OF_THE_BACKEND": "x"})
 
     def do(self, *words: str) -> None:
         self.log.append(" ".join(filter(None, words)))
@@ -121,7 +118,7 @@ def seats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Seats]:
     monkeypatch.setattr(
         environment, "time", SimpleNamespace(**clock, sleep=lambda _: time.sleep(0.001))
     )
-    for name in ("seat_backend", "hub_api"):
+    for name in ("Containers", "hub_api"):
         monkeypatch.setattr(environment, name, lambda _: found)
     for name in ("check_seat_gpus", "check_class_gpus"):
         monkeypatch.setattr(environment, name, lambda *_: found.do("check GPUs"))
@@ -181,7 +178,7 @@ def test_jupyterhub_outlives_the_command_with_variables_of_its_own(
     (pid,) = hubs()
     process, variables = psutil.Process(pid), psutil.Process(pid).environ()
     assert (os.getsid(pid), process.cwd()) == (pid, str(FOLDER.path))
-    assert (variables["LAB_CLASS"], variables["OF_THE_BACKEND"]) == ("w", "x")
+    assert variables["LAB_CLASS"] == "w"
 
 
 def test_the_gpus_are_held_while_jupyterhub_runs(seats: Seats) -> None:

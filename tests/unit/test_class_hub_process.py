@@ -9,14 +9,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
-from types import MappingProxyType
 from unittest import mock
 from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler
 
 import pytest
 
-from lab.classroom import environment, hub_api, names
+from lab.classroom import environment, names
 from lab.classroom.environment import down, up
 from lab.classroom.state import TEACHER, ClassDir
 from tests.support.agents import ROOT
@@ -27,7 +26,7 @@ from tests.support.hub import proxy_api
 # Every address of 127.0.0.0/8 is one of this host: tests at the same time have their own ones.
 NETWORK = IPv4Network((f"127.{64 + os.getpid() % 64}.{os.getpid() // 64 % 256}.0", 28))
 PLAN = replace(a_plan(), proxy_network=NETWORK)
-HUB = f"http://{names.gateway(NETWORK)}:{names.HUB_PORT}"
+HUB = names.hub_url(NETWORK)
 CONFIG = """\
 load_subconfig({settings!r})
 c.JupyterHub.spawner_class = "tests.support.hub.PageSpawner"
@@ -73,11 +72,10 @@ def routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
             token = folder.tokens().proxy
             found["routes"] = stack.enter_context(proxy_api(address, names.PROXY_API_PORT, token))
 
-        seats = mock.Mock(start_proxy=start_proxy, hub_url=HUB, hub_variables=MappingProxyType({}))
+        seats = mock.Mock(start_proxy=start_proxy)
         seats.contents.return_value = {}
         seats.save.return_value = 0
-        for module in (environment, hub_api):
-            monkeypatch.setattr(module, "seat_backend", lambda _: seats)
+        monkeypatch.setattr(environment, "Containers", lambda _: seats)
         up(stored(PLAN))
         try:
             yield found["routes"]

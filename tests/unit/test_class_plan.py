@@ -109,7 +109,7 @@ def test_each_seat_has_its_limits_and_the_next_network() -> None:
     ]  # fmt: skip
     assert str(found.proxy_network) == "10.89.0.0/28"
     assert list(map(str, found.run_networks)) == ["10.89.0.48/28", "10.89.0.64/28"]
-    assert (found.address, found.port, found.backend) == ("127.0.0.1", 8000, "compose")
+    assert (found.address, found.port) == ("127.0.0.1", 8000)
 
 
 @pytest.mark.parametrize("share", [False, True])

@@ -252,11 +252,6 @@ def test_an_engine_that_cannot_be_asked(error: Exception, reason: str) -> None:
         raise error
 
 
-def test_a_seat_without_docker_has_no_containers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAB_CLASS_DIR", "/state/classes/w/seats/ada")
-    assert reason() == "a seat of a class without Docker has no containers; use `--backend local`"
-
-
 # ---- What differs on Podman, by the answers of Podman 5.4.2
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +36,6 @@ from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.text import visible
 from lab.threads import in_background, with_timeout
-from lab.variables import LAB_CLASS_DIR
 
 _ENGINE_S: Final = 5.0
 """Seconds that the engine has to report whether an environment of the GPU record runs."""
@@ -63,8 +61,6 @@ class ComposeBackend(ComposePlanner, Backend):
 
     def unavailable_reason(self) -> str | None:
         """Why there is no engine with compose here, with a hint; None if there is one."""
-        if LAB_CLASS_DIR in os.environ:  # `lab class down` would not find the containers
-            return "a seat of a class without Docker has no containers; use `--backend local`"
         try:
             docker()
             # compose starts while docker-py is imported: each takes 0.2 s.

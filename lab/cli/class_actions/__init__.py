@@ -16,7 +16,6 @@ class ClassOptions:
 
     Attributes:
         file: The class config.
-        backend: `compose`, `local`, or None.
         gpus: The host to plan for: `auto`, `none`, or the number of GPUs of another host.
         json: Whether to print JSON.
         seat: The seat, or "".
@@ -26,7 +25,6 @@ class ClassOptions:
     """
 
     file: Path
-    backend: str | None
     gpus: str | int
     json: bool
     seat: str

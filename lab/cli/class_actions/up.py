@@ -10,6 +10,6 @@ from lab.log import LOG
 
 def run(options: ClassOptions) -> None:
     """Boot a class, and print where to go on."""
-    plan = boot(options.file, options.backend)
+    plan = boot(options.file)
     LOG.info(f"class {plan.name}: {counted(len(plan.seats), 'seat')} at {plan.url}")
     LOG.info("print the passwords with `lab class handouts`; see the seats with `lab class status`")

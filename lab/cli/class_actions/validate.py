@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from lab.backends.names import COMPOSE
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.preparation import plan_from
 from lab.cli.class_actions import ClassOptions
@@ -23,20 +22,16 @@ def run(options: ClassOptions) -> None:
     """Check a class config and this host, and print what each seat gets."""
     file = str(options.file)
     try:
-        planned = plan_from(options.file, options.gpus, options.backend or COMPOSE)
+        plan = plan_from(options.file, options.gpus)
     except ConfigError as error:
         if options.json:
             print_json({"file": file, "valid": False, "problems": error.problems})
         raise
-    plan = planned.plan
     if options.json:
         print_json({"file": file, "valid": True, "problems": [], **plan.to_json()})
         return
-    columns: tuple[str, ...] = ("seat", "gpus", "network", ">cpus", ">memory", ">disk")
-    rows = [*map(_row, plan.seats), *_other_rows(plan)]
-    if plan.is_local:  # without networks and limits
-        columns, rows = columns[:2], [row[:2] for row in rows]
-    show(table_of(columns, rows))
+    columns = ("seat", "gpus", "network", ">cpus", ">memory", ">disk")
+    show(table_of(columns, [*map(_row, plan.seats), *_other_rows(plan)]))
     for notice in plan.notices:
         LOG.info(notice)
     LOG.info(f"{file}: valid: {plan.name}, {counted(len(plan.seats), 'seat')}")
@@ -55,8 +50,6 @@ def _row(seat: SeatPlan) -> tuple[str, ...]:
 
 def _other_rows(plan: ClassPlan) -> Iterator[tuple[str, ...]]:
     """Yield a row for the proxy, and one for each run that can be active."""
-    if plan.is_local:
-        return
     yield "(proxy)", "", str(plan.proxy_network), "", "", ""
     for gpu, network in zip_longest(plan.queue_gpus, plan.run_networks, fillvalue=""):
         yield "(queue)", str(gpu)[:_ID] or "none", str(network), "", "", ""

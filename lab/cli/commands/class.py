@@ -1,7 +1,7 @@
 """`lab class ACTION`.
 
 validate    check class.yaml, the files that it names, and this host; report all problems
-up          boot the class: JupyterHub, a proxy and a container or process for each seat
+up          boot the class: JupyterHub, a proxy and a container for each seat
 status      list the seats, with the newest run of each, and the queue
 handouts    write a page with the address and the password of each seat, to print
 reset SEAT  give a seat its first state again; a copy of the student's work is kept
@@ -14,8 +14,6 @@ Examples:
     lab class validate --gpus 8 --json
     # boot the class
     lab class up
-    # without Docker: seats are processes of your user, which are not isolated
-    lab class up --backend local
     # print the passwords, with the address that browsers need
     lab class handouts --url https://lab.example.org:8443
     # empty a seat for another student
@@ -33,7 +31,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
-from lab.backends.names import AUTO, COMPOSE, LOCAL
+from lab.backends.names import AUTO
 from lab.cli.class_actions import ClassOptions
 from lab.errors import InputError
 from lab.options import Argument, Flag, Switch
@@ -41,8 +39,8 @@ from lab.options.shared import AsJson, HostGpus
 from lab.options.types import one_of, text
 
 ACTIONS: Final[Mapping[str, frozenset[str]]] = {
-    "validate": frozenset({"--backend", "--gpus", "--json"}),
-    "up": frozenset({"--backend"}),
+    "validate": frozenset({"--gpus", "--json"}),
+    "up": frozenset(),
     "status": frozenset({"--json"}),
     "handouts": frozenset({"--output", "--url"}),
     "reset": frozenset({"SEAT", "--yes"}),
@@ -51,23 +49,11 @@ ACTIONS: Final[Mapping[str, frozenset[str]]] = {
 """Each action, and what applies to it besides --file."""
 
 
-CLASS_BACKENDS: Final = (COMPOSE, LOCAL)
-"""Where the seats of a class can run."""
-
-
 def command(
     *,
     action: Annotated[str, Argument("what to do, as listed below", one_of(*ACTIONS))],
     seat: Annotated[str, Argument("the seat, for `reset`", text)] = "",
     file: Annotated[str, Flag("the class config", text, shows="FILE")] = "class.yaml",
-    backend: Annotated[
-        str | None,
-        Flag(
-            "where seats run: compose (containers, by default) or local (processes)",
-            one_of(*CLASS_BACKENDS),
-            shows="NAME",
-        ),
-    ] = None,
     gpus: HostGpus = AUTO,
     output: Annotated[
         str | None,
@@ -83,7 +69,6 @@ def command(
     """Run a class of several seats on this host."""
     given = {
         "SEAT": seat != "",
-        "--backend": backend is not None,
         "--gpus": gpus != AUTO,
         "--output": output is not None,
         "--url": url is not None,
@@ -93,7 +78,7 @@ def command(
     _check_flags(action, given)
     module = importlib.import_module(f"lab.cli.class_actions.{action}")
     path = None if output is None else Path(output)
-    module.run(ClassOptions(Path(file), backend, gpus, json, seat, path, url, yes))
+    module.run(ClassOptions(Path(file), gpus, json, seat, path, url, yes))
 
 
 def _check_flags(action: str, given: Mapping[str, bool]) -> None:
