@@ -13,6 +13,7 @@ import pytest
 
 from lab.task.own.keras_mnist import load_data
 from lab.variables import LAB_DATA_DIR
+from tests.support.programs import write
 
 RUNNER = "lab.task.own"
 ROOT = Path(__file__).parents[2]
@@ -31,14 +32,6 @@ def run(*arguments: str, cwd: Path, **environ: str) -> Ended:
         check=False,
     )
     return found.returncode, found.stdout, found.stderr
-
-
-def write(folder: Path, **files: str) -> Path:
-    for name, text in files.items():
-        path = folder / f"{name.replace('__in__', '/')}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return folder / f"{next(iter(files))}.py"
 
 
 NAMES = """\

@@ -16,13 +16,7 @@ from lab.program.own import read_program
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.command import argv, environ
 from lab.volume import Request, RunSpec
-
-
-def write(folder: Path, **files: str) -> None:
-    for name, text in files.items():
-        path = folder / f"{name.replace('__in__', '/')}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+from tests.support.programs import write
 
 
 def test_names_of_programs() -> None:

@@ -14,6 +14,7 @@ from lab.program.own import read_program
 from lab.program.python2 import Conversion
 from lab.run.own_experiment import experiment_of
 from lab.volume import TaskProgram
+from tests.support.programs import write
 
 OLD = """\
 import sys
@@ -21,12 +22,6 @@ for i in xrange(3):
     print "step", i
 print >>sys.stderr, 1 / 2
 """
-
-
-def write(folder: Path, **files: str) -> Path:
-    for name, text in files.items():
-        (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    return folder / f"{next(iter(files))}.py"
 
 
 def data_of(program: Path, *argv: str) -> list[str]:

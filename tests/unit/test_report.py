@@ -352,9 +352,7 @@ def test_the_verdicts_are_beside_the_source(store: Path) -> None:
 
 def add(run: RunDir, task: str, after_s: float, **fields: object) -> None:
     """Add a record, some seconds after the run's begin."""
-    line = json.dumps({"time_unix": recorded.BEGAN_UNIX + after_s, **fields})
-    with run.records(task).open("a", encoding="utf-8") as file:
-        file.write(f"{line}\n")
+    append(run, task, {"time_unix": recorded.BEGAN_UNIX + after_s, **fields})
 
 
 def marks_until(end: float, run: RunDir) -> Any:
@@ -398,9 +396,7 @@ def test_late_starts_and_new_starts_are_marked(tmp_path: Path) -> None:
 def test_table_and_conclusion_average_the_same_runs(store: Path) -> None:
     recorded.make(store, FIRST)
     diverged = recorded.make(store, SECOND, seed=2)
-    loss = b'{"kind":"step","seq":99999,"local_step":9999,"loss":NaN}\n'
-    with diverged.records("worker-0").open("ab") as file:
-        file.write(loss)
+    append(diverged, "worker-0", '{"kind":"step","seq":99999,"local_step":9999,"loss":NaN}')
     page = Page(html_of(FIRST, SECOND))
     (row,) = (row for row in page.rows if "2 of 2" in row)
     (accuracy,) = re.findall(r"reached an accuracy of ([0-9.]+%)", page.text)

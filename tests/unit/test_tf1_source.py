@@ -9,14 +9,9 @@ import pytest
 from lab.errors import InputError
 from lab.program.own import read_program
 from lab.volume import RunSpec
+from tests.support.programs import write
 
 TF = "import tensorflow as tf\n"
-
-
-def write(folder: Path, **files: str) -> Path:
-    for name, text in files.items():
-        (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    return folder / f"{next(iter(files))}.py"
 
 
 def used(program: Path) -> str:
