@@ -7,14 +7,12 @@ import errno
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lab.text import LONGEST_REASON, short
-from lab.volume import states
 from lab.volume.clock import unix_time
 from lab.volume.decoding import from_json
 from lab.volume.files import REFUSED_S, Patience, open_regular, read_regular, write_atomically
@@ -105,8 +103,6 @@ class TaskStatus:
 TaskStatuses = Mapping[str, TaskStatus]
 """The status of each task of a run, by the task's name."""
 
-_RETRY_S: Final = 1.0
-_NOTIFY_S: Final = 1.0
 _IN_PLACE_BYTES = 4096  # one block of every common file system
 
 
@@ -209,64 +205,6 @@ class Statuses:
         if self._seen.get(task) != stamp:
             self._states[task] = TaskStatus.from_json(read_regular(path))
             self._seen[task] = stamp
-
-
-class StatusWriter:
-    """Writes the status of an agent's own task, and checks each transition.
-
-    Attributes:
-        now: The current status, even if the disk refused it.
-    """
-
-    def __init__(self, path: Path, task: str, refused: Callable[[OSError], None]) -> None:
-        """Read the last status from the file.
-
-        Args:
-            path: The status file.
-            task: The task's name.
-            refused: Called with the error when the disk begins to refuse writes.
-        """
-        self._path = path
-        self._reported_at = 0.0
-        self._retry_at: float | None = None
-        self._patience = Patience(REFUSED_S, refused)
-        self.now = read_status(path, task)
-
-    @property
-    def is_written(self) -> bool:
-        """Whether the current status is on the disk."""
-        return self._retry_at is None
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether the disk has refused the current status for `REFUSED_S`."""
-        return self._patience.is_over
-
-    def write(self, status: TaskStatus, *, durable: bool = True) -> None:
-        """Write a status; if the disk refuses it, `retry` writes it again later."""
-        states.check(self.now.state, status.state)
-        self.now = status
-        self._reported_at = time.monotonic()
-        try:
-            write_status(self._path, status, durable=durable)
-            self._retry_at = None
-            self._patience.succeed()
-        except OSError as error:
-            self._patience.fail(error)
-            self._retry_at = time.monotonic() + _RETRY_S
-
-    def publish(self, status: TaskStatus) -> None:
-        """Write a changed status: a new state at once, other changes once a second."""
-        if status.state is not self.now.state:
-            self.write(status)
-        elif status != self.now and time.monotonic() - self._reported_at >= _NOTIFY_S:
-            # Not durable: after a crash of the host, the records still have this data.
-            self.write(status, durable=False)
-
-    def retry(self) -> None:
-        """Write a refused status again, if the retry time has come."""
-        if self._retry_at is not None and time.monotonic() >= self._retry_at:
-            self.write(self.now)
 
 
 _PIECE: Final = 1 << 20

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
 from pathlib import Path
 
 import pytest
 
-from lab.task.agent.autorun import (
-    Autorun,
-    AutorunError,
-    exit_code,
-    report,
-    train,
-)
+from lab.task.agent import autorun
+from lab.task.agent.autorun import Autorun, AutorunError, report, train
 from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.control import cancel, requests, submit
 from lab.volume.states import Cause, State
@@ -48,16 +43,15 @@ def end_all(
         write_status(volume.status(request.run_id, task), status)
 
 
-def ending(volume: Volume, state: State, cause: Cause | None = None) -> Callable[[float], None]:
-    """A wait in which the newest request ends."""
-    return lambda _seconds: end_all(volume, requests(volume)[-1], state, cause)
-
-
 def trained(
     volume: Volume, state: State, cause: Cause | None = None, **changes: str
 ) -> tuple[Request, list[str]]:
+    """The run, whose newest request ends at the first wait, and the printed lines."""
     output: list[str] = []
-    return train(read(**changes), volume, output.append, ending(volume, state, cause)), output
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(autorun, "_print", output.append)
+        patch.setattr(time, "sleep", lambda _: end_all(volume, requests(volume)[-1], state, cause))
+        return train(read(**changes), volume), output
 
 
 def checkpoint(volume: Volume, request: Request) -> None:
@@ -153,7 +147,7 @@ OTHER = Request("20260101-0000-sync-aaaa", RunSpec("sync", "mnist_sync.py"), CLU
 
 
 def test_a_resumed_run_waits_for_the_run_of_another_user_with_its_checkpoint(
-    volume: Volume,
+    volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _ = trained(volume, State.LOST)
     checkpoint(volume, first)
@@ -164,8 +158,9 @@ def test_a_resumed_run_waits_for_the_run_of_another_user_with_its_checkpoint(
         waiting.extend((volume.root / "incoming").iterdir())
         raise SystemExit
 
+    monkeypatch.setattr(time, "sleep", stopped)
     with pytest.raises(SystemExit):
-        train(read(), volume, print, stopped)
+        train(read(), volume)
     assert len(waiting) == 1
     assert not list((volume.root / "incoming").iterdir())
     second, output = trained(volume, State.SUCCEEDED)
@@ -192,7 +187,7 @@ def test_a_run_that_the_user_cancelled_stays_ended(volume: Volume) -> None:
 def test_the_report_names_what_failed(volume: Volume, run: str, state: State, line: str) -> None:
     request, _ = trained(volume, State.SUCCEEDED, LAB_RUN=run, LAB_RUN_TERMS="{}")
     end_all(volume, request, state, Cause.EXIT_CODE, "exit code 1: a\nb\x1b[31m")
-    lines = list(report(volume, request))
+    ended, lines = report(volume, request)
     assert line in lines
     assert lines[-1] == f"run {request.run_id}: failed"
-    assert exit_code(volume, request) == 1
+    assert ended is State.FAILED

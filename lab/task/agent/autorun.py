@@ -23,7 +23,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -54,8 +54,6 @@ _HEADINGS: Final = (
     ("task", "state", "steps", "step", "loss", "accuracy"),
 )
 """In two lines: with the prefix of `docker compose up`, the table fits into 80 columns."""
-
-Print = Callable[[str], None]
 
 
 class AutorunError(ValueError):
@@ -161,16 +159,8 @@ def _request(arguments: Sequence[str], cluster: ClusterSpec, tensorflow: str) ->
     )
 
 
-def train(
-    autorun: Autorun, volume: Volume, notify: Print, sleep: Callable[[float], None]
-) -> Request:
+def train(autorun: Autorun, volume: Volume) -> Request:
     """Train the run, unless it has ended already, and follow it to its end.
-
-    Args:
-        autorun: The run.
-        volume: The run volume.
-        notify: Prints a line.
-        sleep: Waits for some seconds.
 
     Returns:
         The newest request of this run, which has ended.
@@ -180,20 +170,20 @@ def train(
     """
     last = _last(volume, autorun.request.autorun)
     if last is not None and not state_of(volume, last).ended:
-        notify(f"run {last.run_id} is under way")
-        _follow(volume, last, sleep)
+        _print(f"run {last.run_id} is under way")
+        _follow(volume, last)
         if not is_interrupted(volume, last):
             return last
     if last is not None and not is_interrupted(volume, last):
-        notify(f"run {last.run_id} has ended already; it is not trained again")
+        _print(f"run {last.run_id} has ended already; it is not trained again")
         return last
     request = autorun.request
     with uploads(volume, request.run_id):
         if last is not None:
-            request = next_request(volume, last, request, notify)
-        _submit(volume, request, notify, sleep)
-    notify(f"run {request.run_id}: {shlex.join((request.spec.experiment, *request.spec.args))}")
-    _follow(volume, request, sleep)
+            request = next_request(volume, last, request, _print)
+        _submit(volume, request)
+    _print(f"run {request.run_id}: {shlex.join((request.spec.experiment, *request.spec.args))}")
+    _follow(volume, request)
     return request
 
 
@@ -202,9 +192,7 @@ def _last(volume: Volume, digest: str) -> Request | None:
     return mine[-1] if mine else None
 
 
-def _submit(
-    volume: Volume, request: Request, notify: Print, sleep: Callable[[float], None]
-) -> None:
+def _submit(volume: Volume, request: Request) -> None:
     """Submit the request as soon as no other run is active."""
     shown = ""
     while True:
@@ -213,52 +201,37 @@ def _submit(
         except VolumeBusy as busy:
             if busy.run_id != shown:
                 experiment = request.spec.experiment
-                notify(f"run {busy.run_id} is under way; {experiment} starts after it")
+                _print(f"run {busy.run_id} is under way; {experiment} starts after it")
             shown = busy.run_id
-            sleep(_POLL_S)
+            time.sleep(_POLL_S)
         else:
             return
 
 
-def _follow(volume: Volume, request: Request, sleep: Callable[[float], None]) -> None:
+def _follow(volume: Volume, request: Request) -> None:
     statuses = Statuses(volume, request.run_id, request.tasks())
     while not all(status.state.ended for status in statuses.refresh().values()):
-        sleep(_POLL_S)
+        time.sleep(_POLL_S)
 
 
-def report(volume: Volume, request: Request) -> Iterator[str]:
-    """The lines of an ended run: a table of its tasks, and the result."""
-    statuses = read_statuses(volume, request)
-    records = {task: volume.records(request.run_id, task) for task in request.tasks()}
-    yield from _table([_row(status, records[task]) for task, status in statuses.items()])
-    state, failed = outcome(request, statuses)
-    for task in failed[:1]:
-        yield f"{task}: {short(statuses[task].reason, LONGEST_REASON)}"
-    missed = _missed(volume, request) if state is State.SUCCEEDED else []
-    yield from (f"not as expected: {short(name)}" for name in missed)
-    yield f"run {request.run_id}: {State.FAILED if missed else state}"
+def report(volume: Volume, request: Request) -> tuple[State, list[str]]:
+    """How a run has ended, and its lines: a table of its tasks, and the result.
 
-
-def next_commands(request: Request) -> Iterator[str]:
-    """The next commands after a run in an environment that waits for more runs."""
-    yield f"collect it:   python -m lab collect {request.run_id}"
-    yield f"train again:  python -m lab run {request.spec.experiment}"
-
-
-def exit_code(volume: Volume, request: Request) -> int:
-    """The exit code of an ended run: 0 if it succeeded with the expected results, else 1."""
-    state, _ = outcome(request, read_statuses(volume, request))
-    return int(state is not State.SUCCEEDED or bool(_missed(volume, request)))
-
-
-def _missed(volume: Volume, request: Request) -> list[str]:
-    """The results of a run that are not as expected.
+    A run whose tasks have succeeded has failed if its results are not as expected.
 
     Raises:
-        OSError: Its records cannot be read.
+        OSError: Its statuses or records cannot be read.
     """
-    records = [volume.records(request.run_id, task) for task in request.tasks()]
-    return unexpected(records, EXPERIMENTS[request.spec.experiment].results)
+    statuses = read_statuses(volume, request)
+    records = [volume.records(request.run_id, task) for task in statuses]
+    state, failed = outcome(request, statuses)
+    why = [f"{task}: {short(statuses[task].reason, LONGEST_REASON)}" for task in failed[:1]]
+    if state is State.SUCCEEDED:
+        missed = unexpected(records, EXPERIMENTS[request.spec.experiment].results)
+        why = [f"not as expected: {short(name)}" for name in missed]
+        state = State.FAILED if why else state
+    rows = [_row(status, path) for status, path in zip(statuses.values(), records, strict=True)]
+    return state, [*_table(rows), *why, f"run {request.run_id}: {state}"]
 
 
 def _row(status: TaskStatus, records: Path) -> tuple[str, ...]:
@@ -303,14 +276,15 @@ def main() -> int:
         if autorun is not None:
             for fault in autorun.skipped:
                 _print(f"skipped {fault}: a network fault needs `lab run`")
-            request = train(autorun, volume, _print, time.sleep)
-            for line in report(volume, request):
+            request = train(autorun, volume)
+            state, lines = report(volume, request)
+            for line in lines:
                 _print(line)
             if once:
                 _print(f"its files are on the run volume, in {volume.run(request.run_id)}")
-                return exit_code(volume, request)
-            for line in next_commands(request):
-                _print(line)
+                return int(state is not State.SUCCEEDED)
+            _print(f"collect it:   python -m lab collect {request.run_id}")
+            _print(f"train again:  python -m lab run {request.spec.experiment}")
             _print("the environment waits for further runs; stop it with Ctrl-C")
     except AutorunError as error:
         sys.stderr.write(f"error: {error}\n")

@@ -13,17 +13,28 @@ from lab.task.agent.process import cpu_time_s
 from lab.task.agent.program import Program
 from lab.task.agent.signs_of_life import SignsOfLife
 from lab.text import LONGEST_REASON, short
-from lab.volume import Attempt, Request, TaskStatus, Volume
+from lab.volume import Attempt, Request, TaskStatus, Volume, states
 from lab.volume.clock import unix_time
+from lab.volume.files import REFUSED_S, Patience
 from lab.volume.states import Cause, State
-from lab.volume.status import StatusWriter
+from lab.volume.status import read_status, write_status
+
+_RETRY_S: Final = 1.0
+"""Seconds until a refused status is written again."""
+
+_NOTIFY_S: Final = 1.0
+"""Minimum seconds between two writes of a status with the same state."""
 
 _EARLIER: Final = 5
 """Earlier attempts in a status. The status file must fit into one block of the disk."""
 
 
-class OwnStatus(StatusWriter):
-    """Writes the events of one task in one run into its status."""
+class OwnStatus:
+    """Writes the events of one task in one run into its status, and checks each transition.
+
+    Attributes:
+        now: The current status, even if the disk refused it.
+    """
 
     def __init__(
         self, volume: Volume, request: Request, task: str, refused: Callable[[OSError], None]
@@ -39,10 +50,29 @@ class OwnStatus(StatusWriter):
         Raises:
             OSError: The status cannot be read.
         """
-        super().__init__(volume.status(request.run_id, task), task, refused)
+        self._path = volume.status(request.run_id, task)
+        self._reported_at = 0.0
+        self._retry_at: float | None = None
+        self._patience = Patience(REFUSED_S, refused)
+        self.now = read_status(self._path, task)
         self._clock_offset_s = unix_time() - time.monotonic()
         self._signs_of_life = SignsOfLife(0 if request.spec.waits else request.spec.stall_s)
         self._records_lost = 0  # in all attempts
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the current status is on the disk."""
+        return self._retry_at is None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the disk has refused the current status for `REFUSED_S`."""
+        return self._patience.is_over
+
+    def retry(self) -> None:
+        """Write a refused status again, if the retry time has come."""
+        if self._retry_at is not None and time.monotonic() >= self._retry_at:
+            self._write(self.now)
 
     def now_unix(self) -> float:
         """The time in seconds since the epoch; a change of the clock in this run does not count."""
@@ -58,7 +88,7 @@ class OwnStatus(StatusWriter):
         """
         last = self.now
         ended = Attempt(reason, cause, last.started_unix, self.now_unix(), last.global_step)
-        self.write(
+        self._write(
             TaskStatus(
                 last.task,
                 State.STARTING,
@@ -78,12 +108,12 @@ class OwnStatus(StatusWriter):
         signs = self.now.signs_of_life
         if for_time:
             signs = self._signs_of_life.count(0, lambda: None)
-        self.publish(replace(self.now, message=message, signs_of_life=signs))
+        self._publish(replace(self.now, message=message, signs_of_life=signs))
 
     def start(self, program: Program) -> None:
         """Write that the program was started."""
         started = self.now_unix()
-        self.write(
+        self._write(
             replace(
                 self.now,
                 state=State.STARTING,
@@ -100,7 +130,7 @@ class OwnStatus(StatusWriter):
             parser: The lines.
             note: The message of the agent, which precedes that of the program; "": none.
         """
-        self.publish(self._reported(parser, note))
+        self._publish(self._reported(parser, note))
 
     def end_program(self, program: Program, end: ProgramEnd, note: str) -> None:
         """Note the program's end, which the next write of the status contains."""
@@ -117,11 +147,11 @@ class OwnStatus(StatusWriter):
         """Write that the program of a service has ended; the others need not wait for it."""
         state = State.READY if self.now.state is State.STARTING else self.now.state
         reason = "its program has ended; the others have not"
-        self.write(replace(self.now, state=state, reason=reason))
+        self._write(replace(self.now, state=state, reason=reason))
 
     def end(self, outcome: TaskOutcome, records_sha256: str) -> None:
         """Write how the task has ended."""
-        self.write(
+        self._write(
             replace(
                 self.now,
                 records_sha256=records_sha256,
@@ -153,3 +183,24 @@ class OwnStatus(StatusWriter):
             ),
             message=note or parser.message,
         )
+
+    def _write(self, status: TaskStatus, *, durable: bool = True) -> None:
+        """Write a status; if the disk refuses it, `retry` writes it again later."""
+        states.check(self.now.state, status.state)
+        self.now = status
+        self._reported_at = time.monotonic()
+        try:
+            write_status(self._path, status, durable=durable)
+            self._retry_at = None
+            self._patience.succeed()
+        except OSError as error:
+            self._patience.fail(error)
+            self._retry_at = time.monotonic() + _RETRY_S
+
+    def _publish(self, status: TaskStatus) -> None:
+        """Write a changed status: a new state at once, other changes once a second."""
+        if status.state is not self.now.state:
+            self._write(status)
+        elif status != self.now and time.monotonic() - self._reported_at >= _NOTIFY_S:
+            # Not durable: after a crash of the host, the records still have this data.
+            self._write(status, durable=False)
