@@ -114,16 +114,6 @@ def test_the_ring_is_formed_anew_after_a_failure(crew: Crew, rank: int) -> None:
     assert ports[0] == ports[1] != first
 
 
-def test_no_rank_starts_again_without_the_others(crew: Crew) -> None:
-    gone = crew.folder / "gone"
-    wait = f"while not os.path.exists({str(gone)!r}): time.sleep(0.01)"
-    code = f"if rank == 1:\n {wait}\n sys.exit(1)"
-    crew.begin(code, on_failure=OnFailure.RESTART, restarts=1)
-    crew.wait_state("worker-0", State.SUCCEEDED)
-    gone.touch()
-    assert crew.wait_state("worker-1", State.FAILED).attempt == 0
-
-
 def test_a_rendezvous_that_cannot_start_ends_the_run(crew: Crew) -> None:
     crew.begin(library="raise SystemExit(3)")
     reason = crew.wait_state("worker-0", State.FAILED).reason

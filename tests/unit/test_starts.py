@@ -223,19 +223,21 @@ def test_a_training_is_steady_until_a_task_ends(
 
 
 @pytest.mark.parametrize(
-    ("task", "done", "may"),
+    ("request_has", "task", "done", "may"),
     [
-        ("worker-1", False, True),
-        ("worker-1", True, True),
-        ("worker-0", False, True),
-        ("worker-0", True, False),  # the gradients of the ended one would not arrive
-        ("ps-0", True, False),
+        (GANG, "worker-1", False, True),
+        (GANG, "worker-1", True, True),
+        (GANG | {"horovod": True}, "worker-1", True, False),  # its ring lacks a rank
+        (GANG, "worker-0", False, True),
+        (GANG, "worker-0", True, False),  # the gradients of the ended one would not arrive
+        ({}, "worker-0", True, True),
+        (GANG, "ps-0", True, False),
     ],
 )
 def test_a_gang_with_a_succeeded_task_does_not_restart_a_required_one(
-    task: str, *, done: bool, may: bool
+    request_has: dict[str, object], task: str, *, done: bool, may: bool
 ) -> None:
-    asked = request(gang=True, on_failure=OnFailure.RESTART, restarts=1)
+    asked = request(**request_has, on_failure=OnFailure.RESTART, restarts=1)
     seen = states(worker_2=State.SUCCEEDED) if done else states()
     assert may_start_again(asked, seen[task], seen) == may
     assert not may_start_again(asked, again(task), seen)

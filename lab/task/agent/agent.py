@@ -21,7 +21,8 @@ from types import FrameType
 from lab.task.agent.agent_config import AgentConfig, AgentConfigError
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.execution import POLL_S, Execution
-from lab.task.agent.launcher import Launcher, launcher_of
+from lab.task.agent.fork_client import ForkClient
+from lab.task.agent.launcher import Launcher
 from lab.task.agent.process import set_subreaper
 from lab.task.agent.request_queue import RequestQueue
 from lab.variables import LAB_LEASH, LAB_STAMPS
@@ -195,8 +196,9 @@ def main() -> int:
     set_subreaper()
     agent_log = AgentLog(stamped=os.environ.get(LAB_STAMPS) == "1")
     stop = StopSignal(leash=os.environ.get(LAB_LEASH) == "stdin")
+    launcher = Launcher(config, ForkClient.from_environ(os.environ))
     try:
-        Agent(config, agent_log, stop, launcher_of(config, os.environ)).run()
+        Agent(config, agent_log, stop, launcher).run()
     except OSError as error:
         agent_log.notify(
             f"error: the run volume {config.runs} cannot be used: {error}; check its mount"

@@ -186,26 +186,21 @@ def run_task_parent(sock: socket.socket, imported: Imported) -> NoReturn:
         if output is None:
             answer = {"code": _reap(message["reap"])}
             continue
-        if reason := imported.unavailable_reason(message["environ"]):
-            os.close(output)
-            answer = {"reason": reason}
-            continue
+        pid, reason = None, imported.unavailable_reason(message["environ"])
         try:
-            if not has_entered:
+            if reason is None and not has_entered:
                 _enter_namespaces(message["agent"])
                 has_entered = True
-            pid = os.fork()
+            pid = os.fork() if reason is None else None
         except OSError as error:
-            os.close(output)
-            answer = {"reason": f"the fork failed: {error.strerror}"}
-            continue
-        if not pid:
+            reason = f"the fork failed: {error.strerror}"
+        if pid == 0:
             sock.close()
             run_program(own_pid, message, output, imported.changed)
         os.close(output)
-        # Parent and child both do this, because either can be first.
-        os.setpgid(pid, pid)
-        answer = {"pid": pid}
+        if pid is not None:
+            os.setpgid(pid, pid)  # parent and child both do this, because either can be first
+        answer = {"reason": reason} if pid is None else {"pid": pid}
     process.reap_children()
     os._exit(0)
 

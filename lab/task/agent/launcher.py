@@ -95,8 +95,3 @@ class Launcher:
         if self._config.gpus != "none":
             return "it uses GPUs"
         return import_analysis.unavailable_reason(command.program_path(self._config, request))
-
-
-def launcher_of(config: AgentConfig, environ: Mapping[str, str]) -> Launcher:
-    """The launcher of this agent."""
-    return Launcher(config, ForkClient.from_environ(environ))

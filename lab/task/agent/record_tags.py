@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from lab.records import FIELDS, Record, Value
+
+_ADDED: Final = frozenset({"attempt", "time_unix", "elapsed_s"})
+"""The fields that are added if they are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +40,18 @@ class RecordTags:
         """
         if self.is_complete(record):
             return record
-        own: dict[str, Value] = {
-            "run": self.run,
-            "job_name": self.job_name,
-            "task_index": self.task_index,
-        }
         missing: dict[str, Value] = {
             "attempt": self.attempt,
             "time_unix": round(time_unix, 3),
             "elapsed_s": round(elapsed_s, 6),
         }
-        whole = {**missing, **record, **own}
+        whole = {**missing, **record, **self._own()}
         return {name: whole[name] for name in FIELDS if name in whole}
 
     def is_complete(self, record: Record) -> bool:
         """Whether the record is complete: the recorder of this task's program wrote it."""
         # Only the recorder writes all these fields, and most records come from it.
-        return (
-            record.get("run") == self.run
-            and record.get("job_name") == self.job_name
-            and record.get("task_index") == self.task_index
-            and "attempt" in record
-            and "time_unix" in record
-            and "elapsed_s" in record
-        )
+        return self._own().items() <= record.items() and record.keys() >= _ADDED
+
+    def _own(self) -> dict[str, Value]:
+        return {"run": self.run, "job_name": self.job_name, "task_index": self.task_index}
