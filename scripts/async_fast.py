@@ -160,15 +160,15 @@ while local_step < own_steps:
 step_at_test, vector, _ = ps.read_blocking()
 own_accuracy = accuracy(vector).numpy()
 recorder.write("eval", global_step=step_at_test.numpy(), accuracy=own_accuracy)
-told = ps.finish_blocking(flags.task_index)
+finished = ps.finish_blocking(flags.task_index)
 
 # ---- 9. The chief waits for all workers, tests the final parameters and saves them.
 if is_chief:
     recorder.write("event", message="waits until all workers have finished")
     # It does not wait for workers that have failed.
-    while not all(told[task] or f"worker-{task}" in ended_tasks() for task in range(workers)):
+    while not all(finished[task] or f"worker-{task}" in ended_tasks() for task in range(workers)):
         time.sleep(0.1)
-        told = ps.finish_blocking(flags.task_index)
+        finished = ps.finish_blocking(flags.task_index)
     final_step, vector, _ = ps.read_blocking()
     parameters = {name: value.numpy() for name, value in packing.parameters(vector).items()}
     save_trained(flags, final_step.numpy(), parameters)

@@ -1,7 +1,8 @@
 """Checkpoints: the chief saves them, and a resumed training begins with the newest one.
 
-A checkpoint is two files, `model-500.index` and `model-500.data-…`, for global step 500. If one is
-damaged (the host stopped, the disk was full), the one before it is used.
+A checkpoint is two files, `model-500.index` and `model-500.data-…`. Its name has the global step at
+which the chief began to save it. If one is damaged (the host stopped, the disk was full), the one
+before it is used.
 """
 
 import re
@@ -10,6 +11,7 @@ import time
 
 import tensorflow.compat.v1 as tf
 
+from lab.records.error_line import first_message_line
 from lab.task.sdk.interrupt import leave_on_interrupt
 from lab.task.sdk.program import ProgramError, make_directory, run_directory
 
@@ -25,8 +27,9 @@ def newest_first(directory):
 class Checkpoints:
     """The chief initializes, resumes and saves the training. The other workers wait for it.
 
-    A checkpoint has the global step, the parameters and their averages. It has no probe: other
-    workers make updates while the chief saves, so the probe could differ from the global step.
+    A checkpoint has the global step, the parameters and their averages. Workers make updates while
+    the chief saves, so these values may be some updates apart. The probe is not saved: it counts
+    the updates from the checkpoint's global step.
     """
 
     def __init__(self, flags, recorder, averages, *, global_step, probe):
@@ -52,13 +55,11 @@ class Checkpoints:
             self.newest = self.load_newest()
         self.saving = threading.Lock()  # A signal that ends the program saves from another thread.
 
-    def begin(self, session):
-        """Give all variables their first values.
+    def initialize_or_wait(self, session):
+        """In the chief, give all variables their first values; in other workers, wait for that.
 
-        The chief initializes the variables, or loads the newest checkpoint, and the other workers
-        wait for it. A restarted chief uses the existing variables, unless a parameter server was
-        restarted, too. In the first attempt existing variables are an error: they belong to an
-        earlier run.
+        A restarted chief uses the existing variables, unless a parameter server was restarted, too.
+        In the chief's first attempt existing variables are an error: they belong to an earlier run.
         """
         self.recorder.write("event", message="waits for the parameter servers and the chief")
         if self.is_chief:
@@ -113,13 +114,24 @@ class Checkpoints:
         return {}
 
     def save_when_due(self, session, global_step):
-        """Save the current values if the last checkpoint is old enough."""
+        """Save the current values if the last checkpoint is old enough.
+
+        If the disk is full, the training continues, and the next checkpoint may succeed.
+        """
         if self.saver and time.monotonic() - self.saved_at > self.every_s:
-            self.save(session, global_step)
+            try:
+                self.save(session, global_step)
+            except tf.errors.OpError as error:
+                self.saved_at = time.monotonic()
+                message = (
+                    f"no checkpoint of step {global_step}: {first_message_line(error.message)}"
+                )
+                self.recorder.write("event", global_step=global_step, message=message)
 
     def save(self, session, global_step):
         """Save the current values."""
         if self.saver:
             with self.saving:
-                self.saver.save(session, str(self.directory / "model"), global_step)
+                path = str(self.directory / "model")
+                self.saver.save(session, path, global_step, write_meta_graph=False)
             self.saved_at = time.monotonic()

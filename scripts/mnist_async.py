@@ -1,7 +1,7 @@
 """MNIST with parameter servers, asynchronously: no worker waits for another.
 
 Shows: every worker reads the parameters, computes gradients from one batch, applies them at once.
-Try to break: the count of updates. Kill a worker, slow it down, raise the learning rate.
+Try to break: kill a worker, or slow it down. Does the probe still equal the global step?
 
 The parameter servers (job ps) hold the variables. Between a worker's read and its update other
 workers may change the parameters; then its gradients are stale. The lines from `# -- async` to
@@ -29,7 +29,7 @@ model = MODELS[flags.model]
 base_rate = flags.learning_rate or model.asynchronous_rate
 # -- both
 is_chief = flags.job_name == "worker" and flags.task_index == 0
-workers = len(flags.worker_hosts)
+num_workers = len(flags.worker_hosts)
 myself = f"/job:{flags.job_name}/task:{flags.task_index}"
 recorder = begin(flags, batch_size=flags.batch_size)
 tf.disable_eager_execution()  # The program builds a graph; then a session runs parts of it.
@@ -37,7 +37,7 @@ tf.disable_eager_execution()  # The program builds a graph; then a session runs 
 # ---- 2. The cluster spec: all tasks with their addresses.
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
 
-# ---- 3. The server makes this process a task of the cluster.
+# ---- 3. The server makes this process a task of the cluster. A parameter server uses no GPU.
 server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 if flags.job_name == "ps":
     recorder.write("event", status="ready", message=f"serves at {server.target}")
@@ -50,17 +50,17 @@ steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
 
 # ---- 5. Every worker builds this graph: variables on the parameter servers, the rest on itself.
 strategy = ps_strategy(flags.ps_strategy, len(flags.ps_hosts))
-place = tf.train.replica_device_setter(cluster=cluster, worker_device=myself, ps_strategy=strategy)
-with tf.device(place):
+setter = tf.train.replica_device_setter(cluster=cluster, worker_device=myself, ps_strategy=strategy)
+with tf.device(setter):
     initial_values = model.initial_parameters(flags.seed).items()
     variables = {name: tf.get_variable(name, initializer=value) for name, value in initial_values}
     global_step = tf.get_variable("global_step", initializer=tf.constant(0, tf.int64))
-    # A probe for lost updates: every update adds exactly one to it.
+    # A probe for lost updates. Its gradient is -1 / rate, so every update adds one to it.
     probe = tf.get_variable("probe", initializer=0.0)
     images = tf.placeholder(tf.float32, [None, 784], "images")
     labels = tf.placeholder(tf.int32, [None], "labels")
 
-    # Read: the global step first, then each parameter once.
+    # Read: the global step first, then each parameter once, so that all gradients use these values.
     step_at_read = global_step.read_value()
     with tf.control_dependencies([step_at_read]):
         parameters = {name: variable.read_value() for name, variable in variables.items()}
@@ -71,24 +71,25 @@ with tf.device(place):
     accuracy = share_correct(logits, labels)
     gradients = tf.gradients(loss, list(parameters.values()))
     rate = tf.train.exponential_decay(base_rate, step_at_read, 600, model.decay)
-    changes = [*zip(gradients, variables.values(), strict=True), (-1.0 / rate, probe)]
+    gradients_and_variables = [*zip(gradients, variables.values(), strict=True)]
+    gradients_and_variables.append((-1.0 / rate, probe))
     optimizer = tf.train.GradientDescentOptimizer(rate, use_locking=True)
     averages = MovingAverages(model, variables, global_step, is_chief)
 
     # -- async
-    # Count: take a number. Each step gets a different one. The operation fails when all numbers are
-    # taken, so the training has exactly `all_steps` updates. No variable changes before it.
-    all_steps = flags.global_steps or flags.epochs * steps_per_epoch * workers
+    # Count, on the parameter server of the global step. Every step reads a different value, and
+    # adds one. At `all_steps` the operation fails. No parameter changes before the step is counted.
+    all_steps = flags.global_steps or flags.epochs * steps_per_epoch * num_workers
     with tf.control_dependencies(gradients), tf.device(global_step.device):
-        number = tf.count_up_to(global_step, all_steps)
+        counted = tf.count_up_to(global_step, all_steps)
 
-    # Apply, at once, under each variable's lock. If two workers write a variable at the same time,
-    # one waits, and no update is lost.
-    with tf.control_dependencies([number]):
-        update = averages.after(optimizer.apply_gradients(changes))
+    # Apply the gradients at once, under each variable's lock. If two workers write a variable at
+    # the same time, one waits, and no update is lost.
+    with tf.control_dependencies([counted]):
+        update = averages.updated_after(optimizer.apply_gradients(gradients_and_variables))
     # -- both
 
-finish = Finish(workers, flags.task_index)
+finish = Finish(num_workers, flags.task_index)  # A variable: who has finished. It must come first.
 checkpoints = Checkpoints(flags, recorder, averages, global_step=global_step, probe=probe)
 
 # ---- 6. The session runs on this worker's server, which sends each part of the graph to its task.
@@ -96,7 +97,8 @@ checkpoints = Checkpoints(flags, recorder, averages, global_step=global_step, pr
 config = tf.ConfigProto(device_filters=["/job:ps", myself])
 config.log_device_placement = flags.log_device_placement
 session = tf.Session(server.target, config=config)
-checkpoints.begin(session)  # The chief initializes or resumes, and the other workers wait for it.
+checkpoints.initialize_or_wait(session)  # The chief initializes or resumes; the others wait.
+# `lab` starts the training when all tasks have reported that they are ready.
 recorder.write("event", status="ready", learning_rate=base_rate, message=places(variables))
 
 
@@ -110,28 +112,28 @@ def test(**fields):
 
 # -- async
 # ---- 7. The training.
-local_step = 0
 own_steps = flags.epochs * steps_per_epoch
 if flags.global_steps or recorder.attempt:  # A restarted worker makes any of the remaining steps.
     own_steps = sys.maxsize
 # All workers begin together, when the last one is ready. A late worker waits for its global step.
 wait_for_start(lambda: session.run(global_step))
-global_step_now = session.run(global_step)
+local_step, global_step_now = 0, session.run(global_step)
 recorder.begin_training(flags, global_step_now, local_steps_per_epoch=steps_per_epoch)
 while local_step < own_steps:
-    feed = dict(zip([images, labels], next(batches), strict=True))
+    batch_images, batch_labels = next(batches)
+    feed = {images: batch_images, labels: batch_labels}
     try:  # One call of the session reads, computes, counts and applies.
-        taken, seen, loss_now, _ = session.run([number, step_at_read, loss, update], feed)
+        before, at_read, loss_now, _ = session.run([counted, step_at_read, loss, update], feed)
     except tf.errors.OutOfRangeError:
-        break  # All numbers are taken.
-    local_step, global_step_now = local_step + 1, taken + 1
-    recorder.step(local_step, global_step_now, loss=loss_now, staleness=taken - seen)
+        break  # The global step has reached `all_steps`.
+    local_step, global_step_now = local_step + 1, before + 1
+    recorder.step(local_step, global_step_now, loss=loss_now, staleness=before - at_read)
     # -- both
     checkpoints.save_when_due(session, global_step_now)
-    if recorder.test_is_due():
+    if recorder.test_is_due():  # In the chief, every `--eval_every` global steps.
         test(local_step=local_step)
 
-# ---- 8. The test. After an asynchronous training other workers may still improve the parameters.
+# ---- 8. The test with the current parameters.
 own_accuracy = test()
 session.run(finish.report)
 
@@ -139,8 +141,8 @@ session.run(finish.report)
 if is_chief:
     finish.wait_for_all(session, recorder)
     final_averages = averages.test(session, recorder, images, labels, mnist.test)
-    final_parameters, updates, final_step = session.run([parameters, probe, global_step])
-    test(probe=round(float(updates)), message="final parameters")
+    final_parameters, final_probe, final_step = session.run([parameters, probe, global_step])
+    test(probe=round(float(final_probe)), message="final parameters")
     checkpoints.save(session, final_step)
     save_trained(flags, final_step, final_parameters, final_averages)
 recorder.finish(accuracy=own_accuracy)

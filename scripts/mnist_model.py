@@ -91,6 +91,8 @@ def share_correct(logits, labels):
 class MovingAverages:
     """The chief's moving averages of the parameters, for a model that uses them; else none.
 
+    In an asynchronous training they change only after the chief's own updates.
+
     Attributes:
         follower: TensorFlow's object that creates and updates the averages, or None.
     """
@@ -101,7 +103,7 @@ class MovingAverages:
         if is_chief and model.moving_average:
             self.follower = tf.train.ExponentialMovingAverage(model.moving_average, global_step)
 
-    def after(self, update):
+    def updated_after(self, update):
         """Return an operation that updates the averages after an update of the parameters."""
         if not self.follower:
             return update

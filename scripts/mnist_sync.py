@@ -1,11 +1,10 @@
 """MNIST with parameter servers, synchronously: all workers make each update together.
 
 Shows: every worker computes gradients from one batch, and waits until their mean is applied.
-Try to break: the count of updates. Slow a worker down, use fewer gradients than workers.
+Try to break: slow a worker down, or use fewer gradients than workers. Who waits for whom?
 
-The parameter servers (job ps) hold the variables and accumulators of gradients. With the mean of
-`--replicas_to_aggregate` gradients they make one update, and every worker gets a token to continue.
-The lines from `# -- sync` to `# -- both` differ from mnist_async.py.
+With the mean of `--replicas_to_aggregate` gradients the chief makes an update, and puts a token for
+each worker into a queue. The lines from `# -- sync` to `# -- both` differ from mnist_async.py.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,7 @@ model = MODELS[flags.model]
 base_rate = flags.learning_rate or model.synchronous_rate
 # -- both
 is_chief = flags.job_name == "worker" and flags.task_index == 0
-workers = len(flags.worker_hosts)
+num_workers = len(flags.worker_hosts)
 myself = f"/job:{flags.job_name}/task:{flags.task_index}"
 recorder = begin(flags, batch_size=flags.batch_size)
 tf.disable_eager_execution()  # The program builds a graph; then a session runs parts of it.
@@ -37,7 +36,7 @@ tf.disable_eager_execution()  # The program builds a graph; then a session runs 
 # ---- 2. The cluster spec: all tasks with their addresses.
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
 
-# ---- 3. The server makes this process a task of the cluster.
+# ---- 3. The server makes this process a task of the cluster. A parameter server uses no GPU.
 server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 if flags.job_name == "ps":
     recorder.write("event", status="ready", message=f"serves at {server.target}")
@@ -50,17 +49,17 @@ steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
 
 # ---- 5. Every worker builds this graph: variables on the parameter servers, the rest on itself.
 strategy = ps_strategy(flags.ps_strategy, len(flags.ps_hosts))
-place = tf.train.replica_device_setter(cluster=cluster, worker_device=myself, ps_strategy=strategy)
-with tf.device(place):
+setter = tf.train.replica_device_setter(cluster=cluster, worker_device=myself, ps_strategy=strategy)
+with tf.device(setter):
     initial_values = model.initial_parameters(flags.seed).items()
     variables = {name: tf.get_variable(name, initializer=value) for name, value in initial_values}
     global_step = tf.get_variable("global_step", initializer=tf.constant(0, tf.int64))
-    # A probe for lost updates: every update adds exactly one to it.
+    # A probe for lost updates. Its gradient is -1 / rate, so every update adds one to it.
     probe = tf.get_variable("probe", initializer=0.0)
     images = tf.placeholder(tf.float32, [None, 784], "images")
     labels = tf.placeholder(tf.int32, [None], "labels")
 
-    # Read: the global step first, then each parameter once.
+    # Read: the global step first, then each parameter once, so that all gradients use these values.
     step_at_read = global_step.read_value()
     with tf.control_dependencies([step_at_read]):
         parameters = {name: variable.read_value() for name, variable in variables.items()}
@@ -71,35 +70,36 @@ with tf.device(place):
     accuracy = share_correct(logits, labels)
     gradients = tf.gradients(loss, list(parameters.values()))
     rate = tf.train.exponential_decay(base_rate, step_at_read, 600, model.decay)
-    changes = [*zip(gradients, variables.values(), strict=True), (-1.0 / rate, probe)]
+    gradients_and_variables = [*zip(gradients, variables.values(), strict=True)]
+    gradients_and_variables.append((-1.0 / rate, probe))
     optimizer = tf.train.GradientDescentOptimizer(rate, use_locking=True)
     averages = MovingAverages(model, variables, global_step, is_chief)
 
     # -- sync
-    # Hand in: the synchronizing optimizer keeps an accumulator of gradients for each variable. Its
-    # operation adds this worker's gradients, and then waits for a token: the number of the update
-    # after which the worker continues. Gradients from older parameters are dropped.
-    needed = flags.replicas_to_aggregate or workers
-    optimizer = tf.train.SyncReplicasOptimizer(
+    # Add: the operation adds this worker's gradients to accumulators. Then it takes a token, which
+    # is the number of an update. Gradients of a worker with an older token are dropped.
+    needed = flags.replicas_to_aggregate or num_workers
+    sync_optimizer = tf.train.SyncReplicasOptimizer(
         optimizer,
         replicas_to_aggregate=needed,
-        total_num_replicas=workers,
+        total_num_replicas=num_workers,
         variable_averages=averages.follower,
         variables_to_average=list(variables.values()),
     )
     with tf.control_dependencies(gradients):
         computed_at = tf.timestamp()
-    hand_in_and_wait = optimizer.apply_gradients(changes, global_step)
-    with tf.control_dependencies([hand_in_and_wait]):
+    add_and_wait = sync_optimizer.apply_gradients(gradients_and_variables, global_step)
+    with tf.control_dependencies([add_and_wait]):
         waited = tf.timestamp() - computed_at
 
-    # Update: take the mean of the gradients, apply it, hand out tokens. Only the chief runs it.
-    updates = optimizer.get_chief_queue_runner()
-    (update,), end_tokens = updates.enqueue_ops, updates.close_op
-    first_tokens = optimizer.get_init_tokens_op(max(0, needed - workers))
+    # Update: apply the mean of the gradients, then add tokens to the queue. The chief runs it.
+    runner = sync_optimizer.get_chief_queue_runner()
+    update, close_tokens = runner.enqueue_ops[0], runner.close_op
+    # Only an update of more gradients than workers needs spare tokens at the start.
+    first_tokens = sync_optimizer.get_init_tokens_op(max(0, needed - num_workers))
     # -- both
 
-finish = Finish(workers, flags.task_index)
+finish = Finish(num_workers, flags.task_index)  # A variable: who has finished. It must come first.
 checkpoints = Checkpoints(flags, recorder, averages, global_step=global_step, probe=probe)
 
 # ---- 6. The session runs on this worker's server, which sends each part of the graph to its task.
@@ -107,7 +107,8 @@ checkpoints = Checkpoints(flags, recorder, averages, global_step=global_step, pr
 config = tf.ConfigProto(device_filters=["/job:ps", myself])
 config.log_device_placement = flags.log_device_placement
 session = tf.Session(server.target, config=config)
-checkpoints.begin(session)  # The chief initializes or resumes, and the other workers wait for it.
+checkpoints.initialize_or_wait(session)  # The chief initializes or resumes; the others wait.
+# `lab` starts the training when all tasks have reported that they are ready.
 recorder.write("event", status="ready", learning_rate=base_rate, message=places(variables))
 
 
@@ -126,31 +127,30 @@ def make_updates(count):
         for _ in range(count):
             session.run(update)
     finally:
-        session.run(end_tokens)  # Otherwise workers wait forever for a token.
+        session.run(close_tokens)  # Otherwise workers wait forever for a token.
 
 
 # ---- 7. The training.
-local_step = 0
-all_steps = flags.global_steps or flags.epochs * steps_per_epoch  # Some local steps are dropped.
+all_steps = flags.global_steps or flags.epochs * steps_per_epoch  # Each is one update for all.
 wait_for_start()  # All workers begin together, when the last one is ready.
-global_step_now = session.run(global_step)
+local_step, global_step_now = 0, session.run(global_step)
+session.run(sync_optimizer.local_step_init_op)
 if is_chief:  # It also works like any other worker.
-    session.run([optimizer.chief_init_op, first_tokens])
+    session.run([sync_optimizer.chief_init_op, first_tokens])
     updater = ThreadPoolExecutor().submit(make_updates, all_steps - global_step_now)
-else:
-    session.run(optimizer.local_step_init_op)
 recorder.begin_training(flags, global_step_now, global_steps_per_epoch=steps_per_epoch)
 while global_step_now < all_steps:
-    feed = dict(zip([images, labels], next(batches), strict=True))
+    batch_images, batch_labels = next(batches)
+    feed = {images: batch_images, labels: batch_labels}
     try:
-        token, waited_s, loss_now = session.run([hand_in_and_wait, waited, loss], feed)
+        token, waited_s, loss_now = session.run([add_and_wait, waited, loss], feed)
     except tf.errors.OutOfRangeError:
         break  # The queue of tokens is closed.
     local_step, global_step_now = local_step + 1, token
     recorder.step(local_step, global_step_now, loss=loss_now, wait_time_s=waited_s)
     # -- both
     checkpoints.save_when_due(session, global_step_now)
-    if recorder.test_is_due():
+    if recorder.test_is_due():  # In the chief, every `--eval_every` global steps.
         test(local_step=local_step)
 
 # -- sync
@@ -160,7 +160,7 @@ if (steps_made := session.run(global_step)) < all_steps:
     raise ProgramError(f"the chief stopped after update {steps_made}", "read its messages")
 # -- both
 
-# ---- 8. The test. After an asynchronous training other workers may still improve the parameters.
+# ---- 8. The test with the current parameters.
 own_accuracy = test()
 session.run(finish.report)
 
@@ -168,8 +168,8 @@ session.run(finish.report)
 if is_chief:
     finish.wait_for_all(session, recorder)
     final_averages = averages.test(session, recorder, images, labels, mnist.test)
-    final_parameters, updates, final_step = session.run([parameters, probe, global_step])
-    test(probe=round(float(updates)), message="final parameters")
+    final_parameters, final_probe, final_step = session.run([parameters, probe, global_step])
+    test(probe=round(float(final_probe)), message="final parameters")
     checkpoints.save(session, final_step)
     save_trained(flags, final_step, final_parameters, final_averages)
 recorder.finish(accuracy=own_accuracy)
