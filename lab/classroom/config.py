@@ -2,117 +2,66 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from lab import units as sizes
+from lab.classroom.values import (
+    SEAT_PREFIX,
+    Address,
+    ClassName,
+    Disk,
+    FilePath,
+    ListenAddress,
+    LocalTime,
+    PrivateNetwork,
+    Slice,
+)
 from lab.config.diagnostics import Problem
 from lab.config.fields import (
     MAX_CPUS,
-    MAX_PORT,
     ConfigModel,
     GpuCount,
     Memory,
     NodeName,
-    amount,
     default_on_error,
     kind_of,
-    text_of,
 )
 from lab.config.load import Format, parse_config, read_file
 from lab.formatting import counted
 from lab.text import short
-from lab.units import duration_s
 
 DEFAULT_FILE: Final = "class.yaml"
+TEACHER: Final = "teacher"
+"""The user who may open JupyterHub's admin page; the teacher has no seat."""
+
+_TAKEN: Final = {
+    TEACHER: "the name by which the teacher signs in",
+    "resets": "a directory of the archive of the class",
+}
+"""What no seat may be named, and why."""
+
 MAX_SEATS: Final = 200
 MAX_CPU_RUNS: Final = 200
-SEAT_PREFIX: Final = 28
-"""Prefix length of the network of a seat, of the proxy, and of a run: 13 addresses are free."""
-
-LESSONS: Final = ("tour", "async", "sync", "stragglers", "how_many", "all_reduce", "reproduce")
+LESSONS: Final = (
+    "tour",
+    "async",
+    "sync",
+    "stragglers",
+    "how_many",
+    "all_reduce",
+    "reproduce",
+)
 """The notebooks, without number and ending."""
 
-PRIVATE: Final = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
-_NAME: Final = re.compile("[a-z0-9][a-z0-9-]{0,19}")
-_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?")
-_LONGEST_SLICE_S: Final = 24 * 3600
 
-_NAME_TEXT: Final = "lower-case letters, digits and hyphens, at most 20, no hyphen first"
-_TIME_TEXT: Final = "a local time such as 2026-12-01T09:00"
-_SLICE_TEXT: Final = "a duration such as 10m or 1h30m, from 1s to 24h"
-_NETWORK_TEXT: Final = "a private IPv4 network such as 10.89.0.0/16, of /28 or larger"
-_ADDRESS_TEXT: Final = "an IP address and a port, such as 127.0.0.1:8000 or [::1]:8000"
 _GPUS_TEXT: Final = "a number, such as 1, or a mapping, such as {count: 1, share: true}"
 _SEATS_TEXT: Final = "must be a number, such as 30, or a list of names, such as [ada, grace]"
-_DISK_TEXT: Final = "an amount such as 5GiB or 512MiB, from 64MiB to 64TiB"
-
-
-class Address(NamedTuple):
-    """The address of a listening socket."""
-
-    host: IPv4Address | IPv6Address
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if self.host.version == 6 else str(self.host)  # noqa: PLR2004
-        return f"{host}:{self.port}"
-
-
-def _name(text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise ValueError(_NAME_TEXT)
-    return text
-
-
-def _time(text: str) -> datetime:
-    """Return a local time of this host, with its zone."""
-    if not _TIME.fullmatch(text):
-        raise ValueError(_TIME_TEXT)
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except OverflowError:  # the year 1 or 9999, in another zone
-        raise ValueError(_TIME_TEXT) from None
-
-
-def _slice(text: str) -> timedelta:
-    seconds = duration_s(text)
-    if seconds is None or not 1 <= seconds <= _LONGEST_SLICE_S:
-        raise ValueError(_SLICE_TEXT)
-    return timedelta(seconds=seconds)
-
-
-def _network(text: str) -> IPv4Network:
-    found = IPv4Network(text)
-    if found.prefixlen > SEAT_PREFIX or not any(map(found.subnet_of, PRIVATE)):
-        raise ValueError(_NETWORK_TEXT)
-    return found
-
-
-def _address(text: str) -> Address:
-    host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and len(port) <= len(str(MAX_PORT))):
-        raise ValueError(_ADDRESS_TEXT)
-    in_brackets = host.startswith("[") and host.endswith("]")
-    found = ip_address(host[1:-1] if in_brackets else host)
-    has_scope = bool(getattr(found, "scope_id", None))
-    brackets_fit = in_brackets == (found.version == 6)  # noqa: PLR2004
-    if not 1 <= int(port) <= MAX_PORT or not brackets_fit or has_scope:
-        raise ValueError(_ADDRESS_TEXT)
-    return Address(found, int(port))
-
-
-def _path(text: str) -> Path:
-    if not text or "\0" in text:
-        raise ValueError
-    return Path(text)
 
 
 def _gpus(value: object) -> object:
@@ -142,13 +91,6 @@ class SeatGpus(ConfigModel):
 
 _Cpus = Annotated[float, Field(gt=0, le=MAX_CPUS)]
 _Gpus = Annotated[SeatGpus, BeforeValidator(_gpus)]
-_Disk = Annotated[int, amount(sizes.MEMORY, _DISK_TEXT, 64 * sizes.MIB, 64 * sizes.TIB)]
-_Time = Annotated[datetime, text_of(_time, _TIME_TEXT)]
-_Slice = Annotated[timedelta, text_of(_slice, _SLICE_TEXT)]
-_ClassName = Annotated[str, text_of(_name, _NAME_TEXT)]
-_Network = Annotated[IPv4Network, text_of(_network, _NETWORK_TEXT)]
-_Address = Annotated[Address, text_of(_address, _ADDRESS_TEXT)]
-_Path = Annotated[Path, text_of(_path, "the path of a file")]
 _CpuRuns = Annotated[int, Field(ge=0, le=MAX_CPU_RUNS)]
 _SeatCount = Annotated[int, Field(ge=1, le=MAX_SEATS)]
 _SeatNames = Annotated[
@@ -177,20 +119,20 @@ class SeatConfig(ConfigModel):
     memory: Memory | None = None
     """Limit of main memory, in bytes; by default none."""
 
-    disk: _Disk | None = None
+    disk: Disk | None = None
     """Limit of the volume of the seat, in bytes; by default none."""
 
 
 class Times(ConfigModel):
     """When the class takes place, and the longest turn of a run in the queue."""
 
-    start: _Time | None = None
+    start: LocalTime | None = None
     """The first moment of the class, as a local time of the host."""
 
-    end: _Time | None = None
+    end: LocalTime | None = None
     """The last moment of the class, as a local time of the host."""
 
-    slice: _Slice = timedelta(minutes=10)
+    slice: Slice = timedelta(minutes=10)
     """The longest turn of a run in the queue."""
 
     def has_ended(self, now: datetime) -> bool:
@@ -205,10 +147,10 @@ class Times(ConfigModel):
 class Tls(ConfigModel):
     """The files for HTTPS."""
 
-    certificate: _Path
+    certificate: FilePath
     """The certificate, with its chain, as PEM."""
 
-    key: _Path
+    key: FilePath
     """The private key of the certificate, as PEM."""
 
 
@@ -222,7 +164,7 @@ class ClassConfig(ConfigModel):
     version: Annotated[int, Field(ge=1, le=1)]
     """The version of this format."""
 
-    name: _ClassName
+    name: ClassName
     """Name of the class; the name of every container begins with it."""
 
     seats: _Seats
@@ -234,7 +176,7 @@ class ClassConfig(ConfigModel):
     cpu_runs: _CpuRuns = 0
     """Number of runs without GPUs that may have containers on the host at the same time."""
 
-    cluster: _Path = Path("cluster.yaml")
+    cluster: FilePath = Path("cluster.yaml")
     """The cluster config that each seat gets."""
 
     lessons: _Lessons = LESSONS
@@ -243,10 +185,10 @@ class ClassConfig(ConfigModel):
     times: Times = Field(default_factory=Times)
     """When the class takes place."""
 
-    network: _Network = _DEFAULT_NETWORK
+    network: PrivateNetwork = _DEFAULT_NETWORK
     """The range from which the class takes its /28 networks."""
 
-    address: _Address = _DEFAULT_ADDRESS
+    address: ListenAddress = _DEFAULT_ADDRESS
     """Where the proxy listens."""
 
     tls: Tls | None = None
@@ -288,8 +230,8 @@ class _PartialClass(ConfigModel):
     cpu_runs: Annotated[_CpuRuns, default_on_error(0)] = 0
     lessons: Annotated[_Lessons | None, default_on_error(None)] = None
     times: Annotated[Times | None, default_on_error(None)] = None
-    network: Annotated[_Network | None, default_on_error(None)] = _DEFAULT_NETWORK
-    address: Annotated[_Address | None, default_on_error(None)] = _DEFAULT_ADDRESS
+    network: Annotated[PrivateNetwork | None, default_on_error(None)] = _DEFAULT_NETWORK
+    address: Annotated[ListenAddress | None, default_on_error(None)] = _DEFAULT_ADDRESS
     # An invalid value is still a value: the address does not lack it.
     tls: Annotated[Tls | bool | None, default_on_error(default=True)] = None
 
@@ -297,7 +239,7 @@ class _PartialClass(ConfigModel):
 def _validate(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
     """Yield a problem for every rule that a config breaks."""
     seats = parts.seats
-    yield from _names_twice(seats if isinstance(seats, tuple) else ())
+    yield from _seat_names(seats if isinstance(seats, tuple) else ())
     yield from _seat(parts.seat.gpus if parts.seat is not None else None)
     yield from _unknown_lessons(parts.lessons or ())
     yield from _order(parts.times)
@@ -305,9 +247,12 @@ def _validate(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
     yield from _range(parts)
 
 
-def _names_twice(names: Sequence[str | None]) -> Iterator[Problem]:
+def _seat_names(names: Sequence[str | None]) -> Iterator[Problem]:
     for index, name in enumerate(names):
-        if name is not None and name in names[:index]:
+        if name in _TAKEN:
+            message = f"{name} is {_TAKEN[name]}; give the seat another name"
+            yield Problem(("seats", index), message)
+        elif name is not None and name in names[:index]:
             message = f"a second seat has the name {name}; give each seat its own name"
             yield Problem(("seats", index), message)
 
@@ -383,7 +328,10 @@ def range_problem(network: IPv4Network, seats: int, runs: int) -> Problem | None
 
 def users_of(seats: int, runs: int) -> list[str]:
     """Return what uses the host, for messages: the seats, and the runs of the queue if any."""
-    return [counted(seats, "seat"), *([f"{counted(runs, 'run')} of the queue"] if runs else [])]
+    return [
+        counted(seats, "seat"),
+        *([f"{counted(runs, 'run')} of the queue"] if runs else []),
+    ]
 
 
 _FORMAT: Final = Format(
@@ -428,6 +376,9 @@ def parse_class(data: bytes, file: str) -> ClassConfig:
     config = parse_config(_FORMAT, data, file)
     folder = Path(file).parent
     tls = config.tls and config.tls.model_copy(
-        update={"certificate": folder / config.tls.certificate, "key": folder / config.tls.key}
+        update={
+            "certificate": folder / config.tls.certificate,
+            "key": folder / config.tls.key,
+        }
     )
     return config.model_copy(update={"cluster": folder / config.cluster, "tls": tls})

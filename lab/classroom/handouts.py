@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 import segno
 from jinja2 import Environment, StrictUndefined
 
-from lab.classroom.config import Times
-from lab.classroom.state import TEACHER, ClassDir
+from lab.classroom.config import TEACHER, Times
+from lab.classroom.state import ClassDir
 from lab.errors import InputError
 from lab.volume.files import atomic_writer
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from lab.backends.compose.render import GPU_ORDER, NO_GPU
 from lab.classroom import names
+from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.queue.folder import configure_queue, queue_variables
-from lab.classroom.state import TEACHER, ClassDir, StoredClass
+from lab.classroom.state import ClassDir, StoredClass
 from lab.variables import LAB_CLUSTER_CONFIG, LAB_LESSONS
 
 _STARTS_SEATS: Final = ["list:users", "read:users:activity", "servers"]

@@ -14,14 +14,11 @@ import msgspec
 from lab.backends.process import ProcessHandle
 from lab.backends.state import state_directory
 from lab.classroom import names
-from lab.classroom.config import Times, Tls
+from lab.classroom.config import TEACHER, Times, Tls
 from lab.classroom.planning import ClassPlan
 from lab.errors import LabError
 from lab.text import short
 from lab.volume.files import write_atomically
-
-TEACHER: Final = "teacher"
-"""The user who may open JupyterHub's admin page; the teacher has no seat."""
 
 _ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"  # without characters that look alike
 _GROUPS, _GROUP_CHARS = 3, 4  # 59 bits

@@ -19,11 +19,12 @@ import pytest
 from lab.backends.gpu_record import Holder, hold_gpus
 from lab.backends.process import ProcessHandle
 from lab.classroom import names
-from lab.classroom.config import parse_class
+from lab.classroom.config import TEACHER, parse_class
 from lab.classroom.disks import SeatDisk, unavailable_reason
 from lab.classroom.environment import down, reset, up
-from lab.classroom.planning import ClassPlan, HostFacts, plan_class
-from lab.classroom.state import TEACHER, ClassDir, StoredClass
+from lab.classroom.planning import ClassPlan, plan_class
+from lab.classroom.shortages import HostFacts
+from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import seat_statuses
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError

@@ -23,9 +23,10 @@ from lab.backends.compose.backend import ComposeBackend
 from lab.classroom import names
 from lab.classroom.config import parse_class
 from lab.classroom.environment import down, reset, up
-from lab.classroom.planning import HostFacts, plan_class
+from lab.classroom.planning import plan_class
 from lab.classroom.queue.folder import QueueDir
 from lab.classroom.queue.ledger import Entry
+from lab.classroom.shortages import HostFacts
 from lab.classroom.state import ClassDir, StoredClass
 from lab.config import parse_cluster
 from lab.log import shown_by

@@ -15,11 +15,13 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.classroom import preparation as classroom
 from lab.classroom.config import parse_class
+from lab.classroom.planning import ClassPlan
 from lab.doctor.engine import EngineInfo
-from lab.errors import LabError
+from lab.errors import ConfigError, LabError
 from lab.gpu import Inventory, chosen_host
+from lab.units import MIB, memory_for_people
 from tests.golden.boxes import box
-from tests.support.classes import CERTIFICATE, CLASS, CLUSTER, KEY
+from tests.support.classes import CERTIFICATE, CLASS, CLUSTER, KEY, a_host, plan
 from tests.support.cli import lab
 
 ROOT = Path(__file__).parents[2]
@@ -229,6 +231,55 @@ def test_the_documented_example_is_valid(place: Path) -> None:
     done = lab(place, "class", "validate", "--gpus", "8")
     assert done.returncode == 0, done.stderr
     assert done.stderr.endswith("class.yaml: valid: tf-workshop, 30 seats\n")
+
+
+def table(page: str, heading: str) -> dict[str, list[str]]:
+    """The rows of the table below a heading row, by their first cell."""
+    _, _, below = page.partition(heading)
+    rows = re.match(r"(\n *\|.*)*", below).group().splitlines()[2:]
+    cells = [[each.strip() for each in row.strip().strip("|").split("|")] for row in rows]
+    return {first: others for first, *others in cells}
+
+
+def test_what_the_page_says_the_example_needs(place: Path) -> None:
+    page = (ROOT / "docs/teach.md").read_text("utf-8")
+    config = parse_class(example().encode(), "class.yaml")
+    seat, seats, runs = config.seat, len(config.seat_names), 8 + config.cpu_runs
+    assert seat.cpus and seat.memory and seat.disk
+    heading = f"| | each | {seats} seats | {runs} runs of the queue | together |"
+    counts = (1, seats, runs, seats + runs)
+    disk = [memory_for_people(seat.disk * each) for each in (1, seats)]
+    assert table(page, heading) == {
+        "memory": [memory_for_people(seat.memory * each) for each in counts],
+        "disk": [*disk, "no limit", disk[1]],
+        "CPUs": [f"{seat.cpus * each:g}" for each in counts],
+    }
+    memory, cpus = memory_for_people(seat.memory * counts[-1]), f"{seat.cpus * counts[-1]:g}"
+    words = f"needs {memory} of memory and {disk[1]} of free disk space, and {cpus} CPUs"
+    assert words in " ".join(page.split())
+
+    def planned(cpus: int = 0, memory: int = 0, free: int = 0) -> ClassPlan:
+        """The plan on a host that has what the table says, and some more or less."""
+        has = seat.memory * (seats + runs) + memory
+        inventory = box(8, cpus=int(seat.cpus * (seats + runs)) + cpus, memory_bytes=has)
+        return plan(config, a_host(inventory, disk_free_bytes=seat.disk * seats + free))
+
+    assert len(planned().run_networks) == runs
+    slower = "programs that compute at once are slower"
+    assert [slower in " ".join(planned(cpus).notices) for cpus in (0, -1)] == [False, True]
+    with pytest.raises(ConfigError, match=r"^seat\.memory: "):
+        planned(memory=-1)
+    with pytest.raises(ConfigError, match=r"^seat\.disk: "):
+        planned(free=-1)
+
+
+def test_a_seat_of_the_example_has_the_memory_of_a_training() -> None:
+    page = (ROOT / "docs/evidence/seats.md").read_text("utf-8")
+    largest = table(page, "| what | figure |")["the largest during a training"][0]
+    measured = int(largest.removesuffix(" MiB").replace(",", "")) * MIB
+    memory = parse_class(example().encode(), "class.yaml").seat.memory
+    assert memory is not None
+    assert measured < memory
 
 
 def test_every_key_is_documented_and_in_the_example() -> None:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from lab.classroom.config import LESSONS, Address, ClassConfig, Times, load_class, parse_class
+from lab.classroom.config import LESSONS, ClassConfig, Times, load_class, parse_class
+from lab.classroom.values import Address
 from lab.errors import ConfigError, InputError
 
 ROOT = Path(__file__).parents[2]
@@ -137,7 +138,7 @@ TEXTS = [
     *(f"{SMALL}{each}\n" for each in ERRORS),
     *(f'{SMALL}network: "{each}"\n' for each in NETWORKS),
     *(f'{SMALL}address: "{each}"\n' for each in ADDRESSES),
-    *(SMALL.replace("2", seats) for seats in ("0", "201", "[]", "many")),
+    *(SMALL.replace("2", seats) for seats in ("0", "201", "[]", "many", "[teacher]", "[resets]")),
     *(SMALL.replace(": w", f': "{name}"') for name in ("Workshop", "-a", "a" * 21, "a b", "")),
     *("", f"{SMALL}---\n", "- 1", " " * (2**20 + 1)),
 ]

@@ -18,8 +18,9 @@ from syrupy.assertion import SnapshotAssertion
 from traitlets.config import Config
 
 from lab.classroom import hub, names
+from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan
-from lab.classroom.state import TEACHER, ClassDir
+from lab.classroom.state import ClassDir
 from tests.support.classes import CLUSTER, a_plan, certificate, created, own_state  # noqa: F401
 
 

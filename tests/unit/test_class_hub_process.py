@@ -16,8 +16,9 @@ from urllib.request import HTTPRedirectHandler
 import pytest
 
 from lab.classroom import environment, names
+from lab.classroom.config import TEACHER
 from lab.classroom.environment import down, up
-from lab.classroom.state import TEACHER, ClassDir
+from lab.classroom.state import ClassDir
 from tests.support.agents import ROOT
 from tests.support.browser import Browser
 from tests.support.classes import a_plan, own_state, stored  # noqa: F401

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from lab.classroom.config import ClassConfig, Tls
-from lab.classroom.planning import HostFacts
+from lab.classroom.shortages import HostFacts
 from lab.errors import ConfigError
 from lab.gpu import Inventory, Process
 from lab.units import GIB

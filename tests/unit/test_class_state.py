@@ -17,10 +17,10 @@ import pytest
 import segno
 
 from lab.backends.process import ProcessHandle
-from lab.classroom.config import Times
+from lab.classroom.config import TEACHER, Times
 from lab.classroom.handouts import write_handouts
 from lab.classroom.planning import ClassPlan
-from lab.classroom.state import TEACHER, ClassDir, class_dirs
+from lab.classroom.state import ClassDir, class_dirs
 from lab.errors import InputError, LabError
 from tests.support.classes import a_plan, certificate, created, own_state, stored  # noqa: F401
 

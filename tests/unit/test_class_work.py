@@ -220,6 +220,7 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path) -> None:
 
 
 SEATS = ("ada", "bob", "ada-b")
+NOTEBOOKS = ("00_tour", "01_async")
 Files = dict[str, str | bytes]
 
 
@@ -294,6 +295,28 @@ def test_the_facts_of_each_seat(rows: Callable[..., Any], snapshot: SnapshotAsse
     assert found["ada"]["async last step"] == "7"  # the newest, not the last in the archive
     assert found["bob"]["async cells"] == "0 of 1"
     assert [found[seat]["resets"] for seat in SEATS] == ["2", "0", "1"]
+
+
+def test_a_student_forges_every_column_but_two(rows: Callable[..., Any]) -> None:
+    """docs/teach.md says so."""
+
+    def seat(figure: float, *counts: int | None) -> Files:
+        """The files in a seat, which its student can write."""
+        figures = {"accuracy": figure, "global_step": int(figure * 100)}
+        state = State.SUCCEEDED if figure else State.FAILED
+        others = [(RunSpec("async"), {}), (RunSpec("mine.py", own=True), {})]
+        others += [(RunSpec("sync"), {"imported": True})] * (2 if figure else 1)
+        files = [
+            run(f"r{number}", spec, state, figures=figures, **fields)
+            for number, (spec, fields) in enumerate(others)
+        ]
+        files.append({"ada/runs/x/run.json": "{"} if figure else {})
+        files.append({f"ada/notebooks/{each}.ipynb": notebook(*counts) for each in NOTEBOOKS})
+        return {name: text for each in files for name, text in each.items()}
+
+    honest, forged = (rows(seat(*each))["ada"] for each in ((0.0, None), (0.99, 1)))
+    assert honest.keys() == forged.keys()
+    assert [name for name in honest if honest[name] == forged[name]] == ["seat", "resets"]
 
 
 @pytest.mark.parametrize("order", [1, -1])

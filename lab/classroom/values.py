@@ -1,0 +1,97 @@
+"""The values of a class config that are texts: names, times, networks, addresses, sizes."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+from lab import units as sizes
+from lab.config.fields import MAX_PORT, amount, text_of
+from lab.units import duration_s
+
+SEAT_PREFIX: Final = 28
+"""Prefix length of the network of a seat, of the proxy, and of a run: 13 addresses are free."""
+
+PRIVATE: Final = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
+_NAME: Final = re.compile("[a-z0-9][a-z0-9-]{0,19}")
+_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?")
+_LONGEST_SLICE_S: Final = 24 * 3600
+
+_NAME_TEXT: Final = "lower-case letters, digits and hyphens, at most 20, no hyphen first"
+_TIME_TEXT: Final = "a local time such as 2026-12-01T09:00"
+_SLICE_TEXT: Final = "a duration such as 10m or 1h30m, from 1s to 24h"
+_NETWORK_TEXT: Final = "a private IPv4 network such as 10.89.0.0/16, of /28 or larger"
+_ADDRESS_TEXT: Final = "an IP address and a port, such as 127.0.0.1:8000 or [::1]:8000"
+_DISK_TEXT: Final = "an amount such as 5GiB or 512MiB, from 64MiB to 64TiB"
+
+
+class Address(NamedTuple):
+    """The address of a listening socket."""
+
+    host: IPv4Address | IPv6Address
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if self.host.version == 6 else str(self.host)  # noqa: PLR2004
+        return f"{host}:{self.port}"
+
+
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(_NAME_TEXT)
+    return text
+
+
+def _time(text: str) -> datetime:
+    """Return a local time of this host, with its zone."""
+    if not _TIME.fullmatch(text):
+        raise ValueError(_TIME_TEXT)
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except OverflowError:  # the year 1 or 9999, in another zone
+        raise ValueError(_TIME_TEXT) from None
+
+
+def _slice(text: str) -> timedelta:
+    seconds = duration_s(text)
+    if seconds is None or not 1 <= seconds <= _LONGEST_SLICE_S:
+        raise ValueError(_SLICE_TEXT)
+    return timedelta(seconds=seconds)
+
+
+def _network(text: str) -> IPv4Network:
+    found = IPv4Network(text)
+    if found.prefixlen > SEAT_PREFIX or not any(map(found.subnet_of, PRIVATE)):
+        raise ValueError(_NETWORK_TEXT)
+    return found
+
+
+def _address(text: str) -> Address:
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and len(port) <= len(str(MAX_PORT))):
+        raise ValueError(_ADDRESS_TEXT)
+    in_brackets = host.startswith("[") and host.endswith("]")
+    found = ip_address(host[1:-1] if in_brackets else host)
+    has_scope = bool(getattr(found, "scope_id", None))
+    brackets_fit = in_brackets == (found.version == 6)  # noqa: PLR2004
+    if not 1 <= int(port) <= MAX_PORT or not brackets_fit or has_scope:
+        raise ValueError(_ADDRESS_TEXT)
+    return Address(found, int(port))
+
+
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError
+    return Path(text)
+
+
+Disk = Annotated[int, amount(sizes.MEMORY, _DISK_TEXT, 64 * sizes.MIB, 64 * sizes.TIB)]
+LocalTime = Annotated[datetime, text_of(_time, _TIME_TEXT)]
+Slice = Annotated[timedelta, text_of(_slice, _SLICE_TEXT)]
+ClassName = Annotated[str, text_of(_name, _NAME_TEXT)]
+PrivateNetwork = Annotated[IPv4Network, text_of(_network, _NETWORK_TEXT)]
+ListenAddress = Annotated[Address, text_of(_address, _ADDRESS_TEXT)]
+FilePath = Annotated[Path, text_of(_path, "the path of a file")]
