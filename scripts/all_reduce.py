@@ -1,10 +1,13 @@
 """All-reduce: no parameter servers; every replica holds all parameters, and all step together.
 
+Shows: each replica makes the same update, with the mean of all gradients; all stay equal.
+Try to break: the equality, bit by bit. Slow a worker down, limit its network, kill it.
+
 Each replica computes the gradients of its own batch. An all-reduce gives every replica the mean of
-these gradients. All replicas make the same update, so their parameters stay equal, bit by bit. With
-`mirrored` the replicas are the GPUs of one task (without GPUs: several logical devices of one CPU).
-With `multiworker` they are the GPUs or CPUs of all workers. The gradients are then exchanged in a
-ring over the network, or by NCCL between GPUs. The program is the same for both strategies.
+these gradients. With `mirrored` the replicas are the GPUs of one task (without GPUs: several
+logical devices of one CPU). With `multiworker` they are the GPUs or CPUs of all workers. The
+gradients are then exchanged in a ring over the network, or by NCCL between GPUs. The program is the
+same for both strategies.
 """
 
 import numpy as np
@@ -13,20 +16,11 @@ from begin import begin
 from mnist_model import MODELS, share_correct
 
 from lab.task.sdk.data import load_mnist
-from lab.task.sdk.flags import one_of, parse, positive, training_flags
-from lab.task.sdk.model import SavedModel, save_model
-from lab.task.sdk.program import run_directory, wait_for_start
+from lab.task.sdk.flags import experiment_flags, parse
+from lab.task.sdk.model import save_trained
+from lab.task.sdk.program import wait_for_start
 
-parser = training_flags(__doc__, jobs=["worker"])
-parser.add_argument(
-    "--strategy", type=one_of("mirrored", "multiworker"), default="multiworker", help="the strategy"
-)
-parser.add_argument(
-    "--cpu_replicas", type=positive, default=2, help="replicas if there is no GPU (default: 2)"
-)
-flags = parse(parser)
-is_chief = flags.task_index == 0
-
+flags = parse(experiment_flags("multiworker", __doc__))
 recorder = begin(flags, batch_size=flags.batch_size)
 
 # ---- 1. The strategy defines the replicas. The multi-worker strategy reads TF_CONFIG.
@@ -61,22 +55,17 @@ own_batches = [
     )
     for index in range(local_replicas)
 ]
-steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size * replicas)
+joined_size = flags.batch_size * replicas
+steps_per_epoch = mnist.train.batches_per_epoch(joined_size)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 
 
 def next_batches():
-    """A batch for each replica of this task, in the form that the strategy needs."""
-    drawn = [next(batches) for batches in own_batches]
-
-    def each(part):
-        return strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant(
-                drawn[context.replica_id_in_sync_group % local_replicas][part]
-            )
-        )
-
-    return each(0), each(1)
+    """A batch for each replica of this task."""
+    drawn = [tuple(map(tf.constant, next(batches))) for batches in own_batches]
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: drawn[context.replica_id_in_sync_group % local_replicas]
+    )
 
 
 # ---- 3. The model: a copy of each variable on each replica. A change of a variable is first
@@ -120,25 +109,19 @@ def copies():
 
 
 # ---- 4. The training.
-for now in range(1, all_steps + 1):
-    loss_now = step(*next_batches())
-    if now % flags.record_every == 0 or now % steps_per_epoch == 0 or now in {1, all_steps}:
-        recorder.write(
-            "epoch" if now % steps_per_epoch == 0 else "step",
-            epoch=(now - 1) // steps_per_epoch,
-            local_step=now,
-            global_step=now,
-            loss=float(loss_now),
-            examples=now * flags.batch_size * replicas,
-        )
+recorder.begin_training(
+    flags, local_steps_per_epoch=steps_per_epoch, examples_per_step=joined_size, last_step=all_steps
+)
+for number in range(1, all_steps + 1):
+    recorder.step(number, number, loss=step(*next_batches()))
 
 # ---- 5. The test: are all copies equal, and what is their accuracy?
 rows = copies().numpy()
 different = sum(not np.array_equal(row, rows[0]) for row in rows)
 values = {name: variable.numpy() for name, variable in variables.items()}
 accuracy = share_correct(model.logits(mnist.test.images, values), mnist.test.labels).numpy()
-if is_chief and (run_dir := run_directory()):
-    save_model(run_dir / "model", SavedModel(flags.model, all_steps, values, {}))
+if flags.task_index == 0:
+    save_trained(flags, all_steps, values)
 recorder.write("result", name="replicas compared", value=len(rows), low=replicas, high=replicas)
 recorder.write("result", name="replicas that differ", value=different, low=0, high=0)
-recorder.write("final", global_step=all_steps, accuracy=accuracy, status="succeeded")
+recorder.finish(accuracy=accuracy)

@@ -1,9 +1,11 @@
 """TensorFlow 2's own parameter servers: a coordinator sends each step to a free worker.
 
+Shows: the training survives the end of a worker, because another worker makes its step.
+Try to break: the count of steps. Kill a worker, then two; kill the parameter server.
+
 Only the chief runs the program. It defines the step once, and computes no steps itself. It keeps a
-queue of steps, and sends the next step to the next free worker. If a worker fails, another worker
-makes its step. The variables are on the parameter servers. Parameter servers and workers only
-serve.
+queue of steps, and sends the next step to the next free worker. The variables are on the parameter
+servers. Parameter servers and workers only serve.
 """
 
 import os
@@ -14,12 +16,11 @@ from begin import begin
 from mnist_model import MODELS, share_correct
 
 from lab.task.sdk.data import PIXELS, load_mnist, train_files
-from lab.task.sdk.flags import parse, training_flags
-from lab.task.sdk.model import SavedModel, save_model
-from lab.task.sdk.program import run_directory, wait_for_start
+from lab.task.sdk.flags import experiment_flags, parse
+from lab.task.sdk.model import save_trained
+from lab.task.sdk.program import wait_for_start
 
-flags = parse(training_flags(__doc__, jobs=["chief", "ps", "worker"]))
-
+flags = parse(experiment_flags("coordinator", __doc__))
 recorder = begin(flags, batch_size=flags.batch_size)
 
 # ---- 1. This task: parameter servers and workers only serve.
@@ -27,9 +28,8 @@ cluster = tf.train.ClusterSpec(
     {"chief": flags.chief_hosts, "ps": flags.ps_hosts, "worker": flags.worker_hosts}
 )
 if flags.job_name != "chief":
-    os.environ["GRPC_FAIL_FAST"] = (
-        "use_caller"  # A call to a stopped task fails at once, instead of waiting.
-    )
+    # A call to a stopped task fails at once, instead of waiting.
+    os.environ["GRPC_FAIL_FAST"] = "use_caller"
     server = tf.distribute.Server(cluster, flags.job_name, flags.task_index, protocol="grpc")
     recorder.write("event", status="ready", message=f"serves at {server.target}")
     server.join()
@@ -100,27 +100,21 @@ def step(batches):
 steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 made = 0
+recorder.begin_training(flags, last_step=all_steps)
 while made < all_steps:
     count = min(flags.record_every, all_steps - made) if made else 1  # The first is recorded, too.
     losses = [coordinator.schedule(step, args=(batches,)) for _ in range(count)]
     coordinator.join()
     made += count
-    recorder.write(
-        "step",
-        epoch=(made - 1) // steps_per_epoch,
-        local_step=made,
-        global_step=int(global_step.numpy()),
-        loss=float(np.mean(coordinator.fetch(losses))),
-        examples=made * flags.batch_size,
-    )
+    loss = np.mean(coordinator.fetch(losses))
+    recorder.step(made, global_step.numpy(), epoch=(made - 1) // steps_per_epoch, loss=loss)
 
 # ---- 6. The test.
 test = mnist.test
 values = {name: variable.numpy() for name, variable in variables.items()}
 accuracy = share_correct(model.logits(test.images, values), test.labels).numpy()
 counted = int(global_step.numpy())
-if run_dir := run_directory():
-    save_model(run_dir / "model", SavedModel(flags.model, counted, values, {}))
+save_trained(flags, counted, values)
 # A step whose worker failed may be made twice: the coordinator guarantees at least once.
 recorder.write("result", name="steps counted", value=counted, low=all_steps)
-recorder.write("final", global_step=counted, accuracy=accuracy, status="succeeded")
+recorder.finish(accuracy=accuracy)

@@ -1,5 +1,8 @@
 """The devices of operations: each way to choose them, and TensorFlow's placement.
 
+Shows: each operation runs where the log says; each strategy gives the servers other bytes.
+Try to break: the placement. Request a device that is not there, or write a strategy of your own.
+
 A worker builds several small graphs and runs each with `log_device_placement`. It prints a table of
 that log, a row for each operation, and writes the table to `placement-0.csv` in the run's
 directory. It compares the log with TensorFlow's trace, which shows where each operation ran. Then
@@ -15,10 +18,10 @@ from mnist_model import MODELS
 from placement import GreedyByBytes
 from traces import as_written, placement_log, where
 
-from lab.task.sdk.flags import parse, task_flags
+from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import run_directory, wait_for_start
 
-flags = parse(task_flags(__doc__, jobs=["ps", "worker"]))
+flags = parse(experiment_flags("placement", __doc__))
 myself = f"/job:worker/task:{flags.task_index}"
 servers = len(flags.ps_hosts)
 
@@ -35,7 +38,7 @@ if flags.task_index > 0:  # One worker is enough.
     recorder.write("final", status="succeeded")
     raise SystemExit
 
-table = []  # The way of the request, the operation, the requested device, the device in the log.
+table = [("how", "operation", "wanted", "got")]  # How a device was requested, and what it was.
 not_as_logged = []  # Operations that ran elsewhere.
 
 
@@ -51,6 +54,13 @@ def look(how, operations, **options):
         table.append((how, name, operation.device, placed[name]))
         not_as_logged.extend([name] if placed[name] != ran[name] else [])
     return list(ran.values())
+
+
+def setter(strategy=None):
+    """Return the device setter: variables on the parameter servers, all else on this worker."""
+    return tf.train.replica_device_setter(
+        cluster=cluster, worker_device=myself, ps_strategy=strategy
+    )
 
 
 # ---- 1. tf.device: a full name, a partial name, a nested one, and none.
@@ -78,10 +88,7 @@ with tf.Graph().as_default(), tf.device(f"{myself}/device:GPU:99"):
     expected += [myself]
 
 # ---- 3. The device setter: variables to the parameter servers, everything else to the worker.
-with (
-    tf.Graph().as_default(),
-    tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=myself)),
-):
+with tf.Graph().as_default(), tf.device(setter()):
     values = MODELS["mlp"].initial_parameters(0)
     variables = [tf.get_variable(name, initializer=value) for name, value in values.items()]
     norms = [
@@ -111,14 +118,7 @@ for name, strategy in {
     "greedy": GreedyByBytes(servers),
     "by layer": by_layer,
 }.items():
-    with (
-        tf.Graph().as_default(),
-        tf.device(
-            tf.train.replica_device_setter(
-                cluster=cluster, worker_device=myself, ps_strategy=strategy
-            )
-        ),
-    ):
+    with tf.Graph().as_default(), tf.device(setter(strategy)):
         held = [0] * servers
         for variable, value in values.items():
             created = tf.get_variable(variable, initializer=value)
@@ -128,9 +128,9 @@ for name, strategy in {
         recorder.write("result", name=f"bytes on ps-{index}, {name}", value=count)
 
 # ---- 5. The table.
-for row in [("how", "operation", "wanted", "got"), *table]:
+for row in table:
     print("{:<28} {:<21} {:<32} {}".format(*row))
 if run_dir := run_directory():
     with (run_dir / f"placement-{flags.task_index}.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("how", "operation", "wanted", "got"), *table])
+        csv.writer(file).writerows(table)
 recorder.write("final", status="succeeded")

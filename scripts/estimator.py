@@ -1,10 +1,12 @@
 """An Estimator: the program defines a model and its input, and TensorFlow 1 does the rest.
 
-Every task of the cluster calls `train_and_evaluate` with the same model. It reads the task from
-TF_CONFIG and acts accordingly: a parameter server serves, the chief initializes, saves and trains,
-workers train, and the evaluator tests each checkpoint. The servers, the device setter and the
-sessions of `mnist_async.py` are inside the Estimator. With `--strategy=mirrored` there is one task,
-whose replicas all-reduce their gradients.
+Shows: one call reads TF_CONFIG, and serves, trains, saves or tests, as this task must.
+Try to break: the end. Kill the chief, a worker or the evaluator, and see which tasks notice it.
+
+Every task of the cluster calls `train_and_evaluate` with the same model. A parameter server serves,
+the chief initializes, saves and trains, workers train, and the evaluator tests each checkpoint. The
+servers, the device setter and the sessions of `mnist_async.py` are inside the Estimator. With
+`--strategy=mirrored` there is one task, whose replicas all-reduce their gradients.
 """
 
 import json
@@ -16,24 +18,14 @@ from begin import begin
 from mnist_model import MODELS
 
 from lab.task.sdk.data import PIXELS, load_mnist, load_test
-from lab.task.sdk.flags import one_of, parse, positive, training_flags
-from lab.task.sdk.model import SavedModel, save_model
+from lab.task.sdk.flags import experiment_flags, parse
+from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import ProgramError, make_directory, run_directory, wait_for_start
 from lab.task.tf1.sessions import shorten_polling
 
-JOBS = ["chief", "ps", "worker", "evaluator"]
-parser = training_flags(__doc__, jobs=JOBS, optional=["chief", "ps", "evaluator"])
-parser.add_argument(
-    "--strategy",
-    type=one_of("none", "mirrored"),
-    default="none",
-    help="none: variables on parameter servers; mirrored: a copy on each GPU of one task",
-)
-parser.add_argument(
-    "--cpu_replicas", type=positive, default=2, help="replicas if there is no GPU (default: 2)"
-)
-flags = parse(parser)
+flags = parse(experiment_flags("estimator", __doc__))
 recorder = begin(flags, batch_size=flags.batch_size)
+all_steps = flags.global_steps or 3000
 
 # ---- 1. The cluster that trains. The evaluator is not part of it: no task waits for it, and it
 # only needs checkpoints. One task with a strategy has no cluster.
@@ -74,19 +66,18 @@ config = tf.estimator.RunConfig(
 
 # Compare RunConfig with the cluster. The chief counts as a worker. The evaluator has no cluster. A
 # single task without a cluster is its own chief.
-sizes = {job: len(cluster.get(job, [])) for job in JOBS}
-if flags.job_name in cluster:
-    master = f"grpc://{cluster[flags.job_name][flags.task_index]}"
-    workers = sizes["chief"] + sizes["worker"]
-else:
-    master, sizes["ps"], workers = "", 0, 0 if cluster else 1
 counted = {
-    "master": master,
+    "master": "",
     "task_id": flags.task_index,
-    "num_ps_replicas": sizes["ps"],
-    "num_worker_replicas": workers,
+    "num_ps_replicas": 0,
+    "num_worker_replicas": 0 if cluster else 1,
     "is_chief": flags.job_name == "chief" or not cluster,
 }
+if flags.job_name in cluster:
+    counted["master"] = f"grpc://{cluster[flags.job_name][flags.task_index]}"
+    counted["num_ps_replicas"] = len(cluster.get("ps", []))
+    trainers = [*cluster.get("chief", []), *cluster.get("worker", [])]
+    counted["num_worker_replicas"] = len(trainers)
 says = {name: getattr(config, name) for name in counted}
 message = ", ".join(f"{name}={value!r}" for name, value in says.items())
 recorder.write("event", message=f"RunConfig: {message}")
@@ -96,7 +87,7 @@ recorder.write("result", name="RunConfig fields that differ", value=differing, l
 # ---- 4. The model: one function, which Estimator calls to build each graph.
 model = MODELS[flags.model]
 own_rate = model.synchronous_rate if strategy else model.asynchronous_rate
-replicas_built = set()
+replicas_built, accuracies = set(), []
 
 
 def model_fn(features, labels, mode):
@@ -136,7 +127,7 @@ def test_input():
 
 # ---- 6. The records. Estimator calls a hook around each step, and an exporter after evaluations.
 class Steps(tf1.train.SessionRunHook):
-    """Waits for the common start, and records the steps of this task."""
+    """Waits for the common start, and reports the steps of this task."""
 
     local_step = 0
 
@@ -147,28 +138,16 @@ class Steps(tf1.train.SessionRunHook):
     def after_create_session(self, session, coord):
         recorder.write("event", status="ready", message="has a session")
         wait_for_start()
+        examples_per_step = flags.batch_size * replicas
+        recorder.begin_training(flags, examples_per_step=examples_per_step, last_step=all_steps)
 
     def before_run(self, run_context):
         return tf1.train.SessionRunArgs(self.loss)
 
     def after_run(self, run_context, run_values):
         self.local_step += 1
-        self.loss_now = run_values.results
-        if self.local_step % flags.record_every == 0 or self.local_step == 1:
-            self.report(run_context.session)
-
-    def end(self, session):
-        if self.local_step % flags.record_every and self.local_step > 1:
-            self.report(session)
-
-    def report(self, session):
-        recorder.write(
-            "step",
-            local_step=self.local_step,
-            global_step=session.run(self.global_step),  # Other tasks may have increased it.
-            loss=self.loss_now,
-            examples=self.local_step * flags.batch_size * replicas,
-        )
+        global_step_now = run_context.session.run(self.global_step)  # Other tasks may be ahead.
+        recorder.step(self.local_step, global_step_now, loss=run_values.results)
 
 
 class Evaluations(tf.estimator.Exporter):
@@ -176,29 +155,25 @@ class Evaluations(tf.estimator.Exporter):
 
     name = "evaluations"
 
-    def __init__(self):
-        self.accuracies = []
-
     def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
         step, accuracy = eval_result["global_step"], eval_result["accuracy"]
         recorder.write("eval", global_step=step, accuracy=accuracy, loss=eval_result["loss"])
-        self.accuracies.append(accuracy)
-        if is_the_final_export and run_dir:
+        accuracies.append(accuracy)
+        if is_the_final_export:
             names = model.initial_parameters(flags.seed)
             values = {name: tf.train.load_variable(checkpoint_path, name) for name in names}
-            save_model(run_dir / "model", SavedModel(flags.model, int(step), values, {}))
+            save_trained(flags, int(step), values)
 
 
 # ---- 7. Every task returns when all steps are made, except a parameter server, which never does.
 if flags.job_name in {"ps", "evaluator"}:
     recorder.write("event", status="ready", message=f"starts as {flags.job_name}")
 shorten_polling()  # Otherwise workers check only every 30 seconds if the chief has initialized.
-steps, evaluations = Steps(), Evaluations()
 tf.estimator.train_and_evaluate(
     tf.estimator.Estimator(model_fn, config=config),
-    tf.estimator.TrainSpec(training_input, max_steps=flags.global_steps or 3000, hooks=[steps]),
+    tf.estimator.TrainSpec(training_input, max_steps=all_steps, hooks=[Steps()]),
     tf.estimator.EvalSpec(
-        test_input, steps=None, exporters=evaluations, start_delay_secs=0, throttle_secs=1
+        test_input, steps=None, exporters=Evaluations(), start_delay_secs=0, throttle_secs=1
     ),
 )
 
@@ -206,10 +181,10 @@ tf.estimator.train_and_evaluate(
 if strategy:
     built = len(replicas_built)
     recorder.write("result", name="replicas built", value=built, low=replicas, high=replicas)
-if accuracies := evaluations.accuracies:
+if accuracies:
     gained = accuracies[-1] - accuracies[0]
     recorder.write("result", name="checkpoints evaluated", value=len(accuracies), low=1)
     recorder.write("result", name="accuracy gained", value=gained, low=0)
     recorder.write("final", accuracy=accuracies[-1], status="succeeded")
 else:
-    recorder.write("final", local_step=steps.local_step, status="succeeded")
+    recorder.finish()

@@ -1,9 +1,12 @@
 """An evaluator: a task that tests each checkpoint while the other tasks train.
 
+Shows: the evaluator needs only the files of the checkpoints, so it delays no other task.
+Try to break: the curve. Start the evaluator late, kill it, or save a checkpoint every second.
+
 The workers and the parameter servers train as in `mnist_async.py`, and the chief regularly saves a
-checkpoint. The evaluator is not part of their cluster, because it only needs these files. So it
-delays no other task, may run on another host, and may start and stop at any time. If it is started
-by hand, it runs until Ctrl-C, because it is not notified of the end of the training.
+checkpoint. The evaluator is not part of their cluster. So it may run on another host, and may start
+and stop at any time. If it is started by hand, it runs until Ctrl-C, because it is not notified of
+the end of the training.
 """
 
 import time
@@ -14,7 +17,7 @@ from checkpoints import newest_first
 from mnist_model import MODELS, share_correct
 
 from lab.task.sdk.data import load_test
-from lab.task.sdk.flags import parse, training_flags
+from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import (
     ProgramError,
     ended_tasks,
@@ -23,8 +26,7 @@ from lab.task.sdk.program import (
     wait_for_start,
 )
 
-flags = parse(training_flags(__doc__, jobs=["ps", "worker", "evaluator"], optional=["evaluator"]))
-
+flags = parse(experiment_flags("evaluator", __doc__))
 if flags.job_name != "evaluator":
     import mnist_async  # noqa: F401  The other tasks train: importing the program runs it.
 

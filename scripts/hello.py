@@ -1,8 +1,11 @@
 """The smallest cluster: its servers greet each other.
 
+Shows: a session on one task evaluates each operation on the task where it is placed.
+Try to break: the end. Leave out the last line of step 4, start a task late, or kill one.
+
 Every task of job `local` starts a server, and then asks every server of the cluster for a greeting.
-A greeting is a constant that is placed on one of the tasks. The session runs on this task, but each
-constant is evaluated on its own task. A cluster of one task needs no cluster spec.
+A greeting is a constant that is placed on one of the tasks. A cluster of one task needs no cluster
+spec.
 """
 
 import contextlib
@@ -11,11 +14,10 @@ import tensorflow.compat.v1 as tf
 from begin import begin, server_config
 from traces import as_written, where
 
-from lab.task.sdk.flags import parse, task_flags
+from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import wait_for_start
 
-flags = parse(task_flags(__doc__, jobs=["local"]))
-
+flags = parse(experiment_flags("hello", __doc__))
 recorder = begin(flags)
 tf.disable_eager_execution()
 

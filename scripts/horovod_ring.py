@@ -1,9 +1,11 @@
 """Horovod: ring all-reduce between ranks, each of which is a complete program.
 
+Shows: a program for one process becomes distributed by three lines; all ranks stay equal.
+Try to break: the ring. Kill one rank, or limit the network of one rank.
+
 Every rank trains a copy of the model on its own batches. In each step all ranks exchange their
 gradients: each rank receives the mean, and all make the same update. There is no parameter server,
-and no session with several tasks: for TensorFlow it is a program for one process, with three more
-lines. The ring between the ranks is in Horovod, outside of TensorFlow.
+and no session with several tasks. The ring between the ranks is in Horovod, outside of TensorFlow.
 """
 
 import hashlib
@@ -16,11 +18,11 @@ from mnist_model import MODELS, share_correct
 
 from lab.task.sdk import LOST_CONTACT
 from lab.task.sdk.data import load_mnist
-from lab.task.sdk.flags import parse, training_flags
-from lab.task.sdk.model import SavedModel, save_model
-from lab.task.sdk.program import ProgramError, run_directory, wait_for_start
+from lab.task.sdk.flags import experiment_flags, parse
+from lab.task.sdk.model import save_trained
+from lab.task.sdk.program import ProgramError, wait_for_start
 
-flags = parse(training_flags(__doc__, jobs=["worker"]))
+flags = parse(experiment_flags("horovod", __doc__))
 recorder = begin(flags, batch_size=flags.batch_size)
 
 # ---- 1. The ring. `horovodrun` usually starts the ranks over SSH, and sets their numbers and the
@@ -40,7 +42,8 @@ for gpu in gpus:
 # ---- 3. The data: every rank draws its own batches.
 mnist = load_mnist(flags.data_dir)
 batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + hvd.rank()])
-steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size * hvd.size())
+joined_size = flags.batch_size * hvd.size()
+steps_per_epoch = mnist.train.batches_per_epoch(joined_size)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 
 # ---- 4. The model: every rank draws different initial values, and then receives those of rank 0.
@@ -66,20 +69,15 @@ def step(images, labels):
 
 
 # ---- 5. The training.
-for now in range(1, all_steps + 1):
+recorder.begin_training(
+    flags, local_steps_per_epoch=steps_per_epoch, examples_per_step=joined_size, last_step=all_steps
+)
+for number in range(1, all_steps + 1):
     try:
         loss_now = step(*next(batches))
     except tf.errors.UnknownError:  # A rank has stopped: the ring is broken.
         raise ProgramError(f"{LOST_CONTACT} another rank", "see how it ended") from None
-    if now % flags.record_every == 0 or now % steps_per_epoch == 0 or now in {1, all_steps}:
-        recorder.write(
-            "epoch" if now % steps_per_epoch == 0 else "step",
-            epoch=(now - 1) // steps_per_epoch,
-            local_step=now,
-            global_step=now,
-            loss=float(loss_now),
-            examples=now * flags.batch_size * hvd.size(),
-        )
+    recorder.step(number, number, loss=loss_now)
 
 # ---- 6. The test: are all copies equal, bit by bit, and what is their accuracy?
 values = {name: variable.numpy() for name, variable in variables.items()}
@@ -87,9 +85,9 @@ digest = hashlib.sha256(b"".join(value.tobytes() for value in values.values())).
 digests = hvd.allgather(np.frombuffer(digest, np.uint8)[None]).numpy()
 different = sum(not np.array_equal(each, digests[0]) for each in digests)
 accuracy = share_correct(model.logits(mnist.test.images, values), mnist.test.labels).numpy()
-if hvd.rank() == 0 and (run_dir := run_directory()):
-    save_model(run_dir / "model", SavedModel(flags.model, all_steps, values, {}))
+if hvd.rank() == 0:
+    save_trained(flags, all_steps, values)
 recorder.write("result", name="ranks compared", value=len(digests), low=ranks, high=ranks)
 recorder.write("result", name="ranks that differ", value=different, low=0, high=0)
-recorder.write("final", global_step=all_steps, accuracy=accuracy, status="succeeded")
+recorder.finish(accuracy=accuracy)
 hvd.shutdown()

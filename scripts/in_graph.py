@@ -1,12 +1,12 @@
 """In-graph replication: one client owns the whole graph, with a replica of the model per worker.
 
+Shows: a step of all replicas is equal to the step of one process with the joined batch.
+Try to break: the equality, by another batch size, or more workers. Kill a worker, or the client.
+
 The parameter servers hold the variables. They and the workers only wait for graphs. The client
 builds one graph with a replica of the model on every worker, each for its own part of the batch,
-and averages their gradients. So all replicas step together, and a step is equal to the step of one
-process with the joined batch. To show this, the client also trains such a model in its own process
-for the first steps, and reports the largest difference between the two.
-
-The client sends all images to the workers. The training ends with the client.
+and averages their gradients. For the first steps it also trains such a model in its own process,
+and reports the largest difference between the two. The client sends all images to the workers.
 """
 
 import tensorflow.compat.v1 as tf
@@ -15,14 +15,11 @@ from compare import apart
 from mnist_model import MODELS, share_correct
 
 from lab.task.sdk.data import load_mnist
-from lab.task.sdk.flags import parse, positive, training_flags
+from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import wait_for_start
 
-parser = training_flags(__doc__, jobs=["ps", "worker", "client"])
-parser.add_argument("--compare_steps", type=positive, default=100, help="steps (default: 100)")
-flags = parse(parser)
+flags = parse(experiment_flags("in-graph", __doc__))
 replicas = len(flags.worker_hosts)
-
 recorder = begin(flags, batch_size=flags.batch_size)
 tf.disable_eager_execution()
 
@@ -44,58 +41,51 @@ initial_values = model.initial_parameters(flags.seed)
 learning_rate = flags.learning_rate or model.synchronous_rate
 
 
-def new_variables():
-    return {
-        name: tf.get_variable(name, initializer=value) for name, value in initial_values.items()
-    }
+def training(servers, workers):
+    """Build the graph: variables on the servers in turn, and a replica of the model on each worker.
 
-
-def descend(variables, gradients):
-    optimizer = tf.train.GradientDescentOptimizer(learning_rate)
-    return optimizer.apply_gradients([(gradients[name], variables[name]) for name in variables])
-
-
-# ---- 3. The graph: variables on the parameter servers, in turn; a replica on each worker.
-with tf.Graph().as_default() as graph:
-    with tf.device(tf.train.replica_device_setter(ps_tasks=len(flags.ps_hosts))):
-        variables = new_variables()
+    One of the servers averages the gradients. Without servers, this process has the variables.
+    """
+    with tf.device(tf.train.replica_device_setter(ps_tasks=servers)):
+        variables = {
+            name: tf.get_variable(name, initializer=value) for name, value in initial_values.items()
+        }
     images = tf.placeholder(tf.float32, [None, 784], "images")
     labels = tf.placeholder(tf.int32, [None], "labels")
-    parts = zip(tf.split(images, replicas), tf.split(labels, replicas), strict=True)
-
-    losses, gradients_of_replicas = [], []
-    for replica, (its_images, its_labels) in enumerate(parts):
-        with tf.device(f"/job:worker/task:{replica}"):
+    parts = zip(tf.split(images, len(workers)), tf.split(labels, len(workers)), strict=True)
+    losses, gradients = [], []
+    for worker, (its_images, its_labels) in zip(workers, parts, strict=True):
+        with tf.device(worker):
             parameters = {name: variable.read_value() for name, variable in variables.items()}
             loss = model.loss(model.logits(its_images, parameters), its_labels, parameters)
-            gradients = tf.gradients(loss, list(parameters.values()))
-            gradients_of_replicas.append(dict(zip(parameters, gradients, strict=True)))
             losses.append(loss)
-    with tf.device("/job:ps/task:0"):
-        loss = tf.add_n(losses) / replicas
-        mean_gradients = {
-            name: tf.add_n([gradients[name] for gradients in gradients_of_replicas]) / replicas
-            for name in variables
-        }
-        update = descend(variables, mean_gradients)
+            gradients.append(tf.gradients(loss, list(parameters.values())))
+    with tf.device("/job:ps/task:0" if servers else None):
+        loss = tf.add_n(losses) / len(workers)
+        means = [tf.add_n(several) / len(workers) for several in zip(*gradients, strict=True)]
+        optimizer = tf.train.GradientDescentOptimizer(learning_rate)
+        update = optimizer.apply_gradients(zip(means, variables.values(), strict=True))
         accuracy = share_correct(model.logits(images, variables), labels)
-    initialize = tf.global_variables_initializer()
+    return images, labels, variables, loss, accuracy, update, tf.global_variables_initializer()
 
-# ---- 4. The same without a cluster: one process, one replica, the joined batch.
+
+# ---- 3. The graph of the cluster, and the same for one process with the joined batch.
+with tf.Graph().as_default() as graph:
+    devices = [f"/job:worker/task:{index}" for index in range(replicas)]
+    images, labels, variables, loss, accuracy, update, initialize = training(
+        len(flags.ps_hosts), devices
+    )
 with tf.Graph().as_default() as alone_graph:
-    alone = new_variables()
-    alone_images = tf.placeholder(tf.float32, [None, 784])
-    alone_labels = tf.placeholder(tf.int32, [None])
-    alone_loss = model.loss(model.logits(alone_images, alone), alone_labels, alone)
-    alone_gradients = tf.gradients(alone_loss, list(alone.values()))
-    alone_update = descend(alone, dict(zip(alone, alone_gradients, strict=True)))
-    alone_initialize = tf.global_variables_initializer()
+    alone_images, alone_labels, alone, _, _, alone_update, alone_initialize = training(0, [None])
 
-# ---- 5. The training: one `run` makes one step on every replica.
+# ---- 4. The training: one `run` makes one step on every replica.
 master = f"grpc://{flags.worker_hosts[0]}"
 recorder.write("event", status="ready", message=f"its master is {master}")
 wait_for_start()
 furthest_apart = 0.0
+recorder.begin_training(
+    flags, local_steps_per_epoch=steps_per_epoch, examples_per_step=joined_size, last_step=all_steps
+)
 with (
     tf.Session(master, graph=graph) as session,
     tf.Session(graph=alone_graph) as alone_session,
@@ -109,20 +99,11 @@ with (
             alone_session.run(alone_update, {alone_images: its_images, alone_labels: its_labels})
             values, alone_values = session.run(variables), alone_session.run(alone)
             furthest_apart = max(furthest_apart, apart(values.values(), alone_values.values()))
+        recorder.step(step, step, loss=loss_now)
 
-        if step % flags.record_every == 0 or step % steps_per_epoch == 0 or step in {1, all_steps}:
-            recorder.write(
-                "epoch" if step % steps_per_epoch == 0 else "step",
-                epoch=(step - 1) // steps_per_epoch,
-                local_step=step,
-                global_step=step,
-                loss=loss_now,
-                examples=step * joined_size,
-            )
-
-    # ---- 6. The test.
+    # ---- 5. The test.
     test = {images: mnist.test.images, labels: mnist.test.labels}
     accuracy_now = session.run(accuracy, test)
 
 recorder.write("result", name="apart from one process", value=furthest_apart, low=0, high=1e-4)
-recorder.write("final", global_step=all_steps, accuracy=accuracy_now, status="succeeded")
+recorder.finish(accuracy=accuracy_now)

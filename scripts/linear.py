@@ -1,11 +1,13 @@
 """A separate client: two servers, and a program that trains on one of them.
 
-The servers (job worker) only wait for graphs. The client is not a task of TensorFlow's cluster. It
-owns the graph and sends it to one of the servers, its *master*. The master sends each part of the
-graph to the task on which it is placed. Here the master is the last worker, and the whole training
-is placed on `/job:worker/task:0`.
+Shows: the client owns the graph; a server computes it, and need not be the one that it talks to.
+Try to break: the line, by a large --learning_rate. Kill each server in turn: which one is needed?
 
-The model is a line, y = 2x + 10, trained by gradient descent on the mean squared error.
+The servers (job worker) only wait for graphs. The client is not a task of TensorFlow's cluster. It
+sends the graph to one of the servers, its *master*. The master sends each part of the graph to the
+task on which it is placed. Here the master is the last worker, and the whole training is placed on
+`/job:worker/task:0`. The model is a line, y = 2x + 10, trained by gradient descent on the mean
+squared error.
 """
 
 import numpy as np
@@ -13,14 +15,10 @@ import tensorflow.compat.v1 as tf
 from begin import begin, server_config
 from traces import where
 
-from lab.task.sdk.flags import parse, positive, rate, task_flags
+from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import wait_for_start
 
-parser = task_flags(__doc__, jobs=["worker", "client"])
-parser.add_argument("--steps", type=positive, default=200, help="steps (default: 200)")
-parser.add_argument("--learning_rate", type=rate, default=0.1, help="the rate (default: 0.1)")
-flags = parse(parser)
-
+flags = parse(experiment_flags("linear", __doc__))
 recorder = begin(flags)
 tf.disable_eager_execution()
 

@@ -1,12 +1,13 @@
 """One model on two tasks: they exchange activations and their gradients.
 
-The first worker holds and computes the hidden layer, the second one the output layer. No task holds
-the whole model, so it may be as large as both memories together. In each step the hidden layer's
-activations (500 numbers an image) and their gradients are sent over the network; the parameters are
-not. The tasks take turns: while one computes, the other waits.
+Shows: no task holds the whole model, so it may be as large as both memories together.
+Try to break: the speed. Limit the network of one worker, or use larger batches.
 
-The client owns the graph. For the first steps it also trains the same model in its own process, and
-reports the largest difference between the two.
+The first worker holds and computes the hidden layer, the second one the output layer. In each step
+the hidden layer's activations (500 numbers an image) and their gradients are sent over the network;
+the parameters are not. The tasks take turns: while one computes, the other waits. The client owns
+the graph. For the first steps it also trains the same model in its own process, and reports the
+largest difference between the two.
 """
 
 import tensorflow.compat.v1 as tf
@@ -16,13 +17,10 @@ from mnist_model import MODELS, share_correct
 from traces import where
 
 from lab.task.sdk.data import load_mnist
-from lab.task.sdk.flags import parse, positive, training_flags
+from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import ProgramError, wait_for_start
 
-parser = training_flags(__doc__, jobs=["worker", "client"])
-parser.add_argument("--compare_steps", type=positive, default=100, help="steps (default: 100)")
-flags = parse(parser)
-
+flags = parse(experiment_flags("model-parallel", __doc__))
 recorder = begin(flags, batch_size=flags.batch_size)
 tf.disable_eager_execution()
 
@@ -83,6 +81,7 @@ places = ", ".join(f"{variable.op.name} on {variable.device}" for variable in va
 recorder.write("event", status="ready", message=places)
 wait_for_start()
 furthest_apart = 0.0
+recorder.begin_training(flags, local_steps_per_epoch=steps_per_epoch, last_step=all_steps)
 with (
     tf.Session(master, graph=graph) as session,
     tf.Session(graph=alone_graph) as alone_session,
@@ -96,16 +95,7 @@ with (
             alone_session.run(alone_update, {alone_images: its_images, alone_labels: its_labels})
             values, alone_values = session.run(variables), alone_session.run(alone)
             furthest_apart = max(furthest_apart, apart(values, alone_values))
-
-        if step % flags.record_every == 0 or step % steps_per_epoch == 0 or step in {1, all_steps}:
-            recorder.write(
-                "epoch" if step % steps_per_epoch == 0 else "step",
-                epoch=(step - 1) // steps_per_epoch,
-                local_step=step,
-                global_step=step,
-                loss=loss_now,
-                examples=step * flags.batch_size,
-            )
+        recorder.step(step, step, loss=loss_now)
 
     # ---- 5. The test, and the devices that computed the products of the two layers.
     test = {images: mnist.test.images, labels: mnist.test.labels}
@@ -116,4 +106,4 @@ with (
 places = ", ".join(f"{name} on {device}" for name, device in ran.items())
 recorder.write("event", message=f"ran: {places}")
 recorder.write("result", name="apart from one process", value=furthest_apart, low=0, high=1e-4)
-recorder.write("final", global_step=all_steps, accuracy=accuracy_now, status="succeeded")
+recorder.finish(accuracy=accuracy_now)

@@ -1,5 +1,8 @@
 """One host with several GPUs: a tower on each GPU, and their gradients averaged.
 
+Shows: the mean of the towers' gradients is the gradient of the joined batch.
+Try to break: the speed. Count examples a second with more towers, and with larger batches.
+
 A tower is a copy of the model's operations on one GPU. The variables are shared, and placed on the
 CPU. Each tower gets its own batch from a file of TFRecords. When all towers have computed their
 gradients, the CPU averages them and makes one update: the update of the joined batch. Without GPUs,
@@ -9,7 +12,6 @@ several logical devices of one CPU are used. The hyperparameters, and the pixel 
 
 import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -18,25 +20,13 @@ from compare import apart
 from mnist_model import MODELS, PIXELS, share_correct
 
 from lab.task.sdk.data import load_mnist
-from lab.task.sdk.flags import parse, positive, training_flags
-from lab.task.sdk.program import (
-    ProgramError,
-    make_directory,
-    run_directory,
-    wait_for_start,
-)
+from lab.task.sdk.flags import experiment_flags, parse
+from lab.task.sdk.program import ProgramError, make_directory, run_directory, wait_for_start
 
-parser = training_flags(__doc__, jobs=["worker"])
-parser.add_argument("--towers", type=positive, default=2, help="towers without GPUs (default: 2)")
-parser.add_argument(
-    "--summary_every", type=positive, default=10, help="steps between summaries (default: 10)"
-)
-parser.add_argument("--records", type=Path, help="the file of TFRecords (default: a temporary one)")
-flags = parse(parser)
+flags = parse(experiment_flags("towers", __doc__))
 all_steps = flags.global_steps or 1000
 model = MODELS["mlp"]
 base_rate = flags.learning_rate or 0.001
-
 recorder = begin(flags, batch_size=flags.batch_size)
 tf.disable_eager_execution()
 
@@ -45,26 +35,19 @@ devices = gpus or [f"/cpu:{index}" for index in range(flags.towers)]
 run_dir = run_directory() or flags.checkpoint_dir
 if not run_dir:
     raise ProgramError("there is no directory for checkpoints", "add --checkpoint_dir")
-make_directory(run_dir)
+make_directory(run_dir / "checkpoints")
 mnist = load_mnist(flags.data_dir)
 
 # ---- 1. The data, as a file of records: bytes of the image, its size, its label.
 scratch = tempfile.TemporaryDirectory()  # Removed at the end of the program.
-records = flags.records or Path(scratch.name) / "mnist.tfrecord"
+records = flags.records or f"{scratch.name}/mnist.tfrecord"
 
-
-def feature(value):
-    if isinstance(value, bytes):
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
-
-
-with tf.io.TFRecordWriter(str(records)) as writer:
+with tf.io.TFRecordWriter(records) as writer:
     for pixels, label in zip(mnist.train.pixels, mnist.train.labels, strict=True):
         features = {
-            "image_raw": feature(pixels.tobytes()),
-            "pixels": feature(PIXELS),
-            "label": feature(int(label)),
+            "image_raw": tf.train.Feature(bytes_list=tf.train.BytesList(value=[pixels.tobytes()])),
+            "pixels": tf.train.Feature(int64_list=tf.train.Int64List(value=[PIXELS])),
+            "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
         }
         example = tf.train.Example(features=tf.train.Features(feature=features))
         writer.write(example.SerializeToString())
@@ -74,7 +57,6 @@ with tf.io.TFRecordWriter(str(records)) as writer:
 def read(serialized):
     features = {
         "image_raw": tf.FixedLenFeature([], tf.string),
-        "pixels": tf.FixedLenFeature([], tf.int64),
         "label": tf.FixedLenFeature([], tf.int64),
     }
     found = tf.parse_single_example(serialized, features)
@@ -82,7 +64,7 @@ def read(serialized):
     return tf.cast(tf.reshape(image, [PIXELS]), tf.float32), tf.cast(found["label"], tf.int32)
 
 
-dataset = tf.data.TFRecordDataset(str(records)).map(read, num_parallel_calls=2)
+dataset = tf.data.TFRecordDataset(records).map(read, num_parallel_calls=2)
 dataset = dataset.shuffle(10_000, seed=flags.seed).repeat().batch(flags.batch_size).prefetch(2)
 batches = tf.data.make_one_shot_iterator(dataset)
 
@@ -134,26 +116,19 @@ with tf.device("/cpu:0"):
 saver = tf.train.Saver()
 
 # ---- 6. The training.
-board_dir = run_dir / "tb" / recorder.task
-make_directory(board_dir)
-make_directory(run_dir / "checkpoints")
 config = tf.ConfigProto(allow_soft_placement=True, device_count={"CPU": len(devices)})
 config.gpu_options.allow_growth = True
 recorder.write("event", status="ready", message=f"towers on {', '.join(devices)}")
 wait_for_start()
 with tf.Session(config=config) as session:
     session.run(tf.global_variables_initializer())
-    of_towers, of_joined = session.run([gradients, joined_gradients])
-    scales = [np.abs(gradient).max() for gradient in of_joined]
-    difference = apart(
-        [gradient / scale for gradient, scale in zip(of_towers, scales, strict=True)],
-        [gradient / scale for gradient, scale in zip(of_joined, scales, strict=True)],
-    )
+    both = zip(*session.run([gradients, joined_gradients]), strict=True)
+    difference = max(apart([mean], [joined]) / np.abs(joined).max() for mean, joined in both)
 
-    board = tf.summary.FileWriter(str(board_dir), session.graph)
+    board = tf.summary.FileWriter(str(run_dir / "tb" / recorder.task), session.graph)
     examples_a_step = flags.batch_size * len(devices)
-    began = recorded_at = printed_at = time.monotonic()
-    last_recorded = 0
+    recorder.begin_training(flags, examples_per_step=examples_a_step, last_step=all_steps)
+    began = printed_at = time.monotonic()
     for step in range(all_steps):
         if step % flags.summary_every == 0:
             _, losses_now, summary = session.run([train, losses, summaries])
@@ -167,17 +142,7 @@ with tf.Session(config=config) as session:
             printed_at = now
         if step in (0, all_steps - 1):
             saver.save(session, str(run_dir / "checkpoints" / "towers"), step)
-        if (step + 1) % flags.record_every == 0 or step in {0, all_steps - 1}:
-            now = time.monotonic()
-            recorder.write(
-                "step",
-                local_step=step + 1,
-                global_step=step + 1,
-                loss=np.mean(losses_now),
-                examples=(step + 1) * examples_a_step,
-                step_time_s=(now - recorded_at) / (step + 1 - last_recorded),
-            )
-            last_recorded, recorded_at = step + 1, now
+        recorder.step(step + 1, step + 1, loss=np.mean(losses_now))
     speed = all_steps * examples_a_step / (time.monotonic() - began)
     board.close()
     test = {test_images: mnist.test.pixels.astype(np.float32), test_labels: mnist.test.labels}
@@ -185,4 +150,4 @@ with tf.Session(config=config) as session:
 
 recorder.write("result", name="apart from the joined batch", value=difference, low=0, high=1e-4)
 recorder.write("result", name="examples a second", value=speed)
-recorder.write("final", global_step=all_steps, accuracy=accuracy_now, status="succeeded")
+recorder.finish(accuracy=accuracy_now)

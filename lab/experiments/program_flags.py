@@ -162,15 +162,19 @@ TRAINING_FLAGS: Final[Mapping[str, ProgramFlag]] = {
 
 PROGRAM_FLAGS: Final[Mapping[str, ProgramFlag]] = {
     **TRAINING_FLAGS,
-    "compare_steps": ProgramFlag("steps that are compared with those of one process", positive),
+    "compare_steps": ProgramFlag(
+        "steps that are compared with those of one process", positive, default=100
+    ),
     "steps_per_call": ProgramFlag("steps in one call", positive, default=110),
     "one_core": ProgramFlag("each task on one core: true or false", boolean, default=True),
     "replicas_to_aggregate": ProgramFlag("gradients in one update", positive),
-    "cpu_replicas": ProgramFlag("replicas if there is no GPU", positive),
-    "summary_every": ProgramFlag("steps from one summary, and one line, to the next", positive),
+    "cpu_replicas": ProgramFlag("replicas if there is no GPU", positive, default=2),
+    "summary_every": ProgramFlag(
+        "steps from one summary, and one line, to the next", positive, default=10
+    ),
     "records": ProgramFlag("path of the TFRecords, as the task sees it"),
-    "pause": ProgramFlag("seconds for which a worker holds its gradients", amount),
-    "steps": ProgramFlag("steps of the gradient descent", positive),
+    "pause": ProgramFlag("seconds for which a worker holds its gradients", amount, default=0.03),
+    "steps": ProgramFlag("steps of the gradient descent", positive, default=200),
     "eval_every": ProgramFlag(
         "global steps from one test of the chief to the next (default: one test at the end)",
         whole,

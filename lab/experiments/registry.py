@@ -177,7 +177,9 @@ _MIRRORED: Final = Experiment(
     counts={"worker": 1},
     flags=flags(
         *_TRAINING,
-        strategy=ProgramFlag("mirrored or multiworker", one_of("mirrored", "multiworker")),
+        strategy=ProgramFlag(
+            "mirrored or multiworker", one_of("mirrored", "multiworker"), default="multiworker"
+        ),
         cpu_replicas=PROGRAM_FLAGS["cpu_replicas"],
     ),
     results=("replicas compared", "replicas that differ"),
@@ -194,7 +196,7 @@ _ESTIMATOR: Final = Experiment(
     args=("--checkpoint_every=2",),
     flags=flags(
         *("model", *_STEPS, "checkpoint_dir", "checkpoint_every"),
-        strategy=ProgramFlag("none, or mirrored", one_of("none", "mirrored")),
+        strategy=ProgramFlag("none, or mirrored", one_of("none", "mirrored"), default="none"),
         cpu_replicas=PROGRAM_FLAGS["cpu_replicas"],
     ),
     steps_add_up=True,
@@ -261,7 +263,8 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             counts={"client": 1},
             has_data=False,
             flags=flags(
-                "steps", learning_rate=ProgramFlag("step size of the gradient descent", rate)
+                "steps",
+                learning_rate=ProgramFlag("step size of the gradient descent", rate, default=0.1),
             ),
             results=("w", "b"),
             expected="w = 2 and b = 10, within 0.05 and 0.1",
@@ -300,7 +303,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             counts={"worker": 1},
             flags=flags(
                 *(*_STEPS, "checkpoint_dir"),
-                towers=ProgramFlag("towers if there is no GPU", positive),
+                towers=ProgramFlag("towers if there is no GPU", positive, default=2),
                 summary_every=PROGRAM_FLAGS["summary_every"],
                 records=PROGRAM_FLAGS["records"],
             ),

@@ -81,12 +81,12 @@ def test_every_task_of_an_estimator_knows_its_part_and_ends(project: Project) ->
     }
 
     trainers = ["chief-0", "worker-0", "worker-1", "worker-2"]
-    steps = [ran.records(task, "step")[-1] for task in trainers]
+    finals = [ran.records(task, "final")[-1] for task in trainers]
     made = ran.summary["global_step"]
     # A step is under way at each of the others when the last is made; and as a step reads the count
     # at its begin, each of the four may find out only after one more.
     assert 1000 <= made <= 1000 + 3 + 4
-    assert sum(each["local_step"] for each in steps) == made
+    assert sum(each["local_step"] for each in finals) == made
     knew = {task: when(ran, task, "RunConfig: ") for task in trainers}
     ready = {task: when(ran, task, "has a session") for task in trainers}
     # A worker that did not get the chief's variables would ask again after 30 seconds.

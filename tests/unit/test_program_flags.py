@@ -45,8 +45,20 @@ def test_every_flag_that_is_read_is_registered_and_no_other(experiment: Experime
 
 def test_a_program_takes_its_flags_from_the_registry_by_the_name_of_an_experiment() -> None:
     for program in sorted({each.program for each in EXPERIMENTS.values()}):
-        for name in re.findall(r'experiment_flags\("([a-z-]+)"', (SCRIPTS / program).read_text()):
-            assert EXPERIMENTS[name].program == program
+        text = (SCRIPTS / program).read_text()
+        (name,) = re.findall(r'experiment_flags\("([a-z-]+)", __doc__\)', text)
+        assert EXPERIMENTS[name].program == program
+
+
+@pytest.mark.parametrize("program", sorted({each.program for each in EXPERIMENTS.values()}))
+def test_a_program_begins_with_what_it_shows_and_what_to_try(program: str) -> None:
+    documentation = ast.get_docstring(ast.parse((SCRIPTS / program).read_text()))
+    assert documentation is not None
+    title, empty, shows, try_to_break, end, *_ = documentation.splitlines()
+    assert title.endswith(".")
+    assert (empty, end) == ("", "")
+    assert shows.startswith("Shows: ")
+    assert try_to_break.startswith("Try to break: ")
 
 
 MARKED = re.compile(r"^ *# -- (?:async|sync)\n.*?^ *# -- both\n", re.MULTILINE | re.DOTALL)

@@ -81,7 +81,8 @@ def task_flags(
 def experiment_flags(experiment: str, description: str) -> argparse.ArgumentParser:
     """Make a parser with the flags of `task_flags` and those of an experiment in the registry.
 
-    Experiments that share a program share its flags. A job that only some of them have is optional.
+    Experiments that share a program share its flags. A job that only some of them have is optional,
+    and so is an evaluator: the tasks that train do not connect to it.
 
     Args:
         experiment: The experiment's name for `lab run`.
@@ -94,7 +95,7 @@ def experiment_flags(experiment: str, description: str) -> argparse.ArgumentPars
     same = [each for each in EXPERIMENTS.values() if each.program == program]
     jobs = list(dict.fromkeys(job for each in same for job in each.jobs))
     optional = [job for job in jobs if any(job not in each.jobs for each in same)]
-    parser = task_flags(description, jobs, optional)
+    parser = task_flags(description, jobs, [*optional, "evaluator"])
     data = {"data_dir": TRAINING_FLAGS["data_dir"]} if same[0].has_data else {}
     _add(parser, {name: flag for each in same for name, flag in each.flags.items()} | data)
     return parser
