@@ -5,6 +5,7 @@ A session returns the parts of a graph, one for each device, in which operations
 """
 
 import contextlib
+import ctypes
 import os
 import re
 import tempfile
@@ -51,6 +52,7 @@ def placement_log():
         try:
             yield placed
         finally:
+            ctypes.CDLL(None).fflush(None)  # C's own buffer.
             os.dup2(before, 1)
             os.close(before)
             caught.seek(0)

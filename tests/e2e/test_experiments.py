@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from lab.mnist import load_mnist
 from tests import oracle
 from tests.support.agents import processes_with
+from tests.support.commands import ROOT
 from tests.support.experiments import Project, make_project
 
 pytestmark = pytest.mark.tensorflow
@@ -110,6 +113,29 @@ def test_operations_land_where_they_are_sent_and_strategies_spread_bytes(project
     assert [line.split() for line in ran.log("worker-0")] == [
         row.replace(",", " ").split() for row in rows
     ]
+
+
+BUFFERED_LINE = """
+import ctypes
+from traces import placement_log
+
+with placement_log() as placed:
+    ctypes.CDLL(None).puts(b"whole: (AddV2): /job:ps/replica:0/task:0/device:CPU:0")
+assert placed == {"whole": "/job:ps/task:0/device:CPU:0"}, placed
+"""
+
+
+def test_the_placement_log_is_whole_although_c_buffers_its_lines() -> None:
+    """Without an agent, Python does not run unbuffered."""
+    environ = {"PYTHONPATH": f"{ROOT}:{ROOT / 'scripts'}", "CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run(
+        [sys.executable, "-c", BUFFERED_LINE],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_towers_average_to_the_joined_batchs_gradient(project: Project) -> None:
