@@ -12,11 +12,11 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from lab.mnist import load_mnist
-from lab.task.sdk.flags import boolean, parse, training_flags
+from lab.task.sdk.flags import boolean, experiment_flags, parse
 from lab.task.sdk.program import wait_for_start
 from lab.task.sdk.recorder import Recorder
 
-parser = training_flags(__doc__)
+parser = experiment_flags("async", __doc__)
 parser.add_argument("--sync", type=boolean, default=False, help="make one update for all workers")
 flags = parse(parser)
 is_chief = flags.task_index == 0

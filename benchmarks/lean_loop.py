@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from lab.mnist import load_mnist
-from lab.task.sdk.flags import parse, training_flags
+from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import wait_for_start
 from lab.task.sdk.recorder import Recorder
 
-flags = parse(training_flags(__doc__))
+flags = parse(experiment_flags("async", __doc__))
 is_chief = flags.task_index == 0
 
 tf.disable_v2_behavior()  # no eager execution, and reference variables

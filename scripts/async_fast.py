@@ -14,9 +14,8 @@ import time
 import numpy as np
 import tensorflow as tf
 from begin import begin
-from in_one_message import Images, Packing, answer, connect, serve, take_number
+from in_one_message import Images, Packing, answer, connect, keep_to_one_core, serve, take_number
 from mnist_model import MODELS, share_correct
-from one_core import keep_to_one_core
 
 from lab.task.sdk.data import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse

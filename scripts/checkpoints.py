@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from lab.records.error_line import first_message_line
 from lab.task.sdk.interrupt import leave_on_interrupt
-from lab.task.sdk.program import ProgramError, make_directory, run_directory
+from lab.task.sdk.program import ProgramError, checkpoint_directory
 
 INDEX = re.compile(r"model-([0-9]+)\.index")
 
@@ -44,11 +44,9 @@ class Checkpoints:
         self.initialize_all = tf.global_variables_initializer()
         self.initialize_others = tf.variables_initializer(others)
         self.missing_variables = tf.report_uninitialized_variables(tf.global_variables())
-        run_dir = run_directory()
-        self.directory = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
+        self.directory = checkpoint_directory(flags) if self.is_chief else None
         self.saver, self.newest = None, {}
-        if self.is_chief and self.directory:
-            make_directory(self.directory)
+        if self.directory:
             with tf.device("/job:worker/task:0"):  # The chief writes them, not the ps.
                 self.saver = tf.train.Saver(self.saved, save_relative_paths=True)
             self.saver.recover_last_checkpoints(newest_first(self.directory)[::-1])

@@ -20,7 +20,7 @@ from mnist_model import MODELS
 from lab.task.sdk.data import PIXELS, load_mnist, load_test
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
-from lab.task.sdk.program import ProgramError, make_directory, run_directory, wait_for_start
+from lab.task.sdk.program import ProgramError, checkpoint_directory, wait_for_start
 from lab.task.tf1.sessions import shorten_polling
 
 flags = parse(experiment_flags("estimator", __doc__))
@@ -51,11 +51,8 @@ if flags.strategy == "mirrored":
     strategy = tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(replicas)])
 
 # ---- 3. RunConfig: it reads TF_CONFIG, and sets how often the chief saves.
-run_dir = run_directory()
-checkpoint_dir = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
-if not checkpoint_dir:
+if not (checkpoint_dir := checkpoint_directory(flags)):
     raise ProgramError("there is no directory for checkpoints", "add --checkpoint_dir")
-make_directory(checkpoint_dir)
 config = tf.estimator.RunConfig(
     model_dir=str(checkpoint_dir),
     save_checkpoints_secs=flags.checkpoint_every,

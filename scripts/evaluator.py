@@ -18,13 +18,7 @@ from mnist_model import MODELS, share_correct
 
 from lab.task.sdk.data import load_test
 from lab.task.sdk.flags import experiment_flags, parse
-from lab.task.sdk.program import (
-    ProgramError,
-    ended_tasks,
-    make_directory,
-    run_directory,
-    wait_for_start,
-)
+from lab.task.sdk.program import ProgramError, checkpoint_directory, ended_tasks, wait_for_start
 
 flags = parse(experiment_flags("evaluator", __doc__))
 if flags.job_name != "evaluator":
@@ -35,11 +29,8 @@ if flags.job_name != "evaluator":
 recorder = begin(flags)
 
 # ---- 1. The directory of the chief's checkpoints.
-run_dir = run_directory()
-checkpoint_dir = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
-if not checkpoint_dir:
+if not (checkpoint_dir := checkpoint_directory(flags)):
     raise ProgramError("there is no directory of checkpoints to evaluate", "add --checkpoint_dir")
-make_directory(checkpoint_dir)
 test = load_test(flags.data_dir)
 model = MODELS[flags.model]
 names = list(model.initial_parameters(flags.seed))

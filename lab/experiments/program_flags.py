@@ -116,47 +116,34 @@ class ProgramFlag:
     default: object = None
 
 
-TRAINING_GROUPS: Final[Mapping[str, Mapping[str, ProgramFlag]]] = {
-    "placement": {
-        "ps_strategy": ProgramFlag(
-            "variables on several ps: round_robin or greedy (least bytes)",
-            one_of("round_robin", "greedy"),
-            default="round_robin",
-        ),
-        "gpu_memory_fraction": ProgramFlag(
-            "share of each GPU's memory that a task takes (default: what it needs)", share
-        ),
-    },
-    "training": {
-        "model": ProgramFlag(
-            "the model: softmax or mlp", one_of("softmax", "mlp"), default="softmax"
-        ),
-        "epochs": ProgramFlag("passes over the training images", positive, default=50),
-        "global_steps": ProgramFlag("stop at this global step, not by epochs", whole, default=0),
-        "batch_size": ProgramFlag("images in a batch", positive, default=100),
-        "learning_rate": ProgramFlag(
-            "step size of the gradient descent (default: the model's own)", rate
-        ),
-        "seed": ProgramFlag(
-            "seed of initial weights and batches (`lab run` draws one)", whole, default=0
-        ),
-        "data_dir": ProgramFlag("your own data, as four IDX files", Path),
-    },
-    "records and checkpoints": {
-        "record_every": ProgramFlag(
-            "local steps from one record to the next", positive, default=100
-        ),
-        "log_device_placement": ProgramFlag(
-            "print where each operation runs", boolean, is_switch=True, default=False
-        ),
-        "checkpoint_dir": ProgramFlag(
-            "directory of the checkpoints, as the task sees it (default: in the run)", Path
-        ),
-        "checkpoint_every": ProgramFlag("seconds between two checkpoints", rate, default=60),
-    },
-}
 TRAINING_FLAGS: Final[Mapping[str, ProgramFlag]] = {
-    name: flag for group in TRAINING_GROUPS.values() for name, flag in group.items()
+    "ps_strategy": ProgramFlag(
+        "variables on several ps: round_robin or greedy (least bytes)",
+        one_of("round_robin", "greedy"),
+        default="round_robin",
+    ),
+    "gpu_memory_fraction": ProgramFlag(
+        "share of each GPU's memory that a task takes (default: what it needs)", share
+    ),
+    "model": ProgramFlag("the model: softmax or mlp", one_of("softmax", "mlp"), default="softmax"),
+    "epochs": ProgramFlag("passes over the training images", positive, default=50),
+    "global_steps": ProgramFlag("stop at this global step, not by epochs", whole, default=0),
+    "batch_size": ProgramFlag("images in a batch", positive, default=100),
+    "learning_rate": ProgramFlag(
+        "step size of the gradient descent (default: the model's own)", rate
+    ),
+    "seed": ProgramFlag(
+        "seed of initial weights and batches (`lab run` draws one)", whole, default=0
+    ),
+    "data_dir": ProgramFlag("your own data, as four IDX files", Path),
+    "record_every": ProgramFlag("local steps from one record to the next", positive, default=100),
+    "log_device_placement": ProgramFlag(
+        "print where each operation runs", boolean, is_switch=True, default=False
+    ),
+    "checkpoint_dir": ProgramFlag(
+        "directory of the checkpoints, as the task sees it (default: in the run)", Path
+    ),
+    "checkpoint_every": ProgramFlag("seconds between two checkpoints", rate, default=60),
 }
 """The flags that all MNIST programs share."""
 

@@ -26,7 +26,7 @@ _BUILDS_CLUSTER: Final = frozenset(
     {"ClusterSpec", "SimpleClusterResolver", "ClusterDef", "ClusterDeviceFilters"}
 )
 _LAB: Final = "lab.task."
-_LAB_PARSERS: Final = frozenset({"experiment_flags", "task_flags", "training_flags"})
+_LAB_PARSERS: Final = frozenset({"experiment_flags", "task_flags"})
 """The functions of `lab` that make a parser, which accepts every flag of the cluster."""
 
 

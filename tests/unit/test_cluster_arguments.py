@@ -39,7 +39,7 @@ PROGRAMS = [
     "import sys; print(sys.argv[1])",
     f"{ADD}('--epochs')",
     # lab's own parser.
-    "from lab.task.sdk.flags import parse, training_flags",
+    "from lab.task.sdk.flags import parse, experiment_flags",
     "from lab.task.sdk import flags\nflags.parse(flags.task_flags('mine'))",
     "import lab.task.sdk.flags\nlab.task.sdk.flags.task_flags('mine')",
     # lab's data with a parser of the program's own.

@@ -47,7 +47,7 @@ def notice(folder: Path, source: str, jobs: dict[str, int], *args: str, **given:
         "import os\ntask = os.environ.get('LAB_TASK')",
         "r = tf.distribute.cluster_resolver.SlurmClusterResolver()",
         "import socket\nname = socket.gethostname()",
-        "from lab.task.sdk.flags import training_flags",
+        "from lab.task.sdk.flags import experiment_flags",
     ],
 )
 def test_a_program_that_forms_its_cluster_has_no_notice(source: str, tmp_path: Path) -> None:

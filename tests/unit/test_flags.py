@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab.task.sdk.flags import amount, one_of, parse, training_flags
+from lab.task.sdk.flags import amount, experiment_flags, one_of, parse
 
 CLUSTER = ["--job_name=worker", "--task_index=1", "--ps_hosts=tf1:2222"]
 WORKERS = "--worker_hosts=tf2:2222,tf3:2222"
@@ -20,7 +20,7 @@ TF_CONFIG = {
 
 
 def flags(*arguments: str, **environment: str) -> dict[str, object]:
-    parser = training_flags("A program.")
+    parser = experiment_flags("async", "A program.")
     parser.add_argument("--colour", type=one_of("red", "blue"))
     parser.add_argument("--pause", type=amount)
     return vars(parse(parser, list(arguments), environment))

@@ -17,6 +17,7 @@ READ_BY_HELPERS = {
     "begin_training(": {"record_every", "batch_size"},
     "test_is_due()": {"eval_every"},
     "Checkpoints(": {"checkpoint_dir", "checkpoint_every"},
+    "checkpoint_directory(flags)": {"checkpoint_dir"},
     "server_config(flags)": {"gpu_memory_fraction"},
 }
 """Part of a program's text to the flags that the called function reads."""

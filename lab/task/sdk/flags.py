@@ -14,7 +14,6 @@ from typing import Any, Final, Never
 from lab.experiments.program_flags import (
     OF_VARIABLES,
     TRAINING_FLAGS,
-    TRAINING_GROUPS,
     OneOf,
     ProgramFlag,
     amount,
@@ -40,7 +39,6 @@ __all__ = [
     "rate",
     "share",
     "task_flags",
-    "training_flags",
     "whole",
 ]
 
@@ -101,16 +99,6 @@ def experiment_flags(experiment: str, description: str) -> argparse.ArgumentPars
     return parser
 
 
-def training_flags(
-    description: str, jobs: Sequence[str] = JOBS, optional: Sequence[str] = ()
-) -> argparse.ArgumentParser:
-    """Make a parser with the flags of `task_flags` and those that all MNIST programs share."""
-    parser = task_flags(description, jobs, optional)
-    for heading, flags in TRAINING_GROUPS.items():
-        _add(parser.add_argument_group(heading), flags)
-    return parser
-
-
 def _add(parser: argparse._ActionsContainer, flags: Mapping[str, ProgramFlag]) -> None:
     for name, flag in flags.items():
         is_known = flag.default is not None and not flag.is_switch
@@ -136,7 +124,7 @@ def parse(
     """Parse the flags, read missing ones from `TF_CONFIG`, and check the cluster.
 
     Args:
-        parser: The parser of `task_flags` or `training_flags`.
+        parser: The parser of `task_flags` or `experiment_flags`.
         arguments: The command line; that of the process by default.
         environment: The environment variables with `TF_CONFIG`; those of the process by default.
 

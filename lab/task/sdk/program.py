@@ -99,6 +99,22 @@ def ended_tasks(environment: Mapping[str, str] | None = None) -> set[str]:
     return ended
 
 
+def checkpoint_directory(flags: argparse.Namespace) -> Path | None:
+    """Return the directory of the checkpoints, and create it: `--checkpoint_dir`, or in the run.
+
+    Returns:
+        The directory; None if the user started the program by hand without the flag.
+
+    Raises:
+        ProgramError: The directory cannot be created.
+    """
+    run = run_directory()
+    directory: Path | None = flags.checkpoint_dir or (run and run / "checkpoints")
+    if directory:
+        make_directory(directory)
+    return directory
+
+
 def make_directory(path: Path) -> None:
     """Create a directory and its parents.
 
