@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lab.backends.engine.client import Engine, engine_errors
@@ -32,10 +30,11 @@ if TYPE_CHECKING:
 
 
 class Containers:
-    """A `SeatBackend`: a container, a network and a volume for each seat."""
+    """A container, a network and a volume for each seat, and the proxy.
 
-    list_command = "docker ps"
-    hub_variables: Mapping[str, str] = MappingProxyType({})
+    JupyterHub starts and stops the seats. Every method raises a `LabError` if the engine or the
+    host refuses.
+    """
 
     def __init__(self, stored: StoredClass) -> None:
         """Use the engine that the environment variables name.
@@ -52,11 +51,6 @@ class Containers:
             for each in self._plan.seats
             if self._plan.disk_enforced and each.disk_bytes is not None
         }
-
-    @property
-    def hub_url(self) -> str:
-        """The address of JupyterHub, in the proxy's network."""
-        return f"http://{names.gateway(self._plan.proxy_network)}:{names.HUB_PORT}"
 
     def create(self) -> None:
         """Create the networks, the volumes and the disks."""
@@ -84,7 +78,19 @@ class Containers:
         remove_containers(self._engine, self._plan.name, seat)
 
     def save(self, seat: str, archive: zipfile.ZipFile, folder: str) -> int:
-        """Add the files of the seat's volume to an archive."""
+        """Add the files of the seat's volume to an archive.
+
+        Args:
+            seat: The seat.
+            archive: The archive.
+            folder: The directory in the archive.
+
+        Returns:
+            The number of links and special files that were left out.
+
+        Raises:
+            OSError: The archive cannot be written.
+        """
         if disk := self._disks.get(seat):
             if not disk.image.exists():  # its creation failed
                 return 0
