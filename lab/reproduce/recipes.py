@@ -127,7 +127,8 @@ def _misfit(run: RunMetrics, source: Source) -> str:
         return f"no claim wants the fault {faults[0]!r}"
     recipe = recipe_for(same[0], quick=run.experiment != same[0].experiment)
     if (name := _odd_flag(run, recipe)) is not None:
-        mine, wanted = (each.get(name, "the default") for each in (run.parameters, _flags(recipe)))
+        both = _parameters(run, recipe), _flags(recipe)
+        mine, wanted = (each.get(name, "the default") for each in both)
         return f"its {name} is {mine}, not {wanted}"
     return "its start, faults or number of workers is that of no claim"
 
@@ -150,7 +151,11 @@ def _flags(recipe: Recipe) -> dict[str, Any]:
 
 def _odd_flag(run: RunMetrics, recipe: Recipe) -> str | None:
     """A flag of the run that is not as in the recipe, or None."""
-    wanted = _flags(recipe)
-    compared = (wanted.keys() | run.parameters.keys()) - (_FREE - recipe.flags.keys())
-    odd = (name for name in sorted(compared) if run.parameters.get(name) != wanted.get(name))
-    return next(odd, None)
+    wanted, mine = _flags(recipe), _parameters(run, recipe)
+    compared = (wanted.keys() | mine.keys()) - (_FREE - recipe.flags.keys())
+    return next((name for name in sorted(compared) if mine.get(name) != wanted.get(name)), None)
+
+
+def _parameters(run: RunMetrics, recipe: Recipe) -> dict[str, Any]:
+    """The flags of a run. One that it did not record had its default."""
+    return {**without_zeros(with_defaults(EXPERIMENTS[recipe.experiment], ())), **run.parameters}

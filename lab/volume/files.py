@@ -51,6 +51,7 @@ class Patience:
         if self._since is None or progress != self._progress:
             self._since, self._progress = time.monotonic(), progress
             self._on_first(error)
+            return self._limit_s <= 0  # a slow `on_first` does not end the series
         return self.is_over
 
     def succeed(self) -> None:

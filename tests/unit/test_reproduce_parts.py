@@ -162,7 +162,7 @@ QUICK = run_of(BOOK, "whole", 2, run_id="other", quick=True)
         (replace(OTHER, workers=()), "its start, faults or number of workers is that of no claim"),
         # A quick run on fixed cores is none of the source.
         (replace(QUICK, parameters={k: v for k, v in QUICK.parameters.items() if k != "one_core"}),
-         "its one_core is the default, not False"),
+         "its one_core is True, not False"),
         (replace(OTHER, experiment="linear"), "no claim is about a run of linear"),
         (replace(OTHER, experiment="async.py"), "no claim is about a run of async.py"),
     ],
