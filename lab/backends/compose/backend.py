@@ -143,7 +143,11 @@ class ComposeBackend(ComposePlanner, Backend):
 
 
 class ComposeBoot(Boot[ComposeEnvironment]):
-    """The steps that let compose start the containers, and wait until all are healthy."""
+    """The steps that let compose start the containers, and wait until all are healthy.
+
+    Attributes:
+        engine: The engine.
+    """
 
     backend = COMPOSE
 
@@ -157,7 +161,7 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         ready_s: float,
     ) -> None:
         super().__init__(plan, root)
-        self._engine = engine
+        self.engine = engine
         self._options = options
         self._ready_s = ready_s
         self._before = NO_RESOURCES
@@ -167,7 +171,7 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         docker()
         compose_version()
         plan, root = self.plan, self.root
-        containers = ComposeEnvironment(self._engine, plan.name).containers
+        containers = ComposeEnvironment(self.engine, plan.name).containers
         tasks = [each for each in containers if each.task]
         others = [each.root for each in tasks or containers if not _is_same(each.root, root)]
         if any(each.cluster_sha256 != plan.cluster_sha256 for each in containers):
@@ -175,7 +179,7 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         elif others:
             origin = f"another directory, {visible(others[0])}"
         else:
-            self._before = list_resources(self._engine, plan.name)
+            self._before = list_resources(self.engine, plan.name)
             return
         raise LabError(
             f"environment {plan.name} exists already, booted from {origin}",
@@ -184,25 +188,37 @@ class ComposeBoot(Boot[ComposeEnvironment]):
 
     def holder(self) -> Holder | None:
         """Return the holder of the plan's GPUs, if the engine runs on this host."""
-        plan, engine = self.plan, self._engine
+        plan, engine = self.plan, self.engine
         if not _has_gpus(plan) or not ComposeEnvironment(engine, plan.name).is_local:
             return None
         return holder_of(plan, backend=self.backend, where=engine.id(), folder=self.root)
 
     def options(self) -> Values:
         """Return the options of the compose file. Podman ignores `driver: nvidia` in silence."""
-        if _has_gpus(self.plan) and self._engine.is_podman():
+        if _has_gpus(self.plan) and self.engine.is_podman():
             return {**self._options, "gpus-by": "cdi"}
         return self._options
+
+    def text(self) -> str:
+        """Return the compose file."""
+        return render(self.plan, self.options())
+
+    def start_containers(self, compose: Compose) -> None:
+        """Start all containers.
+
+        Raises:
+            LabError: The engine or compose refuses.
+        """
+        compose.up()
 
     def start(self, lock: int | None, hold: Handover) -> ComposeEnvironment:
         """Let compose start the containers, and wait until all are healthy; see `Boot`."""
         del hold
-        plan, engine = self.plan, self._engine
-        file = write_compose_file(plan.name, render(plan, self.options()))
+        plan, engine = self.plan, self.engine
+        file = write_compose_file(plan.name, self.text())
         compose = Compose(plan.name, file, self.root, lock)
         ImageBuilder.of(engine, plan, compose).ensure()
-        compose.up()
+        self.start_containers(compose)
         environment = ComposeEnvironment(engine, plan.name)
         # First, because a task without its network becomes unhealthy after some seconds.
         restart_detached_tasks(engine, environment.inspect())
@@ -214,7 +230,7 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         """Remove what a failed boot added. An error here must not hide the boot's error."""
         project = self.plan.name
         try:
-            remove(self._engine, project, keep=self._before)
+            remove(self.engine, project, keep=self._before)
         except LabError as error:
             LOG.warning(f"{project} is not fully removed: {error}; run `lab down {project}`")
         if self._before == NO_RESOURCES:

@@ -141,13 +141,16 @@ class Compose:
         """
         self._run("building the image", ["build", service], steps=True)
 
-    def up(self) -> None:
+    def up(self, *services: str) -> None:
         """Create and start missing containers; return when the anchors are healthy.
+
+        Args:
+            *services: Only these, without waiting for their health; none: all.
 
         Raises:
             LabError: It failed; the started containers are still there.
         """
-        self._run("booting", ["up", "--detach", "--no-build", "--quiet-pull"])
+        self._run("booting", ["up", "--detach", "--no-build", "--quiet-pull", *services])
 
     def config(self) -> dict[str, Any]:
         """Return the file as compose reads it, with its variables replaced.

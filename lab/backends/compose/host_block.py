@@ -33,14 +33,30 @@ def block_host(engine: Engine, project: str) -> None:
     On a network that was rendered with `-o network=isolated`, there is nothing to block.
     """
     try:
-        hosts = _host_addresses(engine, project)
-        if hosts:
-            doing = "blocking the host from the tasks"
-            engine.for_each(
-                doing, _anchors(engine, project), partial(_block_node, engine, project, hosts)
-            )
+        block_nodes(engine, project, only_running=True)
     except LabError as error:
         LOG.warning(f"warning: tasks can reach this host: {error}")
+
+
+def block_nodes(engine: Engine, project: str, *, only_running: bool = False) -> None:
+    """Block this host from every node.
+
+    Args:
+        engine: The engine.
+        project: The environment.
+        only_running: Leave out nodes that do not run; otherwise they are an error.
+
+    Raises:
+        LabError: A node does not run, or the kernel or the engine refuses.
+    """
+    if hosts := _host_addresses(engine, project):
+        nodes = [
+            each
+            for each in _anchors(engine, project)
+            if each.status == "running" or not only_running
+        ]
+        doing = "blocking the host from the tasks"
+        engine.for_each(doing, nodes, partial(_block_node, engine, project, hosts))
 
 
 def _host_addresses(engine: Engine, project: str) -> list[str]:
@@ -74,11 +90,7 @@ def host_addresses(network: Mapping[str, Any]) -> Iterator[str]:
 
 def _anchors(engine: Engine, project: str) -> list[Container]:
     found = engine.containers(f"{PROJECT}={project}", NODE)
-    return [
-        each
-        for each in found
-        if TASK not in each.labels and TRANSIENT not in each.labels and each.status == "running"
-    ]
+    return [each for each in found if TASK not in each.labels and TRANSIENT not in each.labels]
 
 
 def _block_node(engine: Engine, project: str, hosts: Sequence[str], anchor: Container) -> None:

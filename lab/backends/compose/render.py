@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from lab import variables as var
@@ -57,6 +58,23 @@ _COMMENTS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A volume that exists, and has the run volume and the programs of an environment.
+
+    Attributes:
+        volume: Its name.
+        target: Where the tasks mount the whole of it.
+        variables: The variables of the tasks that name directories in it.
+        logging: The limit of each container's log, as compose writes it.
+    """
+
+    volume: str
+    target: str
+    variables: Mapping[str, str]
+    logging: Mapping[str, Value]
+
+
 def image_of(plan: Plan) -> str:
     """Return the image of a plan's containers, unless `LAB_IMAGE` names another."""
     return IMAGES[plan.tensorflow].name(gpus=_has_gpus(plan))
@@ -66,25 +84,34 @@ def _has_gpus(plan: Plan) -> bool:
     return any(task.gpus for task in plan.tasks)
 
 
-def render(plan: Plan, options: Values = DEFAULTS, rendering: Rendering = PLAIN) -> str:
+def render(
+    plan: Plan,
+    options: Values = DEFAULTS,
+    rendering: Rendering = PLAIN,
+    home: Home | None = None,
+) -> str:
     """Render a plan as a compose file.
 
     Args:
         plan: The plan, with the final mode and TensorFlow version.
         options: The options.
         rendering: The run, and the paths of the config and of the project.
+        home: The volume to use instead of a run volume of its own.
 
     Returns:
         The text of the file.
     """
-    blocks = _SharedBlocks(plan, options, rendering.folder)
+    blocks = _SharedBlocks(plan, options, rendering.folder, home)
+    volumes: dict[str, Value] = {"runs": {"labels": {"lab.project": plan.name}}}
+    if home is not None:
+        volumes = {"home": {"name": home.volume, "external": True}}
     label: dict[str, Value] = {"lab.project": plan.name}
     document: dict[str, Value] = {
         "name": plan.name,
         **{f"x-{block.name}": block for block in blocks.used(plan)},
         "services": dict(_services(plan, blocks, rendering.run, rendering.folder)),
         "networks": {"cluster": _network(label, options)},
-        "volumes": {"runs": {"labels": label}},
+        "volumes": volumes,
     }
     return header(plan, options, rendering) + compose_yaml(document, _COMMENTS)
 
@@ -118,14 +145,17 @@ def _network(label: dict[str, Value], options: Values) -> dict[str, Value]:
 class _SharedBlocks:
     """The named YAML blocks that services merge."""
 
-    def __init__(self, plan: Plan, options: Values, folder: str) -> None:
+    def __init__(self, plan: Plan, options: Values, folder: str, home: Home | None) -> None:
         self.gpus_by = str(options["gpus-by"])
-        self.service = Block(_service(plan), name="service")
+        logging: dict[str, Value] = {} if home is None else {"logging": home.logging}
+        self.service = Block({**_service(plan), **logging}, name="service")
         self.anchor = Block(_every_anchor(), (self.service,), "anchor")
-        self.task = Block(_every_task(folder), (self.service,), "task")
+        mounts = _own_mounts(folder) if home is None else _home_mounts(folder, home)
+        self.task = Block(_every_task(mounts), (self.service,), "task")
         self.no_gpu = Block(NO_GPU, name="no-gpu")
         self.gpu = Block(_with_gpus(options), name="gpu")
-        self.environment = Block(_environment(plan), name="environment")
+        variables = _environment(plan) | (dict(home.variables) if home is not None else {})
+        self.environment = Block(variables, name="environment")
         labels = {
             "lab.project": plan.name,
             "lab.cluster-sha256": plan.cluster_sha256,
@@ -203,15 +233,22 @@ def _every_anchor() -> dict[str, Value]:
     }
 
 
-def _every_task(folder: str) -> dict[str, Value]:
+def _own_mounts(folder: str) -> list[Value]:
+    programs = _mount(f"{folder}/scripts", "/lab/scripts")
+    return [_RUNS, programs, _mount(f"{folder}/data", "/lab/data")]
+
+
+def _home_mounts(folder: str, home: Home) -> list[Value]:
+    # Nothing is mounted below it: its owner may put a link anywhere in it.
+    whole: dict[str, Value] = {"type": "volume", "source": "home", "target": home.target}
+    return [{**whole, "volume": {"nocopy": True}}, _mount(f"{folder}/data", "/lab/data")]
+
+
+def _every_task(mounts: list[Value]) -> dict[str, Value]:
     return {
         "command": ["python", "-m", "lab.task.agent"],
         "stop_grace_period": "15s",
-        "volumes": [
-            _RUNS,
-            _mount(f"{folder}/scripts", "/lab/scripts"),
-            _mount(f"{folder}/data", "/lab/data"),
-        ],
+        "volumes": mounts,
         "healthcheck": _health("task", "60s"),
     }
 
