@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from abc import abstractmethod
@@ -19,6 +20,7 @@ from lab.backends.environment import (
     Environment,
     KeepVolume,
     Precondition,
+    TaskInfo,
     no_precondition,
     remove_volume,
 )
@@ -29,6 +31,7 @@ from lab.backends.state import Busy, lock_environment
 from lab.errors import LabError
 from lab.log import LOG
 from lab.volume import Chunk, Request, Volume, control
+from lab.volume.files import read_regular
 from lab.volume.transfer import stream
 
 _POSTS = {
@@ -243,6 +246,53 @@ class RecordedEnvironment(DirectoryEnvironment, Generic[R]):
         self._state_dir.remove(keep_volume=keep_volume)
 
 
+class ReportingEnvironment(RecordedEnvironment[R]):
+    """Such an environment whose agents alone know their addresses and GPUs, and report them."""
+
+    def agent(self, task: str) -> Mapping[str, str]:
+        """What a task's agent reports of itself: `address` and `gpus`; empty if it does not run.
+
+        Raises:
+            LabError: The run volume cannot be used.
+        """
+        with self._volume_errors():
+            try:
+                found = json.loads(read_regular(self._volume.agent(task)))
+                return {name: str(found[name]) for name in ("address", "gpus")}
+            except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError):
+                return {}
+
+    def cluster_spec(self) -> dict[str, list[str]]:
+        """TensorFlow's cluster spec, as the agents report it."""
+        spec: dict[str, list[str]] = {}
+        for each in self._record.tasks:
+            address = self.agent(each.task).get("address", "")
+            spec.setdefault(each.task.rpartition("-")[0], []).append(address)
+        return spec
+
+    def tasks_in(self, state: str) -> list[TaskInfo]:
+        """All tasks, in the plan's order.
+
+        Args:
+            state: The state of the environment, for each task.
+        """
+        found, is_up = [], self.is_up
+        for each in self._record.tasks:
+            agent = self.agent(each.task)
+            gpus = agent.get("gpus", "none").split(",")
+            found.append(
+                TaskInfo(
+                    task=each.task,
+                    node=each.node,
+                    address=agent.get("address", ""),
+                    gpus=() if gpus == ["none"] else tuple(gpus),
+                    alive=is_up and bool(agent),
+                    detail=state,
+                )
+            )
+        return found
+
+
 class RecordedBackend(Backend):
     """A backend of such environments.
 
@@ -268,4 +318,8 @@ class RecordedBackend(Backend):
             return None
         state_dir = self.state_dirs.of(project)
         record = state_dir.read()
-        return None if record is None else type(self).environments(state_dir, record)
+        return None if record is None else self.environment_of(state_dir, record)
+
+    def environment_of(self, state_dir: EnvironmentDir[Any], record: Any) -> Environment:  # noqa: ANN401
+        """Return the environment of a directory and its record."""
+        return type(self).environments(state_dir, record)

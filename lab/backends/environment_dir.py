@@ -27,6 +27,10 @@ class Task(Protocol):
     def task(self) -> str:
         """The task's name, `worker-0`."""
 
+    @property
+    def node(self) -> str:
+        """The node of the task."""
+
 
 class Record(Protocol):
     """What every record in `environment.json` has, as a dataclass."""

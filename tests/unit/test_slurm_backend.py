@@ -105,7 +105,7 @@ def test_a_read_error_of_the_run_volume_is_not_the_end_of_a_job(
     def fail(_path: Path) -> str:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
-    monkeypatch.setattr("lab.backends.slurm.environment.read_regular", fail)
+    monkeypatch.setattr("lab.backends.directory.read_regular", fail)
     with pytest.raises(LabError, match=r"run volume .* cannot be used: Stale file handle"):
         has_stopped(environment)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from lab.backends.directory import RecordedEnvironment
+from lab.backends.directory import ReportingEnvironment
 from lab.backends.environment import TaskInfo
 from lab.backends.log_tail import last_lines
 from lab.backends.names import SLURM
@@ -23,7 +22,6 @@ from lab.log import LOG
 from lab.volume import Request, control
 from lab.volume.clock import file_system_time
 from lab.volume.continuation import continues, has_lost_task, mark_lost
-from lab.volume.files import read_regular
 
 _FRESH_S: Final = 3.0
 """Seconds for which an answer of Slurm counts as new; sites do not want more questions."""
@@ -49,7 +47,7 @@ _WAIT_S: Final = 1.0
 _MAX_WAIT_S: Final = 10.0
 
 
-class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
+class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
     """A job, its agents, and their run volume."""
 
     backend = SLURM
@@ -154,7 +152,7 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
 
     def _missing_agents(self) -> list[str]:
         """The tasks whose agents have not started."""
-        return [each.task for each in self._record.tasks if not self._agent(each.task)]
+        return [each.task for each in self._record.tasks if not self.agent(each.task)]
 
     def _job_after_its_end(self) -> queue.Job | None:
         """The job when Slurm is not ending its tasks."""
@@ -194,35 +192,11 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
             f"see {self._state_dir.log}; until `lab down`, its runs are in {self._state_dir.runs}",
         )
 
-    def cluster_spec(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster spec, as the agents report it."""
-        spec: dict[str, list[str]] = {}
-        for each in self._record.tasks:
-            address = self._agent(each.task).get("address", "")
-            spec.setdefault(each.task.rpartition("-")[0], []).append(address)
-        return spec
-
     def tasks(self) -> list[TaskInfo]:
         """All tasks, in the plan's order."""
         job = self.job()
         state = f"job {job.id} {job.state.lower()}" if job is not None else "its job has ended"
-        if job is not None and job.reason:
-            state = f"{state}: {job.reason}"
-        found = []
-        for each in self._record.tasks:
-            agent = self._agent(each.task)
-            gpus = agent.get("gpus", "none").split(",")
-            found.append(
-                TaskInfo(
-                    task=each.task,
-                    node=each.node,
-                    address=agent.get("address", ""),
-                    gpus=() if gpus == ["none"] else tuple(gpus),
-                    alive=self.is_up and bool(agent),
-                    detail=state,
-                )
-            )
-        return found
+        return self.tasks_in(f"{state}: {job.reason}" if job is not None and job.reason else state)
 
     def block_host(self) -> None:
         """Do nothing: the nodes are hosts of their own."""
@@ -294,12 +268,3 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
                     f"see `scontrol show job {job.id}`, then try again",
                 )
             time.sleep(_POLL_S)
-
-    def _agent(self, task: str) -> Mapping[str, str]:
-        """What a task's agent reports of itself; empty if it does not run."""
-        with self._volume_errors():
-            try:
-                found = json.loads(read_regular(self._volume.agent(task)))
-                return {name: str(found[name]) for name in ("address", "gpus")}
-            except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError):
-                return {}

@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 from lab.task.agent.agent_config import AgentConfig, AgentConfigError
@@ -25,7 +26,7 @@ from lab.task.agent.fork_client import ForkClient
 from lab.task.agent.launcher import Launcher
 from lab.task.agent.process import set_subreaper
 from lab.task.agent.request_queue import RequestQueue
-from lab.variables import LAB_LEASH, LAB_STAMPS
+from lab.variables import LAB_LEASH, LAB_OUTPUT, LAB_STAMPS, LAB_TASK
 from lab.volume import Volume
 from lab.volume.files import REFUSED_S, Patience
 from lab.volume.heartbeat import Heartbeat
@@ -186,8 +187,22 @@ class Agent:
         self._agent_log.notify("waiting for a run; start one with: python -m lab run async")
 
 
+def _write_to(file: Path) -> None:
+    """Append the output of this process to a file.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    os.close(descriptor)
+
+
 def main() -> int:
     """Run the agent that the environment variables describe; return the exit code."""
+    if (folder := os.environ.get(LAB_OUTPUT)) and (task := os.environ.get(LAB_TASK)):
+        _write_to(Path(folder) / f"{task}.log")
     try:
         config = AgentConfig.from_environ(os.environ)
     except AgentConfigError as error:

@@ -203,10 +203,6 @@ def _print(line: str) -> None:
 
 
 def _become_agent(own: Mapping[str, str]) -> NoReturn:
-    output = Path(own[var.LAB_OUTPUT]) / f"{own[var.LAB_TASK]}.log"
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for standard in (1, 2):
-        os.dup2(descriptor, standard)
     command = [sys.executable, "-P", "-m", "lab.task.agent"]
     os.execve(command[0], command, own)  # noqa: S606
 
