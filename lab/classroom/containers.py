@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lab.backends.engine.client import Engine, engine_errors
 from lab.classroom import names
 from lab.classroom.disks import SeatDisk
 from lab.classroom.engine import (
     contents,
+    create_container,
     create_networks,
     create_volume,
     create_volumes,
@@ -20,13 +22,19 @@ from lab.classroom.engine import (
     seat_containers,
     start_proxy,
 )
+from lab.classroom.planning import SeatPlan
 from lab.classroom.run_report import MAX_REPORT_BYTES, REPORT, RunReport, parse_report
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.work import SeatVolume
 from lab.errors import LabError
+from lab.log import LOG
+from lab.text import short
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
+
+_COLLECT_S: Final = 120.0
+"""Seconds that the collection of a seat's runs may take."""
 
 
 class Containers:
@@ -76,6 +84,43 @@ class Containers:
     def stop(self, seat: str = "") -> None:
         """Remove the containers of a seat or of the class."""
         remove_containers(self._engine, self._plan.name, seat)
+
+    def collect(self, seats: Sequence[str]) -> None:
+        """Collect the runs of the queue that seats have not collected, on their volumes.
+
+        Each seat has a container with its volume; several run at once. A failure is reported: the
+        archive then has the run volume.
+
+        Args:
+            seats: The seats.
+        """
+        containers, doing = [], "collecting the runs of the queue"
+        try:
+            for seat in self._plan.seats:
+                disk = self._disks.get(seat.name)
+                if seat.name in seats and (disk is None or disk.image.exists()):
+                    if disk is not None:
+                        disk.attach()
+                    containers.append(self._collector(seat))
+            for name, printed in self._engine.for_each(doing, containers, _collected):
+                if printed:
+                    LOG.warning(f"{name}: not all runs of the queue are collected: {printed}")
+        except LabError as error:  # the class must end, and the run volumes are in the archive
+            LOG.warning(f"not all runs of the queue are collected: {error}")
+
+    def _collector(self, seat: SeatPlan) -> Container:
+        """Create the container that collects the runs of a seat."""
+        name = self._plan.name
+        with engine_errors(f"collecting the runs of {seat.name}"):
+            return create_container(
+                self._engine,
+                self._image,
+                ["python", "-P", "-m", "lab.classroom.seat_collect"],
+                labels={names.CLASS: name, names.SEAT: seat.name},
+                volumes={names.seat_object(name, seat.name): {"bind": names.MOUNT}},
+                network_mode="none",
+                mem_limit=seat.memory_bytes or 0,
+            )
 
     def save(self, seat: str, archive: zipfile.ZipFile, folder: str) -> int:
         """Add the files of the seat's volume to an archive.
@@ -138,3 +183,18 @@ class Containers:
                 if len(content) > MAX_REPORT_BYTES:
                     break
         return seat, parse_report(content)
+
+
+def _collected(container: Container) -> tuple[str, str]:
+    """Run a container that collects, and remove it; return its seat, and why it failed or ""."""
+    import requests.exceptions  # noqa: PLC0415  (takes 0.2 s)
+
+    try:
+        container.start()
+        code = container.wait(timeout=_COLLECT_S)["StatusCode"]
+        lines = container.logs(tail=1, stdout=False).decode("utf-8", errors="replace").strip()
+    except (requests.exceptions.ConnectionError, requests.exceptions.Timeout):
+        code, lines = 1, f"it takes more than {_COLLECT_S:g} s"
+    finally:
+        container.remove(force=True)
+    return container.labels[names.SEAT], short(lines or f"exit code {code}") if code else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Any, Final
@@ -114,7 +114,7 @@ def start_proxy(engine: Engine, plan: ClassPlan, image: str, token: str) -> None
     command = ["configurable-http-proxy", "--port", f"{names.PUBLIC_PORT}"]
     command += ["--api-ip", address, "--api-port", f"{names.PROXY_API_PORT}"]
     command += ["--error-target", f"{hub}/hub/error"]
-    volumes = {}
+    volumes, secret = {}, {"CONFIGPROXY_AUTH_TOKEN": token}
     if plan.tls:
         command += ["--ssl-cert", f"{_SECRETS}/certificate.pem", "--ssl-key", f"{_SECRETS}/key.pem"]
         volumes[names.tls_volume(plan.name)] = {"bind": _SECRETS, "mode": "rw"}
@@ -122,11 +122,11 @@ def start_proxy(engine: Engine, plan: ClassPlan, image: str, token: str) -> None
         api = engine.client().api
         prefix = names.prefix(plan.name)
         endpoint = api.create_endpoint_config(ipv4_address=address)
-        proxy = _create(
+        proxy = create_container(
             engine,
             image,
             command,
-            token,
+            environment=secret,
             name=names.proxy_container(plan.name),
             labels=_labels(plan.name),
             ports={f"{names.PUBLIC_PORT}/tcp": (plan.address, plan.port)},
@@ -150,11 +150,11 @@ def start_proxy(engine: Engine, plan: ClassPlan, image: str, token: str) -> None
         # Its API changes its only route; no other process may reach it.
         relay += ["--api-ip", "127.0.0.1", "--api-port", f"{port + 1}"]
         with engine_errors("starting a relay"):
-            _create(
+            create_container(
                 engine,
                 image,
                 relay,
-                token,
+                environment=secret,
                 name=names.relay_container(plan.name, to),
                 labels=_labels(plan.name),
                 network_mode=f"container:{proxy.id}",
@@ -173,19 +173,25 @@ def _tls_archive(tls: Tls) -> bytes:
     return buffer.getvalue()
 
 
-def _create(
+def create_container(
     engine: Engine,
     image: str,
-    command: list[str],
-    token: str,
+    command: Sequence[str],
     **options: Any,  # noqa: ANN401  (docker-py's own)
 ) -> Container:
+    """Create a container with few rights.
+
+    Args:
+        engine: The engine.
+        image: The image.
+        command: Its command.
+        **options: More options of docker-py.
+    """
     from docker.types import LogConfig  # noqa: PLC0415  (takes 0.2 s)
 
     return engine.client().containers.create(
         image,
-        command,
-        environment={"CONFIGPROXY_AUTH_TOKEN": token},
+        list(command),
         entrypoint=[],
         read_only=True,
         cap_drop=["ALL"],

@@ -26,8 +26,7 @@ from lab.classroom.containers import Containers
 from lab.classroom.gpu_check import check_class_gpus, check_seat_gpus
 from lab.classroom.gradebook import gradebook
 from lab.classroom.hub_api import HubApi, hub_api
-from lab.classroom.queue.folder import end_environments, remove_environments
-from lab.classroom.queue.uncollected import end_all_runs, save_runs
+from lab.classroom.queue.folder import end_all, end_environments, remove_environments
 from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import InputError, LabError
 from lab.formatting import counted
@@ -142,10 +141,10 @@ def down(folder: ClassDir, archive: Path) -> None:
         stored = folder.stored()
         containers, seats = Containers(stored), stored.plan.seats
         with signals.as_interrupt(), _new_archive(archive) as target:
-            end_all_runs(folder)
+            end_all(folder)
+            _collect(containers, stored, [seat.name for seat in seats])
             _add_earlier(folder, target)
             for count, seat in enumerate(seats, 1):
-                save_runs(folder, seat.name, target, f"{seat.name}/queue")
                 _save(containers, seat.name, target, seat.name)
                 LOG.info(f"{seat.name}: collected ({count} of {len(seats)})")
             names = [seat.name for seat in seats]
@@ -173,14 +172,13 @@ def reset(folder: ClassDir, seat: str) -> None:
         check_seat(folder, seat)
         stored = folder.stored()
         containers, api = Containers(stored), hub_api(folder)
-        end_environments(folder, [seat], keep=True)  # first: it may refuse
+        end_environments(folder, [seat])  # first: it may refuse
         _stop_seat(api, containers, seat)
+        _collect(containers, stored, [seat])
         copy = folder.copies / f"{seat}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip"
         copy.parent.mkdir(exist_ok=True)
         with _new_archive(copy) as target:
-            save_runs(folder, seat, target, f"{copy.stem}/queue")
             _save(containers, seat, target, copy.stem)
-        end_environments(folder, [seat], keep=False)
         with signals.ignore_signals():  # a volume without labels would never be removed
             containers.replace_storage(seat)
         check_seat_gpus(stored.plan, seat)
@@ -237,6 +235,12 @@ def _add_earlier(folder: ClassDir, archive: zipfile.ZipFile) -> None:
     """Add the copies that resets made."""
     for copy in sorted(folder.copies.glob("*.zip")):
         archive.write(copy, f"resets/{copy.name}")
+
+
+def _collect(containers: Containers, stored: StoredClass, seats: Sequence[str]) -> None:
+    """Collect the runs of the queue that seats have not collected, in their storage."""
+    if stored.plan.run_networks:
+        containers.collect(seats)
 
 
 def _save(containers: Containers, seat: str, archive: zipfile.ZipFile, folder: str) -> None:

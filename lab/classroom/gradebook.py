@@ -31,7 +31,7 @@ _MAX_SEAT_BYTES: Final = 128 << 20  # of all files of a seat that are read
 _MOST_STEPS: Final = 1 << 63
 
 _FILE: Final = re.compile(
-    r"(?P<seat>[^/]+)/(?:(?P<store>runs|queue)/(?P<run>[^/]+)/run\.json"
+    r"(?P<seat>[^/]+)/(?:runs/(?P<run>[^/]+)/run\.json"
     r"|notebooks/\d\d_(?P<lesson>\w+)\.ipynb)"
 )
 _COPY: Final = re.compile(r"resets/(.+)-\d{8}-\d{6}\.zip")
@@ -48,8 +48,6 @@ class _Run(NamedTuple):
 class _Seat:
     """What the archive has of a seat."""
 
-    # Of each run. One in `queue` was collected at the end, so its copy in `runs` is older.
-    stores: dict[str, str] = field(default_factory=dict)
     runs: dict[str, list[_Run]] = field(default_factory=dict)
     read_bytes: int = 0
     unreadable: int = 0
@@ -76,13 +74,9 @@ def gradebook(archive: zipfile.ZipFile, seats: Sequence[str], lessons: Sequence[
         elif (file := _FILE.fullmatch(name)) and file["seat"] in found:
             seat = found[file["seat"]]
             if file["run"]:
-                if file["store"] == "queue" or file["run"] not in seat.stores:
-                    seat.stores[file["run"]] = file["store"]
+                _add_run(seat, archive, name.removesuffix("/run.json"))
             elif file["lesson"] in lessons:
                 seat.lessons[file["lesson"]] = _cells(seat, archive, name)
-    for name, seat in found.items():
-        for run, store in seat.stores.items():
-            _add_run(seat, archive, f"{name}/{store}/{run}")
     used = {name for seat in found.values() for name in seat.runs}
     return _csv(found, [name for name in (*EXPERIMENTS, OWN) if name in used], lessons)
 

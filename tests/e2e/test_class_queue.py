@@ -22,6 +22,7 @@ from lab.backends.classroom.protocol import State
 from lab.backends.compose.backend import ComposeBackend
 from lab.classroom import names
 from lab.classroom.config import parse_class
+from lab.classroom.disks import unavailable_reason
 from lab.classroom.environment import down, reset, up
 from lab.classroom.planning import plan_class
 from lab.classroom.queue.folder import QueueDir
@@ -45,7 +46,7 @@ CONFIG = """\
 version: 1
 name: e2e-queue
 seats: [ada, bob]
-seat: {{gpus: {{queue: true}}, cpus: 2, memory: 2GiB}}
+seat: {{gpus: {{queue: true}}, cpus: 2, memory: 2GiB, disk: 128MiB}}
 cpu_runs: 1
 network: 10.88.1.0/24
 times: {{slice: {slice}s}}
@@ -87,7 +88,7 @@ def room(class_image: str, before: dict[str, list[str]]) -> Iterator[ClassDir]:
     text = CONFIG.format(port=free_port(), slice=SLICE_S)
     plan = plan_class(
         parse_class(text.encode(), "class.yaml"),
-        HostFacts(box(2)),
+        HostFacts(box(2), disk_unenforced=unavailable_reason()),
         parse_cluster(CLUSTER.encode(), "cluster"),
     )
     root = Path(__file__).parents[2]
@@ -120,12 +121,12 @@ def lab(seat: str, *arguments: str) -> Future[subprocess.CompletedProcess[str]]:
 
 def entry(room: ClassDir, seat: str) -> Entry | None:
     """The live environment of a seat."""
-    return next(iter(QueueDir(room).entries(seat)), None)
+    return next((each for each in QueueDir(room).live() if each.seat == seat), None)
 
 
-def live(room: ClassDir) -> list[str]:
-    """The live environments of both seats."""
-    return [each.id for seat in ("ada", "bob") for each in QueueDir(room).entries(seat)]
+def live(room: ClassDir) -> dict[str, str]:
+    """The id of the live environment of each seat."""
+    return {each.seat: each.id for each in QueueDir(room).live()}
 
 
 def up_with_a_run(room: ClassDir, seat: str) -> Entry:
@@ -194,6 +195,13 @@ def has_limits_and_own_network(room: ClassDir, ada: Entry) -> None:
         limits = found[task]["HostConfig"]
         assert (limits["NanoCpus"], limits["Memory"]) == (10**9, 2**30)
         assert limits["CapDrop"] == ["ALL"]
+        assert limits["LogConfig"]["Config"] == {"max-size": "10m", "max-file": "1"}
+        # The whole volume of the seat, and nothing mounted in it.
+        mounts = {each["Destination"]: each.get("Name") for each in found[task]["Mounts"]}
+        assert mounts == {names.MOUNT: names.seat_object(NAME, "ada"), "/lab/data": None}
+    size = ("python", "-c", "import os; print(os.statvfs('/home/student').f_blocks)")
+    in_run = docker("exec", f"{ada.project}-worker-0-1", *size)
+    assert in_run.split() == in_seat("ada", *size).stdout.split()
     (network,) = [each for each in room.stored().plan.run_networks if str(each) == ada.network]
     assert len(addresses(ada.project)) == 2
     assert all(ip_address(each) in network for each in addresses(ada.project))
@@ -213,18 +221,17 @@ def no_other_seat_reaches(room: ClassDir, ada: Entry) -> None:
     assert reached(worker, *host, *seats, *relays) == set()
     # The other seat's token has no access to the environment.
     done = in_seat("bob", "python", "-c", ATTACK, ada.id)
-    assert done.stdout.split() == ["404", "404", "403", "403", "200"], done.stderr
+    assert done.stdout.split() == ["404", "404", "403", "403"], done.stderr
 
 
 ATTACK = """\
 import os, sys, urllib.error, urllib.request
 url, token, one = os.environ["LAB_QUEUE_URL"], os.environ["JUPYTERHUB_API_TOKEN"], sys.argv[1]
 for method, path, key in (
-    ("GET", f"environments/{one}", token),
-    ("DELETE", f"environments/{one}", token),
+    ("GET", "environment", token),
+    ("DELETE", f"environment?id={one}", token),
     ("DELETE", "environments?seat=ada", token),
-    ("GET", "environments", "0" * 32),
-    ("GET", "environments", token),
+    ("GET", "environment", "0" * 32),
 ):
     headers = {"Authorization": f"token {key}"}
     request = urllib.request.Request(f"{url}/{path}", method=method, headers=headers)
@@ -260,7 +267,7 @@ def test_a_run_without_gpus_has_containers_meanwhile_and_a_killed_service_loses_
     assert service is not None
     os.kill(service, signal.SIGKILL)
     wait_for(lambda: service_of(room) not in {None, service}, "no new service", 120)
-    assert live(room) == [ada.id, bob.id]
+    assert live(room) == {"ada": ada.id, "bob": bob.id}
     wait_for(lambda: "mine" in in_seat("ada", "lab", "ls").stdout, "it does not answer", 60)
     for seat, future in (("ada", first), ("bob", second)):
         cancelled = in_seat(seat, "lab", "cancel", "last")
@@ -284,8 +291,8 @@ def left_under_way(room: ClassDir, seat: str, *flags: str) -> Entry:
     done = in_seat(seat, "lab", "run", "long.py", "--backend", "class", "--detach", *flags)
     assert done.returncode == 0, done.stderr
     found = up_with_a_run(room, seat)
-    listens = f"{found.project}-worker-0-1"
-    wait_for(lambda: "listens" in docker("logs", listens), "the program does not begin", 60)
+    listens = ("lab", "logs", "--task", "worker-0")
+    wait_for(lambda: "listens" in in_seat(seat, *listens).stdout, "the program does not begin", 60)
     return found
 
 
@@ -294,12 +301,36 @@ def has_the_run(archive: Path, queue: str, place: Path, gpus: str) -> None:
     with zipfile.ZipFile(archive) as work:
         work.extractall(place)
     store = place / queue
-    (file,) = store.glob("*/files/worker-0.txt")
-    assert file.read_text() == gpus
-    command = [sys.executable, "-m", "lab", "show", "last", "--runs-dir", str(store)]
+    newest = max(store.glob("*-long-*"))
+    assert (newest / "files/worker-0.txt").read_text() == gpus
+    command = [sys.executable, "-m", "lab", "show", newest.name, "--runs-dir", str(store)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "cancelled" in done.stdout
+
+
+def test_what_a_seat_writes_on_its_disk_keeps_no_turn_and_its_own_scripts_train(
+    room: ClassDir,
+) -> None:
+    ada = left_under_way(room, "ada")
+    done = in_seat("ada", "sh", "-c", FORGE)
+    assert done.returncode == 0, done.stderr
+    write("bob", "scripts/all_reduce.py", SHORT)
+    done = lab("bob", "run", "multiworker", "--backend", "class").result(120)
+    found = in_seat("bob", "sh", "-c", "cat runs/*-multiworker-*/files/worker-1.txt")
+    assert found.stdout == "done", done.stderr
+    wait_for(lambda: "ada" not in live(room), "the turn does not end", 60)
+    assert left_behind(ada.project) == []
+    assert in_seat("ada", "rm", "-r", ".local/state/lab/class/mine", "state").returncode == 0
+
+
+FORGE = """\
+set -e
+ln -s .local/state/lab/class/mine state
+for status in state/runs/*/status/*.json; do echo '{"state": "training"}' > "$status"; done
+mv state/runs state/mine && ln -s / state/runs
+ln -sf /etc/shadow state/environment.json
+"""
 
 
 def test_a_reset_and_the_end_collect_and_remove_what_is_in_the_queue(
@@ -310,15 +341,14 @@ def test_a_reset_and_the_end_collect_and_remove_what_is_in_the_queue(
     lines: list[str] = []
     with shown_by(lines.append):
         reset(room, "bob")
-    assert live(room) == [ada.id]
+    assert live(room) == {"ada": ada.id}
     assert left_behind(bob.project) == []
     (copy,) = room.copies.glob("bob-*.zip")
-    assert f"bob: 1 run that it had not collected, in {copy.stem}/queue" in lines
-    has_the_run(copy, f"{copy.stem}/queue", tmp_path / "copy", "void")
+    has_the_run(copy, f"{copy.stem}/runs", tmp_path / "copy", "void")
 
     with shown_by(lines.append):
         down(room, tmp_path / "work.zip")
-    assert any(", 1 queue environment; " in line for line in lines)
-    has_the_run(tmp_path / "work.zip", "ada/queue", tmp_path / "work", ",".join(ada.gpus))
+    assert not any("not all runs of the queue are collected" in line for line in lines)
+    has_the_run(tmp_path / "work.zip", "ada/runs", tmp_path / "work", ",".join(ada.gpus))
     assert left_behind(ada.project) == []
     assert host() == before

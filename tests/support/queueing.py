@@ -11,23 +11,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from lab.backends.base import Backend
 from lab.backends.classroom.backend import ClassBackend
 from lab.backends.classroom.client import Queue
 from lab.backends.classroom.environment import ClassEnvironment
-from lab.backends.classroom.protocol import MAX_JSON_BYTES, TOKEN, State
+from lab.backends.classroom.protocol import TOKEN, State
 from lab.backends.environment import Check, Environment, no_check
 from lab.classroom.planning import SeatPlan
 from lab.classroom.queue.admission import cluster_of, plan_of
-from lab.classroom.queue.handlers import MAX_REQUESTS, TEACHER, application
+from lab.classroom.queue.handlers import LIMITS, MAX_REQUESTS, TEACHER, application
 from lab.classroom.queue.ledger import Capacity, Entry, Ledger
 from lab.classroom.queue.turns import Delays, Turns
 from lab.config.load import parse_cluster
@@ -36,17 +34,19 @@ from lab.log import LOG, passed_on
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.threads import in_background
-from lab.variables import LAB_QUEUE_URL
-from lab.volume import Request, RunSpec, TaskStatus, Volume
+from lab.variables import LAB_QUEUE_URL, LAB_STATE
+from lab.volume import Request, RunSpec, TaskStatus, Volume, control
 from lab.volume.files import write_atomically
 from lab.volume.states import State as RunState
 from tests.support.agents import wait_for
-from tests.support.fakes import FakeEnvironment, end, record, train, write_records
+from tests.support.fakes import end, record, train, write_records
 
 GPUS = tuple(f"GPU-{index}" for index in range(4))
 SLICE_S = 600.0
 HOST = Inventory("uuid", tuple(Gpu(n, gpu) for n, gpu in enumerate(GPUS)), 8, 2**35)
-SEATS = ("ada", "bob")
+SEATS = {"ada": "mnist", "bob": "speech"}
+"""The seats, and the names of their environments: in the tests, they share a directory."""
+
 PATIENCE_S = 60.0
 RUN = "20261124-0600-async-8602"
 
@@ -62,92 +62,122 @@ jobs:
 """
 
 
-def plan_in_seat(gpus: int) -> Plan:
+STOPPED: set[Path] = set()
+"""The run volumes whose agents were stopped."""
+
+
+def plan_in_seat(gpus: int, name: str = "mnist") -> Plan:
     """The plan of a seat, which knows nothing of the host's GPUs."""
-    cluster = parse_cluster(CONFIG.format(name="mnist", gpus=gpus).encode(), "cluster.yaml")
+    cluster = parse_cluster(CONFIG.format(name=name, gpus=gpus).encode(), "cluster.yaml")
     indices = tuple(Gpu(index, str(index)) for index in range(gpus))
     return place(cluster, Inventory("index", indices, None, None))
 
 
-def until_cancelled(volume: Volume, request: Request, step: int | None = None) -> None:
-    """A run that trains until it is cancelled, with a global step."""
+def until_cancelled(volume: Volume, request: Request) -> None:
+    """A run that trains until it is cancelled, or until its agents are stopped."""
     write_records(volume, request.run_id, "worker-0", [record("worker-0", 0, "start")])
-    status = TaskStatus("worker-0", RunState.TRAINING, global_step=step)
+    status = TaskStatus("worker-0", RunState.TRAINING)
     write_atomically(volume.status(request.run_id, "worker-0"), status.to_json())
-    wait_for(volume.cancel(request.run_id).exists, "the run is never cancelled")
+    cancel = volume.cancel(request.run_id)
+    wait_for(lambda: cancel.exists() or volume.root in STOPPED, "the run is never cancelled")
     for task in request.tasks():
         end(volume, request.run_id, task, RunState.CANCELLED)
 
 
 @dataclass
-class Containers(FakeEnvironment):
-    """An environment of the fake host."""
+class Containers:
+    """The containers of an environment, whose agents are a thread.
 
-    backend: str = "compose"
-    is_local: bool = False
+    Attributes:
+        plan: The plan.
+        volume: The run volume on the disk of the seat.
+        tasks_do: What the programs of a run do.
+        is_used: Whether a program runs.
+        is_down: Whether they have ended.
+    """
 
-    @property
-    def is_up(self) -> bool:
-        return not self.is_down
+    plan: Plan
+    volume: Volume
+    tasks_do: Callable[[Volume, Request], None]
+    is_used: bool = False
+    is_down: bool = False
+
+    def __post_init__(self) -> None:
+        STOPPED.discard(self.volume.root)
+        for task in self.plan.tasks:
+            gpus = ",".join(task.gpus) or "none"
+            about = {"address": f"{task.node}:{task.port}", "gpus": gpus}
+            write_atomically(self.volume.agent(task.name), json.dumps(about))
+        self._agents = in_background(self._serve)
+
+    def _serve(self) -> None:
+        served: set[str] = set()
+        while not self.is_down:
+            for request in control.requests(self.volume):
+                if request.run_id not in served:
+                    served.add(request.run_id)
+                    self.is_used = True
+                    self.tasks_do(self.volume, request)
+                    self.is_used = False
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Stop the agents, which end their programs."""
+        STOPPED.add(self.volume.root)
+        self.is_down = True
+        self._agents.result(PATIENCE_S)
+        for task in self.plan.tasks:
+            self.volume.agent(task.name).unlink(missing_ok=True)
 
 
 @dataclass
-class Host(Backend):
-    """A host that boots fake environments at once.
+class FakeHost:
+    """A `Host` that boots fake containers at once.
 
     Attributes:
-        folder: The run volumes.
+        environments: The containers, by the names of their environments.
         booted: The names of the environments in the order of their boots, with GPUs and network.
         boots: What happens at each boot.
-        network: The range of the next network.
+        ends: What happens at each end.
+        tasks_do: What the programs of a run do.
+        disturbed: The faults.
     """
 
-    folder: Path
-    name: str = "compose"
     environments: dict[str, Containers] = field(default_factory=dict)
     booted: list[tuple[str, tuple[str, ...], str]] = field(default_factory=list)
-    boots: Callable[[str], None] = lambda _project: None
+    boots: Callable[[str], object] = lambda _project: None
+    ends: Callable[[str], object] = lambda _project: None
     tasks_do: Callable[[Volume, Request], None] = train
-    network: str = ""
+    disturbed: list[tuple[str, ...]] = field(default_factory=list)
 
-    def unavailable_reason(self) -> None:
-        return None
-
-    def missing_image(self, plan: Plan, *, root: Path) -> None:
-        return None
-
-    def boot(self, plan: Plan, *, root: Path) -> Any:
-        raise NotImplementedError("`up` has no steps")
-
-    def up(
-        self,
-        plan: Plan,
-        *,
-        root: Path,
-        check: Check = no_check,
-        share: bool = False,
-    ) -> Environment:
-        assert share  # the class itself holds the GPUs
+    def boot(self, entry: Entry, config: str) -> dict[str, str]:
+        plan = place_on_host(entry, config)
         gpus = tuple(gpu for task in plan.tasks for gpu in task.gpus)
-        self.booted.append((plan.name, gpus, self.network))
+        self.booted.append((plan.name, gpus, entry.network))
         LOG.info(f"booting {plan.name}")
         self.boots(plan.name)
-        known = {"cluster_sha256": plan.cluster_sha256, "tensorflow": plan.tensorflow}
-        return self.add(plan.name, plan=plan, tasks_do=self.tasks_do, **known)
+        volume = Volume(Path(entry.directory) / "runs")
+        self.environments[plan.name] = Containers(plan, volume, self.tasks_do)
+        return {"image": "sha256:fake"}
 
-    def add(self, project: str, **fields: Any) -> Containers:
-        """Add an environment."""
-        volume = self.folder / project
-        (volume / "requests").mkdir(parents=True, exist_ok=True)
-        self.environments[project] = Containers(volume, project=project, **fields)
-        return self.environments[project]
+    def end(self, project: str) -> None:
+        self.ends(project)
+        if self.runs(project):
+            self.environments[project].stop()
 
-    def find_any(self, project: str) -> Containers | None:
-        found = self.environments.get(project)
-        return found if found and not (found.is_down and not found.volume_stays) else None
+    def runs(self, project: str) -> bool:
+        return project in self.environments and not self.environments[project].is_down
 
-    def projects(self) -> list[str]:
-        return [name for name in self.environments if self.find_any(name)]
+    def is_used(self, project: str) -> bool:
+        return self.environments[project].is_used
+
+    def stop(self) -> None:
+        """Stop all containers, at the end of a test."""
+        for each in self.environments.values():
+            each.stop()
+
+    def inject_fault(self, project: str, node: str, arguments: tuple[str, ...]) -> None:
+        self.disturbed.append((project, node, *arguments))
 
 
 @dataclass
@@ -168,11 +198,11 @@ class QueueUnderTest:
         host: The host.
         turns: The turns of the service.
         url: Its address.
-        root: The project's directory in the seats.
+        root: The project's directory and the home directory in the seats.
         clock: The clock of the service.
     """
 
-    host: Host
+    host: FakeHost
     turns: Turns
     url: str
     root: Path
@@ -183,16 +213,16 @@ class QueueUnderTest:
         """The client in a seat."""
         return Queue(self.url, f"token-of-{name}")
 
-    def up(self, seat: str, gpus: int, check: Check = no_check) -> ClassEnvironment:
+    def up(self, seat: str, gpus: int, check: Check = no_check) -> Environment:
         """`lab up` in a seat."""
-        plan = plan_in_seat(gpus)
+        plan = plan_in_seat(gpus, SEATS[seat])
         return self.seat(seat).up(plan, root=self.root, check=check)
 
-    def waiting(self, seat: str, gpus: int) -> tuple[Future[ClassEnvironment], list[str]]:
+    def waiting(self, seat: str, gpus: int) -> tuple[Future[Environment], list[str]]:
         """The same in a thread, which waits for its turn or has it; and its lines."""
         lines: list[str] = []
 
-        def up() -> ClassEnvironment:
+        def up() -> Environment:
             with passed_on(lines.append):
                 return self.up(seat, gpus)
 
@@ -205,22 +235,33 @@ class QueueUnderTest:
         with mock.patch.dict(os.environ, {LAB_QUEUE_URL: self.url, TOKEN: f"token-of-{name}"}):
             return ClassBackend()
 
-    def cancel_reason(self, seat: str, run_id: str) -> str:
-        """Why a run of the newest environment of a seat was cancelled."""
-        environment = self.host.environments[self.entry(seat).project]
-        return str(json.loads(environment.volume.cancel(run_id).read_bytes())["reason"])
+    def found(self, seat: str) -> ClassEnvironment:
+        """The environment of a seat, as a command finds it."""
+        found = self.seat(seat).find_any(SEATS[seat])
+        assert isinstance(found, ClassEnvironment)
+        return found
+
+    def volume(self, seat: str) -> Volume:
+        """The run volume of a seat."""
+        return Volume(self.root / "state" / "class" / SEATS[seat] / "runs")
+
+    def cancel_reason(self, seat: str) -> str:
+        """Why the run of a seat was cancelled."""
+        return control.cancel_reason(self.volume(seat), RUN) or ""
 
     def entry(self, seat: str) -> Entry:
-        """The newest entry of a seat."""
-        return [each for each in self.turns.ledger.entries if each.seat == seat][-1]
+        """The entry of a seat."""
+        found = self.turns.ledger.find(seat)
+        assert found is not None
+        return found
 
     def state(self, seat: str) -> State | None:
-        """The state of the newest environment of a seat; None without one."""
-        found = [each for each in self.turns.ledger.entries if each.seat == seat]
-        return found[-1].state if found else None
+        """The state of the environment of a seat; None without one."""
+        found = self.turns.ledger.find(seat)
+        return found.state if found else None
 
     def wait(self, seat: str, state: State | None) -> None:
-        """Wait until the newest environment of a seat has a state; None: it is gone."""
+        """Wait until the environment of a seat has a state; None: it is gone."""
         wait_for(lambda: self.state(seat) is state, f"{seat} is {self.state(seat)}, not {state}")
 
 
@@ -239,7 +280,9 @@ def place_on_host(entry: Entry, config: str) -> Plan:
 
 
 @contextmanager
-def a_queue(folder: Path, host: Host, max_requests: int = MAX_REQUESTS) -> Iterator[QueueUnderTest]:
+def a_queue(
+    folder: Path, host: FakeHost, max_requests: int = MAX_REQUESTS
+) -> Iterator[QueueUnderTest]:
     """A service of its own thread; when the block ends, it is gone as after `kill -9`."""
     folder.mkdir(exist_ok=True)
     clock = Clock()
@@ -254,50 +297,42 @@ def a_queue(folder: Path, host: Host, max_requests: int = MAX_REQUESTS) -> Itera
             Ledger(folder / "ledger.json"),
             capacity,
             folder,
-            backend=lambda network: replace(host, network=network),
-            plan=place_on_host,
-            root=folder,
+            host,
             clock=clock,
-            delays=Delays(tick_s=0.02, check_s=0.02, poll_s=0.02),
+            delays=Delays(tick_s=0.02, check_s=0.02, retry_s=0.02, follows_s=PATIENCE_S),
         )
         (socket,) = bind_sockets(0, "127.0.0.1")
-        server = HTTPServer(application(turns, seat_of, max_requests), max_body_size=MAX_JSON_BYTES)
+        server = HTTPServer(application(turns, seat_of, max_requests), **LIMITS)
         server.add_socket(socket)
         work = asyncio.create_task(turns.run())
-        ready.append(
-            QueueUnderTest(
-                host,
-                turns,
-                f"http://127.0.0.1:{socket.getsockname()[1]}",
-                folder.parent,
-                clock,
-                asyncio.get_running_loop(),
-            )
-        )
+        url = f"http://127.0.0.1:{socket.getsockname()[1]}"
+        loop = asyncio.get_running_loop()
+        ready.append(QueueUnderTest(host, turns, url, folder.parent, clock, loop))
         started.set()
         await stop.wait()
         work.cancel()
         server.stop()
         await server.close_all_connections()
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert started.wait(PATIENCE_S)
-    try:
-        yield ready[0]
-    finally:
-        ready[0].loop.call_soon_threadsafe(stop.set)
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
+    home = {"HOME": str(folder.parent), LAB_STATE: str(folder.parent / "state")}
+    with mock.patch.dict(os.environ, home):
+        thread = threading.Thread(target=lambda: asyncio.run(serve()))
+        thread.start()
+        assert started.wait(PATIENCE_S)
+        try:
+            yield ready[0]
+        finally:
+            ready[0].loop.call_soon_threadsafe(stop.set)
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
 
 
-def request(environment: ClassEnvironment, run_id: str = RUN) -> Request:
+def request(environment: Environment, run_id: str = RUN) -> Request:
     return Request(run_id, RunSpec("async"), environment.cluster_spec())
 
 
-def collected(environment: ClassEnvironment | None) -> dict[str, bytes]:
+def collected(environment: Environment) -> dict[str, bytes]:
     """The files of the run of an environment."""
-    assert environment is not None
     files: dict[str, bytes] = defaultdict(bytes)
     for chunk in filter(None, environment.stream(RUN, {}, follow=True)):
         files[chunk.path] += chunk.data

@@ -24,7 +24,7 @@ from lab.backends.slurm.backend import SlurmBackend
 from lab.placement.plan import Plan
 from tests.support.containers import Docker, inspected
 from tests.support.fakes import PLAN
-from tests.support.queueing import Host, a_queue, plan_in_seat
+from tests.support.queueing import FakeHost, a_queue, plan_in_seat
 from tests.support.slurm_site import both_start, make_site
 
 
@@ -79,16 +79,17 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 @contextmanager
 def classroom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A real queue with fake containers."""
-    monkeypatch.setattr("lab.backends.classroom.environment._POLL_S", 0.02)
-    host = Host(tmp_path / "volumes")
+    del monkeypatch
+    host = FakeHost()
     with a_queue(tmp_path / "queue", host) as queue:
-        seat = queue.seat("ada")
 
         def left() -> list[str]:
-            queue.wait("ada", None)  # the queue removes it in its own time
-            return [name for name, each in host.environments.items() if not each.is_down]
+            queue.wait("ada", None)
+            files = [each for each in _files(tmp_path / "state") if not each.endswith(".lock")]
+            return [*files, *filter(host.runs, host.environments)]
 
-        yield Site(seat, plan_in_seat(1), tmp_path, left)
+        yield Site(queue.seat("ada"), plan_in_seat(1), tmp_path, left)
+    host.stop()
 
 
 class _Containers(Docker):

@@ -71,6 +71,11 @@ def test_the_plan_is_for_the_host_of_the_class(
     assert notices == []
 
 
-def test_own_data_stays_in_the_seat(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the host has only the shipped data; leave it out"):
+def test_containers_see_the_home_directory_of_the_seat_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    own = tmp_path / "home" / "mine"
+    assert ClassBackend().task_path(own, tmp_path) == str(own)
+    with pytest.raises(InputError, match=r"is not in .*home, .*; move it there"):
         ClassBackend().task_path(tmp_path, tmp_path)

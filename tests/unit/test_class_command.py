@@ -251,7 +251,7 @@ def test_what_the_page_says_the_example_needs(place: Path) -> None:
     disk = [memory_for_people(seat.disk * each) for each in (1, seats)]
     assert table(page, heading) == {
         "memory": [memory_for_people(seat.memory * each) for each in counts],
-        "disk": [*disk, "no limit", disk[1]],
+        "disk": [*disk, "that of their seats", disk[1]],
         "CPUs": [f"{seat.cpus * each:g}" for each in counts],
     }
     memory, cpus = memory_for_people(seat.memory * counts[-1]), f"{seat.cpus * counts[-1]:g}"

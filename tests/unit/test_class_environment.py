@@ -32,7 +32,7 @@ from tests.golden.boxes import uuid_of
 from tests.support.agents import processes_with, wait_for
 from tests.support.classes import a_plan, stored
 
-PLAN = a_plan(("ada", "bob"), 1)
+PLAN = a_plan(("ada", "bob"), 1, cpu_runs=1)
 FOLDER = ClassDir("w")
 HUB = "import time; from pathlib import Path; Path('ready').touch(); time.sleep(600)\n"
 NO_SPACE = LabError("no space")
@@ -96,12 +96,11 @@ class Seats:
     def contents(self) -> dict[str, int]:
         return {"container": 4, "network": 1, "volume": 0}
 
-    def save_runs(self, _: ClassDir, seat: str, archive: Any, to: str) -> None:
-        self.do("save runs of", seat)
-        archive.writestr(f"{to}/r/run.json", b"{}")
+    def collect(self, seats: Sequence[str]) -> None:
+        self.do("collect", *seats)
 
-    def end_environments(self, _: ClassDir, seats: list[str], *, keep: bool) -> None:
-        self.do("end" if keep else "remove", "runs of", *seats)
+    def end_environments(self, _: ClassDir, seats: list[str]) -> None:
+        self.do("end runs of", *seats)
 
     def remove_environments(self, _: ClassDir) -> int:
         self.do("remove runs")
@@ -122,8 +121,9 @@ def seats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Seats]:
         monkeypatch.setattr(environment, name, lambda _: found)
     for name in ("check_seat_gpus", "check_class_gpus"):
         monkeypatch.setattr(environment, name, lambda *_: found.do("check GPUs"))
-    for name in ("save_runs", "end_environments", "end_all_runs", "remove_environments"):
+    for name in ("end_environments", "remove_environments"):
         monkeypatch.setattr(environment, name, getattr(found, name))
+    monkeypatch.setattr(environment, "end_all", lambda _: found.do("end all runs"))
     yield found
     for hub in hubs():
         os.kill(hub, signal.SIGKILL)
@@ -359,12 +359,12 @@ def test_down_collects_first_the_runs_and_then_the_files(
         f"its seats is in {tmp_path}/w.zip"
     )
     with zipfile.ZipFile(tmp_path / "w.zip") as archive:
-        # First the runs: a student's own files cannot take their names.
         assert archive.namelist() == [
-            "resets/ada-20261201-090000.zip", "ada/queue/r/run.json", "ada/mine.txt",
-            "bob/queue/r/run.json", "bob/mine.txt", "gradebook.csv",
+            "resets/ada-20261201-090000.zip", "ada/mine.txt", "bob/mine.txt", "gradebook.csv",
         ]  # fmt: skip
-        assert b"\nada,1,1,0,,\nbob,0,1,0,,\n" in archive.read("gradebook.csv")
+        assert b"\nada,1,0,0,,\nbob,0,0,0,,\n" in archive.read("gradebook.csv")
+    steps = ["end all runs", "collect ada bob", "save ada", "save bob"]
+    assert [each for each in seats.log if each in steps] == steps
     assert_nothing_is_left(seats)
     assert [path.name for path in (tmp_path / "state").rglob("*")] == ["classes"]
 
@@ -380,7 +380,7 @@ def test_what_does_not_end_by_itself(seats: Seats, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("step", ["save runs of ada", "save bob"])
+@pytest.mark.parametrize("step", ["end all runs", "collect ada bob", "save bob"])
 def test_nothing_is_removed_if_the_work_cannot_be_collected(
     step: str, error: BaseException, seats: Seats, tmp_path: Path
 ) -> None:
@@ -404,9 +404,7 @@ def test_nothing_is_removed_if_the_work_cannot_be_collected(
 # ---- reset
 
 
-@pytest.mark.parametrize(
-    "step", ["end runs of bob", "save runs of bob", "save bob", "remove runs of bob", "check GPUs"]
-)
+@pytest.mark.parametrize("step", ["end runs of bob", "collect bob", "save bob", "check GPUs"])
 def test_a_reset_that_fails_goes_no_further(step: str, seats: Seats) -> None:
     boot(seats)
     seats.fails = [step]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import itertools
+import json
+import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,23 +19,23 @@ import msgspec
 import pytest
 
 from lab.backends.classroom.backend import ClassBackend
-from lab.backends.classroom.environment import ClassEnvironment
-from lab.backends.classroom.protocol import MAX_CONFIG_CHARACTERS, State
+from lab.backends.classroom.protocol import MAX_BODY_BYTES, MAX_CONFIG_CHARACTERS, State
 from lab.backends.environment import Environment
 from lab.backends.state import Busy
 from lab.classroom.queue.ledger import Ledger
 from lab.errors import InputError, LabError
 from lab.log import passed_on
 from lab.run.discovery import statuses_of
-from lab.variables import LAB_QUEUE_URL
-from lab.volume import Request, RunSpec
+from lab.threads import in_background
+from lab.variables import LAB_QUEUE_URL, LAB_STATE
 from lab.volume.states import State as RunState
 from tests.support.agents import wait_for
 from tests.support.queueing import (
     GPUS,
+    PATIENCE_S,
     RUN,
     SLICE_S,
-    Host,
+    FakeHost,
     QueueUnderTest,
     a_queue,
     collected,
@@ -43,29 +47,37 @@ from tests.support.queueing import (
 
 @pytest.fixture
 def queue(tmp_path: Path) -> Iterator[QueueUnderTest]:
-    with a_queue(tmp_path / "queue", Host(tmp_path / "volumes")) as found:
+    host = FakeHost()
+    with a_queue(tmp_path / "queue", host) as found:
         yield found
-
-
-@pytest.fixture
-def environment(queue: QueueUnderTest) -> ClassEnvironment:
-    return queue.up("ada", 1)
+    host.stop()
 
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lab.backends.classroom.environment._POLL_S", 0.02)
+    monkeypatch.setattr("lab.backends.classroom.environment._FRESH_S", 0.05)
     monkeypatch.setattr("lab.backends.classroom.backend._PATIENCE_S", 0.0)
 
 
-def order(**changes: object) -> dict[str, object]:
-    known = {"config": plan_in_seat(1).config, "with_gpus": True, "cluster_sha256": "0" * 64}
-    return {**known, "folder": "/", "tensorflow": "2.21", **changes}
+def order(queue: QueueUnderTest, **changes: object) -> dict[str, object]:
+    known = {"id": "0" * 16, "config": plan_in_seat(1).config, "with_gpus": True}
+    paths = {"folder": "/", "directory": str(queue.root / "x")}
+    return {**known, **paths, "tensorflow": "2.21", "cluster_sha256": "0" * 64, **changes}
 
 
-def config_with(node: str = "", *, nodes: int = 1, jobs: int = 1) -> str:
-    names = "".join(f"  n{number}: {{{node}}}\n" for number in range(nodes))
-    return f"version: 1\nname: m\nnodes:\n{names}jobs: {{worker: {{on: [{'n0,' * jobs}]}}}}\n"
+def config_with(node: object = {}, *, nodes: int = 1, jobs: int = 1, **more: object) -> str:
+    names = {f"n{number}": node for number in range(nodes)}
+    whole = {"version": 1, "name": "m", "nodes": names, "jobs": {"worker": {"on": ["n0"] * jobs}}}
+    return json.dumps({**whole, **more})
+
+
+def status_of(queue: QueueUnderTest, method: str, path: str, token: str, body: bytes = b"") -> int:
+    """The HTTP status of a request."""
+    connection = http.client.HTTPConnection(queue.url.removeprefix("http://"), timeout=60)
+    with closing(connection):
+        headers = {"Authorization": f"token token-of-{token}"}
+        connection.request(method, path, body, headers=headers)
+        return connection.getresponse().status
 
 
 def test_a_run_from_the_queue_to_its_records(queue: QueueUnderTest, tmp_path: Path) -> None:
@@ -75,13 +87,14 @@ def test_a_run_from_the_queue_to_its_records(queue: QueueUnderTest, tmp_path: Pa
     project = queue.entry("ada").project
     assert queue.host.booted == [(project, GPUS[:2], "a")]
     assert lines == [
-        "the turn has begun; if others wait, it ends 10 min after the first step",
+        "the turn has begun; if others wait, it ends after 10 min",
         f"booting {project}",
     ]
     assert (environment.project, environment.folder) == ("mnist", str(queue.root))
     assert environment.cluster_sha256 == plan_in_seat(2).cluster_sha256
-    assert [(task.task, task.gpus) for task in environment.tasks()] == [
-        ("ps-0", ()), ("worker-0", GPUS[:2]), ("worker-1", ()),
+    assert environment.cluster_spec() == plan_in_seat(2).cluster_spec()
+    assert [(task.task, task.gpus, task.alive) for task in environment.tasks()] == [
+        ("ps-0", (), True), ("worker-0", GPUS[:2], True), ("worker-1", (), True),
     ]  # fmt: skip
     parts = tmp_path / "program"
     (parts / "below").mkdir(parents=True)
@@ -93,15 +106,18 @@ def test_a_run_from_the_queue_to_its_records(queue: QueueUnderTest, tmp_path: Pa
     assert [each.run_id for each in environment.runs()] == [RUN]
     environment.mark_collected(RUN, "/home/student/runs")
     assert environment.collected() == {RUN: "/home/student/runs"}
-    assert environment.provenance() == {"interpreter": "fake"}
-    assert environment.boot_file() == ("processes.json", "{}\n")
-    assert list(environment.logs(["ps-0"], follow=False, tail=None)) == ["ps-0  | \\x1b[31mred"]
+    assert environment.provenance() == {"image": "sha256:fake"}
+    assert json.loads(environment.boot_file()[1])["id"] == queue.entry("ada").id
+    output = queue.volume("ada").root.with_name("output") / "ps-0.log"
+    output.write_text("2026-11-24T06:00:00.000000Z listens\x1b\n")
+    assert list(environment.logs(["ps-0"], follow=False, tail=None)) == ["ps-0  | listens\\x1b"]
+    environment.inject_network_fault("tf1", ["cut:5s"])
+    assert queue.host.disturbed == [(project, "tf1", "cut:5s")]
     environment.down()
     assert queue.host.environments[project].is_down
     assert queue.state("ada") is None
     assert [path.name for path in (tmp_path / "queue").iterdir()] == ["ledger.json"]
-    with pytest.raises(LabError, match="the queue has no environment"):
-        environment.tasks()
+    assert not queue.volume("ada").root.exists()
 
 
 # ---- Turns
@@ -110,16 +126,15 @@ def test_a_run_from_the_queue_to_its_records(queue: QueueUnderTest, tmp_path: Pa
 def test_a_seat_waits_sees_its_place_and_gets_its_turn(queue: QueueUnderTest) -> None:
     first = queue.up("ada", 4)
     second, lines = queue.waiting("bob", 4)
-    assert lines[0] == "position 1 in the queue, about 12 min"
-    place = queue.seat("bob").find_any("mnist")
-    assert place is not None
+    assert lines[0] == "position 1 in the queue, about 10 min"
+    place = queue.found("bob")
     assert not place.is_up
-    assert (place.tasks(), place.runs(), place.cluster_spec()) == ([], [], {})
-    assert queue.seat("bob").find("mnist") is None
-    with pytest.raises(InputError, match="is waiting"):
+    assert not any(task.alive for task in place.tasks())
+    assert (place.runs(), place.tasks()[0].detail) == ([], "waiting")
+    with pytest.raises(LabError, match="the environment 'speech' of the queue waits for its turn"):
         place.submit(request(first))
-    with pytest.raises(InputError, match="'mnist' waits for its turn"):
-        place.cancel(RUN, "enough")
+    with pytest.raises(InputError, match="environment 'speech' is waiting"):
+        place.inject_network_fault("tf1", ["cut:5s"])
     first.down()
     second.result(60)
     assert [gpus for _, gpus, _ in queue.host.booted] == [GPUS, GPUS]
@@ -131,75 +146,91 @@ def test_an_interrupt_gives_the_place_back(queue: QueueUnderTest) -> None:
     with pytest.raises(KeyboardInterrupt), interrupted:
         queue.up("bob", 4)
     assert queue.state("bob") is None
+    assert queue.seat("bob").find_any("speech") is None
 
 
 def test_a_seat_that_no_longer_asks_loses_its_place(queue: QueueUnderTest) -> None:
     queue.up("ada", 4)
-    queue.client("bob").request("POST", "", order(config=plan_in_seat(4).config))
+    queue.client("bob").request("PUT", "/environment", order(queue, config=plan_in_seat(4).config))
     assert queue.state("bob") is State.WAITING
     queue.turns.delays = replace(queue.turns.delays, no_follow_s=0.0)
     queue.wait("bob", None)
     assert queue.state("ada") is State.UP
 
 
-def test_the_turn_ends_when_others_wait(queue: QueueUnderTest) -> None:
+def test_a_repeated_order_changes_nothing_and_another_one_waits(queue: QueueUnderTest) -> None:
+    client = queue.client("ada")
+    first = client.request("PUT", "/environment", order(queue))
+    queue.wait("ada", State.UP)
+    again = client.request("PUT", "/environment", order(queue, config="x"))
+    assert (again["id"], again["state"]) == (first["id"], "up")
+    with pytest.raises(InputError, match="this seat has the environment 'mnist' in the queue"):
+        client.request("PUT", "/environment", order(queue, id="1" * 16))
+    client.request("DELETE", f"/environment?id={'1' * 16}")  # of an earlier environment
+    assert queue.state("ada") is State.UP
+
+
+def test_a_followed_run_is_cancelled_and_collected_at_the_end_of_its_turn(
+    queue: QueueUnderTest,
+) -> None:
     queue.host.tasks_do = until_cancelled
     first = queue.up("ada", 4)
     first.submit(request(first))
     with pytest.raises(Busy, match=f"run {RUN} is under way"):
         first.submit(request(first, RUN[:-1] + "3"))
+    following = in_background(lambda: collected(first))
     queue.clock.now += 2 * SLICE_S
-    queue.waiting("bob", 2)[0].result(60)
-    # The run was cancelled with its volume kept, so the seat still collects it.
-    assert (queue.entry("ada").state, queue.entry("ada").gpus) == (State.ENDED, ())
-    assert queue.cancel_reason("ada", RUN) == "its turn of 10 min has ended; start it again"
-    left = queue.seat("ada").find_any("mnist")
-    assert left is not None
+    second, _ = queue.waiting("bob", 2)
+    files = following.result(60)
+    assert b'"kind": "start"' in files["tasks/worker-0.jsonl"]
+    assert queue.cancel_reason("ada") == "its turn of 10 min has ended; start it again"
+    assert queue.state("ada") is State.ENDING  # until the seat gives it back
+    assert not second.done()
+    first.down(keeps=lambda: True)
+    second.result(60)
+    left = queue.found("ada")
     assert not left.is_up
     assert {each.state for each in statuses_of(left, RUN).values()} == {RunState.CANCELLED}
+
+
+@pytest.mark.parametrize("delay", ["follows_s", "grace_s"])
+def test_a_run_that_is_not_given_back_ends_with_its_containers(
+    queue: QueueUnderTest, delay: str
+) -> None:
+    queue.host.tasks_do = until_cancelled
+    first = queue.up("ada", 4)
+    first.submit(request(first))
+    queue.turns.delays = replace(queue.turns.delays, **{delay: 0.0})
+    queue.clock.now += 2 * SLICE_S
+    second, _ = queue.waiting("bob", 2)
+    queue.clock.now += 1.0
+    second.result(60)
+    assert (queue.entry("ada").state, queue.entry("ada").gpus) == (State.ENDED, ())
+    # Its files are on the disk of the seat, whatever number of environments comes after it.
+    left = queue.found("ada")
+    assert {each.state for each in statuses_of(left, RUN).values()} == {RunState.CANCELLED}
     assert b'"kind": "start"' in collected(left)["tasks/worker-0.jsonl"]
-    left.down()
-    assert queue.state("ada") is None
 
 
-def test_the_service_notes_the_first_step(queue: QueueUnderTest) -> None:
-    queue.host.tasks_do = lambda volume, request: until_cancelled(volume, request, 1)
-    ada = queue.up("ada", 1)
-    assert queue.entry("ada").stepped_unix == 0.0
+def test_the_slice_begins_when_the_containers_are_up(queue: QueueUnderTest) -> None:
+    go_on = threading.Event()
+    queue.host.boots = lambda _project: go_on.wait(60)
+    future, _ = queue.waiting("ada", 1)
+    queue.wait("ada", State.GRANTED)
     queue.clock.now += 70.0
-    ada.submit(request(ada))
-    wait_for(lambda: queue.entry("ada").stepped_unix, "no step is noted")
-    assert (
-        queue.entry("ada").stepped_unix == queue.clock.now == queue.entry("ada").granted_unix + 70
-    )
-    ada.cancel(RUN, "enough")
+    go_on.set()
+    future.result(60)
+    assert queue.entry("ada").slice_unix == queue.clock.now
+    assert queue.entry("ada").granted_unix == queue.clock.now - 70.0
 
 
-def test_a_volume_stays_until_its_run_is_collected_and_a_while(queue: QueueUnderTest) -> None:
-    ada, seat = queue.up("ada", 1), queue.seat("ada")
-    ada.submit(request(ada))
-    assert collected(ada)
-    ada.down(keeps=lambda: True)
-    queue.clock.now += 10 * queue.turns.delays.keep_s
-    with pytest.raises(InputError, match="'mnist' that this seat has not collected"):
-        queue.up("ada", 1)
-    left = seat.find_any("mnist")
-    assert collected(left)
-    left.mark_collected(RUN, "/home/student/runs")
-    queue.wait("ada", None)
-    queue.up("ada", 1).down(keeps=lambda: True)
-    assert queue.state("ada") is State.ENDED  # it had no run, and is kept for a while
-    assert queue.host.environments[queue.entry("ada").project].volume_stays
-    queue.clock.now += queue.turns.delays.keep_s + 1
-    queue.wait("ada", None)
-
-
-def test_an_idle_environment_ends_and_a_training_one_goes_on(queue: QueueUnderTest) -> None:
+def test_an_idle_environment_ends_and_one_with_a_program_goes_on(queue: QueueUnderTest) -> None:
     queue.host.tasks_do = until_cancelled
     training = queue.up("ada", 1)
     training.submit(request(training))
+    wait_for(lambda: queue.host.is_used(queue.entry("ada").project), "no program")
     queue.up("bob", 1)
-    queue.turns.delays = replace(queue.turns.delays, idle_s=0.02)
+    queue.turns.delays = replace(queue.turns.delays, idle_s=0.02, follows_s=0.0)
     queue.wait("bob", State.ENDED)
     assert queue.entry("bob").reason == "it was idle for 0 s"
     assert queue.state("ada") is State.UP
@@ -207,40 +238,97 @@ def test_an_idle_environment_ends_and_a_training_one_goes_on(queue: QueueUnderTe
     queue.wait("ada", State.ENDED)
 
 
-def test_containers_that_ended_end_the_turn(
-    queue: QueueUnderTest, environment: ClassEnvironment
-) -> None:
-    (one,) = queue.host.environments.values()
-    one.volume_stays = one.is_down = True
+def test_containers_that_ended_end_the_turn(queue: QueueUnderTest) -> None:
+    environment = queue.up("ada", 1)
+    queue.turns.delays = replace(queue.turns.delays, follows_s=0.0)
+    queue.host.stop()
     queue.wait("ada", State.ENDED)
     assert "the host may have been restarted" in queue.entry("ada").reason
+    with pytest.raises(LabError, match=r"has ended: its containers have ended; .*`lab up`"):
+        queue.found("ada").submit(request(environment))
 
 
-def test_a_boot_or_a_check_that_fails_frees_the_gpus(queue: QueueUnderTest) -> None:
-    def unhealthy(_project: str) -> None:
-        raise LabError("worker-0 is unhealthy", "fix it")
+# ---- Faults of the host
 
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (LabError("worker-0 is unhealthy", "fix it"), "worker-0 is unhealthy; fix it"),
+        (OSError("no docker"), "the boot failed; the teacher has the log"),
+    ],
+)
+def test_a_boot_that_fails_gives_its_gpus_back_and_is_not_repeated(
+    queue: QueueUnderTest, error: Exception, message: str
+) -> None:
+    def fail(_project: str) -> None:
+        raise error
+
+    queue.host.boots = fail
+    future, _ = queue.waiting("ada", 4)
+    with pytest.raises(LabError, match=message):
+        future.result(60)
+    queue.wait("ada", None)
+    assert len(queue.host.booted) == 1
+    queue.host.boots = print
+    queue.up("bob", 4)
+
+
+def test_a_check_of_the_seat_that_fails_gives_the_place_back(queue: QueueUnderTest) -> None:
     def check(environment: Environment) -> None:
         raise LabError(f"wrong GPUs of {environment.tasks()[1].task}")
 
-    queue.host.boots = unhealthy
-    with pytest.raises(LabError, match="worker-0 is unhealthy; fix it"):
-        queue.up("ada", 4)
-    queue.wait("ada", None)
-    queue.host.boots = print
     with pytest.raises(LabError, match="wrong GPUs of worker-0"):
         queue.up("ada", 4, check=check)
-    queue.wait("ada", None)
+    assert queue.state("ada") is None
+    assert queue.seat("ada").find_any("mnist") is None
+
+
+def test_a_boot_that_an_earlier_service_holds_is_repeated_a_few_times(
+    queue: QueueUnderTest,
+) -> None:
+    begun: list[float] = []
+
+    def busy(_project: str) -> None:
+        begun.append(time.monotonic())
+        raise Busy("another command uses it")
+
+    queue.host.boots = busy
+    with pytest.raises(LabError, match="an earlier boot of it does not end"):
+        queue.up("ada", 4)
+    assert len(begun) == 4
+    pauses = [after - before for before, after in itertools.pairwise(begun)]
+    assert pauses[0] > 0.02
+    assert pauses[2] > 0.08
+    queue.host.boots = print
     queue.up("bob", 4)
+
+
+def test_containers_that_cannot_be_removed_keep_their_gpus_and_the_seat_learns_it(
+    queue: QueueUnderTest,
+) -> None:
+    environment, failures = queue.up("ada", 4), [LabError("the engine refuses")] * 2
+
+    def refuse(_project: str) -> None:
+        if failures:
+            raise failures.pop()
+
+    queue.host.ends = refuse
+    ending = in_background(environment.down)
+    note = "the engine refuses; trying again in 0 s"
+    status = queue.found("ada")
+    wait_for(lambda: note in getattr(status.refresh(), "lines", [note]), "no line")
+    ending.result(60)
+    assert not failures
+    assert queue.state("ada") is None
 
 
 def test_a_place_that_is_given_back_during_the_boot(queue: QueueUnderTest) -> None:
     go_on = threading.Event()
     queue.host.boots = lambda _project: go_on.wait(60)
     future, _ = queue.waiting("ada", 4)
-    found = queue.seat("ada").find_any("mnist")
-    assert found is not None
-    found.give_back(keep=False)
+    queue.wait("ada", State.GRANTED)
+    queue.client("ada").request("DELETE", f"/environment?id={queue.entry('ada').id}")
     assert queue.entry("ada").gpus == GPUS  # until the containers are gone
     go_on.set()
     with pytest.raises(LabError, match="its seat removed it"):
@@ -252,30 +340,31 @@ def test_a_place_that_is_given_back_during_the_boot(queue: QueueUnderTest) -> No
 
 @pytest.mark.parametrize("state", [State.GRANTED, State.UP, State.ENDING, State.ENDED])
 def test_a_killed_service_goes_on(tmp_path: Path, state: State) -> None:
-    folder, host = tmp_path / "queue", Host(tmp_path / "volumes")
+    folder, host = tmp_path / "queue", FakeHost()
     with a_queue(folder, host) as queue:
         queue.up("ada", 3)
         entry = queue.entry("ada")
     # The ledger as a service leaves it that was killed in this state.
     gpus = {"gpus": (), "network": ""} if state is State.ENDED else {}
-    Ledger(folder / "ledger.json").write((msgspec.structs.replace(entry, state=state, **gpus),))
-    if state is State.ENDED:
-        host.environments[entry.project].is_down = True
-        host.environments[entry.project].volume_stays = True
+    ended = msgspec.structs.replace(entry, state=state, released=True, **gpus)
+    Ledger(folder / "ledger.json").write((ended,))
+    (folder / "ada.json").write_text(plan_in_seat(3).config)
+    if state in {State.GRANTED, State.ENDED}:
+        host.stop()
     with a_queue(folder, host) as queue:
         after = State.UP if state in {State.GRANTED, State.UP} else State.ENDED
         queue.wait("ada", after)
         later, _ = queue.waiting("bob", 4)
         if after is State.UP:
             assert queue.entry("ada").gpus == GPUS[:3]
-            found = queue.seat("ada").find("mnist")
-            assert found is not None
+            found = queue.found("ada")
             found.submit(request(found))
             assert collected(found)
             assert not later.done()  # ada has GPUs that bob needs
             found.down()
         later.result(60)
     assert len(host.booted) == (3 if state is State.GRANTED else 2)
+    host.stop()
 
 
 def test_a_full_disk_stops_no_turn_for_ever(
@@ -292,134 +381,193 @@ def test_a_full_disk_stops_no_turn_for_ever(
 
     monkeypatch.setattr(Ledger, "write", full)
     with pytest.raises(LabError, match="the queue failed; see its log"):
-        first.give_back(keep=False)
-    assert queue.entry("ada").state is State.UP
+        first.down()
+    assert queue.state("ada") is State.UP
     monkeypatch.setattr(Ledger, "write", write)
     first.down()
     second.result(60)
 
 
-def test_a_seat_sees_only_its_own(queue: QueueUnderTest, environment: ClassEnvironment) -> None:
-    assert queue.seat("ada").projects() == ["mnist"]
-    assert queue.seat("bob").projects() == []
-    other = ClassEnvironment(queue.client("bob"), environment.status)
-    for attack in (
-        other.tasks,
-        other.refreshed,
-        lambda: other.give_back(keep=False),
-        lambda: other.submit(request(environment)),
-        lambda: other.cancel(RUN, "attack"),
-        lambda: list(other.stream(RUN, {}, follow=False)),
-        lambda: list(other.logs([], follow=False, tail=None)),
-        lambda: other.inject_network_fault("tf1", ["cut:5s"]),
+# ---- What a seat can write on its disk
+
+
+def test_forged_statuses_and_links_decide_nothing(queue: QueueUnderTest, tmp_path: Path) -> None:
+    """The queue ends turns by containers and clock, and reads no file of a seat."""
+    queue.host.tasks_do = until_cancelled
+    first = queue.up("ada", 4)
+    first.submit(request(first))
+    project = queue.entry("ada").project
+    wait_for(lambda: queue.host.is_used(project), "no program")
+    volume, elsewhere = queue.volume("ada"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "secret").write_text("secret")
+    for task in plan_in_seat(4).tasks:
+        volume.status(RUN, task.name).unlink(missing_ok=True)
+        volume.status(RUN, task.name).symlink_to(elsewhere / "secret")
+    volume.root.rename(volume.root.with_name("moved"))
+    volume.root.symlink_to(elsewhere)
+    queue.turns.delays = replace(queue.turns.delays, idle_s=0.0, follows_s=0.0)
+    checks = queue.turns._checked["ada"]
+    wait_for(lambda: queue.turns._checked["ada"] > checks + 0.1, "no check")
+    assert queue.state("ada") is State.UP  # a program runs
+    queue.clock.now += 2 * SLICE_S
+    queue.waiting("bob", 2)[0].result(60)
+    assert queue.state("ada") is State.ENDED
+    assert (elsewhere / "secret").read_text() == "secret"
+
+
+def test_directories_that_containers_do_not_see_are_refused(
+    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match=r"the project: / is not in .*`--backend local`"):
+        queue.seat("ada").up(plan_in_seat(1), root=Path("/"))
+    monkeypatch.setenv(LAB_STATE, "/tmp/elsewhere")
+    with pytest.raises(InputError, match="LAB_STATE: /tmp/elsewhere/class/mnist is not in"):
+        queue.up("ada", 1)
+    assert queue.state("ada") is None
+
+
+# ---- Strangers
+
+
+def test_the_token_alone_says_whose_environment_is_meant(queue: QueueUnderTest) -> None:
+    queue.up("ada", 1)
+    identity = queue.entry("ada").id
+    bob = queue.client("bob")
+    for method, path, body in (
+        ("GET", "/environment", None),
+        ("DELETE", f"/environment?id={identity}", None),
+        ("POST", "/environment/fault", {"node": "tf1", "arguments": ["cut:5s"]}),
     ):
-        with pytest.raises(LabError, match="the queue has no environment"):
-            attack()
+        with pytest.raises(LabError, match="the queue has no environment of this seat"):
+            bob.request(method, path, body)
     assert queue.state("ada") is State.UP
+    assert queue.host.disturbed == []
 
 
-def test_only_the_teacher_ends_the_environments_of_a_seat(queue: QueueUnderTest) -> None:
-    queue.host.tasks_do = lambda volume, request: until_cancelled(volume, request, 40)
+def test_only_the_teacher_ends_the_environment_of_a_seat(queue: QueueUnderTest) -> None:
+    queue.host.tasks_do = until_cancelled
     one = queue.up("ada", 4)
     one.submit(request(one))
+    following = in_background(lambda: collected(one))
     future, _ = queue.waiting("bob", 4)
-    end = "/environments?keep=1&seat="
     for seat in ("ada", "bob"):
-        assert status_of(queue, "DELETE", f"{end}ada", seat) == 403
+        assert status_of(queue, "DELETE", "/environments?seat=ada", seat) == 403
     assert queue.state("ada") is State.UP
-    for seat in ("bob", "ada"):
-        assert status_of(queue, "DELETE", f"{end}{seat}", "teacher") == 200
-    queue.wait("ada", State.ENDED)
-    assert queue.entry("ada").reason == "the teacher ended it"
-    assert queue.cancel_reason("ada", RUN) == f"the teacher ended it; continue with --resume {RUN}"
-    with pytest.raises(LabError, match="the queue has no environment"):
+    for seat in ("bob", "ada", "eve"):
+        assert status_of(queue, "DELETE", f"/environments?seat={seat}", "teacher") == 200
+    following.result(60)
+    assert queue.cancel_reason("ada") == "the teacher ended it; start it again"
+    with pytest.raises(LabError, match="the queue ended the environment"):
         future.result(60)
-    assert queue.state("bob") is None
-    assert collected(queue.seat("ada").find_any("mnist"))  # the seat can still collect it
-    assert status_of(queue, "DELETE", "/environments?seat=ada", "teacher") == 200
-    queue.wait("ada", None)
-    with pytest.raises(LabError, match="the teacher has no seat"):
-        queue.up("teacher", 1)
+    one.down()
+    assert status_of(queue, "PUT", "/environment", "teacher") == 403
 
 
 @pytest.mark.parametrize("token", ["", "eve", "ada-", "*"])
 def test_a_token_without_access_is_refused(queue: QueueUnderTest, token: str) -> None:
-    for method, path in (("GET", "/environments"), ("POST", "/environments"), ("GET", "/no")):
+    for method, path in (("GET", "/environment"), ("PUT", "/environment"), ("GET", "/no")):
         assert status_of(queue, method, path, token) == 403
-
-
-def status_of(queue: QueueUnderTest, method: str, path: str, token: str) -> int:
-    """The HTTP status of a request without a body."""
-    connection = http.client.HTTPConnection(queue.url.removeprefix("http://"), timeout=60)
-    with closing(connection):
-        connection.request(method, path, headers={"Authorization": f"token token-of-{token}"})
-        return connection.getresponse().status
 
 
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"config": "x" * (MAX_CONFIG_CHARACTERS + 1)}, "more than 65,536 characters"),
+        ({"config": "x" * (MAX_CONFIG_CHARACTERS + 1)}, "more than 16,384 characters"),
+        ({"config": "a: [1]"}, "the cluster config is invalid"),
+        ({"config": config_with({"gpus": -1})}, "the cluster config is invalid"),
+        ({"config": config_with(jobs=0)}, "the cluster config is invalid"),
         ({"tensorflow": "9"}, "no TensorFlow version '9'"),
-        ({"cluster_sha256": "../x"}, "cluster_sha256 is no digest"),
+        ({"cluster_sha256": "../x"}, "id or cluster_sha256 is invalid"),
+        ({"id": "../x"}, "id or cluster_sha256 is invalid"),
+        ({"directory": "relative"}, "not a path in the seat: 'relative'"),
+        ({"folder": "/a\n/b"}, "not a path in the seat"),
         ({"config": 3}, "not a message of the queue"),
         ({"config": plan_in_seat(5).config}, "needs 5 GPUs, and the queue has 4"),
         (
-            {"config": config_with("gpus: [GPU-11111111-1111-1111-1111-111111111111]")},
-            "by its UUID",
+            {"config": config_with({"gpus": ["GPU-11111111-1111-1111-1111-111111111111"]})},
+            "names a GPU by its UUID, but the queue chooses the GPUs; use their number: `gpus: 1`",
         ),
-        ({"config": config_with(jobs=33)}, "has 33 tasks, and the queue allows 32"),
-        ({"config": config_with(nodes=14)}, "has 14 nodes, and the queue allows 13"),
-        ({"config": "version: 2\nname: 3\n"}, "config:1:10: version: must be 1"),
+        ({"config": config_with(nodes=14)}, "the cluster has 14 nodes, and the queue allows 13"),
+        ({"config": config_with(jobs=33)}, "the cluster has 33 tasks, and the queue allows 32"),
     ],
 )
 def test_bad_orders_are_refused(
     queue: QueueUnderTest, change: dict[str, object], match: str
 ) -> None:
     with pytest.raises(InputError, match=match):
-        queue.client("ada").request("POST", "", order(**change))
+        queue.client("ada").request("PUT", "/environment", order(queue, **change))
     assert queue.turns.ledger.entries == ()
 
 
 @pytest.mark.parametrize(
-    "attack",
-    [
-        lambda one: one.post("cancel", "../../etc", "x"),
-        lambda one: one.post("cancel", RUN, "--leash"),
-        lambda one: one.post("requests", RUN, "x"),
-        lambda one: one.inject_network_fault("-n", ["cut:5s"]),
-        lambda one: one.submit(Request(RUN, RunSpec("async"), {"ps": ["of:1", "another:1"]})),
-    ],
+    ("node", "arguments"), [("-n", ["cut:5s"]), ("tf1", ["--leash"]), ("x" * 65, ["cut:5s"])]
 )
-def test_bad_requests_are_refused(
-    environment: ClassEnvironment, attack: Callable[[ClassEnvironment], object]
-) -> None:
+def test_bad_faults_are_refused(queue: QueueUnderTest, node: str, arguments: list[str]) -> None:
+    environment = queue.up("ada", 1)
     with pytest.raises(InputError):
-        attack(environment)
+        environment.inject_network_fault(node, arguments)
+    assert queue.host.disturbed == []
 
 
-def test_uploads_that_do_not_end_keep_no_other_from_its_own(
-    queue: QueueUnderTest, environment: ClassEnvironment
-) -> None:
+def connected(queue: QueueUnderTest, head: str, body: bytes = b"x") -> socket.socket:
+    """A request whose body does not end."""
     host, port = queue.url.removeprefix("http://").split(":")
-    head = f"POST /environments/{environment.status.id}/submit HTTP/1.1\r\nHost: queue\r\n"
-    head += "Authorization: token token-of-bob\r\nContent-Length: 100000\r\n\r\nx"
+    one = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+    lines = f"{head} HTTP/1.1\r\nHost: queue\r\nContent-Length: 1000\r\n"
+    one.sendall(f"{lines}Authorization: token token-of-bob\r\n\r\n".encode() + body)
+    return one
+
+
+@pytest.mark.parametrize("breaks_off", [True, False])
+def test_bodies_that_do_not_end_keep_no_seat_from_its_own(
+    queue: QueueUnderTest, *, breaks_off: bool
+) -> None:
+    environment = queue.up("ada", 1)
     with ExitStack() as connections:
-        for _ in range(20):
-            one = connections.enter_context(socket.create_connection((host, int(port))))
-            one.sendall(head.encode())
+        for _ in range(40):
+            one = connections.enter_context(connected(queue, "PUT /environment"))
+            if breaks_off:
+                one.close()
         environment.submit(request(environment))
-    wait_for(lambda: queue.seat("bob").unavailable_reason() is None, "the requests still count")
+        assert collected(environment)
+        if breaks_off:
+            wait_for(lambda: queue.seat("bob").unavailable_reason() is None, "they still count")
+    wait_for(lambda: queue.seat("bob").unavailable_reason() is None, "they still count")
+
+
+def test_an_environment_is_looked_up_before_the_body_is_read(queue: QueueUnderTest) -> None:
+    with connected(queue, "POST /environment/fault") as one:
+        assert one.recv(1 << 16).startswith(b"HTTP/1.1 404")
+    with connected(queue, "PUT /environments") as one:
+        assert one.recv(1 << 16).startswith(b"HTTP/1.1 403")
+
+
+def test_a_large_body_is_refused(queue: QueueUnderTest) -> None:
+    assert status_of(queue, "PUT", "/environment", "ada", b"x" * (MAX_BODY_BYTES + 1)) == 400
 
 
 def test_a_seat_sends_only_a_few_requests_at_the_same_time(tmp_path: Path) -> None:
     with (
-        a_queue(tmp_path / "queue", Host(tmp_path / "volumes"), max_requests=0) as queue,
+        a_queue(tmp_path / "queue", FakeHost(), max_requests=0) as queue,
         pytest.raises(LabError, match="too many requests at the same time"),
     ):
         queue.up("ada", 1)
 
 
-def test_outside_a_seat_there_is_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_goes_on_while_the_queue_is_down(queue: QueueUnderTest) -> None:
+    environment = queue.found("ada") if queue.up("ada", 1) else None
+    assert environment is not None
+    assert environment.is_up
+    environment._queue = replace(queue.client("ada"), url="http://127.0.0.1:9", patience_s=0.0)
+    environment._asked_s = None
+    environment.submit(request(environment))
+    assert b'"kind": "final"' in collected(environment)["tasks/worker-0.jsonl"]
+
+
+def test_outside_a_seat_there_is_no_queue(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(LAB_QUEUE_URL, raising=False)
     assert "this is no seat of a class with a queue" in str(ClassBackend().unavailable_reason())
+    with pytest.raises(LabError, match="this is no seat of a class with a queue"):
+        ClassBackend().boot(plan_in_seat(1), root=tmp_path)
+    assert os.environ.get(LAB_QUEUE_URL) is None

@@ -35,7 +35,7 @@ CAPACITY = Capacity(GPUS, ("a", "b", "c", "d"), ("y", "z"), SLICE_S)
 
 
 def entry(seat: str, needs: int, name: str = "mnist") -> Entry:
-    return Entry(id=f"{seat}-{name}", seat=seat, name=name, project=f"p-{seat}", needs=needs)
+    return Entry(id=name, seat=seat, name=name, project=f"p-{seat}", needs=needs)
 
 
 def line(**needs: int) -> Entries:
@@ -43,8 +43,7 @@ def line(**needs: int) -> Entries:
 
 
 def end(entries: Entries, seat: str) -> Entries:
-    (one,) = (each for each in entries if each.seat == seat)
-    return changed(entries, one.id, state=State.ENDED, gpus=(), network="", collected=True)
+    return changed(entries, seat, state=State.ENDED, gpus=(), network="")
 
 
 def test_gpus_are_granted_in_the_order_of_the_requests() -> None:
@@ -61,7 +60,7 @@ def test_environments_without_gpus_wait_in_a_line_of_their_own() -> None:
     entries = granted(line(ada=4, bob=4, c=0, d=0, e=0), CAPACITY, 0.0)
     assert [each.network for each in entries] == ["a", "", "y", "z", ""]
     places = waits(entries, CAPACITY, 0.0)
-    assert {id_: wait.position for id_, wait in places.items()} == {"bob-mnist": 1, "e-mnist": 1}
+    assert {seat: wait.position for seat, wait in places.items()} == {"bob": 1, "e": 1}
 
 
 def test_what_the_queue_never_has_is_refused() -> None:
@@ -78,54 +77,37 @@ def test_what_the_queue_never_has_is_refused() -> None:
     assert (one.state, one.gpus, one.network) == (State.GRANTED, (), "y")
 
 
-def test_a_new_environment_replaces_the_ended_one_of_its_name_and_old_ones() -> None:
-    ended = [end((entry("ada", 1, name),), "ada")[0] for name in ("one", "two", "three")]
-    entries = added(tuple(ended), entry("ada", 1, "three"), CAPACITY)
-    assert [each.removes for each in entries] == [True, True, True, False]
-    other = added(end(line(ada=1), "ada"), entry("ada", 1, "other"), CAPACITY)
-    assert [each.removes for each in other] == [False, False]
-
-
-@pytest.mark.parametrize("names", [("one", "one"), ("one", "two", "three")])
-def test_runs_that_wait_for_their_collection_are_not_replaced(names: tuple[str, ...]) -> None:
-    entries = tuple(end((entry("ada", 1, name),), "ada")[0] for name in names[:-1])
-    left = changed(entries, "ada-one", collected=False)
-    with pytest.raises(InputError, match=r"of 'one' that this seat has not .*`lab down one`"):
-        added(left, entry("ada", 1, names[-1]), CAPACITY)
-    assert len(added(entries, entry("ada", 1, names[-1]), CAPACITY)) == len(names)
+def test_a_new_environment_replaces_the_ended_one_of_its_seat() -> None:
+    entries = end(line(ada=1, bob=1), "ada")
+    entries = added(entries, entry("ada", 2, "other"), CAPACITY)
+    assert [(each.seat, each.name) for each in entries] == [("bob", "mnist"), ("ada", "other")]
 
 
 @pytest.mark.parametrize(
     ("needs", "capacity"), [(4, CAPACITY), (0, Capacity((), (), ("y",), SLICE_S))]
 )
-@pytest.mark.parametrize(
-    ("first_step", "begins"), [(0.0, START_S), (20.0, 20.0), (START_S + 500.0, START_S)]
-)
-def test_a_turn_ends_if_others_wait_for_its_place(
-    needs: int, capacity: Capacity, first_step: float, begins: float
-) -> None:
-    stepped = 100.0 + first_step if first_step else 0.0
+def test_a_turn_ends_if_others_wait_for_its_place(needs: int, capacity: Capacity) -> None:
     entries = granted(line(ada=needs), capacity, 100.0)
-    entries = changed(entries, "ada-mnist", state=State.UP, stepped_unix=stepped)
-    end_unix = 100.0 + begins + SLICE_S
+    entries = changed(entries, "ada", state=State.UP, up_unix=130.0)
+    end_unix = 130.0 + SLICE_S
     assert overdue(entries, capacity, 10 * end_unix) == []
     elsewhere = added(entries, entry("eve", 0 if needs else 1), CAPACITY)
     assert overdue(elsewhere, capacity, 10 * end_unix) == []
     entries = added(entries, entry("bob", needs), capacity)
     assert overdue(entries, capacity, end_unix - 1) == []
     assert [each.seat for each in overdue(entries, capacity, end_unix)] == ["ada"]
-    assert waits(entries, capacity, end_unix - 7)["bob-mnist"].seconds == 7
+    assert waits(entries, capacity, end_unix - 7)["bob"].seconds == 7
 
 
 def test_no_more_turns_end_than_the_first_one_needs() -> None:
     entries = granted(line(ada=1, bob=1, eve=1, dan=1), CAPACITY, 0.0)
     for moment, seat in enumerate(("ada", "bob", "eve", "dan")):
         fields = {"state": State.UP, "granted_unix": float(-moment)}
-        entries = changed(entries, f"{seat}-mnist", **fields)
+        entries = changed(entries, seat, **fields)
     entries = added(entries, entry("kim", 2), CAPACITY)
     late = START_S + SLICE_S
     assert [each.seat for each in overdue(entries, CAPACITY, late)] == ["dan", "eve"]
-    entries = changed(entries, "dan-mnist", state=State.ENDING)
+    entries = changed(entries, "dan", state=State.ENDING)
     assert [each.seat for each in overdue(entries, CAPACITY, late)] == ["eve"]
 
 
@@ -138,7 +120,7 @@ def test_the_estimate_is_the_sum_of_the_turns_before() -> None:
         (3, 100.0),
     ]
     # Somebody is late, so the first one may begin at any moment.
-    assert waits(entries, CAPACITY, 500.0)["bob-mnist"].seconds == 0.0
+    assert waits(entries, CAPACITY, 500.0)["bob"].seconds == 0.0
 
 
 class Crash(Exception):  # noqa: N818
@@ -176,7 +158,7 @@ class Queueing(RuleBasedStateMachine):
         """What the service does: first the ledger, then the containers."""
         entries = granted(self.ledger.entries, CAPACITY, self.now)
         for each in overdue(entries, CAPACITY, self.now):
-            entries = changed(entries, each.id, state=State.ENDING)
+            entries = changed(entries, each.seat, state=State.ENDING)
         self.write(entries)
         for each in self.ledger.entries:
             if each.state is State.GRANTED and each.id not in self.running:
@@ -221,14 +203,14 @@ class Queueing(RuleBasedStateMachine):
             if one.state is State.ENDING:
                 self.finish(one)
             elif state := following.get(one.state):
-                self.write(changed(self.ledger.entries, one.id, state=state))
-            else:  # its seat gives the place back, or its volume is removed
-                self.write(removed(self.ledger.entries, one.id))
+                self.write(changed(self.ledger.entries, one.seat, state=state))
+            else:  # its seat gives the place back, or has seen its end
+                self.write(removed(self.ledger.entries, one.seat))
 
     def finish(self, one: Entry) -> None:
         """First the containers are gone, then the ledger says so."""
         self.running.pop(one.id, None)
-        self.write(changed(self.ledger.entries, one.id, state=State.ENDED, gpus=(), network=""))
+        self.write(end(self.ledger.entries, one.seat))
 
     def drain(self) -> None:
         """Everybody who waits gets a turn: after the turns before, and no later."""
@@ -240,7 +222,7 @@ class Queueing(RuleBasedStateMachine):
             self.now += START_S + SLICE_S
             for each in self.ledger.entries:
                 if each.state is State.GRANTED:
-                    self.ledger.write(changed(self.ledger.entries, each.id, state=State.UP))
+                    self.ledger.write(changed(self.ledger.entries, each.seat, state=State.UP))
             self.advance()
             for each in self.ledger.entries:
                 if each.state is State.ENDING:
@@ -267,8 +249,7 @@ class Queueing(RuleBasedStateMachine):
 
     @invariant()
     def a_seat_has_one_place(self) -> None:
-        live = Counter(each.seat for each in self.ledger.entries if each.is_live)
-        assert set(live.values()) <= {1}
+        assert set(Counter(each.seat for each in self.ledger.entries).values()) <= {1}
 
     @invariant()
     def no_request_passes_another(self) -> None:
@@ -280,7 +261,7 @@ class Queueing(RuleBasedStateMachine):
     @invariant()
     def each_one_who_waits_has_a_place(self) -> None:
         found = waits(self.ledger.entries, CAPACITY, self.now)
-        waiting = [each.id for each in self.ledger.entries if each.state is State.WAITING]
+        waiting = [each.seat for each in self.ledger.entries if each.state is State.WAITING]
         assert set(found) == set(waiting)
         assert all(wait.seconds >= 0 for wait in found.values())
 

@@ -319,13 +319,6 @@ def test_a_student_forges_every_column_but_two(rows: Callable[..., Any]) -> None
     assert [name for name in honest if honest[name] == forged[name]] == ["seat", "resets"]
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_run_that_was_collected_at_the_end(order: int, rows: Callable[..., Any]) -> None:
-    ended = {name.replace("/runs/", "/queue/"): text for name, text in run("r1").items()}
-    files = [run("r1", state=State.TRAINING), ended, run("r2", state=State.FAILED)][::order]
-    assert rows(*files)["ada"]["async runs"] == "1 failed, 1 succeeded"
-
-
 @pytest.mark.parametrize(
     "experiment", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "a,\r\n=1", "\t=1"]
 )

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from lab.backends.base import Backend
 from lab.backends.boot import Boot
 from lab.backends.classroom.client import Queue
 from lab.backends.classroom.environment import ClassEnvironment, converted
-from lab.backends.classroom.protocol import Order, State, Status
+from lab.backends.classroom.protocol import Gone, Order, State, Status
+from lab.backends.classroom.state import EnvironmentRecord, StateDir, TaskRecord
+from lab.backends.directory import RecordedBackend
+from lab.backends.environment_dir import EnvironmentDir
 from lab.backends.gpu_record import Handover
+from lab.backends.log_tail import last_lines
 from lab.backends.names import CLASS
+from lab.backends.state import state_errors
 from lab.config import Cluster
 from lab.errors import InputError, LabError
 from lab.formatting import about
+from lab.image_digest import digest
 from lab.log import LOG
 from lab.placement.place import Placed
 from lab.placement.plan import Plan
+from lab.text import short
+from lab.variables import LAB_STATE
 
 _UPDATE_S: Final = 30.0
 """Seconds after which the estimate is reported again although the position is the same."""
@@ -32,7 +39,7 @@ _PATIENCE_S: Final = 3.0
 _NO_SEAT: Final = "this is no seat of a class with a queue; use `--backend local`"
 
 
-class ClassBackend(Backend):
+class ClassBackend(RecordedBackend):
     """Environments of containers on the class's host, by the class's queue.
 
     Attributes:
@@ -40,16 +47,11 @@ class ClassBackend(Backend):
     """
 
     name: Final = CLASS
+    state_dirs = StateDir
 
     def __init__(self) -> None:
         super().__init__()
         self._here = Queue.here()
-
-    @property
-    def _queue(self) -> Queue:
-        if self._here is None:
-            raise LabError(_NO_SEAT)
-        return self._here
 
     def plan(
         self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None
@@ -60,17 +62,28 @@ class ClassBackend(Backend):
         )
 
     def task_path(self, path: Path, root: Path) -> str:
-        """Refuse: the host has no file of a seat."""
+        """Return the same path: the containers have the home directory of this seat.
+
+        Raises:
+            InputError: It is not in the home directory.
+        """
         del root
-        raise InputError(
-            f"--data_dir: {path} is in this seat, and the host has only the shipped data",
-            "leave it out, or use --backend local",
-        )
+        if not path.is_relative_to(Path.home()):
+            raise InputError(
+                f"--data_dir: {path} is not in {Path.home()}, and containers see no other"
+                " directory of this seat",
+                "move it there, or use --backend local",
+            )
+        return str(path)
 
     def unavailable_reason(self) -> str | None:
         """Why there is no queue, with a hint; None if it answers."""
+        if self._here is None:
+            return _NO_SEAT
         try:
-            replace(self._queue, patience_s=_PATIENCE_S).request("GET", "")
+            replace(self._here, patience_s=_PATIENCE_S).request("GET", "/environment")
+        except Gone:
+            return None
         except LabError as error:
             return str(error)
         return None
@@ -83,20 +96,18 @@ class ClassBackend(Backend):
         return ()
 
     def boot(self, plan: Plan, *, root: Path) -> ClassBoot:
-        """Return the steps of a boot; see `Backend`."""
-        return ClassBoot(plan, root, self._queue)
+        """Return the steps of a boot; see `Backend`.
 
-    def projects(self) -> list[str]:
-        """Names of all environments of this seat in the queue."""
-        return sorted({each.name for each in self._statuses()})
+        Raises:
+            LabError: This is no seat.
+        """
+        if self._here is None:
+            raise LabError(_NO_SEAT)
+        return ClassBoot(plan, root, self._here)
 
-    def find_any(self, project: str) -> ClassEnvironment | None:
-        """The newest environment of this name: waiting, up, or only its run volume."""
-        found = [each for each in self._statuses() if each.name == project]
-        return ClassEnvironment(self._queue, found[-1]) if found else None
-
-    def _statuses(self) -> list[Status]:
-        return converted(self._queue.request("GET", ""), list[Status])
+    def environment_of(self, state_dir: EnvironmentDir[Any], record: Any) -> ClassEnvironment:  # noqa: ANN401
+        """Return the environment of a directory and its record."""
+        return ClassEnvironment(StateDir(state_dir.directory), record, self._here)
 
 
 class ClassBoot(Boot[ClassEnvironment]):
@@ -107,45 +118,89 @@ class ClassBoot(Boot[ClassEnvironment]):
     def __init__(self, plan: Plan, root: Path, queue: Queue) -> None:
         super().__init__(plan, root)
         self._queue = queue
+        self._state_dir = StateDir.of(plan.name)
         self._environment: ClassEnvironment | None = None
-
-    def lock(self) -> AbstractContextManager[None]:
-        """Return no lock: the queue has the environments."""
-        return nullcontext()
+        self._kept = False
 
     def prepare(self) -> None:
-        """Check nothing: the queue checks the order."""
+        """Refuse an environment that the queue has, and directories that containers do not see."""
+        name, record = self.plan.name, self._state_dir.read()
+        status = None
+        if record is not None:
+            status = ClassEnvironment(self._state_dir, record, self._queue).refresh()
+        if status is not None and status.state is not State.ENDED:
+            raise LabError(
+                f"this seat has the environment {name!r} in the queue already ({status.state})",
+                f"use it, or remove it with `lab down {name}`",
+            )
+        for what, path in (("the project", self.root), (LAB_STATE, self._state_dir.directory)):
+            if not path.is_relative_to(Path.home()):
+                raise InputError(
+                    f"{what}: {short(str(path))} is not in {Path.home()}, and the containers of the"
+                    " queue see no other directory of this seat",
+                    "use a directory there, or `--backend local`",
+                )
+        self._kept = self._state_dir.kept.exists()
 
     def start(self, lock: int | None, hold: Handover) -> ClassEnvironment:
         """Take a place, and wait for the turn and until every agent runs; see `Boot`."""
         del lock, hold
-        plan = self.plan
+        plan, directory = self.plan, self._state_dir.directory
+        record = _record_of(plan, self.root)
+        with state_errors():
+            self._state_dir.clear()
+            (directory / "output").mkdir(exist_ok=True)
+            self._state_dir.write(record)
+        self._environment = ClassEnvironment(self._state_dir, record, self._queue)
         order = Order(
+            id=record.id,
             config=plan.config,
             with_gpus=plan.mode != "none",
             cluster_sha256=plan.cluster_sha256,
             folder=str(self.root),
+            directory=str(directory),
             tensorflow=plan.tensorflow,
         )
-        status = converted(self._queue.request("POST", "", asdict(order)), Status)
-        self._environment = ClassEnvironment(self._queue, status)
-        return _wait(self._environment)
+        status = converted(self._queue.request("PUT", "/environment", asdict(order)), Status)
+        _wait(self._environment, status, self._printed)
+        return self._environment
+
+    def _printed(self) -> str:
+        """The last lines of the agents, for an error."""
+        outputs = [self._state_dir.output(task.name) for task in self.plan.tasks]
+        return next(filter(None, (last_lines(path, 3) for path in outputs)), "")
 
     def undo(self) -> None:
         """Give the place of a failed boot back; an error here must not hide the boot's error."""
-        if self._environment is None:
-            return
         try:
-            self._environment.give_back(keep=False)
+            if self._environment is not None:
+                self._environment.end(keep_volume=self._kept)
+            else:
+                self._state_dir.remove(keep_volume=self._kept)
         except LabError as error:
             LOG.warning(f"{self.plan.name} is not removed: {error}; run `lab down`")
 
 
-def _wait(environment: ClassEnvironment) -> ClassEnvironment:
-    """Wait until an environment is up; report its place in the queue and its boot."""
+def _record_of(plan: Plan, root: Path) -> EnvironmentRecord:
+    return EnvironmentRecord(
+        project=plan.name,
+        id=secrets.token_hex(8),
+        cluster_sha256=plan.cluster_sha256,
+        root=str(root),
+        tasks=tuple(TaskRecord(each.name, each.node) for each in plan.tasks),
+        tensorflow=plan.tensorflow,
+        sources_sha256=digest(),
+    )
+
+
+def _wait(environment: ClassEnvironment, status: Status | None, printed: Callable[[], str]) -> None:
+    """Wait until an environment is up; report its place in the queue and its boot.
+
+    Raises:
+        LabError: The queue has ended it.
+    """
     shown, shown_s, lines = 0, 0.0, 0
-    while True:
-        status = environment.status
+    while status is not None and status.state not in {State.ENDING, State.ENDED}:
         moved = status.position != shown or time.monotonic() - shown_s > _UPDATE_S
         if status.position and moved:
             LOG.info(_place(status))
@@ -154,10 +209,11 @@ def _wait(environment: ClassEnvironment) -> ClassEnvironment:
             LOG.info(line)
         lines = max(lines, len(status.lines))
         if status.state is State.UP:
-            return environment
-        if status.state in {State.ENDING, State.ENDED}:
-            raise LabError(status.reason or "the queue ended the environment", "try again")
-        environment = environment.refreshed(status.revision)
+            return
+        status = environment.refresh(status.revision)
+    reason = status.reason if status is not None else ""
+    tail = f"; its last lines: {text}" if (text := printed()) else ""
+    raise LabError(f"{reason or 'the queue ended the environment'}{tail}", "try again")
 
 
 def _place(status: Status) -> str:

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import http.client
-import io
 import json
 import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPResponse
 from typing import Any, Final, Self
 
-from lab.backends.classroom.protocol import ERRORS, TOKEN, Gone
+from lab.backends.classroom.protocol import ERRORS, POLL_S, TOKEN
 from lab.errors import ConfigError, LabError
 from lab.text import short
 from lab.variables import LAB_QUEUE_URL
 
-_TIMEOUT_S: Final = 45.0
+_TIMEOUT_S: Final = POLL_S + 20.0
 """Seconds without data after which a request fails."""
-
-_STREAM_S: Final = 15.0
-"""The same for a stream, which has data once a second: the relay does not notice a dead queue."""
 
 _AGAIN_S: Final = 0.5
 _RELAY_FAILED: Final = frozenset({502, 503, 504})
-_PIECE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,65 +51,26 @@ class Queue:
 
         Args:
             method: The HTTP method.
-            path: The path after `/environments`.
+            path: The path.
             body: The value that is sent as JSON; None: nothing.
 
         Raises:
             LabError: The queue refuses, or does not answer.
         """
-        data = None if body is None else json.dumps(body).encode()
-        with self._open(method, path, data) as answer:
+        request = urllib.request.Request(  # noqa: S310  (the teacher sets the address)
+            f"{self.url}{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            method=method,
+            headers={"Authorization": f"token {self.token}"},
+        )
+        with closing(_answer(request, self.patience_s)) as answer:
             try:
                 return json.loads(answer.read())
             except (ValueError, RecursionError, OSError, http.client.HTTPException) as error:
                 raise _unreachable(error) from error
 
-    def upload(self, path: str, body: io.IOBase, size: int) -> None:
-        """Send a file.
 
-        Raises:
-            LabError: The queue refuses, or does not answer.
-        """
-        with self._open("POST", path, body, {"Content-Length": str(size)}):
-            pass
-
-    def stream(self, path: str, body: object) -> Generator[bytes, None, None]:
-        """Send a value as JSON; yield the pieces of the answer.
-
-        Raises:
-            Gone: The stream broke off.
-            LabError: The queue refuses, or does not answer.
-        """
-        with self._open("POST", path, json.dumps(body).encode(), timeout_s=_STREAM_S) as answer:
-            try:
-                while piece := answer.read1(_PIECE):
-                    yield piece
-            except (OSError, http.client.HTTPException) as error:
-                raise Gone(
-                    f"the stream of the queue broke off: {short(str(error))}", "see `lab ls`"
-                ) from error
-
-    @contextmanager
-    def _open(
-        self,
-        method: str,
-        path: str,
-        data: bytes | io.IOBase | None,
-        headers: dict[str, str] | None = None,
-        *,
-        timeout_s: float = _TIMEOUT_S,
-    ) -> Iterator[HTTPResponse]:
-        request = urllib.request.Request(  # noqa: S310  (the teacher sets the address)
-            f"{self.url}/environments{path}",
-            data=data,
-            method=method,
-            headers={"Authorization": f"token {self.token}", **(headers or {})},
-        )
-        with closing(_answer(request, timeout_s, self.patience_s)) as answer:
-            yield answer
-
-
-def _answer(request: urllib.request.Request, timeout_s: float, patience_s: float) -> HTTPResponse:
+def _answer(request: urllib.request.Request, patience_s: float) -> HTTPResponse:
     """Return the answer to a request; repeat the request while the queue is started again.
 
     Raises:
@@ -125,10 +80,8 @@ def _answer(request: urllib.request.Request, timeout_s: float, patience_s: float
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     until = time.monotonic() + patience_s
     while True:
-        if isinstance(request.data, io.IOBase):
-            request.data.seek(0)
         try:
-            answer: HTTPResponse = opener.open(request, timeout=timeout_s)
+            answer: HTTPResponse = opener.open(request, timeout=_TIMEOUT_S)
         except urllib.error.HTTPError as error:
             with error:
                 if error.code not in _RELAY_FAILED or time.monotonic() > until:

@@ -2,122 +2,119 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import asdict
-from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Any, Final, TypeVar
 
 from lab.backends.classroom.client import Queue
-from lab.backends.classroom.protocol import (
-    MAX_JSON_BYTES,
-    Gone,
-    LogOptions,
-    Message,
-    NetworkFault,
-    State,
-    Status,
-    StreamOptions,
-)
-from lab.backends.environment import (
-    NO_PARTS,
-    Command,
-    Environment,
-    KeepVolume,
-    Precondition,
-    TaskInfo,
-    no_precondition,
-    remove_volume,
-)
+from lab.backends.classroom.protocol import Gone, NetworkFault, State, Status
+from lab.backends.classroom.state import EnvironmentRecord, StateDir
+from lab.backends.directory import ReportingEnvironment
+from lab.backends.environment import TaskInfo
+from lab.backends.environment_dir import record_text
 from lab.backends.names import CLASS
 from lab.errors import InputError, LabError
 from lab.gpu.evidence import GpuView
-from lab.text import visible
-from lab.volume import Chunk, Request
-from lab.volume.framing import MAX_DATA, FrameError, decode_frames, encode_frame
+from lab.volume import Chunk, control
+from lab.volume.continuation import mark_lost, next_step
+from lab.volume.status import read_statuses
 
 T = TypeVar("T")
 
 _END_S: Final = 90.0
 """Seconds that the queue has to end an environment."""
 
-_POLL_S: Final = 0.5
-_OFFSETS_BYTES: Final = MAX_JSON_BYTES // 2
+_FRESH_S: Final = 2.0
+"""Seconds for which an answer of the queue counts as new."""
 
 
-class ClassEnvironment(Environment):
-    """An environment of the queue; see `Environment`.
-
-    Attributes:
-        backend: `class`.
-        project: Its name.
-        folder: The project's directory in this seat.
-        cluster_sha256: Digest of its config.
-        tensorflow: The TensorFlow version of its tasks.
-        status: Its status when this object was made.
-    """
+class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
+    """An environment of the queue; its files are on the disk of the seat. See `Environment`."""
 
     backend = CLASS
     is_local = False
 
-    def __init__(self, queue: Queue, status: Status) -> None:
+    def __init__(
+        self, state_dir: StateDir, record: EnvironmentRecord, queue: Queue | None = None
+    ) -> None:
+        """Create the object.
+
+        Args:
+            state_dir: Its directory.
+            record: Its record.
+            queue: The queue; None: outside a seat, where it has ended.
+        """
+        super().__init__(state_dir, record)
         self._queue = queue
-        self.status = status
-        self.project = status.name
-        self.folder = status.folder
-        self.cluster_sha256 = status.cluster_sha256
-        self.tensorflow = status.tensorflow
+        self._status: Status | None = None
+        self._asked_s: float | None = None
 
     @property
     def is_up(self) -> bool:
-        """Whether its containers ran when this object was made."""
-        return self.status.state in {State.UP, State.ENDING}
+        """Whether its containers run."""
+        status = self.status()
+        return status is not None and status.state in {State.UP, State.ENDING}
 
-    @property
-    def sources_sha256(self) -> str:
-        """Digest of lab's code in its containers."""
-        return str(self._read("sources", str))
+    def status(self) -> Status | None:
+        """Return its status, which may be some seconds old; None: the queue no longer has it.
 
-    def cluster_spec(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster spec; empty before its turn."""
-        return self._read("cluster_spec", dict[str, list[str]])
+        If the queue does not answer, the last status counts: the run goes on without the queue.
+
+        Raises:
+            LabError: The queue does not answer, and has never answered.
+        """
+        if self._asked_s is None or time.monotonic() - self._asked_s > _FRESH_S:
+            try:
+                return self.refresh(waits=self._status is None)
+            except LabError:
+                if self._status is None:
+                    raise
+                self._asked_s = time.monotonic()
+        return self._status
+
+    def refresh(self, revision: int | None = None, *, waits: bool = True) -> Status | None:
+        """Ask the queue for its status; None: the queue no longer has it.
+
+        Args:
+            revision: Wait until the revision is another one, with a time limit.
+            waits: Whether to wait for a queue that is down.
+
+        Raises:
+            LabError: The queue does not answer.
+        """
+        found = None
+        if self._queue is not None:
+            query = "" if revision is None else f"?revision={revision}"
+            queue = self._queue if waits else replace(self._queue, patience_s=0.0)
+            with suppress(Gone):
+                answer = queue.request("GET", f"/environment{query}")
+                found = converted(answer, Status)
+        is_this = found is not None and found.id == self._record.id
+        self._status, self._asked_s = found if is_this else None, time.monotonic()
+        return self._status
 
     def tasks(self) -> list[TaskInfo]:
-        """All tasks, in the plan's order; none before its turn."""
-        return self._read("tasks", list[TaskInfo])
+        """All tasks, in the plan's order."""
+        status = self.status()
+        return self.tasks_in("the queue has ended it" if status is None else str(status.state))
 
-    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
-        """Submit a request and its parts to the queue; see `Environment`."""
-        with tempfile.TemporaryFile() as body:
-            for chunk in _chunks(request, parts):
-                body.write(encode_frame(chunk))
-            size = body.tell()
-            body.seek(0)
-            self._queue.upload(self._path("submit"), body, size)
+    def stopped(self) -> LabError:
+        """The error for an environment that has stopped, or waits for its turn."""
+        status, what = self._status, f"the environment {self.project!r} of the queue"
+        if status is not None and status.state in {State.WAITING, State.GRANTED}:
+            return LabError(f"{what} waits for its turn", "see `lab ls`")
+        reason = f": {status.reason}" if status is not None and status.reason else ""
+        return LabError(
+            f"{what} has ended{reason}",
+            f"boot it again with `lab up`; its runs are in {self._state_dir.runs}",
+        )
 
-    def post(self, command: Command, run_id: str, text: str) -> None:
-        """Write one message for a run to the run volume; see `Environment`."""
-        self._send("post", Message(command=command, run_id=run_id, text=text))
-
-    def block_host(self) -> None:
-        """Do nothing: the service has blocked the host at the boot."""
-
-    def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
-        """Inject a fault into a node's network; see `Environment`."""
-        self._send("fault", NetworkFault(node=node, arguments=tuple(arguments)))
-
-    def runs(self) -> list[Request]:
-        """All requests on the run volume, oldest first."""
-        try:
-            return [Request.from_json(text) for text in self._read("runs", list[str])]
-        except ValueError as error:
-            raise _invalid(error) from error
-
-    def collected(self) -> Mapping[str, str]:
-        """Run id to run store, as noted on the volume; see `Environment`."""
-        return self._read("collected", dict[str, str])
+    def mark_ends(self) -> None:
+        """Mark the tasks without an end as lost, when the containers have ended."""
+        with self._volume_errors():
+            mark_lost(self._volume, "the queue ended the containers")
 
     def stream(
         self,
@@ -128,31 +125,31 @@ class ClassEnvironment(Environment):
         all_sizes: bool = False,
         rest: bool = False,
     ) -> Iterator[Chunk | None]:
-        """Stream the files of a run, from the given byte offsets on; see `Environment`."""
-        options = StreamOptions(
-            run_id=run_id,
-            offsets=_first(offsets, _OFFSETS_BYTES),
-            follow=follow,
-            all_sizes=all_sizes,
-            rest=rest,
-        )
-        with closing(self._queue.stream(self._path("stream"), asdict(options))) as pieces:
-            try:
-                yield from decode_frames(pieces)
-            except FrameError as error:
-                raise Gone(
-                    f"collecting run {run_id} stopped: {error}",
-                    f"continue with `lab collect {run_id}`",
-                ) from error
+        """Stream the files of a run; see `Environment`. When the turn ends, cancel the run."""
+        for chunk in super().stream(run_id, offsets, follow=follow, all_sizes=all_sizes, rest=rest):
+            if follow:
+                self._end_with_its_turn(run_id)
+            yield chunk
 
-    def logs(
-        self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
-    ) -> Iterator[str]:
-        """Lines of the agents' standard output; see `Environment`."""
-        options = LogOptions(tasks=tuple(tasks), follow=follow, tail=tail, since=since)
-        with closing(self._queue.stream(self._path("logs"), asdict(options))) as pieces:
-            for line in _lines(pieces):
-                yield visible(line)
+    def _end_with_its_turn(self, run_id: str) -> None:
+        """Cancel a run if the queue ends the turn, so that the programs save their state."""
+        status = self.status()
+        if status is not None and status.state is State.ENDING:
+            with self._volume_errors():
+                request = control.find(self._volume, run_id)
+                statuses = read_statuses(self._volume, request)
+                if not all(each.state.ended for each in statuses.values()):
+                    # A second cancellation changes nothing.
+                    reason = f"{status.reason}; {next_step(request, statuses)}"
+                    control.cancel(self._volume, run_id, reason)
+
+    def block_host(self) -> None:
+        """Do nothing: the queue has blocked the host at the boot."""
+
+    def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
+        """Inject a fault into a node's network; see `Environment`."""
+        fault = NetworkFault(node=node, arguments=tuple(arguments))
+        self._asked_queue().request("POST", "/environment/fault", asdict(fault))
 
     def shell(self, task: str) -> list[str]:
         """Refuse: a seat has no shell in the containers of the host.
@@ -166,75 +163,40 @@ class ClassEnvironment(Environment):
         )
 
     def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
-        """Probe nothing: the service verifies the GPUs at the boot."""
+        """Probe nothing: the queue verifies the GPUs at the boot."""
         return {}
 
     def provenance(self) -> dict[str, str]:
         """What really ran: image digest, versions of engine and kernel."""
-        return self._read("provenance", dict[str, str])
+        status = self.status()
+        return {} if status is None else dict(status.provenance)
 
     def boot_file(self) -> tuple[str, str]:
-        """File name and text of what was booted."""
-        return self._read("boot_file", tuple[str, str])
+        """`environment.json`: the record of this environment."""
+        return self._state_dir.record.name, record_text(self._record)
 
-    def down(
-        self,
-        *,
-        unless: Precondition = no_precondition,
-        keeps: KeepVolume = remove_volume,
-    ) -> None:
-        """Remove this environment, or give its place in the queue back; see `Environment`.
+    def stop(self, *, gently: bool = True) -> None:
+        """Give it back, and wait until the queue has ended it; see `RecordedEnvironment`.
 
         Raises:
             LabError: The queue does not end it.
         """
-        try:
-            unless()
-            keep = keeps()
-            self.give_back(keep=keep)
-            until = time.monotonic() + _END_S
-            while self.refreshed().status.state is not State.ENDED or not keep:
-                if time.monotonic() > until:
-                    raise LabError(
-                        f"the queue has not ended {self.project} after {_END_S:g} s", "see `lab ls`"
-                    )
-                time.sleep(_POLL_S)
-        except Gone:
-            return
+        del gently
+        until = time.monotonic() + _END_S
+        status = self.refresh()
+        while status is not None:
+            with suppress(Gone):
+                self._asked_queue().request("DELETE", f"/environment?id={self._record.id}")
+            status = self.refresh(status.revision)
+            if time.monotonic() > until:
+                raise LabError(
+                    f"the queue has not ended {self.project} after {_END_S:g} s", "see `lab ls`"
+                )
 
-    def give_back(self, *, keep: bool) -> None:
-        """Request the end of this environment, and do not wait for it.
-
-        Args:
-            keep: Whether its run volume is kept.
-
-        Raises:
-            LabError: The queue does not answer.
-        """
-        self._queue.request("DELETE", f"/{self.status.id}?keep={int(keep)}")
-
-    def refreshed(self, revision: int | None = None) -> ClassEnvironment:
-        """Return this environment with its status now.
-
-        Args:
-            revision: Wait until its revision is another one, with a time limit.
-
-        Raises:
-            Gone: The queue has removed it.
-            LabError: The queue does not answer.
-        """
-        query = "" if revision is None else f"?revision={revision}"
-        found = self._queue.request("GET", f"/{self.status.id}{query}")
-        return ClassEnvironment(self._queue, converted(found, Status))
-
-    def _read(self, name: str, kind: type[T]) -> T:
-        return converted(self._queue.request("GET", self._path(name)), kind)
-
-    def _send(self, name: str, message: Message | NetworkFault) -> None:
-        self._queue.request("POST", self._path(name), asdict(message))
-
-    def _path(self, name: str) -> str:
-        return f"/{self.status.id}/{name}"
+    def _asked_queue(self) -> Queue:
+        if self._queue is None:
+            raise self.stopped()
+        return self._queue
 
 
 def converted(value: Any, kind: type[T]) -> T:  # noqa: ANN401  (JSON)
@@ -248,47 +210,6 @@ def converted(value: Any, kind: type[T]) -> T:  # noqa: ANN401  (JSON)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _invalid(error) from error
-
-
-def _invalid(error: Exception) -> LabError:
-    return LabError(
-        f"the queue has another version of lab than this seat: {error}", "ask your teacher"
-    )
-
-
-def _first(offsets: Mapping[str, int], max_bytes: int) -> dict[str, int]:
-    """Return the offsets that fit; files whose offsets are left out are sent from the beginning."""
-    found: dict[str, int] = {}
-    for path, offset in offsets.items():
-        max_bytes -= len(path.encode()) + 30
-        if max_bytes < 0:
-            break
-        found[path] = offset
-    return found
-
-
-def _chunks(request: Request, parts: Mapping[str, Path]) -> Iterator[Chunk]:
-    """Yield the request and the files of its parts."""
-    yield Chunk("request.json", None, request.to_json().encode())
-    for name, folder in parts.items():
-        for path in sorted(each for each in folder.rglob("*") if each.is_file()):
-            inside = f"{name}/{path.relative_to(folder).as_posix()}"
-            with path.open("rb") as file:
-                yield from _pieces(inside, file)
-
-
-def _pieces(path: str, file: IO[bytes]) -> Iterator[Chunk]:
-    offset, data = 0, file.read(MAX_DATA)
-    yield Chunk(path, offset, data)
-    while data:
-        offset += len(data)
-        if data := file.read(MAX_DATA):
-            yield Chunk(path, offset, data)
-
-
-def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    left = b""
-    for piece in pieces:
-        *lines, left = (left + piece).split(b"\n")
-        yield from lines
+        raise LabError(
+            f"the queue has another version of lab than this seat: {error}", "ask your teacher"
+        ) from error

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import re
-import secrets
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
+
+import msgspec
+from pydantic import ValidationError
 
 from lab.backends.classroom.protocol import MAX_CONFIG_CHARACTERS, Order
 from lab.classroom.planning import SeatPlan
 from lab.classroom.queue.ledger import Entry
 from lab.config import Cluster
-from lab.config.load import parse_cluster
 from lab.config.model import Box
+from lab.config.validation import validate
 from lab.errors import InputError
 from lab.gpu import Gpu, Inventory
 from lab.placement.place import place
@@ -33,32 +34,40 @@ T = TypeVar("T", int, float)
 
 _LEAST_BYTES: Final = 64 * MIB
 _PROJECT_CHARACTERS: Final = 24  # with a hyphen and six more, 31
-_FILE: Final = "the cluster config"
+_ID: Final = re.compile("[0-9a-f]{16}")
 _SHA256: Final = re.compile("[0-9a-f]{64}")
-_MAX_FOLDER: Final = 1000
+_MAX_PATH: Final = 1000
+_UPDATE: Final = "update lab in the seat"
 
 
-def project_names(class_name: str, seat: str) -> Iterator[str]:
-    """Yield the names on the host that a seat's environments have, at most 31 characters each."""
-    for number in itertools.count(1):
-        digest = hashlib.sha256(f"{class_name}\0{seat}\0{number}".encode()).hexdigest()
-        yield f"{f'{class_name}-{seat}'[:_PROJECT_CHARACTERS]}-{digest[:6]}"
+class _Job(msgspec.Struct):
+    on: list[str]
 
 
-def admitted(
-    order: Order, class_name: str, seat: str, used: Collection[str], now_unix: float
-) -> Entry:
+class _Shape(msgspec.Struct):
+    """The size of a config: it is checked before the config is read as a whole."""
+
+    nodes: dict[str, msgspec.Raw]
+    jobs: dict[str, _Job]
+    links: dict[str, msgspec.Raw] = {}
+
+
+def project_name(class_name: str, seat: str) -> str:
+    """Return the name on the host of a seat's environment, at most 31 characters."""
+    digest = hashlib.sha256(f"{class_name}\0{seat}".encode()).hexdigest()
+    return f"{f'{class_name}-{seat}'[:_PROJECT_CHARACTERS]}-{digest[:6]}"
+
+
+def admitted(order: Order, class_name: str, seat: str, now_unix: float) -> Entry:
     """Return the entry for a seat's order.
 
     Args:
         order: The order.
         class_name: The class.
         seat: The seat.
-        used: The names on the host that are in use.
         now_unix: The time, in seconds since the epoch.
 
     Raises:
-        ConfigError: The config is invalid.
         InputError: A part of the order is invalid, or too large for a queue.
     """
     cluster = cluster_of(order.config)
@@ -66,43 +75,61 @@ def admitted(
         raise InputError(
             f"no TensorFlow version {short(order.tensorflow)!r}", f"use one of {', '.join(IMAGES)}"
         )
-    if not _SHA256.fullmatch(order.cluster_sha256):
-        raise InputError("cluster_sha256 is no digest", "update lab in the seat")
+    if not _ID.fullmatch(order.id) or not _SHA256.fullmatch(order.cluster_sha256):
+        raise InputError("id or cluster_sha256 is invalid", _UPDATE)
     return Entry(
-        id=secrets.token_hex(8),
+        id=order.id,
         seat=seat,
         name=cluster.name,
-        project=next(each for each in project_names(class_name, seat) if each not in used),
+        project=project_name(class_name, seat),
         needs=sum(node.gpu_count for node in cluster.nodes.values()) if order.with_gpus else 0,
-        folder=short(order.folder, _MAX_FOLDER),
+        folder=_path(order.folder),
+        directory=_path(order.directory),
         cluster_sha256=order.cluster_sha256,
         tensorflow=order.tensorflow,
         requested_unix=now_unix,
     )
 
 
+def _path(text: str) -> str:
+    """Check a path in the containers. What is there does not matter: it is the seat's own."""
+    if len(text) > _MAX_PATH or not text.isprintable() or not text.startswith("/"):
+        raise InputError(f"not a path in the seat: {short(text)!r}", "use a shorter path")
+    return text
+
+
 def cluster_of(config: str) -> Cluster:
     """Return the cluster of a config; a list of GPU indices counts as its length.
 
+    The config is JSON: the seat has read the YAML, which is slow and can be made slower.
+
     Raises:
-        ConfigError: The config is invalid.
-        InputError: It is too large for a queue, or names GPUs by UUID.
+        InputError: The config is invalid, is too large for a queue, or names GPUs by UUID.
     """
     if len(config) > MAX_CONFIG_CHARACTERS:
         raise InputError(
-            f"{_FILE} has more than {MAX_CONFIG_CHARACTERS:,} characters", "use fewer nodes"
+            f"the cluster config has more than {MAX_CONFIG_CHARACTERS:,} characters",
+            "use fewer nodes",
         )
-    cluster = parse_cluster(config.encode(errors="replace"), _FILE)
-    tasks = sum(len(job.on) for job in cluster.jobs.values())
-    for what, count, limit in (
-        ("nodes", len(cluster.nodes), MAX_NODES),
-        ("tasks", tasks, MAX_TASKS),
-    ):
-        if count > limit:
-            raise InputError(
-                f"{cluster.name!r} has {count} {what}, and the queue allows {limit}",
-                "use a smaller config",
-            )
+    try:
+        shape = msgspec.json.decode(config, type=_Shape)
+        tasks = sum(len(job.on) for job in shape.jobs.values())
+        for what, count, limit in (
+            ("nodes", len(shape.nodes), MAX_NODES),
+            ("links", len(shape.links), MAX_NODES),
+            ("tasks", tasks, MAX_TASKS),
+        ):
+            if count > limit:
+                raise InputError(
+                    f"the cluster has {count} {what}, and the queue allows {limit}",
+                    "use a smaller config",
+                )
+        cluster = Cluster.model_validate(msgspec.json.decode(config))
+    except (msgspec.MsgspecError, RecursionError, ValidationError) as error:
+        first = short(str(error).splitlines()[0])
+        raise InputError(f"the cluster config is invalid: {first}", _UPDATE) from error
+    if (problem := next(validate(cluster), None)) is not None:
+        raise InputError(f"the cluster config is invalid: {short(problem.text())}", _UPDATE)
     for name, node in cluster.nodes.items():
         if any(isinstance(pin, str) for pin in node.pins):
             raise InputError(

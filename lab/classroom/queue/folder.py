@@ -8,28 +8,24 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from lab.backends.classroom.client import Queue
-from lab.backends.classroom.protocol import State
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.state import lock_environment, lock_path, with_lock_retry
 from lab.classroom import names
 from lab.classroom.planning import ClassPlan
-from lab.classroom.queue.admission import project_names
-from lab.classroom.queue.ledger import KEPT, Capacity, Entries, Entry, Ledger
+from lab.classroom.queue.admission import project_name
+from lab.classroom.queue.ledger import Capacity, Entry, Ledger
 from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import LabError
+from lab.log import LOG
 from lab.variables import LAB_CLASS, LAB_QUEUE_URL
 
 SERVICE: Final = "queue"
 """The name of the service in JupyterHub."""
 
-
-_NAMES: Final = KEPT + 2
-"""The number of names that the environments of a seat have: the kept ones, and a live one."""
 
 _END_S: Final = 90.0
 _POLL_S: Final = 0.2
@@ -66,24 +62,13 @@ class QueueDir:
         """
         return Ledger(self.path / "ledger.json")
 
-    def found(self) -> Entries:
-        """Return all environments; if the ledger cannot be read, all that the seats can have."""
-        try:
-            return self.ledger().entries
-        except LabError:
-            return tuple(
-                Entry(id=each, seat=seat.name, name=each, project=each, needs=0, state=State.ENDED)
-                for seat in self.folder.stored().plan.seats
-                for each in islice(project_names(self.folder.name, seat.name), _NAMES)
-            )
-
-    def entries(self, seat: str) -> list[Entry]:
-        """Return the environments of a seat that wait or have containers, for the teacher.
+    def live(self) -> list[Entry]:
+        """Return the environments that wait or have containers, for the teacher.
 
         Raises:
             LabError: The ledger cannot be read.
         """
-        return [each for each in self.ledger().entries if each.seat == seat and each.is_live]
+        return [each for each in self.ledger().entries if each.is_live]
 
 
 def capacity_of(plan: ClassPlan) -> Capacity:
@@ -130,13 +115,14 @@ def queue_variables(plan: ClassPlan) -> dict[str, str]:
     return {LAB_QUEUE_URL: f"http://proxy:{names.QUEUE_RELAY_PORT}"} if plan.run_networks else {}
 
 
-def end_environments(folder: ClassDir, seats: Collection[str], *, keep: bool) -> None:
-    """End all environments of some seats, for the teacher; do nothing without a queue.
+def end_environments(folder: ClassDir, seats: Collection[str]) -> None:
+    """End the environments of some seats, for the teacher; do nothing without a queue.
+
+    The seats have time to collect what they follow. All files stay on the seats' disks.
 
     Args:
         folder: The class.
         seats: The seats.
-        keep: Whether their run volumes are kept.
 
     Raises:
         LabError: The service does not answer, or does not end them in time.
@@ -146,22 +132,42 @@ def end_environments(folder: ClassDir, seats: Collection[str], *, keep: bool) ->
         return
     url = f"http://{names.gateway(plan.proxy_network)}:{names.QUEUE_PORT}"
     queue = Queue(url, folder.tokens().service)
-    for seat in _left(folder, seats, keep=keep):
-        queue.request("DELETE", f"?seat={seat}&keep={int(keep)}")
     until = time.monotonic() + _END_S
-    while left := _left(folder, seats, keep=keep):
+    for seat in _live(folder, seats):
+        queue.request("DELETE", f"/environments?seat={seat}")
+    while left := _live(folder, seats):
         if time.monotonic() > until:
             raise LabError(
-                f"{left[0]} still has environments in the queue after {_END_S:g} s",
+                f"{left[0]} still has containers in the queue after {_END_S:g} s",
                 "try again",
             )
         time.sleep(_POLL_S)
 
 
-def _left(folder: ClassDir, seats: Collection[str], *, keep: bool) -> list[str]:
-    """Return those of some seats that have environments; with `keep`, live ones."""
-    entries = QueueDir(folder).ledger().entries
-    found = {each.seat for each in entries if each.is_live or not keep}
+def end_all(folder: ClassDir) -> None:
+    """End the environments of all seats, before their work is collected.
+
+    If the service does not answer, remove the containers without it: the class must end.
+
+    Args:
+        folder: The class.
+
+    Raises:
+        LabError: The engine refuses.
+    """
+    if folder.is_up:
+        try:
+            end_environments(folder, [seat.name for seat in folder.stored().plan.seats])
+        except LabError as error:
+            LOG.warning(f"warning: {error}")
+        else:
+            return
+    remove_environments(folder)
+
+
+def _live(folder: ClassDir, seats: Collection[str]) -> list[str]:
+    """Return those of some seats that have a live environment."""
+    found = {each.seat for each in QueueDir(folder).live()}
     return [seat for seat in seats if seat in found]
 
 
@@ -175,7 +181,7 @@ def _remove(backend: ComposeBackend, project: str) -> bool:
 
 
 def remove_environments(folder: ClassDir) -> int:
-    """Remove all environments of the queue, when its service has ended.
+    """Remove the containers of all environments, without the service and its ledger.
 
     Returns:
         The number of environments that there were.
@@ -186,11 +192,10 @@ def remove_environments(folder: ClassDir) -> int:
     if not QueueDir(folder).path.exists():
         return 0  # its service never began
     backend = ComposeBackend()
-    removed = 0
-    for entry in QueueDir(folder).found():
-        if entry.state is not State.WAITING:
-            removed += with_lock_retry(partial(_remove, backend, entry.project))
+    removed, known = 0, backend.projects()
     for seat in folder.stored().plan.seats:
-        for project in islice(project_names(folder.name, seat.name), _NAMES):
+        project = project_name(folder.name, seat.name)
+        if project in known or lock_path(backend.name, project).exists():
+            removed += with_lock_retry(partial(_remove, backend, project))
             lock_path(backend.name, project).unlink(missing_ok=True)
     return removed

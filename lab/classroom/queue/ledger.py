@@ -22,47 +22,46 @@ from lab.volume.files import write_atomically
 LIVE: Final = frozenset({State.WAITING, State.GRANTED, State.UP, State.ENDING})
 """The states of an environment that waits, or has containers."""
 
-KEPT: Final = 2
-"""The maximum number of ended environments of a seat whose run volume is kept."""
-
-START_S: Final = 120.0
-"""Seconds for the start of containers and TensorFlow, which do not count as part of a slice."""
+START_S: Final = 60.0
+"""An estimate of the seconds for the start of containers."""
 
 _LOCAL: Final = "run it in this seat with `--backend local`"
 _HOLDING: Final = LIVE - {State.WAITING}
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An environment of a seat.
+    """The environment of a seat; a seat has one at most.
 
     Attributes:
-        id: Its id.
         seat: Its seat.
+        id: The id that the seat gave it.
         name: Its name in the seat's config.
         project: Its name on the host.
         needs: The number of GPUs that it needs; 0: it runs on CPUs.
         folder: The project's directory in the seat.
+        directory: The directory of the environment in the seat.
         cluster_sha256: The digest of its config, as the seat computes it.
         tensorflow: The TensorFlow version of its tasks.
         state: Its state.
         gpus: The UUIDs of its GPUs.
         network: The range of its network; "" without containers.
         requested_unix: The time of its request, in seconds since the epoch.
-        granted_unix: The begin of its turn, in seconds since the epoch.
-        stepped_unix: When the service noticed its first step; 0: not yet.
-        ended_unix: The end of its turn.
-        reason: Why it ended, or "".
-        failed: Whether its boot failed.
-        collected: Whether it has ended, and its seat has collected all its runs.
-        removes: Whether its run volume is removed with its containers.
+        granted_unix: The begin of its turn.
+        up_unix: When all its containers were up: the begin of its slice; 0: not yet.
+        ending_unix: When its end began.
+        ended_unix: When its containers were removed.
+        reason: Why it ends, or "".
+        released: Whether its seat has given it back, or it has no run.
+        provenance: What really runs, when it is up.
     """
 
-    id: str
     seat: str
+    id: str
     name: str
     project: str
     needs: int
     folder: str = ""
+    directory: str = ""
     cluster_sha256: str = ""
     tensorflow: str = ""
     state: State = State.WAITING
@@ -70,12 +69,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     network: str = ""
     requested_unix: float = 0.0
     granted_unix: float = 0.0
-    stepped_unix: float = 0.0
+    up_unix: float = 0.0
+    ending_unix: float = 0.0
     ended_unix: float = 0.0
     reason: str = ""
-    failed: bool = False
-    collected: bool = False
-    removes: bool = False
+    released: bool = False
+    provenance: dict[str, str] = {}
 
     @property
     def is_live(self) -> bool:
@@ -84,9 +83,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def slice_unix(self) -> float:
-        """When its slice begins: with its first step, or `START_S` after the begin of its turn."""
-        latest = self.granted_unix + START_S
-        return min(self.stepped_unix or latest, latest)
+        """When its slice begins: when its containers are up; until then, an estimate."""
+        return self.up_unix or self.granted_unix + START_S
 
 
 Entries = tuple[Entry, ...]
@@ -124,19 +122,16 @@ class Wait:
 
 
 def added(entries: Entries, entry: Entry, capacity: Capacity) -> Entries:
-    """Return the entries with a new one at the end of its line.
-
-    Of the ended ones of its seat, the one of the same name and the oldest ones are removed.
+    """Return the entries with a new one at the end of its line, in place of the seat's ended one.
 
     Raises:
-        InputError: Its seat has a live environment, or has not collected the runs of one that would
-            be removed; or the queue never has what it needs.
+        InputError: Its seat has a live environment, or the queue never has what it needs.
     """
-    live = next((each for each in entries if each.seat == entry.seat and each.is_live), None)
-    if live is not None:
+    old = next((each for each in entries if each.seat == entry.seat), None)
+    if old is not None and old.is_live:
         raise InputError(
-            f"this seat has the environment {live.name!r} in the queue already ({live.state})",
-            f"wait for its end, or remove it with `lab down {live.name}`",
+            f"this seat has the environment {old.name!r} in the queue already ({old.state})",
+            f"wait for its end, or remove it with `lab down {old.name}`",
         )
     if entry.needs > len(capacity.gpus):
         has = len(capacity.gpus) or "none"
@@ -150,28 +145,19 @@ def added(entries: Entries, entry: Entry, capacity: Capacity) -> Entries:
             f"{entry.name!r} uses no GPU, and the queue of this class is only for GPUs",
             f"{_LOCAL}; the teacher can allow such runs with `cpu_runs` in class.yaml",
         )
-    ended = [each for each in entries if each.seat == entry.seat and not each.is_live]
-    for position, each in enumerate(reversed(ended), start=1):
-        if each.name == entry.name or position >= KEPT:
-            if not (each.collected or each.removes):
-                raise InputError(
-                    f"the queue keeps runs of {each.name!r} that this seat has not collected",
-                    f"collect them with `lab collect`, or remove them with `lab down {each.name}`",
-                )
-            entries = changed(entries, each.id, removes=True)
-    return (*entries, entry)
+    return (*removed(entries, entry.seat), entry)
 
 
-def changed(entries: Entries, id_: str, **fields: object) -> Entries:
-    """Return the entries with changed fields of one entry; an entry that is missing is ignored."""
+def changed(entries: Entries, seat: str, **fields: object) -> Entries:
+    """Return the entries with changed fields of a seat's; if it has none, nothing changes."""
     return tuple(
-        msgspec.structs.replace(each, **fields) if each.id == id_ else each for each in entries
+        msgspec.structs.replace(each, **fields) if each.seat == seat else each for each in entries
     )
 
 
-def removed(entries: Entries, id_: str) -> Entries:
-    """Return the entries without one."""
-    return tuple(each for each in entries if each.id != id_)
+def removed(entries: Entries, seat: str) -> Entries:
+    """Return the entries without that of a seat."""
+    return tuple(each for each in entries if each.seat != seat)
 
 
 def granted(entries: Entries, capacity: Capacity, now: float) -> Entries:
@@ -185,7 +171,7 @@ def granted(entries: Entries, capacity: Capacity, now: float) -> Entries:
             gpus, network = given
             entries = changed(
                 entries,
-                entry.id,
+                entry.seat,
                 state=State.GRANTED,
                 gpus=gpus,
                 network=network,
@@ -204,11 +190,11 @@ def overdue(entries: Entries, capacity: Capacity, now: float) -> list[Entry]:
 
 
 def waits(entries: Entries, capacity: Capacity, now: float) -> dict[str, Wait]:
-    """Return the place of each waiting environment, by its id."""
+    """Return the place of each waiting environment, by its seat."""
     return {
-        id_: wait
+        seat: wait
         for with_gpus in (True, False)
-        for id_, wait in _Line(entries, capacity, with_gpus=with_gpus).waits(now)
+        for seat, wait in _Line(entries, capacity, with_gpus=with_gpus).waits(now)
     }
 
 
@@ -266,7 +252,7 @@ class _Line:
                 free += size
             free -= _size(entry)
             heapq.heappush(ends, (clock + self._slice_s, _size(entry)))
-            yield entry.id, Wait(position, clock - now)
+            yield entry.seat, Wait(position, clock - now)
 
 
 def _size(entry: Entry) -> int:
@@ -319,6 +305,6 @@ class Ledger:
         self.entries = entries
         return True
 
-    def find(self, id_: str) -> Entry | None:
-        """Return an environment by its id."""
-        return next((each for each in self.entries if each.id == id_), None)
+    def find(self, seat: str) -> Entry | None:
+        """Return the environment of a seat."""
+        return next((each for each in self.entries if each.seat == seat), None)

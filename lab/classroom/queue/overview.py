@@ -53,7 +53,7 @@ def queued(folder: ClassDir) -> list[Queued] | None:
     found = []
     for each in entries:
         if each.is_live:
-            place = places.get(each.id)
+            place = places.get(each.seat)
             since = each.requested_unix if place else each.granted_unix
             found.append(
                 Queued(

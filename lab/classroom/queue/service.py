@@ -10,29 +10,22 @@ import logging
 import os
 import signal
 from collections.abc import Collection, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tornado.httpserver import HTTPServer
 from tornado.web import HTTPError
 
-from lab.backends.base import Backend
-from lab.backends.classroom.protocol import MAX_JSON_BYTES
-from lab.backends.compose.backend import ComposeBackend
+from lab.backends.engine.client import Engine
 from lab.backends.state import locked
 from lab.classroom import names
 from lab.classroom.names import SERVICE
-from lab.classroom.planning import SeatPlan
-from lab.classroom.queue.admission import cluster_of, plan_of
 from lab.classroom.queue.folder import QueueDir, capacity_of
-from lab.classroom.queue.handlers import TEACHER, SeatOf, application
-from lab.classroom.queue.ledger import Entry
+from lab.classroom.queue.handlers import LIMITS, TEACHER, SeatOf, application
+from lab.classroom.queue.host import EngineHost
 from lab.classroom.queue.turns import Turns
 from lab.classroom.state import ClassDir, StoredClass
-from lab.gpu import read_host
 from lab.parent_death import set_pdeathsig
-from lab.placement.plan import Plan
 from lab.variables import LAB_CLASS
 
 _STOP_S: Final = 8.0
@@ -75,24 +68,9 @@ def turns_of(folder: ClassDir, stored: StoredClass) -> Turns:
         LabError: Its files cannot be read.
     """
     plan, queue = stored.plan, QueueDir(folder)
-    return Turns(
-        plan.name,
-        queue.ledger(),
-        capacity_of(plan),
-        queue.path,
-        backend=backend_in,
-        plan=partial(_plan, {seat.name: seat for seat in plan.seats}),
-        root=Path(stored.root),
-    )
-
-
-def _plan(seats: Mapping[str, SeatPlan], entry: Entry, config: str) -> Plan:
-    return plan_of(entry, cluster_of(config), read_host(), seats[entry.seat])
-
-
-def backend_in(network: str) -> Backend:
-    """Return the backend that boots environments in a range of addresses."""
-    return ComposeBackend().with_options({"network": "isolated", "subnet": network})
+    seats = {seat.name: seat for seat in plan.seats}
+    host = EngineHost(plan.name, seats, Path(stored.root), Engine())
+    return Turns(plan.name, queue.ledger(), capacity_of(plan), queue.path, host)
 
 
 async def serve(turns: Turns, seat_of: SeatOf, address: str, port: int) -> None:
@@ -100,7 +78,7 @@ async def serve(turns: Turns, seat_of: SeatOf, address: str, port: int) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    server = HTTPServer(application(turns, seat_of), max_body_size=MAX_JSON_BYTES)
+    server = HTTPServer(application(turns, seat_of), **LIMITS)
     server.listen(port, address)
     work = asyncio.create_task(turns.run())
     await stopped.wait()
