@@ -10,13 +10,13 @@ from typing import Final
 
 from lab import variables as var
 from lab.backends.compose.dumper import Block, Value, Variable, compose_yaml
+from lab.backends.compose.header import header
 from lab.backends.names import COMPOSE, capabilities
 from lab.backends.options import Values, defaults_of
-from lab.backends.rendered_file import PLAIN, Rendering, state_lines
+from lab.backends.rendered_file import PLAIN, Rendering
 from lab.config.validation import RUN_SERVICE
 from lab.network.link import MTU
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
-from lab.text import short, visible
 from lab.tf_versions import IMAGES
 from lab.units import ENGINE_MEMORY, exact
 
@@ -368,45 +368,3 @@ def _devices(gpus: tuple[str, ...], gpus_by: str) -> dict[str, Value]:
         "device_ids": list(gpus),
         "capabilities": ["gpu", "compute", "utility"],
     }
-
-
-_REACHES_HOST: Final = """\
-# `docker compose up` lets tasks reach services of this host that listen on all addresses.
-# `lab up` and `lab run` block them. On Engine 28 or later, so does
-# `python -m lab render -o network=isolated`.
-"""
-_ISOLATED: Final = """\
-# On Engine 28 or later, the host has no address on the cluster's network. Earlier engines ignore
-# this: there, only `lab up` and `lab run` block the services of this host.
-"""
-
-
-def header(plan: Plan, options: Values, rendering: Rendering) -> str:
-    """Return the comment at the top of the file."""
-    file, run = visible(rendering.cluster_file), rendering.run
-    up = "# docker compose up            boots the cluster; every task waits for a run\n"
-    if run is not None:
-        up = (
-            "# docker compose up            boots the cluster, trains"
-            f" {short(shlex.join(run.arguments))}, waits for more runs\n"
-            "# LAB_RUN= docker compose up   boots the cluster; every task waits for a run\n"
-            f"# LAB_ONCE=1 docker compose up --exit-code-from {RUN_SERVICE}\n"
-            "#                              trains once and ends\n"
-        )
-    return (
-        f"# Rendered from {file} by `python -m lab render`; do not edit.\n"
-        f"# Change {file} and render again. `python -m lab render --check` compares.\n"
-        "#\n"
-        f"{up}"
-        "#\n"
-        f"{_ISOLATED if options['network'] == 'isolated' else _REACHES_HOST}"
-        "#\n"
-        + state_lines(
-            plan,
-            capabilities(COMPOSE).options,
-            options,
-            rendering.override,
-            gpus=plan.mode,
-        )
-        + "\n"
-    )
