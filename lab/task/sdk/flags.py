@@ -63,7 +63,11 @@ def task_flags(
     Returns:
         The parser; pass it to `parse`.
     """
-    parser = Parser(description=description, allow_abbrev=False)
+    parser = Parser(
+        description=description,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,  # keeps the lines of the docstring
+    )
     parser.jobs, parser.optional = tuple(jobs), frozenset(optional)
     cluster = parser.add_argument_group("cluster (default: from TF_CONFIG)")
     cluster.add_argument("--job_name", choices=parser.jobs, help="this task's job")
