@@ -18,19 +18,26 @@ from lab.volume.states import State
 from tests.support.agents import ROOT, Stage, processes_with, wait_for
 
 SERVER = """
-from http.server import BaseHTTPRequestHandler as RendezvousHandler, HTTPServer
+import os
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class RendezvousHandler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(str(os.getpid()).encode())
 
 class RendezvousHTTPServer(HTTPServer):
     def __init__(self, address, handler, verbose):
         super().__init__(address, handler)
 """
 PROGRAM = """
-import json, os, signal, socket, sys, time
+import json, os, signal, sys, time, urllib.request
 own = {name[8:]: os.environ[name] for name in os.environ if name.startswith("HOROVOD_")}
 if own:
-    place = own["GLOO_RENDEZVOUS_ADDR"], int(own["GLOO_RENDEZVOUS_PORT"])
-    socket.create_connection(place).close()
-    print(json.dumps(own), flush=True)
+    url = "http://{GLOO_RENDEZVOUS_ADDR}:{GLOO_RENDEZVOUS_PORT}".format_map(own)
+    server = urllib.request.urlopen(url).read().decode()
+    print(json.dumps({**own, "server": server}), flush=True)
     rank, attempt = int(own["RANK"]), int(os.environ["LAB_ATTEMPT"])
     open(f"{attempt}.{rank}", "w").close()
     while len([name for name in os.listdir() if name.startswith(f"{attempt}.")]) < 2:
@@ -61,7 +68,7 @@ class Crew(Stage):
         wait_for(lambda: set(processes_with(self.marker)) == agents, "the end of the rendezvous")
 
     def rings(self, task: str) -> list[dict[str, str]]:
-        """The variables that the attempts of a task have printed."""
+        """What the attempts of a task have printed: their variables and the process that serves."""
         lines = self.log(task).decode().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
@@ -84,6 +91,7 @@ def test_every_rank_finds_the_others(crew: Crew) -> None:
         "CROSS_RANK": ("0", "1"),
         "HOSTNAME": ("worker-0", "worker-1"),
     }
+    del first["server"]
     port = first.pop("GLOO_RENDEZVOUS_PORT")
     assert int(port) not in {2222, 2223, 2224}
     assert first == {
@@ -109,9 +117,10 @@ def test_the_ring_is_formed_anew_after_a_failure(crew: Crew, rank: int) -> None:
     crew.begin(code, on_failure=OnFailure.RESTART, restarts=1)
     for task in TASKS:
         crew.wait_state(task, State.SUCCEEDED)
-    ports = [crew.rings(task)[-1]["GLOO_RENDEZVOUS_PORT"] for task in TASKS[1:]]
-    first = crew.rings(f"worker-{rank}")[0]["GLOO_RENDEZVOUS_PORT"]
-    assert ports[0] == ports[1] != first
+    # The second rendezvous may get the port of the first one, which has ended.
+    servers = [crew.rings(task)[-1]["server"] for task in TASKS[1:]]
+    first = crew.rings(f"worker-{rank}")[0]["server"]
+    assert servers[0] == servers[1] != first
 
 
 def test_a_rendezvous_that_cannot_start_ends_the_run(crew: Crew) -> None:
