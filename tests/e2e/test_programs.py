@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ from lab.saved_model import load_model
 from tests import oracle
 from tests.support.agents import wait_for
 from tests.support.cluster import (
+    ROOT,
     Task,
     assert_staleness_adds_up,
     cluster,
@@ -306,6 +308,41 @@ def test_variables_are_spread_over_the_parameter_servers(tmp_path: Path) -> None
             assert_whole(task)
         assert sum(int(task.final["local_step"]) for task in made.worker_tasks) == updates
         assert made.outcome()["global_step"] == made.outcome()["probe"] == updates
+
+
+WATCHED = """
+
+class _Watched:
+    def __init__(self, checkpoints, session):
+        self.checkpoints, self.session, self.complete = checkpoints, session, False
+
+    def run(self, fetches, feed_dict=None):
+        result = self.session.run(fetches, feed_dict)
+        if not self.complete and not len(self.session.run(self.checkpoints.missing_variables)):
+            self.complete = True
+            step = int(self.session.run(self.checkpoints.global_step))
+            self.checkpoints.recorder.write("event", global_step=step, message="complete")
+        return result
+
+
+_initialize = Checkpoints.initialize
+Checkpoints.initialize = lambda self, session: _initialize(self, _Watched(self, session))
+"""
+
+
+def test_workers_start_only_after_a_checkpoint_is_loaded(tmp_path: Path) -> None:
+    """They wait for the last variable that has no value; then all have those of the checkpoint."""
+    scripts = tmp_path / "scripts"
+    shutil.copytree(ROOT / "scripts", scripts)
+    with (scripts / "checkpoints.py").open("a") as file:
+        file.write(WATCHED)
+    for steps in (3, 4):
+        flags = (f"--global_steps={steps}", f"--checkpoint_dir={tmp_path / 'kept'}")
+        with cluster(str(scripts / "mnist_async.py"), tmp_path, *flags) as made:
+            made.start_all()
+            made.succeed()
+            (event,) = [each for each in made.chief.kind("event") if each["message"] == "complete"]
+            assert event["global_step"] == (0 if steps == 3 else 3)
 
 
 def test_training_resumes_from_a_checkpoint(tmp_path: Path, mnist: Mnist) -> None:
