@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install class docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture oracle bench results mutants lock golden notebooks \
+.PHONY: help install class docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture oracle bench results mutants release lock golden notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## show this list
@@ -85,6 +85,9 @@ samples: $(VENV)/.dev  ## make the notebooks' sample runs again (10 minutes; run
 
 oracle: $(VENV)/.dev  ## train the chapter's NumPy reference, for `lab reproduce` (10 minutes)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.chapter_oracle $(VENV)/oracle
+
+release: $(VENV)/.dev  ## check, build and tag a release here; RELEASING.md explains it; nothing is published
+	$(BIN)/python tools/release.py
 
 lock: $(VENV)/.dev  ## resolve requirements/*.txt from the extras and groups in pyproject.toml
 	$(BIN)/python -m pip install --quiet uv

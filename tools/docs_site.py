@@ -19,6 +19,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 SHOWN: Final = (
     "C*.md",
     "README*.md",
+    "RELEASING.md",
     "SECURITY.md",
     "cluster.yaml",
     "docker-compose.yml",
