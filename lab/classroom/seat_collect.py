@@ -10,8 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from lab.backends.classroom.environment import ClassEnvironment
-from lab.backends.classroom.state import StateDir
+from lab.backends.classroom.environment import ClassEnvironment, StateDir
 from lab.errors import LabError
 from lab.run.recovery import collect_runs, incomplete_runs, uncollected_runs
 from lab.store.directory import DEFAULT_RUNS_DIR

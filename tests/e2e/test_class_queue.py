@@ -25,8 +25,8 @@ from lab.classroom.config import parse_class
 from lab.classroom.disks import unavailable_reason
 from lab.classroom.environment import down, reset, up
 from lab.classroom.planning import plan_class
-from lab.classroom.queue.folder import QueueDir
-from lab.classroom.queue.ledger import Entry
+from lab.classroom.queue.folder import ledger_file
+from lab.classroom.queue.ledger import Entry, Ledger
 from lab.classroom.shortages import HostFacts
 from lab.classroom.state import ClassDir, StoredClass
 from lab.config import parse_cluster
@@ -121,12 +121,14 @@ def lab(seat: str, *arguments: str) -> Future[subprocess.CompletedProcess[str]]:
 
 def entry(room: ClassDir, seat: str) -> Entry | None:
     """The live environment of a seat."""
-    return next((each for each in QueueDir(room).live() if each.seat == seat), None)
+    found = Ledger(ledger_file(room)).find(seat)
+    return found if found is not None and found.is_live else None
 
 
 def live(room: ClassDir) -> dict[str, str]:
     """The id of the live environment of each seat."""
-    return {each.seat: each.id for each in QueueDir(room).live()}
+    entries = Ledger(ledger_file(room)).entries
+    return {each.seat: each.order.id for each in entries if each.is_live}
 
 
 def up_with_a_run(room: ClassDir, seat: str) -> Entry:
@@ -220,7 +222,7 @@ def no_other_seat_reaches(room: ClassDir, ada: Entry) -> None:
     relays = [f"{names.proxy_address(plan.proxy_network)}:{names.QUEUE_RELAY_PORT}"]
     assert reached(worker, *host, *seats, *relays) == set()
     # The other seat's token has no access to the environment.
-    done = in_seat("bob", "python", "-c", ATTACK, ada.id)
+    done = in_seat("bob", "python", "-c", ATTACK, ada.order.id)
     assert done.stdout.split() == ["404", "404", "403", "403"], done.stderr
 
 
@@ -230,7 +232,7 @@ url, token, one = os.environ["LAB_QUEUE_URL"], os.environ["JUPYTERHUB_API_TOKEN"
 for method, path, key in (
     ("GET", "environment", token),
     ("DELETE", f"environment?id={one}", token),
-    ("DELETE", "environments?seat=ada", token),
+    ("DELETE", "environment?seat=ada", token),
     ("GET", "environment", "0" * 32),
 ):
     headers = {"Authorization": f"token {key}"}
@@ -267,7 +269,7 @@ def test_a_run_without_gpus_has_containers_meanwhile_and_a_killed_service_loses_
     assert service is not None
     os.kill(service, signal.SIGKILL)
     wait_for(lambda: service_of(room) not in {None, service}, "no new service", 120)
-    assert live(room) == {"ada": ada.id, "bob": bob.id}
+    assert live(room) == {"ada": ada.order.id, "bob": bob.order.id}
     wait_for(lambda: "mine" in in_seat("ada", "lab", "ls").stdout, "it does not answer", 60)
     for seat, future in (("ada", first), ("bob", second)):
         cancelled = in_seat(seat, "lab", "cancel", "last")
@@ -341,7 +343,7 @@ def test_a_reset_and_the_end_collect_and_remove_what_is_in_the_queue(
     lines: list[str] = []
     with shown_by(lines.append):
         reset(room, "bob")
-    assert live(room) == {"ada": ada.id}
+    assert live(room) == {"ada": ada.order.id}
     assert left_behind(bob.project) == []
     (copy,) = room.copies.glob("bob-*.zip")
     has_the_run(copy, f"{copy.stem}/runs", tmp_path / "copy", "void")

@@ -16,17 +16,18 @@ from pathlib import Path
 from unittest import mock
 
 from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPServerRequest
 from tornado.netutil import bind_sockets
 
 from lab.backends.classroom.backend import ClassBackend
-from lab.backends.classroom.client import Queue
 from lab.backends.classroom.environment import ClassEnvironment
-from lab.backends.classroom.protocol import TOKEN, State
+from lab.backends.classroom.protocol import TOKEN, Queue, State
 from lab.backends.environment import Check, Environment, no_check
 from lab.classroom.planning import SeatPlan
-from lab.classroom.queue.admission import cluster_of, plan_of
-from lab.classroom.queue.handlers import LIMITS, MAX_REQUESTS, TEACHER, application
+from lab.classroom.queue.admission import plan_of
+from lab.classroom.queue.host import Host
 from lab.classroom.queue.ledger import Capacity, Entry, Ledger
+from lab.classroom.queue.service import LIMITS, TEACHER, application
 from lab.classroom.queue.turns import Delays, Turns
 from lab.config.load import parse_cluster
 from lab.gpu import Gpu, Inventory
@@ -130,9 +131,8 @@ class Containers:
             self.volume.agent(task.name).unlink(missing_ok=True)
 
 
-@dataclass
-class FakeHost:
-    """A `Host` that boots fake containers at once.
+class FakeHost(Host):
+    """A host that boots fake containers at once.
 
     Attributes:
         environments: The containers, by the names of their environments.
@@ -143,20 +143,21 @@ class FakeHost:
         disturbed: The faults.
     """
 
-    environments: dict[str, Containers] = field(default_factory=dict)
-    booted: list[tuple[str, tuple[str, ...], str]] = field(default_factory=list)
-    boots: Callable[[str], object] = lambda _project: None
-    ends: Callable[[str], object] = lambda _project: None
-    tasks_do: Callable[[Volume, Request], None] = train
-    disturbed: list[tuple[str, ...]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.environments: dict[str, Containers] = {}
+        self.booted: list[tuple[str, tuple[str, ...], str]] = []
+        self.boots: Callable[[str], object] = lambda _project: None
+        self.ends: Callable[[str], object] = lambda _project: None
+        self.tasks_do: Callable[[Volume, Request], None] = train
+        self.disturbed: list[tuple[str, ...]] = []
 
-    def boot(self, entry: Entry, config: str) -> dict[str, str]:
-        plan = place_on_host(entry, config)
+    def boot(self, entry: Entry) -> dict[str, str]:
+        plan = place_on_host(entry)
         gpus = tuple(gpu for task in plan.tasks for gpu in task.gpus)
         self.booted.append((plan.name, gpus, entry.network))
         LOG.info(f"booting {plan.name}")
         self.boots(plan.name)
-        volume = Volume(Path(entry.directory) / "runs")
+        volume = Volume(Path(entry.order.directory) / "runs")
         self.environments[plan.name] = Containers(plan, volume, self.tasks_do)
         return {"image": "sha256:fake"}
 
@@ -273,16 +274,22 @@ async def seat_of(token: str) -> str | None:
     return name if name in SEATS else None
 
 
-def place_on_host(entry: Entry, config: str) -> Plan:
+async def _seat_of(token: str) -> str | None:
+    return await seat_of(token)  # a test may replace it
+
+
+def place_on_host(entry: Entry) -> Plan:
     """The plan of an entry on the fake host."""
-    seat = SeatPlan(entry.seat, (), None, 6.0, 6 << 30, None)
-    return plan_of(entry, cluster_of(config), HOST, seat)
+    return plan_of(entry, HOST, SeatPlan(entry.seat, (), None, 6.0, 6 << 30, None))
+
+
+def address_in_test(request: HTTPServerRequest) -> str:
+    """The address of a seat: all seats of a test are on this host, so its token."""
+    return str(request.headers.get("Authorization"))
 
 
 @contextmanager
-def a_queue(
-    folder: Path, host: FakeHost, max_requests: int = MAX_REQUESTS
-) -> Iterator[QueueUnderTest]:
+def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
     """A service of its own thread; when the block ends, it is gone as after `kill -9`."""
     folder.mkdir(exist_ok=True)
     clock = Clock()
@@ -296,13 +303,12 @@ def a_queue(
             "demo",
             Ledger(folder / "ledger.json"),
             capacity,
-            folder,
             host,
             clock=clock,
             delays=Delays(tick_s=0.02, check_s=0.02, retry_s=0.02, follows_s=PATIENCE_S),
         )
         (socket,) = bind_sockets(0, "127.0.0.1")
-        server = HTTPServer(application(turns, seat_of, max_requests), **LIMITS)
+        server = HTTPServer(application(turns, _seat_of, address_in_test), **LIMITS)
         server.add_socket(socket)
         work = asyncio.create_task(turns.run())
         url = f"http://127.0.0.1:{socket.getsockname()[1]}"

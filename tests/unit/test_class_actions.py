@@ -22,7 +22,7 @@ from lab.backends.process import ProcessHandle
 from lab.classroom import environment, image
 from lab.classroom import preparation as classroom
 from lab.classroom.config import Times
-from lab.classroom.queue.overview import Queued
+from lab.classroom.queue.folder import Queued
 from lab.classroom.run_report import RunReport
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import SeatStatus

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import itertools
 import json
+import logging
+import math
 import os
 import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from lab.backends.classroom.backend import ClassBackend
-from lab.backends.classroom.protocol import MAX_BODY_BYTES, MAX_CONFIG_CHARACTERS, State
+from lab.backends.classroom.protocol import NetworkFault, Queue, State, Status
 from lab.backends.environment import Environment
 from lab.backends.state import Busy
+from lab.classroom.queue.admission import MAX_CONFIG_CHARACTERS
 from lab.classroom.queue.ledger import Ledger
+from lab.classroom.queue.service import LIMITS, MAX_BODY_BYTES, MAX_REQUESTS
 from lab.errors import InputError, LabError
 from lab.log import passed_on
 from lab.run.discovery import statuses_of
@@ -57,12 +64,14 @@ def queue(tmp_path: Path) -> Iterator[QueueUnderTest]:
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lab.backends.classroom.environment._FRESH_S", 0.05)
     monkeypatch.setattr("lab.backends.classroom.backend._PATIENCE_S", 0.0)
+    monkeypatch.setattr("lab.backends.classroom.backend._POLL_S", 0.02)
+    monkeypatch.setattr("lab.backends.classroom.environment._POLL_S", 0.02)
 
 
 def order(queue: QueueUnderTest, **changes: object) -> dict[str, object]:
     known = {"id": "0" * 16, "config": plan_in_seat(1).config, "with_gpus": True}
     paths = {"folder": "/", "directory": str(queue.root / "x")}
-    return {**known, **paths, "tensorflow": "2.21", "cluster_sha256": "0" * 64, **changes}
+    return {**known, **paths, "tensorflow": "2.21", **changes}
 
 
 def config_with(node: object = {}, *, nodes: int = 1, jobs: int = 1, **more: object) -> str:
@@ -107,7 +116,7 @@ def test_a_run_from_the_queue_to_its_records(queue: QueueUnderTest, tmp_path: Pa
     environment.mark_collected(RUN, "/home/student/runs")
     assert environment.collected() == {RUN: "/home/student/runs"}
     assert environment.provenance() == {"image": "sha256:fake"}
-    assert json.loads(environment.boot_file()[1])["id"] == queue.entry("ada").id
+    assert json.loads(environment.boot_file()[1])["id"] == queue.entry("ada").order.id
     output = queue.volume("ada").root.with_name("output") / "ps-0.log"
     output.write_text("2026-11-24T06:00:00.000000Z listens\x1b\n")
     assert list(environment.logs(["ps-0"], follow=False, tail=None)) == ["ps-0  | listens\\x1b"]
@@ -151,7 +160,7 @@ def test_an_interrupt_gives_the_place_back(queue: QueueUnderTest) -> None:
 
 def test_a_seat_that_no_longer_asks_loses_its_place(queue: QueueUnderTest) -> None:
     queue.up("ada", 4)
-    queue.client("bob").request("PUT", "/environment", order(queue, config=plan_in_seat(4).config))
+    queue.client("bob").request(Status, "PUT", body=order(queue, config=plan_in_seat(4).config))
     assert queue.state("bob") is State.WAITING
     queue.turns.delays = replace(queue.turns.delays, no_follow_s=0.0)
     queue.wait("bob", None)
@@ -160,13 +169,14 @@ def test_a_seat_that_no_longer_asks_loses_its_place(queue: QueueUnderTest) -> No
 
 def test_a_repeated_order_changes_nothing_and_another_one_waits(queue: QueueUnderTest) -> None:
     client = queue.client("ada")
-    first = client.request("PUT", "/environment", order(queue))
+    first = client.request(Status, "PUT", body=order(queue))
     queue.wait("ada", State.UP)
-    again = client.request("PUT", "/environment", order(queue, config="x"))
-    assert (again["id"], again["state"]) == (first["id"], "up")
+    again = client.request(Status, "PUT", body=order(queue, config="x"))
+    assert (again.id, again.state) == (first.id, State.UP)
     with pytest.raises(InputError, match="this seat has the environment 'mnist' in the queue"):
-        client.request("PUT", "/environment", order(queue, id="1" * 16))
-    client.request("DELETE", f"/environment?id={'1' * 16}")  # of an earlier environment
+        client.request(Status, "PUT", body=order(queue, id="1" * 16))
+    with pytest.raises(LabError, match="the queue has another environment of this seat"):
+        client.request(bool, "DELETE", f"?id={'1' * 16}")  # of an earlier environment
     assert queue.state("ada") is State.UP
 
 
@@ -323,12 +333,50 @@ def test_containers_that_cannot_be_removed_keep_their_gpus_and_the_seat_learns_i
     assert queue.state("ada") is None
 
 
+def test_containers_that_are_never_removed_are_tried_less_and_less_often(
+    queue: QueueUnderTest,
+) -> None:
+    queue.up("ada", 4)
+
+    def refuse(_project: str) -> None:
+        raise LabError("the engine refuses")
+
+    queue.host.ends = refuse
+    queue.turns._memory["ada"].failures = 5_000  # after weeks
+    client, one = queue.client("ada"), queue.entry("ada").order.id
+    assert client.request(bool, "DELETE", f"?id={one}")
+    wait_for(lambda: queue.turns._memory["ada"].failures, "no failure")
+    queue.turns._memory["ada"].failures = 5_000
+    wait_for(lambda: queue.turns._memory["ada"].failures > 5_000, "no other failure")
+    note = client.request(Status, "GET").lines[-1]
+    assert note == "the engine refuses; trying again in 5 s"
+    assert queue.entry("ada").gpus == GPUS
+
+
+def test_a_check_that_fails_does_not_delay_the_end(
+    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.turns.delays = replace(queue.turns.delays, retry_s=1000.0, follows_s=0.0)
+    first = queue.up("ada", 4)
+
+    def refuse(_project: str) -> bool:
+        raise LabError("the engine refuses")
+
+    runs = queue.host.runs
+    monkeypatch.setattr(queue.host, "runs", refuse)
+    wait_for(lambda: queue.turns._memory["ada"].failures, "no check")
+    monkeypatch.setattr(queue.host, "runs", runs)
+    queue.clock.now += 2 * SLICE_S
+    queue.waiting("bob", 4)[0].result(60)
+    first.down()
+
+
 def test_a_place_that_is_given_back_during_the_boot(queue: QueueUnderTest) -> None:
     go_on = threading.Event()
     queue.host.boots = lambda _project: go_on.wait(60)
     future, _ = queue.waiting("ada", 4)
     queue.wait("ada", State.GRANTED)
-    queue.client("ada").request("DELETE", f"/environment?id={queue.entry('ada').id}")
+    queue.client("ada").request(bool, "DELETE", f"?id={queue.entry('ada').order.id}")
     assert queue.entry("ada").gpus == GPUS  # until the containers are gone
     go_on.set()
     with pytest.raises(LabError, match="its seat removed it"):
@@ -348,7 +396,6 @@ def test_a_killed_service_goes_on(tmp_path: Path, state: State) -> None:
     gpus = {"gpus": (), "network": ""} if state is State.ENDED else {}
     ended = msgspec.structs.replace(entry, state=state, released=True, **gpus)
     Ledger(folder / "ledger.json").write((ended,))
-    (folder / "ada.json").write_text(plan_in_seat(3).config)
     if state in {State.GRANTED, State.ENDED}:
         host.stop()
     with a_queue(folder, host) as queue:
@@ -407,9 +454,10 @@ def test_forged_statuses_and_links_decide_nothing(queue: QueueUnderTest, tmp_pat
     volume.root.rename(volume.root.with_name("moved"))
     volume.root.symlink_to(elsewhere)
     queue.turns.delays = replace(queue.turns.delays, idle_s=0.0, follows_s=0.0)
-    checks = queue.turns._checked["ada"]
-    wait_for(lambda: queue.turns._checked["ada"] > checks + 0.1, "no check")
+    checks = queue.turns._memory["ada"].checked_s
+    wait_for(lambda: queue.turns._memory["ada"].checked_s > checks + 0.1, "no check")
     assert queue.state("ada") is State.UP  # a program runs
+    queue.turns.delays = replace(queue.turns.delays, idle_s=120.0)
     queue.clock.now += 2 * SLICE_S
     queue.waiting("bob", 2)[0].result(60)
     assert queue.state("ada") is State.ENDED
@@ -432,15 +480,16 @@ def test_directories_that_containers_do_not_see_are_refused(
 
 def test_the_token_alone_says_whose_environment_is_meant(queue: QueueUnderTest) -> None:
     queue.up("ada", 1)
-    identity = queue.entry("ada").id
+    identity = queue.entry("ada").order.id
     bob = queue.client("bob")
-    for method, path, body in (
-        ("GET", "/environment", None),
-        ("DELETE", f"/environment?id={identity}", None),
-        ("POST", "/environment/fault", {"node": "tf1", "arguments": ["cut:5s"]}),
+    fault = NetworkFault(node="tf1", arguments=("cut:5s",))
+    for method, query, body in (
+        ("GET", "", None),
+        ("DELETE", f"?id={identity}", None),
+        ("POST", "", fault),
     ):
         with pytest.raises(LabError, match="the queue has no environment of this seat"):
-            bob.request(method, path, body)
+            bob.request(object, method, query, body)
     assert queue.state("ada") is State.UP
     assert queue.host.disturbed == []
 
@@ -452,10 +501,10 @@ def test_only_the_teacher_ends_the_environment_of_a_seat(queue: QueueUnderTest) 
     following = in_background(lambda: collected(one))
     future, _ = queue.waiting("bob", 4)
     for seat in ("ada", "bob"):
-        assert status_of(queue, "DELETE", "/environments?seat=ada", seat) == 403
+        assert status_of(queue, "DELETE", "/environment?seat=ada", seat) == 403
     assert queue.state("ada") is State.UP
     for seat in ("bob", "ada", "eve"):
-        assert status_of(queue, "DELETE", f"/environments?seat={seat}", "teacher") == 200
+        assert status_of(queue, "DELETE", f"/environment?seat={seat}", "teacher") == 200
     following.result(60)
     assert queue.cancel_reason("ada") == "the teacher ended it; start it again"
     with pytest.raises(LabError, match="the queue ended the environment"):
@@ -478,8 +527,7 @@ def test_a_token_without_access_is_refused(queue: QueueUnderTest, token: str) ->
         ({"config": config_with({"gpus": -1})}, "the cluster config is invalid"),
         ({"config": config_with(jobs=0)}, "the cluster config is invalid"),
         ({"tensorflow": "9"}, "no TensorFlow version '9'"),
-        ({"cluster_sha256": "../x"}, "id or cluster_sha256 is invalid"),
-        ({"id": "../x"}, "id or cluster_sha256 is invalid"),
+        ({"id": "../x"}, "the id is invalid"),
         ({"directory": "relative"}, "not a path in the seat: 'relative'"),
         ({"folder": "/a\n/b"}, "not a path in the seat"),
         ({"config": 3}, "not a message of the queue"),
@@ -496,7 +544,7 @@ def test_bad_orders_are_refused(
     queue: QueueUnderTest, change: dict[str, object], match: str
 ) -> None:
     with pytest.raises(InputError, match=match):
-        queue.client("ada").request("PUT", "/environment", order(queue, **change))
+        queue.client("ada").request(Status, "PUT", body=order(queue, **change))
     assert queue.turns.ledger.entries == ()
 
 
@@ -510,57 +558,92 @@ def test_bad_faults_are_refused(queue: QueueUnderTest, node: str, arguments: lis
     assert queue.host.disturbed == []
 
 
-def connected(queue: QueueUnderTest, head: str, body: bytes = b"x") -> socket.socket:
-    """A request whose body does not end."""
+def connected(queue: QueueUnderTest, head: str) -> tuple[socket.socket, int]:
+    """A request whose body does not end, and its status; 100: the queue waits for the body."""
     host, port = queue.url.removeprefix("http://").split(":")
     one = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
-    lines = f"{head} HTTP/1.1\r\nHost: queue\r\nContent-Length: 1000\r\n"
-    one.sendall(f"{lines}Authorization: token token-of-bob\r\n\r\n".encode() + body)
-    return one
+    lines = f"{head} HTTP/1.1\r\nHost: queue\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n"
+    one.sendall(f"{lines}Authorization: token token-of-bob\r\n\r\n".encode())
+    return one, int(one.recv(12).split()[1])
 
 
-@pytest.mark.parametrize("breaks_off", [True, False])
-def test_bodies_that_do_not_end_keep_no_seat_from_its_own(
-    queue: QueueUnderTest, *, breaks_off: bool
-) -> None:
+def test_a_seat_has_few_requests_at_a_time_and_one_order(queue: QueueUnderTest) -> None:
+    """Those that stay open or break off keep no other seat from its own."""
     environment = queue.up("ada", 1)
     with ExitStack() as connections:
-        for _ in range(40):
-            one = connections.enter_context(connected(queue, "PUT /environment"))
-            if breaks_off:
-                one.close()
+
+        def opened(head: str) -> int:
+            one, status = connected(queue, head)
+            connections.enter_context(one).sendall(b"x")
+            return status
+
+        assert [opened("PUT /environment") for _ in range(3)] == [100, 429, 429]
+        assert status_of(queue, "GET", "/environment", "bob") == 404
+        others = [opened("DELETE /environment?id=x") for _ in range(40)]
+        assert others == [100] * (MAX_REQUESTS - 1) + [429] * (41 - MAX_REQUESTS)
+        assert status_of(queue, "GET", "/environment", "bob") == 429
         environment.submit(request(environment))
         assert collected(environment)
-        if breaks_off:
-            wait_for(lambda: queue.seat("bob").unavailable_reason() is None, "they still count")
-    wait_for(lambda: queue.seat("bob").unavailable_reason() is None, "they still count")
+    wait_for(lambda: status_of(queue, "GET", "/environment", "bob") == 404, "they still count", 5)
+
+
+def test_a_body_that_does_not_end_has_a_time_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.support.queueing.LIMITS", {**LIMITS, "body_timeout": 0.1})
+    with a_queue(tmp_path / "queue", FakeHost()) as queue:
+        one, status = connected(queue, "PUT /environment")
+        with one:
+            assert status == 100
+            one.recv(1 << 16)
+            assert one.recv(1) == b""
+        wait_for(lambda: status_of(queue, "PUT", "/environment", "bob") == 400, "it counts", 5)
+
+
+def test_requests_count_before_their_tokens_are_known(
+    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go_on = [], asyncio.Event()
+
+    async def slow(token: str) -> None:
+        asked.append(token)
+        await go_on.wait()
+
+    monkeypatch.setattr("tests.support.queueing.seat_of", slow)
+    opened = [in_background(partial(connected, queue, "GET /environment")) for _ in range(40)]
+    refused = [each for each in wait(opened, 5).done if each.result()[1] == 429]
+    assert (len(refused), len(asked)) == (40 - MAX_REQUESTS, MAX_REQUESTS)
+    queue.loop.call_soon_threadsafe(go_on.set)
+    wait_for(lambda: status_of(queue, "GET", "/environment", "bob") == 403, "they still count", 5)
+
+
+def test_refused_requests_write_no_log(
+    queue: QueueUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "root"):
+        for token, path in (("eve", "/environment"), ("ada", "/no"), ("ada", "/environment")):
+            assert status_of(queue, "GET", path, token) in {403, 404}
+        assert status_of(queue, "PUT", "/environment", "ada", b"{") == 400
+    assert caplog.messages == []
 
 
 def test_an_environment_is_looked_up_before_the_body_is_read(queue: QueueUnderTest) -> None:
-    with connected(queue, "POST /environment/fault") as one:
-        assert one.recv(1 << 16).startswith(b"HTTP/1.1 404")
-    with connected(queue, "PUT /environments") as one:
-        assert one.recv(1 << 16).startswith(b"HTTP/1.1 403")
+    for head, expected in (("POST /environment", 404), ("DELETE /environment?seat=ada", 403)):
+        one, status = connected(queue, head)
+        one.close()
+        assert status == expected
 
 
 def test_a_large_body_is_refused(queue: QueueUnderTest) -> None:
     assert status_of(queue, "PUT", "/environment", "ada", b"x" * (MAX_BODY_BYTES + 1)) == 400
 
 
-def test_a_seat_sends_only_a_few_requests_at_the_same_time(tmp_path: Path) -> None:
-    with (
-        a_queue(tmp_path / "queue", FakeHost(), max_requests=0) as queue,
-        pytest.raises(LabError, match="too many requests at the same time"),
-    ):
-        queue.up("ada", 1)
-
-
 def test_a_run_goes_on_while_the_queue_is_down(queue: QueueUnderTest) -> None:
     environment = queue.found("ada") if queue.up("ada", 1) else None
     assert environment is not None
     assert environment.is_up
-    environment._queue = replace(queue.client("ada"), url="http://127.0.0.1:9", patience_s=0.0)
-    environment._asked_s = None
+    environment._queue = Queue("http://127.0.0.1:9", "")
+    environment._asked_s = -math.inf
     environment.submit(request(environment))
     assert b'"kind": "final"' in collected(environment)["tasks/worker-0.jsonl"]
 

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lab.backends.classroom.protocol import State
+from lab.backends.classroom.protocol import Order, State
 from lab.classroom.queue.ledger import (
     START_S,
     Capacity,
@@ -35,7 +35,9 @@ CAPACITY = Capacity(GPUS, ("a", "b", "c", "d"), ("y", "z"), SLICE_S)
 
 
 def entry(seat: str, needs: int, name: str = "mnist") -> Entry:
-    return Entry(id=name, seat=seat, name=name, project=f"p-{seat}", needs=needs)
+    paths = {"folder": "/", "directory": "/"}
+    order = Order(id=name, config="", with_gpus=True, tensorflow="", **paths)
+    return Entry(order=order, seat=seat, name=name, project=f"p-{seat}", needs=needs)
 
 
 def line(**needs: int) -> Entries:
@@ -161,9 +163,9 @@ class Queueing(RuleBasedStateMachine):
             entries = changed(entries, each.seat, state=State.ENDING)
         self.write(entries)
         for each in self.ledger.entries:
-            if each.state is State.GRANTED and each.id not in self.running:
-                self.running[each.id] = each.gpus
-                self.begun.append(each.id)
+            if each.state is State.GRANTED and each.order.id not in self.running:
+                self.running[each.order.id] = each.gpus
+                self.begun.append(each.order.id)
 
     @rule()
     def kill_at_the_next_write(self) -> None:
@@ -177,7 +179,7 @@ class Queueing(RuleBasedStateMachine):
     def requests(self, orders: list[tuple[str, int]]) -> None:
         for seat, needs in orders:
             id_ = str(next(self.numbers))
-            new = Entry(id=id_, seat=seat, name="m", project=f"p-{seat}", needs=needs)
+            new = entry(seat, needs, id_)
             try:
                 self.write(added(self.ledger.entries, new, CAPACITY))
             except (InputError, Crash):
@@ -209,7 +211,7 @@ class Queueing(RuleBasedStateMachine):
 
     def finish(self, one: Entry) -> None:
         """First the containers are gone, then the ledger says so."""
-        self.running.pop(one.id, None)
+        self.running.pop(one.order.id, None)
         self.write(end(self.ledger.entries, one.seat))
 
     def drain(self) -> None:
@@ -243,7 +245,7 @@ class Queueing(RuleBasedStateMachine):
 
     @invariant()
     def what_runs_is_in_the_ledger_on_the_disk(self) -> None:
-        known = {each.id: each.gpus for each in Ledger(self.path).entries}
+        known = {each.order.id: each.gpus for each in Ledger(self.path).entries}
         assert all(known.get(id_) == gpus for id_, gpus in self.running.items())
         assert Ledger(self.path).entries == self.ledger.entries
 

@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import re
 import time
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 from jupyterhub.services.auth import HubAuth
 from ruamel.yaml import YAML
+from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError
 from traitlets.config import Config
 
-from lab.backends.classroom.client import Queue
-from lab.backends.classroom.protocol import Order, State
+from lab.backends.classroom.protocol import Order, Queue, State
 from lab.backends.compose.cli import Compose
-from lab.backends.compose.render import DEFAULTS, render
+from lab.backends.compose.render import DEFAULTS, Home, render
+from lab.backends.engine.client import Engine
 from lab.backends.process import ProcessHandle
 from lab.backends.state import lock_environment, lock_path
 from lab.classroom import hub
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.queue import folder as folders
 from lab.classroom.queue import host as module
-from lab.classroom.queue.admission import admitted, cluster_of, plan_of, project_name
+from lab.classroom.queue import service
+from lab.classroom.queue.admission import (
+    MAX_CONFIG_CHARACTERS,
+    admitted,
+    cluster_of,
+    plan_of,
+    project_name,
+)
 from lab.classroom.queue.folder import (
-    QueueDir,
+    Queued,
     capacity_of,
     end_all,
     end_environments,
+    ledger_file,
     queue_variables,
+    queued,
     remove_environments,
 )
-from lab.classroom.queue.handlers import TEACHER
-from lab.classroom.queue.host import SeatCompose, has_program, home_of
-from lab.classroom.queue.ledger import Entry
-from lab.classroom.queue.overview import Queued, queued
-from lab.classroom.queue.service import hub_seat
+from lab.classroom.queue.host import Host, SeatBoot, has_program, home_of
+from lab.classroom.queue.ledger import Entry, Ledger
+from lab.classroom.queue.service import TEACHER, address_of, hub_seat, open_ledger
 from lab.classroom.state import ClassDir
 from lab.config.fields import PROJECT
 from lab.config.load import parse_cluster, text_of
@@ -95,6 +106,15 @@ def test_only_the_token_of_a_seat_or_of_the_teacher_opens_the_queue(
     assert caught.value.status_code == 503  # a seat repeats its request
 
 
+def test_the_address_of_a_seat_is_the_one_that_the_relay_adds() -> None:
+    def found(**headers: str) -> str:
+        request: Any = SimpleNamespace(headers=HTTPHeaders(headers), remote_ip="10.0.0.1")
+        return address_of(request)
+
+    assert found(**{"X-Forwarded-For": "10.0.0.9, 10.0.0.3", "X-Real-Ip": "10.0.0.9"}) == "10.0.0.3"
+    assert found() == "10.0.0.1"
+
+
 # ---- JupyterHub's settings
 
 
@@ -145,7 +165,7 @@ def test_the_queue_has_the_gpus_and_networks_of_the_plan() -> None:
 
 
 def order(config: str, **changes: Any) -> Order:
-    known = {"id": "0" * 16, "config": config, "with_gpus": True, "cluster_sha256": "0" * 64}
+    known = {"id": "0" * 16, "config": config, "with_gpus": True}
     paths = {"folder": "/home/student", "directory": "/home/student/x"}
     return Order(**{**known, **paths, "tensorflow": "2.21", **changes})
 
@@ -162,14 +182,13 @@ def seat(**limits: Any) -> SeatPlan:
     return SeatPlan("ada", (), IPv4Network("10.0.0.0/28"), **found)
 
 
-def entry(state: State = State.WAITING, **fields: Any) -> Entry:
-    known = {"id": "1", "seat": "ada", "name": "mnist", "project": "demo-ada-1", "needs": 1}
-    return Entry(**{**known, "state": state, **fields})
+def entry(state: State = State.WAITING, text: str = "", **fields: Any) -> Entry:
+    known = {"seat": "ada", "name": "mnist", "project": "demo-ada-1", "needs": 1}
+    return Entry(**{**known, "order": order(text or config(1)), "state": state, **fields})
 
 
 def planned(*gpus: str, text: str = "", host: Inventory, **limits: Any) -> Plan:
-    one = entry(gpus=gpus, needs=len(gpus), cluster_sha256="f" * 64, tensorflow="2.21")
-    return plan_of(one, cluster_of(text or config(1)), host, seat(**limits))
+    return plan_of(entry(text=text, gpus=gpus, needs=len(gpus)), host, seat(**limits))
 
 
 def test_indices_count_as_a_number_of_gpus() -> None:
@@ -179,7 +198,7 @@ def test_indices_count_as_a_number_of_gpus() -> None:
     assert admitted(order(text, with_gpus=False), "demo", "ada", 0.0).needs == 0
     plan = planned(uuid_of(2), uuid_of(0), text=text, host=box(4))
     assert sorted(plan.tasks[1].gpus) == [uuid_of(0), uuid_of(2)]
-    assert (plan.name, plan.mode, plan.cluster_sha256) == ("demo-ada-1", "uuid", "f" * 64)
+    assert (plan.name, plan.mode, plan.tensorflow) == ("demo-ada-1", "uuid", "2.21")
 
 
 @pytest.mark.parametrize(
@@ -204,6 +223,33 @@ def test_the_limits_of_a_config_hold_if_they_are_smaller() -> None:
         planned(text=text, host=box(0), memory_bytes=128 << 20)
 
 
+BASE = {"version": 1, "name": "m", "nodes": {"n": {}}, "jobs": {"worker": {"on": ["n"]}}}
+NAMES = ["".join(each) for each in itertools.product("abcdefghij", repeat=3)]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"jobs": {"worker": {"on": ["n"] * 4000}}},
+        {"jobs": {name: {"on": ["n"]} for name in NAMES[:800]}},
+        {"nodes": {f"n{number}": {} for number in range(1500)}},
+        {"nodes": {f"n{number}": {"gpus": ["x"] * 500} for number in range(6)}},
+        {"nodes": {"n": {"memory": "9" * 16_000}}},
+        {"faults": ["kill worker-0 after 500 steps"] * 450},
+        {"faults": ["cut " + "1" * 16_000]},
+        {"run": {"experiment": "async", "flags": dict.fromkeys(NAMES[:100], "x" * 140)}},
+    ],
+    ids=lambda part: next(iter(part)),
+)
+def test_the_slowest_config_is_read_in_less_than_a_second(part: dict[str, Any]) -> None:
+    text = json.dumps({**BASE, **part}, separators=(",", ":"))
+    assert 12_000 < len(text) < MAX_CONFIG_CHARACTERS
+    began = time.thread_time()
+    with suppress(InputError):
+        cluster_of(text)
+    assert time.thread_time() - began < 1.0
+
+
 def test_names_on_the_host_are_valid_and_differ() -> None:
     long = "a" * 31
     seats = (long, long[:-1] + "b", "ada")
@@ -216,21 +262,24 @@ def test_names_on_the_host_are_valid_and_differ() -> None:
 
 # ---- Containers
 
-ENTRY = {"folder": "/home/student", "directory": "/home/student/.local/state/lab/class/$m"}
+
+def home() -> Home:
+    paths = {"folder": "/home/student", "directory": "/home/student/.local/state/lab/class/$m"}
+    return home_of("w", entry(order=order("", **paths)))
 
 
 def test_the_tasks_have_the_volume_of_their_seat_and_a_limit_of_their_log() -> None:
     plan = planned(uuid_of(0), host=box(4))
-    text = render(plan, DEFAULTS, home=home_of("w", entry(**ENTRY)))
+    text = render(plan, DEFAULTS, home=home())
     document = YAML(typ="safe").load(text)
-    home = {"type": "volume", "source": "home", "target": "/home/student"}
+    whole = {"type": "volume", "source": "home", "target": "/home/student"}
     assert document["volumes"] == {"home": {"name": "lab-class-w-ada", "external": True}}
     for node in plan.nodes:
         assert not document["services"][node.name].get("volumes")
     for task in plan.tasks:
         service = document["services"][task.name]
         # Nothing is mounted below the home directory, in which the student may put a link.
-        assert service["volumes"][0] == {**home, "volume": {"nocopy": True}}
+        assert service["volumes"][0] == {**whole, "volume": {"nocopy": True}}
         assert [each["target"] for each in service["volumes"][1:]] == ["/lab/data"]
         variables = service["environment"]
         assert variables["LAB_RUNS"] == "/home/student/.local/state/lab/class/$$m/runs"
@@ -246,7 +295,7 @@ def test_the_host_is_blocked_before_a_task_starts_or_the_boot_fails(
     plan, done = planned(host=box(0)), []
     monkeypatch.setattr(Compose, "up", lambda _, *names: done.append(names))
     monkeypatch.setattr(module, "block_nodes", lambda _, project: done.append(project))
-    steps = SeatCompose(home_of("w", entry(**ENTRY))).boot(plan, root=tmp_path)
+    steps = SeatBoot(plan, tmp_path, Engine(), DEFAULTS, home())
     compose = Compose(plan.name, tmp_path / "x", tmp_path)
     steps.start_containers(compose)
     assert done == [("tf1", "tf2"), plan.name, ()]
@@ -257,7 +306,7 @@ def test_the_host_is_blocked_before_a_task_starts_or_the_boot_fails(
     monkeypatch.setattr(module, "block_nodes", refuse)
     with pytest.raises(LabError, match="the kernel refuses"):
         steps.start_containers(compose)
-    assert done[3:] == [("tf1", "tf2")]
+    assert done[3:] == [("tf1", "tf2")]  # so a service that is killed meanwhile starts no task
 
 
 @pytest.mark.parametrize(
@@ -273,8 +322,69 @@ def test_the_host_is_blocked_before_a_task_starts_or_the_boot_fails(
 def test_a_program_is_a_process_below_the_agent(
     processes: list[tuple[str, str]], *, is_used: bool
 ) -> None:
-    rows = [["user", pid, ppid, "python"] for pid, ppid in processes]
-    assert has_program(["UID", "PID", "PPID", "CMD"], rows) is is_used
+    assert has_program(processes) is is_used
+
+
+@dataclass
+class FakeContainer:
+    """A container of a task.
+
+    Attributes:
+        status: Its state.
+        rows: What `docker top` prints.
+    """
+
+    status: str
+    rows: list[list[str]]
+    name: str = "worker-0"
+
+    def reload(self) -> None:
+        pass
+
+    def top(self, ps_args: str) -> dict[str, list[list[str]]]:
+        assert ps_args == "-eo pid,ppid"  # no command line, which may have any size
+        assert self.status == "running"  # the engine refuses others
+        return {"Processes": self.rows}
+
+
+def test_only_containers_that_run_are_asked_for_programs() -> None:
+    idle, busy = [["10", "1"], ["11", "10"]], [["10", "1"], ["11", "10"], ["12", "11"]]
+    found = [FakeContainer("exited", busy), FakeContainer("running", idle)]
+    engine: Any = SimpleNamespace(containers=lambda *_: found)
+    host = Host("demo", {}, Path(), engine)
+    assert not host.is_used("demo-ada-1")
+    found.append(FakeContainer("running", busy))
+    assert host.is_used("demo-ada-1")
+
+
+# ---- The ledger
+
+
+@pytest.mark.parametrize("text", ['[{"seat": "ada"}]', "[[" * 40_000, "\0", '{"version": 2}'])
+def test_a_damaged_ledger_is_set_aside_after_all_containers_are_removed(
+    monkeypatch: pytest.MonkeyPatch, notices: list[str], text: str
+) -> None:
+    folder, removals = created(a_plan(gpus=QUEUE)), [LabError("the engine refuses")]
+    file = ledger_file(folder)
+    write_atomically(file, text)
+
+    def remove(_: ClassDir) -> int:
+        assert file.exists()
+        if removals:
+            raise removals.pop()
+        return 2
+
+    monkeypatch.setattr(service, "remove_environments", remove)
+    assert queued(folder) is None  # `lab class status` goes on
+    with pytest.raises(LabError, match="the engine refuses"):
+        open_ledger(folder)
+    assert file.read_text() == text  # the next service tries again
+    assert open_ledger(folder).entries == ()
+    (aside,) = file.parent.iterdir()
+    assert re.fullmatch(r"ledger\.json\.damaged-\d{8}-\d{6}", aside.name)
+    assert aside.read_text() == text
+    assert notices[-1].endswith(f"it is now {aside.name}, and 2 environments are removed")
+    assert queued(folder) == []
 
 
 # ---- The end
@@ -288,9 +398,10 @@ def test_the_end_of_a_class_removes_its_environments_and_their_locks(
     mine = project_name(folder.name, "ada")
     left = [FakeEnvironment(tmp_path, project=each) for each in (mine, "another-users")]
     host = FakeBackend("compose", others=left)
-    monkeypatch.setattr(folders, "ComposeBackend", lambda: host)
+    for each in (folders, module):
+        monkeypatch.setattr(each, "ComposeBackend", lambda: host)
     assert remove_environments(folder) == 0  # its service never began
-    write_atomically(QueueDir(folder).path / "ledger.json", "[3]" if is_damaged else "[]")
+    write_atomically(ledger_file(folder), "[3]" if is_damaged else "[]")
     with lock_environment("compose", mine):
         pass
     assert remove_environments(folder) == 1
@@ -302,27 +413,23 @@ def test_the_environments_of_a_seat_are_gone_or_it_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = created(a_plan(gpus=QUEUE))
-    ledger = QueueDir(folder).ledger()
-    up, other = entry(State.UP), entry(State.UP, seat="bob")
-    ledger.write((up, other))
     sent: list[str] = []
+    left = {"ada": 1, "bob": 100}
 
-    def request(queue: Queue, method: str, path: str) -> None:
+    def request(queue: Queue, kind: type[bool], method: str, query: str) -> bool:
         assert queue.token == folder.tokens().service
-        sent.append(f"{method} {path}")
-        if len(sent) > 1:
-            ledger.write((entry(State.ENDED), other))
+        sent.append(f"{method} {query}")
+        left[query.removeprefix("?seat=")] -= 1
+        return left[query.removeprefix("?seat=")] >= 0
 
     monkeypatch.setattr(Queue, "request", request)
-    monkeypatch.setattr(folders, "_END_S", 0.0)
-    with pytest.raises(LabError, match=r"ada still has containers .* after 0 s; try again"):
-        end_environments(folder, ["ada"])
+    monkeypatch.setattr(folders, "_POLL_S", 0.0)
     end_environments(folder, ["ada"])
-    end_environments(folder, ["ada"])  # it has no live one
-    assert sent == ["DELETE /environments?seat=ada"] * 2
-    with pytest.raises(LabError, match="bob still has containers in the queue after 0 s"):
+    assert sent == ["DELETE ?seat=ada"] * 2
+    monkeypatch.setattr(folders, "_END_S", 0.0)
+    with pytest.raises(LabError, match=r"bob still has containers .* after 0 s; try again"):
         end_environments(folder, ["ada", "bob"])
-    assert sent[2:] == ["DELETE /environments?seat=bob"]
+    assert sent[2:] == ["DELETE ?seat=ada", "DELETE ?seat=bob"]
 
 
 def test_all_end_by_the_service_or_without_it(
@@ -358,7 +465,7 @@ def test_what_waits_and_what_holds_gpus(monkeypatch: pytest.MonkeyPatch) -> None
     assert queued(folder) == []
     gpus = tuple(map(uuid_of, range(4)))
     of_bob = {"seat": "bob", "name": "b", "needs": 4, "gpus": gpus, "network": "n"}
-    QueueDir(folder).ledger().write(
+    Ledger(ledger_file(folder)).write(
         (
             entry(needs=2, requested_unix=NOW - 60),
             entry(

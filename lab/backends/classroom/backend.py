@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 from lab.backends.boot import Boot
-from lab.backends.classroom.client import Queue
-from lab.backends.classroom.environment import ClassEnvironment, converted
-from lab.backends.classroom.protocol import Gone, Order, State, Status
-from lab.backends.classroom.state import EnvironmentRecord, StateDir, TaskRecord
+from lab.backends.classroom.environment import (
+    ClassEnvironment,
+    EnvironmentRecord,
+    StateDir,
+    TaskRecord,
+)
+from lab.backends.classroom.protocol import Gone, Order, Queue, State, Status
 from lab.backends.directory import RecordedBackend
 from lab.backends.environment_dir import EnvironmentDir
 from lab.backends.gpu_record import Handover
@@ -32,6 +33,8 @@ from lab.variables import LAB_STATE
 
 _UPDATE_S: Final = 30.0
 """Seconds after which the estimate is reported again although the position is the same."""
+
+_POLL_S: Final = 1.0
 
 _PATIENCE_S: Final = 3.0
 """Seconds for which a command waits for a queue that is down before it does without."""
@@ -81,7 +84,7 @@ class ClassBackend(RecordedBackend):
         if self._here is None:
             return _NO_SEAT
         try:
-            replace(self._here, patience_s=_PATIENCE_S).request("GET", "/environment")
+            self._here.request(Status, "GET", patience_s=_PATIENCE_S)
         except Gone:
             return None
         except LabError as error:
@@ -90,10 +93,6 @@ class ClassBackend(RecordedBackend):
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """None: the host has the images of its class."""
-
-    def notices(self, plan: Plan) -> Sequence[str]:
-        """One line for each feature of the plan that works in another way in the queue."""
-        return ()
 
     def boot(self, plan: Plan, *, root: Path) -> ClassBoot:
         """Return the steps of a boot; see `Backend`.
@@ -146,7 +145,15 @@ class ClassBoot(Boot[ClassEnvironment]):
         """Take a place, and wait for the turn and until every agent runs; see `Boot`."""
         del lock, hold
         plan, directory = self.plan, self._state_dir.directory
-        record = _record_of(plan, self.root)
+        record = EnvironmentRecord(
+            project=plan.name,
+            id=secrets.token_hex(8),
+            cluster_sha256=plan.cluster_sha256,
+            root=str(self.root),
+            tasks=tuple(TaskRecord(each.name, each.node) for each in plan.tasks),
+            tensorflow=plan.tensorflow,
+            sources_sha256=digest(),
+        )
         with state_errors():
             self._state_dir.clear()
             (directory / "output").mkdir(exist_ok=True)
@@ -156,19 +163,38 @@ class ClassBoot(Boot[ClassEnvironment]):
             id=record.id,
             config=plan.config,
             with_gpus=plan.mode != "none",
-            cluster_sha256=plan.cluster_sha256,
             folder=str(self.root),
             directory=str(directory),
             tensorflow=plan.tensorflow,
         )
-        status = converted(self._queue.request("PUT", "/environment", asdict(order)), Status)
-        _wait(self._environment, status, self._printed)
+        self._wait(self._environment, self._queue.request(Status, "PUT", body=order))
         return self._environment
 
-    def _printed(self) -> str:
-        """The last lines of the agents, for an error."""
+    def _wait(self, environment: ClassEnvironment, status: Status | None) -> None:
+        """Wait until an environment is up; report its place in the queue and its boot.
+
+        Raises:
+            LabError: The queue has ended it.
+        """
+        shown, shown_s, lines = 0, 0.0, 0
+        while status is not None and status.state not in {State.ENDING, State.ENDED}:
+            moved = status.position != shown or time.monotonic() - shown_s > _UPDATE_S
+            if status.position and moved:
+                when = f", about {about(status.wait_s)}" if status.wait_s else ""
+                LOG.info(f"position {status.position} in the queue{when}")
+                shown, shown_s = status.position, time.monotonic()
+            for line in status.lines[lines:]:
+                LOG.info(line)
+            lines = max(lines, len(status.lines))
+            if status.state is State.UP:
+                return
+            time.sleep(_POLL_S)
+            status = environment.refresh()
+        reason = (status and status.reason) or "the queue ended the environment"
         outputs = [self._state_dir.output(task.name) for task in self.plan.tasks]
-        return next(filter(None, (last_lines(path, 3) for path in outputs)), "")
+        printed = next(filter(None, (last_lines(path, 3) for path in outputs)), "")
+        tail = f"; its last lines: {printed}" if printed else ""
+        raise LabError(f"{reason}{tail}", "try again")
 
     def undo(self) -> None:
         """Give the place of a failed boot back; an error here must not hide the boot's error."""
@@ -179,43 +205,3 @@ class ClassBoot(Boot[ClassEnvironment]):
                 self._state_dir.remove(keep_volume=self._kept)
         except LabError as error:
             LOG.warning(f"{self.plan.name} is not removed: {error}; run `lab down`")
-
-
-def _record_of(plan: Plan, root: Path) -> EnvironmentRecord:
-    return EnvironmentRecord(
-        project=plan.name,
-        id=secrets.token_hex(8),
-        cluster_sha256=plan.cluster_sha256,
-        root=str(root),
-        tasks=tuple(TaskRecord(each.name, each.node) for each in plan.tasks),
-        tensorflow=plan.tensorflow,
-        sources_sha256=digest(),
-    )
-
-
-def _wait(environment: ClassEnvironment, status: Status | None, printed: Callable[[], str]) -> None:
-    """Wait until an environment is up; report its place in the queue and its boot.
-
-    Raises:
-        LabError: The queue has ended it.
-    """
-    shown, shown_s, lines = 0, 0.0, 0
-    while status is not None and status.state not in {State.ENDING, State.ENDED}:
-        moved = status.position != shown or time.monotonic() - shown_s > _UPDATE_S
-        if status.position and moved:
-            LOG.info(_place(status))
-            shown, shown_s = status.position, time.monotonic()
-        for line in status.lines[lines:]:
-            LOG.info(line)
-        lines = max(lines, len(status.lines))
-        if status.state is State.UP:
-            return
-        status = environment.refresh(status.revision)
-    reason = status.reason if status is not None else ""
-    tail = f"; its last lines: {text}" if (text := printed()) else ""
-    raise LabError(f"{reason or 'the queue ended the environment'}{tail}", "try again")
-
-
-def _place(status: Status) -> str:
-    when = f", about {about(status.wait_s)}" if status.wait_s else ""
-    return f"position {status.position} in the queue{when}"

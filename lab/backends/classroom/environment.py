@@ -1,19 +1,30 @@
-"""An environment of the queue, as its seat sees it."""
+"""An environment of the queue, as its seat sees it, and its directory in the seat.
+
+The directory `<state>/class/<project>/` holds `environment.json`, the run volume `runs/` and the
+agents' output in `output/`. The containers of the environment mount the seat's home directory, and
+so have the same paths.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import Final
 
-from lab.backends.classroom.client import Queue
-from lab.backends.classroom.protocol import Gone, NetworkFault, State, Status
-from lab.backends.classroom.state import EnvironmentRecord, StateDir
+from lab.backends.classroom.protocol import (
+    PATIENCE_S,
+    Gone,
+    NetworkFault,
+    Queue,
+    State,
+    Status,
+)
 from lab.backends.directory import ReportingEnvironment
 from lab.backends.environment import TaskInfo
-from lab.backends.environment_dir import record_text
+from lab.backends.environment_dir import EnvironmentDir, record_text
 from lab.backends.names import CLASS
 from lab.errors import InputError, LabError
 from lab.gpu.evidence import GpuView
@@ -21,13 +32,52 @@ from lab.volume import Chunk, control
 from lab.volume.continuation import mark_lost, next_step
 from lab.volume.status import read_statuses
 
-T = TypeVar("T")
-
 _END_S: Final = 90.0
 """Seconds that the queue has to end an environment."""
 
 _FRESH_S: Final = 2.0
 """Seconds for which an answer of the queue counts as new."""
+
+_POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """A task, and its node in the config."""
+
+    task: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentRecord:
+    """One environment, as stored in `environment.json`.
+
+    Attributes:
+        project: The project's name.
+        id: Its id in the queue.
+        cluster_sha256: Digest of the config.
+        root: The project's directory.
+        tasks: The tasks, in the plan's order.
+        tensorflow: The TensorFlow version of its tasks, as the plan names it.
+        sources_sha256: Digest of lab's code in the seat, which is that of the containers.
+    """
+
+    project: str
+    id: str
+    cluster_sha256: str
+    root: str
+    tasks: tuple[TaskRecord, ...]
+    tensorflow: str
+    sources_sha256: str
+
+
+class StateDir(EnvironmentDir[EnvironmentRecord]):
+    """The state directory of one environment."""
+
+    backend = CLASS
+    record_type = EnvironmentRecord
+    hint = "wait until the queue has ended the environment"
 
 
 class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
@@ -49,7 +99,7 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
         super().__init__(state_dir, record)
         self._queue = queue
         self._status: Status | None = None
-        self._asked_s: float | None = None
+        self._asked_s = -math.inf
 
     @property
     def is_up(self) -> bool:
@@ -65,32 +115,29 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
         Raises:
             LabError: The queue does not answer, and has never answered.
         """
-        if self._asked_s is None or time.monotonic() - self._asked_s > _FRESH_S:
-            try:
-                return self.refresh(waits=self._status is None)
-            except LabError:
-                if self._status is None:
-                    raise
-                self._asked_s = time.monotonic()
-        return self._status
+        if time.monotonic() - self._asked_s < _FRESH_S:
+            return self._status
+        if self._status is None:
+            return self.refresh()
+        try:
+            return self.refresh(patience_s=0.0)
+        except LabError:
+            self._asked_s = time.monotonic()
+            return self._status
 
-    def refresh(self, revision: int | None = None, *, waits: bool = True) -> Status | None:
+    def refresh(self, patience_s: float = PATIENCE_S) -> Status | None:
         """Ask the queue for its status; None: the queue no longer has it.
 
         Args:
-            revision: Wait until the revision is another one, with a time limit.
-            waits: Whether to wait for a queue that is down.
+            patience_s: Seconds for which to wait for a queue that is down.
 
         Raises:
             LabError: The queue does not answer.
         """
         found = None
         if self._queue is not None:
-            query = "" if revision is None else f"?revision={revision}"
-            queue = self._queue if waits else replace(self._queue, patience_s=0.0)
             with suppress(Gone):
-                answer = queue.request("GET", f"/environment{query}")
-                found = converted(answer, Status)
+                found = self._queue.request(Status, "GET", patience_s=patience_s)
         is_this = found is not None and found.id == self._record.id
         self._status, self._asked_s = found if is_this else None, time.monotonic()
         return self._status
@@ -148,8 +195,10 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Inject a fault into a node's network; see `Environment`."""
+        if self._queue is None:
+            raise self.stopped()
         fault = NetworkFault(node=node, arguments=tuple(arguments))
-        self._asked_queue().request("POST", "/environment/fault", asdict(fault))
+        self._queue.request(dict[str, str], "POST", body=fault)
 
     def shell(self, task: str) -> list[str]:
         """Refuse: a seat has no shell in the containers of the host.
@@ -182,34 +231,12 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
             LabError: The queue does not end it.
         """
         del gently
-        until = time.monotonic() + _END_S
-        status = self.refresh()
-        while status is not None:
-            with suppress(Gone):
-                self._asked_queue().request("DELETE", f"/environment?id={self._record.id}")
-            status = self.refresh(status.revision)
-            if time.monotonic() > until:
-                raise LabError(
-                    f"the queue has not ended {self.project} after {_END_S:g} s", "see `lab ls`"
-                )
-
-    def _asked_queue(self) -> Queue:
-        if self._queue is None:
-            raise self.stopped()
-        return self._queue
-
-
-def converted(value: Any, kind: type[T]) -> T:  # noqa: ANN401  (JSON)
-    """Return an answer of the queue as an object of its type.
-
-    Raises:
-        LabError: It has another type.
-    """
-    import msgspec  # noqa: PLC0415  (only a seat needs it)
-
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise LabError(
-            f"the queue has another version of lab than this seat: {error}", "ask your teacher"
-        ) from error
+        until, query = time.monotonic() + _END_S, f"?id={self._record.id}"
+        with suppress(Gone):
+            while self._queue is not None and self._queue.request(bool, "DELETE", query):
+                if time.monotonic() > until:
+                    raise LabError(
+                        f"the queue has not ended {self.project} after {_END_S:g} s", "see `lab ls`"
+                    )
+                time.sleep(_POLL_S)
+        self._status, self._asked_s = None, time.monotonic()

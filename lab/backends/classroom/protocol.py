@@ -1,39 +1,51 @@
-"""The messages between a seat and the queue of its class, over HTTP.
+"""The messages between a seat and the queue of its class, and the requests that carry them.
 
 A seat sends the token of its own server, which names the seat: it has one environment at most. The
 queue knows its order and its state alone. All data of a run is on the disk of the seat. All answers
 are JSON::
 
-    GET    /environment               `Status`; with `?revision=N`, when it has changed
-    PUT    /environment               a place in the queue: `Order`; the answer is a `Status`
+    GET    /environment               `Status`
+    PUT    /environment               take a place in the queue: `Order`; the answer is a `Status`
+    POST   /environment               inject a network fault: `NetworkFault`
     DELETE /environment?id=ID         give the place or the containers back
-    POST   /environment/fault         inject a network fault: `NetworkFault`
-    DELETE /environments?seat=SEAT    for the teacher: end the environment of a seat
+    DELETE /environment?seat=SEAT     for the teacher: end the environment of a seat
 
-An error is `{"error": …, "fix": …, "kind": …}` with one of `ERRORS`.
+The answer to DELETE is whether it still waits or has containers. No request waits for a change. An
+error has a status of `ERRORS` and is `{"error": …, "fix": …}`.
 """
 
 from __future__ import annotations
 
+import http.client
+import os
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from http.client import HTTPResponse
+from typing import Final, Self, TypeVar
 
-from lab.backends.state import Busy
 from lab.errors import InputError, LabError
+from lab.text import short
+from lab.variables import LAB_QUEUE_URL
 
 TOKEN: Final = "JUPYTERHUB_API_TOKEN"  # noqa: S105  (a variable's name)
 """The variable with the token of the seat."""
 
-NO_FOLLOW_S: Final = 60.0
-"""Seconds without a request after which a waiting environment loses its place."""
+PATIENCE_S: Final = 60.0
+"""Seconds for which requests are repeated while the queue is down: JupyterHub starts it again."""
 
-POLL_S: Final = 10.0
-"""Seconds after which a request for a change is answered without a change."""
+_TIMEOUT_S: Final = 30.0
+"""Seconds without data after which a request fails."""
 
-MAX_BODY_BYTES: Final = 1 << 16
-MAX_CONFIG_CHARACTERS: Final = 1 << 14
+_AGAIN_S: Final = 0.5
+_NOT_NOW: Final = frozenset({429, 502, 503, 504})
+"""The queue has not done the request: it does another one of this seat, or is started again."""
+
+T = TypeVar("T")
 
 
 class State(StrEnum):
@@ -55,7 +67,6 @@ class Order:
             with the same id changes nothing.
         config: The cluster config, as JSON.
         with_gpus: Whether the environment gets the GPUs of the config; otherwise none.
-        cluster_sha256: The digest of the config.
         folder: The project's directory in the seat, with `scripts/`.
         directory: The directory of the environment in the seat, with `runs/` and `output/`.
         tensorflow: The TensorFlow version of its tasks.
@@ -64,7 +75,6 @@ class Order:
     id: str
     config: str
     with_gpus: bool
-    cluster_sha256: str
     folder: str
     directory: str
     tensorflow: str
@@ -76,25 +86,21 @@ class Status:
 
     Attributes:
         id: Its id.
-        name: Its name in the seat's config.
         state: Its state.
         position: The place in the queue, from 1; 0: it does not wait.
         wait_s: An estimate of the time until its turn, in seconds.
         reason: Why it ends, or "".
         lines: The progress of its boot.
         provenance: What really runs, when it is up; see `Environment.provenance`.
-        revision: A number that changes with each change.
     """
 
     id: str
-    name: str
     state: State
     position: int = 0
     wait_s: float = 0.0
     reason: str = ""
     lines: tuple[str, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
-    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,24 +112,113 @@ class NetworkFault:
 
 
 class Gone(LabError):  # noqa: N818  (a state)
-    """The queue has no environment of this seat."""
+    """The queue has no such environment of this seat."""
 
 
-GONE: Final = "gone"
-"""The kind of an error about something that no longer exists."""
-
-FAILED: Final = "failed"
-"""The kind of an error that is not one of the seat."""
-
-ERRORS: Final[Mapping[str, type[LabError]]] = {
-    "input": InputError,
-    "busy": Busy,
-    GONE: Gone,
-    FAILED: LabError,
-}
-"""The kind of an error to its class; the most special classes are first."""
+ERRORS: Final[Mapping[int, type[LabError]]] = {400: InputError, 404: Gone}
+"""The HTTP status to the class of an error; each other one is a `LabError`."""
 
 
-def kind_of(error: LabError) -> str:
-    """Return the kind of an error."""
-    return next(kind for kind, each in ERRORS.items() if isinstance(error, each))
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The queue of the class, as a client sees it.
+
+    Attributes:
+        url: Its address, `http://proxy:8083`.
+        token: The token of this seat, or of the teacher.
+    """
+
+    url: str
+    token: str
+
+    @classmethod
+    def here(cls) -> Self | None:
+        """Return the queue of the class whose seat this is; None outside a seat."""
+        url, token = os.environ.get(LAB_QUEUE_URL), os.environ.get(TOKEN)
+        return cls(url.rstrip("/"), token) if url and token else None
+
+    def request(
+        self,
+        kind: type[T],
+        method: str,
+        query: str = "",
+        body: object = None,
+        *,
+        patience_s: float = PATIENCE_S,
+    ) -> T:
+        """Send a request; return the answer.
+
+        Args:
+            kind: The type of the answer.
+            method: The HTTP method.
+            query: The query: `?id=…`.
+            body: The message; None: nothing.
+            patience_s: Seconds for which to wait for a queue that is down.
+
+        Raises:
+            LabError: The queue refuses, does not answer, or has another version of lab.
+        """
+        import msgspec  # noqa: PLC0415  (only seats and their queue need it)
+
+        request = urllib.request.Request(  # noqa: S310  (the teacher sets the address)
+            f"{self.url}/environment{query}",
+            data=None if body is None else msgspec.json.encode(body),
+            method=method,
+            headers={"Authorization": f"token {self.token}"},
+        )
+        with closing(_answer(request, patience_s)) as answer:
+            try:
+                return msgspec.json.decode(answer.read(), type=kind)
+            except msgspec.MsgspecError as error:
+                raise LabError(
+                    f"the queue has another version of lab than this seat: {error}",
+                    "ask your teacher",
+                ) from error
+            except (OSError, http.client.HTTPException) as error:
+                raise _unreachable(error) from error
+
+
+def _answer(request: urllib.request.Request, patience_s: float) -> HTTPResponse:
+    """Return the answer to a request; repeat the request while the queue is started again.
+
+    Raises:
+        LabError: The queue refuses, or does not answer in time.
+    """
+    # Without a proxy of the environment: the queue is in the network of the seat.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            answer: HTTPResponse = opener.open(request, timeout=_TIMEOUT_S)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code not in _NOT_NOW or time.monotonic() > until:
+                    raise _refused(error) from error
+        except (OSError, http.client.HTTPException) as error:
+            if not _can_repeat(request, error) or time.monotonic() > until:
+                raise _unreachable(error) from error
+        else:
+            return answer
+        time.sleep(_AGAIN_S)
+
+
+def _can_repeat(request: urllib.request.Request, error: Exception) -> bool:
+    """Whether the queue has not received the request, or may receive it twice."""
+    refused = isinstance(getattr(error, "reason", error), ConnectionRefusedError)
+    return refused or request.get_method() != "POST"
+
+
+def _refused(error: urllib.error.HTTPError) -> LabError:
+    """Return the error that the queue reports."""
+    import msgspec  # noqa: PLC0415
+
+    try:
+        found = msgspec.json.decode(error.read(), type=dict[str, str])
+        return ERRORS.get(error.code, LabError)(found["error"], found["fix"])
+    except (msgspec.MsgspecError, KeyError, OSError):
+        return LabError(f"the queue of the class refused: {short(str(error))}", "ask your teacher")
+
+
+def _unreachable(error: Exception) -> LabError:
+    reason = getattr(error, "reason", None) or error
+    return LabError(f"the queue of the class does not answer: {short(str(reason))}", "try again")

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 from pydantic import ValidationError
 
-from lab.backends.classroom.protocol import MAX_CONFIG_CHARACTERS, Order
+from lab.backends.classroom.protocol import Order
 from lab.classroom.planning import SeatPlan
 from lab.classroom.queue.ledger import Entry
 from lab.config import Cluster
@@ -25,6 +25,9 @@ from lab.text import short
 from lab.tf_versions import IMAGES
 from lab.units import MIB, memory_for_people
 
+MAX_CONFIG_CHARACTERS: Final = 1 << 14
+"""The maximum size of a config, which is read in less than a second, whatever it says."""
+
 MAX_NODES: Final = 13
 """The maximum number of nodes: a /28 has 14 addresses, and the host has one."""
 
@@ -35,21 +38,8 @@ T = TypeVar("T", int, float)
 _LEAST_BYTES: Final = 64 * MIB
 _PROJECT_CHARACTERS: Final = 24  # with a hyphen and six more, 31
 _ID: Final = re.compile("[0-9a-f]{16}")
-_SHA256: Final = re.compile("[0-9a-f]{64}")
 _MAX_PATH: Final = 1000
 _UPDATE: Final = "update lab in the seat"
-
-
-class _Job(msgspec.Struct):
-    on: list[str]
-
-
-class _Shape(msgspec.Struct):
-    """The size of a config: it is checked before the config is read as a whole."""
-
-    nodes: dict[str, msgspec.Raw]
-    jobs: dict[str, _Job]
-    links: dict[str, msgspec.Raw] = {}
 
 
 def project_name(class_name: str, seat: str) -> str:
@@ -75,27 +65,20 @@ def admitted(order: Order, class_name: str, seat: str, now_unix: float) -> Entry
         raise InputError(
             f"no TensorFlow version {short(order.tensorflow)!r}", f"use one of {', '.join(IMAGES)}"
         )
-    if not _ID.fullmatch(order.id) or not _SHA256.fullmatch(order.cluster_sha256):
-        raise InputError("id or cluster_sha256 is invalid", _UPDATE)
+    if not _ID.fullmatch(order.id):
+        raise InputError("the id is invalid", _UPDATE)
+    # What is there does not matter: it is the seat's own.
+    for path in (order.folder, order.directory):
+        if len(path) > _MAX_PATH or not path.isprintable() or not path.startswith("/"):
+            raise InputError(f"not a path in the seat: {short(path)!r}", "use a shorter path")
     return Entry(
-        id=order.id,
+        order=order,
         seat=seat,
         name=cluster.name,
         project=project_name(class_name, seat),
         needs=sum(node.gpu_count for node in cluster.nodes.values()) if order.with_gpus else 0,
-        folder=_path(order.folder),
-        directory=_path(order.directory),
-        cluster_sha256=order.cluster_sha256,
-        tensorflow=order.tensorflow,
         requested_unix=now_unix,
     )
-
-
-def _path(text: str) -> str:
-    """Check a path in the containers. What is there does not matter: it is the seat's own."""
-    if len(text) > _MAX_PATH or not text.isprintable() or not text.startswith("/"):
-        raise InputError(f"not a path in the seat: {short(text)!r}", "use a shorter path")
-    return text
 
 
 def cluster_of(config: str) -> Cluster:
@@ -112,24 +95,22 @@ def cluster_of(config: str) -> Cluster:
             "use fewer nodes",
         )
     try:
-        shape = msgspec.json.decode(config, type=_Shape)
-        tasks = sum(len(job.on) for job in shape.jobs.values())
-        for what, count, limit in (
-            ("nodes", len(shape.nodes), MAX_NODES),
-            ("links", len(shape.links), MAX_NODES),
-            ("tasks", tasks, MAX_TASKS),
-        ):
-            if count > limit:
-                raise InputError(
-                    f"the cluster has {count} {what}, and the queue allows {limit}",
-                    "use a smaller config",
-                )
         cluster = Cluster.model_validate(msgspec.json.decode(config))
     except (msgspec.MsgspecError, RecursionError, ValidationError) as error:
         first = short(str(error).splitlines()[0])
         raise InputError(f"the cluster config is invalid: {first}", _UPDATE) from error
     if (problem := next(validate(cluster), None)) is not None:
         raise InputError(f"the cluster config is invalid: {short(problem.text())}", _UPDATE)
+    tasks = sum(len(job.on) for job in cluster.jobs.values())
+    for what, count, limit in (
+        ("nodes", len(cluster.nodes), MAX_NODES),
+        ("tasks", tasks, MAX_TASKS),
+    ):
+        if count > limit:
+            raise InputError(
+                f"the cluster has {count} {what}, and the queue allows {limit}",
+                "use a smaller config",
+            )
     for name, node in cluster.nodes.items():
         if any(isinstance(pin, str) for pin in node.pins):
             raise InputError(
@@ -139,12 +120,11 @@ def cluster_of(config: str) -> Cluster:
     return cluster.with_gpu_counts().model_copy(update={"box": Box()})
 
 
-def plan_of(entry: Entry, cluster: Cluster, host: Inventory, seat: SeatPlan) -> Plan:
+def plan_of(entry: Entry, host: Inventory, seat: SeatPlan) -> Plan:
     """Place the cluster of an entry on its GPUs, within the limits of its seat.
 
     Args:
         entry: The entry.
-        cluster: Its cluster.
         host: This host. Its driver may not list a GPU; then the boot reports the lost GPU.
         seat: The limits.
 
@@ -153,12 +133,12 @@ def plan_of(entry: Entry, cluster: Cluster, host: Inventory, seat: SeatPlan) -> 
     """
     known = {gpu.device_id: gpu for gpu in host.gpus}
     gpus = tuple(known.get(each, Gpu(at, each)) for at, each in enumerate(entry.gpus))
-    plan = place(cluster, replace(host, mode="uuid" if gpus else "none", gpus=gpus, notices=()))
+    mode = "uuid" if gpus else "none"
+    plan = place(cluster_of(entry.order.config), replace(host, mode=mode, gpus=gpus, notices=()))
     return replace(
         plan,
         name=entry.project,
-        tensorflow=entry.tensorflow,
-        cluster_sha256=entry.cluster_sha256,
+        tensorflow=entry.order.tensorflow,
         tasks=_limited(plan.tasks, seat),
     )
 

@@ -1,4 +1,4 @@
-"""The queue of a class: its directory, and what it has to give."""
+"""The queue of a class for the commands of its teacher: its settings, what it has, and its end."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import os
 import sys
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from lab.backends.classroom.client import Queue
+import msgspec
+
+from lab.backends.classroom.protocol import Queue, State
 from lab.backends.compose.backend import ComposeBackend
-from lab.backends.state import lock_environment, lock_path, with_lock_retry
+from lab.backends.state import lock_path, with_lock_retry
 from lab.classroom import names
 from lab.classroom.planning import ClassPlan
 from lab.classroom.queue.admission import project_name
-from lab.classroom.queue.ledger import Capacity, Entry, Ledger
+from lab.classroom.queue.host import remove
+from lab.classroom.queue.ledger import Capacity, Ledger, waits
 from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import LabError
 from lab.log import LOG
@@ -26,7 +28,6 @@ from lab.variables import LAB_CLASS, LAB_QUEUE_URL
 SERVICE: Final = "queue"
 """The name of the service in JupyterHub."""
 
-
 _END_S: Final = 90.0
 _POLL_S: Final = 0.2
 
@@ -34,41 +35,69 @@ _PASSED: Final = ("LAB_", "DOCKER_", "HOME", "XDG_")
 """The beginnings of the variables that JupyterHub would not pass on; docker needs the last ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueDir:
-    """The directory of the queue in the directory of its class.
+class Queued(msgspec.Struct, frozen=True):
+    """An environment that waits or has containers.
 
     Attributes:
-        folder: The directory of the class.
+        seat: Its seat.
+        name: Its name in the seat's config; the student chose it.
+        state: `waiting`, `granted`, `up` or `ending`.
+        position: The place in its line, with or without GPUs, from 1; None: it does not wait.
+        needs: The number of GPUs that it needs.
+        gpus: The UUIDs of its GPUs.
+        since_s: Seconds since its request or, if it does not wait, since the begin of its turn.
+        wait_s: An estimate of the seconds until its turn; None: it does not wait.
     """
 
-    folder: ClassDir
+    seat: str
+    name: str
+    state: str
+    position: int | None
+    needs: int
+    gpus: tuple[str, ...]
+    since_s: float
+    wait_s: float | None
 
-    @property
-    def path(self) -> Path:
-        """The directory."""
-        return self.folder.path / "queue"
 
-    @property
-    def lock(self) -> Path:
-        """The lock of the service."""
-        return self.path / "lock"
+def ledger_file(folder: ClassDir) -> Path:
+    """Return the file of the ledger in the directory of a class."""
+    return folder.path / "queue" / "ledger.json"
 
-    def ledger(self) -> Ledger:
-        """Return the ledger as it is on the disk.
 
-        Raises:
-            LabError: It cannot be read.
-        """
-        return Ledger(self.path / "ledger.json")
+def queued(folder: ClassDir) -> list[Queued] | None:
+    """Return the environments in the queue of a class, those that wait last.
 
-    def live(self) -> list[Entry]:
-        """Return the environments that wait or have containers, for the teacher.
+    Returns:
+        None: The class has no queue, or the ledger cannot be read; then one line warns of that.
 
-        Raises:
-            LabError: The ledger cannot be read.
-        """
-        return [each for each in self.ledger().entries if each.is_live]
+    Raises:
+        LabError: The class cannot be read.
+    """
+    plan = folder.stored().plan
+    if not plan.run_networks:
+        return None
+    try:
+        entries, now = Ledger(ledger_file(folder)).entries, time.time()
+    except LabError as error:
+        LOG.warning(f"warning: {error}")
+        return None
+    places = waits(entries, capacity_of(plan), now)
+    found = []
+    for each in (each for each in entries if each.is_live):
+        place = places.get(each.seat)
+        found.append(
+            Queued(
+                seat=each.seat,
+                name=each.name,
+                state=str(each.state),
+                position=place.position if place else None,
+                needs=each.needs,
+                gpus=each.gpus,
+                since_s=max(0.0, now - (each.requested_unix if place else each.granted_unix)),
+                wait_s=place.seconds if place else None,
+            )
+        )
+    return sorted(found, key=lambda each: each.state == State.WAITING)
 
 
 def capacity_of(plan: ClassPlan) -> Capacity:
@@ -132,10 +161,8 @@ def end_environments(folder: ClassDir, seats: Collection[str]) -> None:
         return
     url = f"http://{names.gateway(plan.proxy_network)}:{names.QUEUE_PORT}"
     queue = Queue(url, folder.tokens().service)
-    until = time.monotonic() + _END_S
-    for seat in _live(folder, seats):
-        queue.request("DELETE", f"/environments?seat={seat}")
-    while left := _live(folder, seats):
+    until, left = time.monotonic() + _END_S, list(seats)
+    while left := [seat for seat in left if queue.request(bool, "DELETE", f"?seat={seat}")]:
         if time.monotonic() > until:
             raise LabError(
                 f"{left[0]} still has containers in the queue after {_END_S:g} s",
@@ -165,21 +192,6 @@ def end_all(folder: ClassDir) -> None:
     remove_environments(folder)
 
 
-def _live(folder: ClassDir, seats: Collection[str]) -> list[str]:
-    """Return those of some seats that have a live environment."""
-    found = {each.seat for each in QueueDir(folder).live()}
-    return [seat for seat in seats if seat in found]
-
-
-def _remove(backend: ComposeBackend, project: str) -> bool:
-    """Remove an environment; return whether there was one."""
-    with lock_environment(backend.name, project):
-        found = backend.find_any(project)  # a boot that is still under way has the lock
-    if found is not None:
-        found.down()
-    return found is not None
-
-
 def remove_environments(folder: ClassDir) -> int:
     """Remove the containers of all environments, without the service and its ledger.
 
@@ -189,13 +201,13 @@ def remove_environments(folder: ClassDir) -> int:
     Raises:
         LabError: The engine refuses.
     """
-    if not QueueDir(folder).path.exists():
+    if not ledger_file(folder).parent.exists():
         return 0  # its service never began
     backend = ComposeBackend()
     removed, known = 0, backend.projects()
     for seat in folder.stored().plan.seats:
         project = project_name(folder.name, seat.name)
         if project in known or lock_path(backend.name, project).exists():
-            removed += with_lock_retry(partial(_remove, backend, project))
+            removed += with_lock_retry(partial(remove, project))
             lock_path(backend.name, project).unlink(missing_ok=True)
     return removed

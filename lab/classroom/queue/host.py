@@ -7,21 +7,24 @@ a container: containers, their processes and the clock are all that counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from lab.backends.boot import boot
 from lab.backends.compose.backend import ComposeBackend, ComposeBoot
 from lab.backends.compose.cli import Compose
 from lab.backends.compose.host_block import block_nodes
-from lab.backends.compose.render import Home, render
-from lab.backends.engine.client import Engine, engine_errors
+from lab.backends.compose.readiness import READY_S
+from lab.backends.compose.render import DEFAULTS, Home, render
+from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import PROJECT, TASK
-from lab.backends.gpu_verification import boot
+from lab.backends.gpu_verification import verify_gpus
+from lab.backends.options import Values
+from lab.backends.state import lock_environment
 from lab.classroom import names
 from lab.classroom.planning import SeatPlan
-from lab.classroom.queue.admission import cluster_of, plan_of
+from lab.classroom.queue.admission import plan_of
 from lab.classroom.queue.ledger import Entry
 from lab.errors import LabError
 from lab.gpu import read_host
@@ -29,28 +32,9 @@ from lab.placement.plan import Plan
 from lab.variables import LAB_OUTPUT, LAB_RUNS, LAB_SCRIPTS, LAB_STAMPS
 
 
-class Host(Protocol):
-    """Boots, ends and looks at the containers of entries. Each method raises a `LabError`."""
-
-    def boot(self, entry: Entry, config: str) -> dict[str, str]:
-        """Boot the containers of an entry; return what really runs."""
-
-    def end(self, project: str) -> None:
-        """Stop the containers of an environment, and remove them; there may be none."""
-
-    def runs(self, project: str) -> bool:
-        """Return whether an environment has a container that runs."""
-
-    def is_used(self, project: str) -> bool:
-        """Return whether a program runs in a container of an environment."""
-
-    def inject_fault(self, project: str, node: str, arguments: tuple[str, ...]) -> None:
-        """Inject a fault into the network of a node."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineHost:
-    """A `Host`: the engine of this host.
+@dataclass(frozen=True)
+class Host:
+    """Boots, ends and looks at the containers of entries. Each method raises a `LabError`.
 
     Attributes:
         class_name: The class.
@@ -64,19 +48,18 @@ class EngineHost:
     root: Path
     engine: Engine
 
-    def boot(self, entry: Entry, config: str) -> dict[str, str]:
+    def boot(self, entry: Entry) -> dict[str, str]:
         """Boot the containers of an entry; return what really runs."""
-        plan = plan_of(entry, cluster_of(config), read_host(), self.seats[entry.seat])
-        backend = SeatCompose(home_of(self.class_name, entry)).with_options(
-            {"network": "isolated", "subnet": entry.network}
-        )
+        plan = plan_of(entry, read_host(), self.seats[entry.seat])
+        options = {**DEFAULTS, "network": "isolated", "subnet": entry.network}
+        steps = SeatBoot(plan, self.root, self.engine, options, home_of(self.class_name, entry))
         # The class holds the GPUs in the host's record. Within the class, the ledger decides.
-        return boot(backend, plan, root=self.root, share=True).provenance()
+        found = boot(steps, lambda environment: verify_gpus(environment, plan), share=True)
+        return found.provenance()
 
     def end(self, project: str) -> None:
         """Stop the containers of an environment, and remove them; there may be none."""
-        if (found := ComposeBackend().find_any(project)) is not None:
-            found.down()
+        remove(project)
 
     def runs(self, project: str) -> bool:
         """Return whether an environment has a container that runs."""
@@ -85,9 +68,15 @@ class EngineHost:
     def is_used(self, project: str) -> bool:
         """Return whether a program runs in a container of an environment."""
         for container in self.engine.containers(f"{PROJECT}={project}", TASK):
-            with engine_errors(f"listing the processes of {container.name}"):
-                found = container.top()
-            if has_program(found["Titles"], found["Processes"]):
+            try:
+                with engine_errors(f"listing the processes of {container.name}"):
+                    container.reload()
+                    # Without the command lines: a program can make them of any size.
+                    runs = container.status == "running"
+                    rows = container.top(ps_args="-eo pid,ppid")["Processes"] if runs else []
+            except NotFound:
+                continue
+            if has_program(rows):
                 return True
         return False
 
@@ -99,16 +88,29 @@ class EngineHost:
         found.inject_network_fault(node, arguments)
 
 
-def has_program(titles: list[str], processes: list[list[str]]) -> bool:
+def remove(project: str) -> bool:
+    """Remove the containers of an environment; return whether there was one.
+
+    Raises:
+        Busy: A boot of it is still under way, perhaps that of a service that was killed.
+        LabError: The engine refuses.
+    """
+    backend = ComposeBackend()
+    with lock_environment(backend.name, project):
+        found = backend.find_any(project)
+    if found is not None:
+        found.down()
+    return found is not None
+
+
+def has_program(processes: Sequence[Sequence[str]]) -> bool:
     """Return whether a container has a process below its agent.
 
     Args:
-        titles: The names of the columns of `docker top`.
-        processes: Its rows. The agent is a child of the container's first process. A health check
-            is none: its parent is outside.
+        processes: The process and its parent in each row. The agent is a child of the container's
+            first process. A health check is none: its parent is outside.
     """
-    pid, ppid = titles.index("PID"), titles.index("PPID")
-    parents = {each[pid]: each[ppid] for each in processes}
+    parents = {each[0]: each[1] for each in processes}
     return any(parents.get(parent) in parents for parent in parents.values())
 
 
@@ -118,41 +120,25 @@ def home_of(class_name: str, entry: Entry) -> Home:
         volume=names.seat_object(class_name, entry.seat),
         target=names.MOUNT,
         variables={
-            LAB_RUNS: f"{entry.directory}/runs",
-            LAB_OUTPUT: f"{entry.directory}/output",
-            LAB_SCRIPTS: f"{entry.folder}/scripts",
+            LAB_RUNS: f"{entry.order.directory}/runs",
+            LAB_OUTPUT: f"{entry.order.directory}/output",
+            LAB_SCRIPTS: f"{entry.order.folder}/scripts",
             LAB_STAMPS: "1",
         },
         logging={"driver": names.LOG["type"], "options": names.LOG["config"]},
     )
 
 
-class SeatCompose(ComposeBackend):
-    """Boots the environment of a seat on the seat's volume."""
-
-    def __init__(self, home: Home) -> None:
-        super().__init__()
-        self._home = home
-
-    def boot(self, plan: Plan, *, root: Path) -> SeatBoot:
-        """Return the steps of a boot; see `Backend`."""
-        steps = SeatBoot(plan, root, self._engine, options=self.options, ready_s=self._ready_s)
-        steps.home = self._home
-        return steps
-
-
 class SeatBoot(ComposeBoot):
-    """The steps of such a boot.
+    """The steps that boot the environment of a seat on the seat's volume."""
 
-    Attributes:
-        home: The volume of the seat.
-    """
-
-    home: Home
+    def __init__(self, plan: Plan, root: Path, engine: Engine, options: Values, home: Home) -> None:
+        super().__init__(plan, root, engine, options=options, ready_s=READY_S)
+        self._home = home
 
     def text(self) -> str:
         """Return the compose file."""
-        return render(self.plan, self.options(), home=self.home)
+        return render(self.plan, self.options(), home=self._home)
 
     def start_containers(self, compose: Compose) -> None:
         """Start the nodes, block this host from them, and only then start the tasks.

@@ -14,19 +14,15 @@ from typing import Final
 
 import msgspec
 
-from lab.backends.classroom.protocol import State
+from lab.backends.classroom.protocol import Order, State
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.volume.files import write_atomically
-
-LIVE: Final = frozenset({State.WAITING, State.GRANTED, State.UP, State.ENDING})
-"""The states of an environment that waits, or has containers."""
 
 START_S: Final = 60.0
 """An estimate of the seconds for the start of containers."""
 
 _LOCAL: Final = "run it in this seat with `--backend local`"
-_HOLDING: Final = LIVE - {State.WAITING}
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,14 +30,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         seat: Its seat.
-        id: The id that the seat gave it.
+        order: What the seat asked for.
         name: Its name in the seat's config.
         project: Its name on the host.
         needs: The number of GPUs that it needs; 0: it runs on CPUs.
-        folder: The project's directory in the seat.
-        directory: The directory of the environment in the seat.
-        cluster_sha256: The digest of its config, as the seat computes it.
-        tensorflow: The TensorFlow version of its tasks.
         state: Its state.
         gpus: The UUIDs of its GPUs.
         network: The range of its network; "" without containers.
@@ -56,14 +48,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     seat: str
-    id: str
+    order: Order
     name: str
     project: str
     needs: int
-    folder: str = ""
-    directory: str = ""
-    cluster_sha256: str = ""
-    tensorflow: str = ""
     state: State = State.WAITING
     gpus: tuple[str, ...] = ()
     network: str = ""
@@ -79,7 +67,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def is_live(self) -> bool:
         """Whether it waits, or has containers."""
-        return self.state in LIVE
+        return self.state is not State.ENDED
 
     @property
     def slice_unix(self) -> float:
@@ -204,7 +192,7 @@ class _Line:
     def __init__(self, entries: Entries, capacity: Capacity, *, with_gpus: bool) -> None:
         own = [each for each in entries if bool(each.needs) is with_gpus]
         self.waiting = [each for each in own if each.state is State.WAITING]
-        self._holding = [each for each in own if each.state in _HOLDING]
+        self._holding = [each for each in own if each.is_live and each.state is not State.WAITING]
         self._slice_s = capacity.slice_s
         ranges = capacity.gpu_networks if with_gpus else capacity.cpu_networks
         self._gpus = _without(capacity.gpus, (gpu for each in own for gpu in each.gpus))
@@ -276,7 +264,7 @@ class Ledger:
         """Read the file, or begin an empty ledger.
 
         Raises:
-            LabError: The file cannot be read.
+            LabError: The file is damaged, or of another version of lab.
         """
         self._path = path
         self.entries: Entries = ()
@@ -284,10 +272,10 @@ class Ledger:
             self.entries = msgspec.json.decode(path.read_bytes(), type=Entries)
         except FileNotFoundError:
             return
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
             raise LabError(
                 f"the ledger of the queue {path} cannot be read: {error}",
-                "remove the class with `lab class down`",
+                "the queue sets it aside when it starts again",
             ) from error
 
     def write(self, entries: Entries) -> bool:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from lab.backends.classroom.protocol import NO_FOLLOW_S, Gone, Order, State, Status
+from lab.backends.classroom.protocol import Gone, Order, State, Status
 from lab.backends.state import Busy
 from lab.classroom.queue.admission import admitted
 from lab.classroom.queue.host import Host
@@ -35,15 +34,14 @@ from lab.classroom.queue.ledger import (
 from lab.errors import InputError, LabError
 from lab.formatting import about
 from lab.log import LOG, passed_on
-from lab.volume.files import write_atomically
 
 _MAX_RETRY_S: Final = 300.0
 _BOOTS: Final = 4
 """The number of times that a boot is begun while an earlier service still boots the environment."""
 
-_MAX_LINES: Final = 500
+_MAX_LINES: Final = 100
 _THREADS: Final = 32
-_SEAT_THREADS: Final = 8
+_SEAT_THREADS: Final = 32
 """The threads for what seats ask: they wait for no boot, and no boot waits for them."""
 
 T = TypeVar("T")
@@ -66,7 +64,7 @@ class Delays:
 
     idle_s: float = 120.0
     keep_s: float = 3600.0
-    no_follow_s: float = NO_FOLLOW_S
+    no_follow_s: float = 60.0
     grace_s: float = 20.0
     follows_s: float = 10.0
     tick_s: float = 1.0
@@ -74,12 +72,30 @@ class Delays:
     retry_s: float = 5.0
 
 
+@dataclass
+class _Memory:
+    """What the service remembers of the environment of a seat, besides its entry.
+
+    Attributes:
+        lines: The progress of its boot.
+        contact_s: When the seat last asked for it.
+        checked_s: When its containers were last checked.
+        failures: The number of steps that failed in its state, one after the other.
+        not_before_s: When the next step may begin.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    contact_s: float = field(default_factory=time.monotonic)
+    checked_s: float = field(default_factory=time.monotonic)
+    failures: int = 0
+    not_before_s: float = 0.0
+
+
 class Turns:
     """The environments of the seats, and their turns.
 
     Attributes:
         ledger: The ledger.
-        revision: A number that changes with each change.
         delays: The delays.
     """
 
@@ -88,7 +104,6 @@ class Turns:
         name: str,
         ledger: Ledger,
         capacity: Capacity,
-        folder: Path,
         host: Host,
         *,
         clock: Callable[[], float] = time.time,
@@ -100,26 +115,17 @@ class Turns:
             name: The class.
             ledger: Its ledger.
             capacity: What the queue has to give.
-            folder: The directory for the configs.
             host: Boots and ends the containers.
             clock: Returns seconds since the epoch.
             delays: The delays.
         """
         self.ledger = ledger
         self.delays = delays
-        self.revision = int(clock() * 1000)  # differs from that of an earlier service
-        self._name, self._capacity, self._folder = name, capacity, folder
-        self._host, self._clock = host, clock
+        self._name, self._capacity, self._host, self._clock = name, capacity, host, clock
         self._steps = ThreadPoolExecutor(_THREADS, "queue")
         self._of_seats = ThreadPoolExecutor(_SEAT_THREADS, "seats")
-        self._changed = asyncio.Event()
-        self._contacts: dict[str, float] = {}
-        self._lines: dict[str, list[str]] = {}
+        self._memory: dict[str, _Memory] = defaultdict(_Memory)
         self._working: dict[str, asyncio.Task[None]] = {}
-        self._failures: dict[str, int] = {}
-        self._not_before: dict[str, float] = {}
-        self._checked: dict[str, float] = {}
-        self._began = time.monotonic()
 
     # What a seat does.
 
@@ -129,25 +135,16 @@ class Turns:
         Raises:
             InputError: The order is invalid, or the seat has a place already.
         """
-        if not self._knows(order, seat):
+        known = self.ledger.find(seat)
+        if known is None or known.order.id != order.id:
             entry = await _in_thread(
                 self._of_seats, admitted, order, self._name, seat, self._clock()
             )
-            if not self._knows(order, seat):  # the same order may have come twice meanwhile
-                self._add(entry, order.config)
+            entries = added(self.ledger.entries, entry, self._capacity)
+            self._memory.pop(seat, None)
+            self._write(entries)
+            self.advance()
         return self.find(seat)
-
-    def _add(self, entry: Entry, config: str) -> None:
-        entries = added(self.ledger.entries, entry, self._capacity)
-        self._drop(entry.seat)
-        write_atomically(self._config(entry.seat), config)
-        self._write(entries)
-        self._contacts[entry.seat] = time.monotonic()
-        self.advance()
-
-    def _knows(self, order: Order, seat: str) -> bool:
-        known = self.ledger.find(seat)
-        return known is not None and known.id == order.id
 
     def find(self, seat: str) -> Entry:
         """Return the environment of a seat, and note that the seat asked for it.
@@ -158,34 +155,48 @@ class Turns:
         entry = self.ledger.find(seat)
         if entry is None:
             raise Gone("the queue has no environment of this seat", "see `lab ls`")
-        self._contacts[seat] = time.monotonic()
+        self._memory[seat].contact_s = time.monotonic()
         return entry
 
-    def give_back(self, entry: Entry) -> None:
-        """End an environment for its seat, at once."""
-        if entry.state in {State.WAITING, State.ENDED}:
-            self._forget(entry.seat)
-        elif entry.state is State.ENDING:
-            self._write(changed(self.ledger.entries, entry.seat, released=True))
-        else:
-            self._end(entry, "its seat removed it", released=True)
-        self.advance()
+    def give_back(self, seat: str, identity: str) -> bool:
+        """End an environment for its seat, at once; return whether it still has containers.
 
-    def end(self, seat: str) -> None:
-        """End the environment of a seat for the teacher; its seat may still collect the run."""
+        Raises:
+            Gone: The seat has no such environment, but perhaps one that came after it.
+        """
+        if self.find(seat).order.id != identity:
+            raise Gone("the queue has another environment of this seat", "see `lab ls`")
+        return self._leave(seat, "its seat removed it", released=True)
+
+    def end(self, seat: str) -> bool:
+        """End the environment of a seat for the teacher; return whether it still has containers.
+
+        The seat may still collect the run.
+        """
+        return self._leave(seat, "the teacher ended it", released=False)
+
+    def _leave(self, seat: str, reason: str, *, released: bool) -> bool:
         entry = self.ledger.find(seat)
-        if entry is not None and entry.state in {State.WAITING, State.ENDED}:
-            self._forget(seat)
-        elif entry is not None and entry.state is not State.ENDING:
-            self._end(entry, "the teacher ended it")
+        if entry is None:
+            return False
+        if entry.state is State.WAITING or (released and entry.state is State.ENDED):
+            self._write(removed(self.ledger.entries, seat))
+        elif entry.state is State.ENDING:
+            if released:
+                self._write(changed(self.ledger.entries, seat, released=True))
+        elif entry.is_live:
+            self._end(entry, reason, released=released)
         self.advance()
+        found = self.ledger.find(seat)
+        return found is not None and found.is_live
 
-    async def inject_fault(self, entry: Entry, node: str, arguments: tuple[str, ...]) -> None:
+    async def inject_fault(self, seat: str, node: str, arguments: tuple[str, ...]) -> None:
         """Inject a fault into the network of a node.
 
         Raises:
             LabError: The environment is not up, or the engine refuses.
         """
+        entry = self.find(seat)
         if entry.state is not State.UP:
             raise InputError(f"environment {entry.name!r} is {entry.state}", "see `lab ls`")
         await _in_thread(self._of_seats, self._host.inject_fault, entry.project, node, arguments)
@@ -194,22 +205,14 @@ class Turns:
         """Return the status of an environment for its seat."""
         wait = waits(self.ledger.entries, self._capacity, self._clock()).get(entry.seat)
         return Status(
-            id=entry.id,
-            name=entry.name,
+            id=entry.order.id,
             state=entry.state,
             position=wait.position if wait else 0,
             wait_s=wait.seconds if wait else 0.0,
             reason=entry.reason,
-            lines=tuple(self._lines.get(entry.seat, ())),
+            lines=tuple(self._memory[entry.seat].lines),
             provenance=entry.provenance,
-            revision=self.revision,
         )
-
-    async def changes(self, revision: int, within_s: float) -> None:
-        """Wait until the revision is another one, with a time limit in seconds."""
-        if self.revision == revision:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), within_s)
 
     # The turns.
 
@@ -251,15 +254,15 @@ class Turns:
         return entries
 
     def _start_work(self, entry: Entry) -> None:
-        seat = entry.seat
-        if seat in self._working or time.monotonic() < self._not_before.get(seat, 0.0):
+        seat, memory = entry.seat, self._memory[entry.seat]
+        if seat in self._working or time.monotonic() < memory.not_before_s:
             return
         work: Callable[[Entry], Coroutine[Any, Any, None]]
         if entry.state is State.GRANTED:
             work = self._boot
         elif entry.state is State.ENDING and self._may_finish(entry):
             work = self._finish
-        elif entry.state is State.UP and self._is_due(seat):
+        elif entry.state is State.UP and time.monotonic() - memory.checked_s > self.delays.check_s:
             work = self._check
         else:
             return
@@ -269,11 +272,13 @@ class Turns:
         seat = entry.seat
         try:
             await work(entry)
-            self._failures.pop(seat, None)
+            self._memory[seat].failures = 0
         except Exception as error:  # noqa: BLE001  (one environment must not stop the others)
-            count = self._failures[seat] = self._failures.get(seat, 0) + 1
-            delay_s = min(self.delays.retry_s * 2 ** (count - 1), _MAX_RETRY_S)
-            self._not_before[seat] = time.monotonic() + delay_s
+            memory = self._memory[seat]
+            delay_s = min(self.delays.retry_s * 2 ** min(memory.failures, 8), _MAX_RETRY_S)
+            memory.failures += 1
+            if self._current(entry).state is entry.state:  # the end of a turn waits for no check
+                memory.not_before_s = time.monotonic() + delay_s
             expected = isinstance(error, LabError | OSError)
             what = f"{error}; trying again in {about(delay_s)}"
             LOG.warning(f"{entry.project}: {what}", exc_info=None if expected else error)
@@ -288,13 +293,17 @@ class Turns:
         def report(line: str) -> None:
             loop.call_soon_threadsafe(self._note, seat, line)
 
+        def boot() -> dict[str, str]:
+            with passed_on(report):
+                return self._host.boot(entry)
+
         within = about(self._capacity.slice_s)
         self._note(seat, f"the turn has begun; if others wait, it ends after {within}")
         try:
-            ran = await _in_thread(self._steps, self._boot_now, entry, report)
+            ran = await _in_thread(self._steps, boot)
         except Busy:
             # An earlier service still boots it.
-            if self._failures.get(seat, 0) < _BOOTS - 1:
+            if self._memory[seat].failures < _BOOTS - 1:
                 raise
             self._end(entry, "an earlier boot of it does not end", released=True)
         except Exception as error:  # noqa: BLE001  (whatever it is, the GPUs are given back)
@@ -306,11 +315,6 @@ class Turns:
             if self._current(entry).state is State.GRANTED:
                 up = {"state": State.UP, "up_unix": self._clock(), "provenance": ran}
                 self._write(changed(self.ledger.entries, seat, **up))
-
-    def _boot_now(self, entry: Entry, report: Callable[[str], None]) -> dict[str, str]:
-        config = self._config(entry.seat).read_text(encoding="utf-8")
-        with passed_on(report):
-            return self._host.boot(entry, config)
 
     def _may_finish(self, entry: Entry) -> bool:
         """Whether its seat has given it back, does not follow its run, or had enough time."""
@@ -328,7 +332,7 @@ class Turns:
 
     async def _check(self, entry: Entry) -> None:
         """End an environment whose containers ended, or that is not used."""
-        self._checked[entry.seat] = time.monotonic()
+        self._memory[entry.seat].checked_s = time.monotonic()
         idle_s, reason = self.delays.idle_s, ""
         if not await _in_thread(self._steps, self._host.runs, entry.project):
             reason = "its containers have ended; the host may have been restarted"
@@ -339,9 +343,6 @@ class Turns:
         if reason and (current := self._current(entry)).state is State.UP:
             self._end(current, reason)
 
-    def _is_due(self, seat: str) -> bool:
-        return time.monotonic() - self._checked.get(seat, self._began) > self.delays.check_s
-
     # The ledger.
 
     def _end(self, entry: Entry, reason: str, *, released: bool = False) -> None:
@@ -350,42 +351,28 @@ class Turns:
             changed(self.ledger.entries, entry.seat, reason=reason, released=released, **ending)
         )
 
-    def _forget(self, seat: str) -> None:
-        self._write(removed(self.ledger.entries, seat))
-
     def _write(self, entries: Entries) -> None:
-        before = {each.seat for each in self.ledger.entries}
-        if self.ledger.write(entries):
-            for seat in before - {each.seat for each in entries}:
-                self._drop(seat)
-                self._config(seat).unlink(missing_ok=True)
-            self._bump()
-
-    def _drop(self, seat: str) -> None:
-        """Drop what is known of the last environment of a seat."""
-        for known in (self._contacts, self._lines, self._failures, self._not_before, self._checked):
-            known.pop(seat, None)
+        before = {each.seat: each.state for each in self.ledger.entries}
+        if not self.ledger.write(entries):
+            return
+        after = {each.seat: each.state for each in entries}
+        for seat, state in before.items():
+            if seat not in after:
+                self._memory.pop(seat, None)
+            elif after[seat] is not state:
+                self._memory[seat].failures, self._memory[seat].not_before_s = 0, 0.0
 
     def _note(self, seat: str, line: str) -> None:
         """Add a line for a seat."""
-        lines = self._lines.setdefault(seat, [])
+        lines = self._memory[seat].lines
         if len(lines) < _MAX_LINES:
             lines.append(line)
-            self._bump()
-
-    def _bump(self) -> None:
-        self.revision += 1
-        self._changed.set()
-        self._changed = asyncio.Event()
 
     def _current(self, entry: Entry) -> Entry:
         return self.ledger.find(entry.seat) or entry
 
-    def _config(self, seat: str) -> Path:
-        return self._folder / f"{seat}.json"
-
     def _silence_s(self, entry: Entry) -> float:
-        return time.monotonic() - self._contacts.get(entry.seat, self._began)
+        return time.monotonic() - self._memory[entry.seat].contact_s
 
 
 async def _in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *arguments: object) -> T:
