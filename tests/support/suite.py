@@ -36,11 +36,14 @@ ENGINE_S = 2700.0
 def divide(item: pytest.Item) -> None:
     """Mark the parts of the end-to-end tests, and set the time limit of each test.
 
-    A test that is not short is `long`. One that needs Slurm is `long` and `slurm`.
+    A test that is not short is `long`. One that needs Slurm is `long` and `slurm`, and one that
+    needs an engine is `long` and `engine`.
     """
     if E2E not in item.path.parents:
         return
     needs_engine, needs_slurm = _needs(item, "engine"), _needs(item, "slurm")
+    if needs_engine:
+        item.add_marker(pytest.mark.engine)
     if needs_slurm:
         item.add_marker(pytest.mark.slurm)
     if needs_engine or needs_slurm or item.path.name not in SHORT:

@@ -1,0 +1,72 @@
+"""The hosted CI: its steps are targets of the Makefile, and its actions cannot change."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.support.commands import ROOT
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+TARGETS = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+SETUP = ".devcontainer/setup"
+
+
+def jobs(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = YAML(typ="safe").load(path)["jobs"]
+    return found
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_each_step_is_a_target_or_the_shared_script(path: Path) -> None:
+    lines = [step["run"] for job in jobs(path).values() for step in job["steps"] if "run" in step]
+    assert lines
+    for line in lines:
+        target = re.fullmatch(r"(?:sudo )?make ([\w-]+)", line)
+        assert line == SETUP or (target and target[1] in TARGETS), line
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_actions_are_pinned_and_only_read(path: Path) -> None:
+    text = path.read_text("utf-8")
+    used = re.findall(r"uses: (.*)", text)
+    assert used
+    assert [
+        each for each in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", each)
+    ] == []
+    assert re.findall(r"^ *permissions:\n( +.*)$", text, re.MULTILINE) == ["  contents: read"]
+
+
+def test_the_hosted_ci_checks_what_ci_run_checks() -> None:
+    text = (ROOT / "Makefile").read_text("utf-8")
+    (all_tests,) = re.findall(r"^test-all: (.*?) +##", text, re.MULTILINE)
+    here = " ".join(re.findall(r"^make (.*)$", (ROOT / ".ci/run").read_text("utf-8"), re.MULTILINE))
+    named = set(here.replace("test-all", all_tests).split()) & set(TARGETS)
+    hosted = {
+        word for path in WORKFLOWS for word in re.findall(r"make (\S+)", path.read_text("utf-8"))
+    }
+    assert {"lint", "heritage", "test", "test-containers", "test-long", "test-slurm"} <= named
+    assert named <= hosted
+
+
+def test_the_hosted_ci_prepares_the_development_container() -> None:
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text("utf-8"))
+    assert container["postCreateCommand"] == SETUP
+    assert os.access(ROOT / SETUP, os.X_OK)
+    images = {
+        job["container"] for path in WORKFLOWS for job in jobs(path).values() if "container" in job
+    }
+    assert images == {container["image"]}
+
+
+def test_the_hooks_of_commits_exist() -> None:
+    (repository,) = YAML(typ="safe").load(ROOT / ".pre-commit-config.yaml")["repos"]
+    for hook in repository["hooks"]:
+        program, *arguments = hook["entry"].split()
+        assert program == ".venv/bin/ruff" or (program == "make" and arguments[0] in TARGETS)
