@@ -14,7 +14,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
         {"PIL", "markupsafe", "matplotlib", "numpy", "pandas", "scipy", "tensorboard"}
     ),
     "simulation": frozenset({"simpy"}),
-    "class": frozenset({"bcrypt", "dockerspawner", "jupyterhub", "segno", "tornado"}),
+    "class": frozenset({"dockerspawner", "jupyterhub", "segno", "tornado", "traitlets"}),
     "notebooks": frozenset({"IPython"}),
     "tensorflow": frozenset({"tensorflow"}),
 }

@@ -6,7 +6,6 @@ its routes. Only the settings are lab's own.
 
 from __future__ import annotations
 
-import dbm
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +21,9 @@ from lab.variables import LAB_CLUSTER_CONFIG, LAB_LESSONS
 _STARTS_SEATS: Final = ["list:users", "read:users:activity", "servers"]
 """The scopes to list, start and stop seats, without access to their servers."""
 
-_PASSWORDS: Final = "passwords"
-_BCRYPT_ROUNDS: Final = 8  # the tokens are random, so more rounds gain nothing
+_OWN_SEAT: Final = ["access:servers!user", "servers!user", "users:activity!user"]
+"""What a student needs: to open, start and stop the own seat, and its reports of activity."""
+
 _START_S: Final = 120
 _MOST_USERS: Final = 256  # in one answer; a class has at most 200 seats
 _PIDS: Final = 4096  # as for tasks; TensorFlow aborts with 512
@@ -39,7 +39,9 @@ def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has
     """
     stored, tokens = folder.stored(), folder.tokens()
     _hub(c, folder, tokens.service)
-    _sign_in(c, folder, tokens.seats)
+    c.JupyterHub.authenticator_class = "lab.classroom.sign_in.SeatAuthenticator"
+    c.SeatAuthenticator.tokens = tokens.seats
+    c.SeatAuthenticator.allowed_users = set(tokens.seats)
     _proxy(c, stored.plan, tokens.proxy)
     _seats(c, stored)
     configure_queue(c, stored, folder, names.SERVICE)
@@ -61,6 +63,7 @@ def _hub(c: Any, folder: ClassDir, service_token: str) -> None:  # noqa: ANN401
     # The teacher is no admin of JupyterHub. A page that a student wrote has the same origin as the
     # admin page, so it could open every seat as an admin who looks at it.
     c.JupyterHub.load_roles = [
+        {"name": "user", "scopes": _OWN_SEAT},
         {"name": names.SERVICE, "services": [names.SERVICE], "scopes": _STARTS_SEATS},
         {"name": TEACHER, "users": [TEACHER], "scopes": ["admin-ui", *_STARTS_SEATS]},
     ]
@@ -77,20 +80,6 @@ def _proxy(c: Any, plan: ClassPlan, token: str) -> None:  # noqa: ANN401
     c.ConfigurableHTTPProxy.should_start = False  # it runs in a container
     c.ConfigurableHTTPProxy.api_url = f"http://{address}:{names.PROXY_API_PORT}"
     c.ConfigurableHTTPProxy.auth_token = token
-
-
-def _sign_in(c: Any, folder: ClassDir, tokens: dict[str, str]) -> None:  # noqa: ANN401
-    """Every user of the class has a password already, so that no stranger sets one."""
-    import bcrypt  # noqa: PLC0415  (JupyterHub's process only)
-
-    passwords = folder.path / _PASSWORDS
-    with dbm.open(str(passwords), "n", 0o600) as database:
-        for user, token in tokens.items():
-            database[user] = bcrypt.hashpw(token.encode(), bcrypt.gensalt(_BCRYPT_ROUNDS))
-    c.JupyterHub.authenticator_class = "firstuseauthenticator.FirstUseAuthenticator"
-    c.FirstUseAuthenticator.dbm_path = str(passwords)
-    c.FirstUseAuthenticator.create_users = False
-    c.FirstUseAuthenticator.allowed_users = set(tokens)
 
 
 def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401

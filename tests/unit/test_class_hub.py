@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import dbm
 import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import docker
+import pytest
 from dockerspawner import DockerSpawner
-from firstuseauthenticator import FirstUseAuthenticator
-from jupyterhub import orm
 from jupyterhub.objects import Hub
 from syrupy.assertion import SnapshotAssertion
+from tornado.web import HTTPError
 from traitlets.config import Config
 
-from lab.classroom import hub, names
+from lab.classroom import hub, names, sign_in
 from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan
+from lab.classroom.sign_in import MOST_FAILED, SeatAuthenticator
 from lab.classroom.state import ClassDir
 from tests.support.classes import CLUSTER, a_plan, certificate, created, own_state  # noqa: F401
 
@@ -33,46 +33,74 @@ def configured(folder: ClassDir) -> Config:
 # ---- Signing in
 
 
-def authenticator(config: Config) -> FirstUseAuthenticator:
-    """The authenticator of JupyterHub, which knows the users of the settings."""
-    db = orm.new_session_factory("sqlite:///:memory:")()
-    for name in config.FirstUseAuthenticator.allowed_users:
-        db.add(orm.User(name=name))
-    db.commit()
-    return FirstUseAuthenticator(config=config, db=db)
+def authenticator(folder: ClassDir) -> SeatAuthenticator:
+    return SeatAuthenticator(config=configured(folder))
 
 
-def signs_in(gate: FirstUseAuthenticator, name: str, password: str) -> bool:
+def signs_in(
+    gate: SeatAuthenticator, name: str, password: str, at: str = "192.0.2.1", origin: str = ""
+) -> bool:
+    headers = {"Origin": origin} if origin else {}
+    request = SimpleNamespace(headers=headers, host="lab.example.org:8443", remote_ip=at)
     data = {"username": name, "password": password}
-    found = asyncio.run(gate.get_authenticated_user(SimpleNamespace(), data))
+    found = asyncio.run(gate.get_authenticated_user(SimpleNamespace(request=request), data))
+    assert found is None or (found["name"], found["admin"]) == (name, None)
     return found is not None
+
+
+def refusal(*given: Any) -> int:
+    with pytest.raises(HTTPError) as caught:
+        signs_in(*given)
+    return int(caught.value.status_code)
 
 
 def test_only_the_password_of_a_seat_opens_it_and_no_stranger_chooses_one() -> None:
     folder = created()
-    configured(folder)
-    gate, seats = authenticator(configured(folder)), folder.tokens().seats  # after a restart
+    gate, seats = authenticator(folder), folder.tokens().seats
     assert set(seats) == {"ada", "bob", TEACHER}
     for name, token in seats.items():
         assert signs_in(gate, name, token)
         others = {each for each in seats.values() if each != token}
-        assert not any(signs_in(gate, name, each) for each in (*others, "", token[:-1]))
+        assert not any(signs_in(gate, name, each) for each in (*others, "", token[:-1], "é"))
     strangers = ("eve", "admin", "", "ada,bob", "../ada")
     assert not any(signs_in(gate, name, "a long password") for name in strangers)
-    files = list(folder.path.glob("passwords*"))
-    assert files
-    assert all(path.stat().st_mode & 0o077 == 0 for path in files)
-    content = b"".join(path.read_bytes() for path in files)
-    assert not any(token.encode() in content for token in seats.values())
-    with dbm.open(str(folder.path / "passwords")) as database:
-        assert {key.decode() for key in database.keys()} == set(seats)  # noqa: SIM118
+    assert not signs_in(gate, "ada", "x" * 72)
+    assert refusal(gate, "ada", "é" * 36 + "x") == 400
+
+
+def test_failed_attempts_are_limited_for_their_user_and_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(sign_in, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    folder = created()
+    gate, seats = authenticator(folder), folder.tokens().seats
+    for _ in range(MOST_FAILED):
+        assert signs_in(gate, "ada", seats["ada"]), "a right password is no failed attempt"
+        assert not signs_in(gate, "ada", "guess")
+    assert refusal(gate, "ada", seats["ada"]) == 429
+    assert signs_in(gate, "ada", seats["ada"], "192.0.2.2"), "elsewhere"
+    assert signs_in(gate, "bob", seats["bob"])
+    clock[0] += 61
+    assert signs_in(gate, "ada", seats["ada"])
+
+
+def test_no_page_of_another_host_signs_its_visitor_in() -> None:
+    folder = created()
+    gate, token = authenticator(folder), folder.tokens().seats["ada"]
+    assert signs_in(gate, "ada", token, origin="https://lab.example.org:8443")
+    for host in ("bob.lab.example.org:8443", "lab.example.org", "lab.example.org:84"):
+        assert refusal(gate, "ada", token, "192.0.2.1", f"https://{host}") == 403
+    assert refusal(gate, "ada", token, "192.0.2.1", "null") == 403
 
 
 def test_the_teacher_starts_and_stops_seats_and_is_no_admin() -> None:
     """As an admin, the teacher would open every seat, also for a page that a student wrote."""
     settings = configured(created()).JupyterHub
     starts_seats = ["list:users", "read:users:activity", "servers"]  # and opens none
+    own = ["access:servers!user", "servers!user", "users:activity!user"]
     assert settings.load_roles == [
+        {"name": "user", "scopes": own},
         {"name": "lab", "services": ["lab"], "scopes": starts_seats},
         {"name": TEACHER, "users": [TEACHER], "scopes": ["admin-ui", *starts_seats]},
     ]

@@ -18,6 +18,7 @@ import pytest
 from lab.classroom import environment, names
 from lab.classroom.config import TEACHER
 from lab.classroom.environment import down, up
+from lab.classroom.sign_in import MOST_FAILED
 from lab.classroom.state import ClassDir
 from tests.support.agents import ROOT
 from tests.support.browser import Browser
@@ -104,3 +105,13 @@ def test_each_user_opens_only_what_is_theirs(routes: dict[str, str]) -> None:
     assert [ada.get(page)[0] for page in pages] == [200, 403, 404, 302, 403]
     assert [teacher.get(page)[0] for page in pages] == [200, 200, 302, 403, 403]
     assert browser().get("/hub/home")[0] == 302
+
+    # A student makes no token, which would outlive the browser, and changes no password.
+    assert ada.ask("DELETE", "/hub/api/users/ada/server") == 202, "its script may stop its seat"
+    assert ada.ask("POST", "/hub/api/users/ada/tokens") == 403
+    assert ada.get("/hub/auth/change-password")[0] == 404
+    assert browser().sign_in("ada", "x" * 73)[0] == 400
+    failed = [browser().sign_in("bob", "guess")[0] for _ in range(MOST_FAILED + 1)]
+    assert failed == [*[403] * MOST_FAILED, 429]
+    code, _, page = browser().sign_in("bob", tokens["bob"])
+    assert (code, "wait a minute" in page) == (429, True)

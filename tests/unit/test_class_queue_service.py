@@ -137,7 +137,9 @@ def test_jupyterhub_runs_the_service_and_gives_seats_access(
     assert needed.items() <= queue["environment"].items()
     assert "UNRELATED" not in queue["environment"]
     roles = {role["name"]: role for role in config.JupyterHub.load_roles}
-    assert roles["user"]["scopes"] == ["self", ACCESS]
+    assert roles["user"]["scopes"] == [
+        *("access:servers!user", "servers!user", "users:activity!user", ACCESS)
+    ]
     assert roles["queue-teacher"]["services"] == [teacher["name"]]
     # A token in a seat gives no other right than by default.
     defaults = {"users:activity!user", "access:servers!server"}

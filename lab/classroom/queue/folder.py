@@ -130,10 +130,11 @@ def configure_queue(c: Any, stored: StoredClass, folder: ClassDir, teacher: str)
             "cwd": str(folder.path),
         }
     )
-    c.JupyterHub.load_roles += [
-        {"name": "user", "scopes": ["self", access]},
-        {"name": f"{SERVICE}-teacher", "services": [teacher], "scopes": [access]},
-    ]
+    student = next(role for role in c.JupyterHub.load_roles if role["name"] == "user")
+    student["scopes"] = [*student["scopes"], access]
+    c.JupyterHub.load_roles.append(
+        {"name": f"{SERVICE}-teacher", "services": [teacher], "scopes": [access]}
+    )
     # The token in a seat: what JupyterHub gives by default, and the queue.
     server = ["users:activity!user", "access:servers!server", access]
     c.DockerSpawner.server_token_scopes = server
