@@ -14,7 +14,9 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
         {"PIL", "markupsafe", "matplotlib", "numpy", "pandas", "scipy", "tensorboard"}
     ),
     "simulation": frozenset({"simpy"}),
-    "class": frozenset({"dockerspawner", "jupyterhub", "segno", "tornado", "traitlets"}),
+    "class": frozenset(
+        {"cryptography", "dockerspawner", "jupyterhub", "segno", "tornado", "traitlets"}
+    ),
     "notebooks": frozenset({"IPython"}),
     "tensorflow": frozenset({"tensorflow"}),
 }

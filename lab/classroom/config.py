@@ -12,10 +12,10 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from lab.classroom.values import (
-    SEAT_PREFIX,
     Address,
     ClassName,
     Disk,
+    DomainName,
     FilePath,
     ListenAddress,
     LocalTime,
@@ -33,7 +33,6 @@ from lab.config.fields import (
     kind_of,
 )
 from lab.config.load import Format, parse_config, read_file
-from lab.formatting import counted
 from lab.text import short
 
 DEFAULT_FILE: Final = "class.yaml"
@@ -191,6 +190,9 @@ class ClassConfig(ConfigModel):
     address: ListenAddress = _DEFAULT_ADDRESS
     """Where the proxy listens."""
 
+    domain: DomainName | None = None
+    """JupyterHub's DNS name; each seat has a name of its own below it."""
+
     tls: Tls | None = None
     """The files for HTTPS; an address that other hosts reach needs them."""
 
@@ -227,10 +229,8 @@ class _PartialClass(ConfigModel):
 
     seats: Annotated[_ValidSeats | None, default_on_error(None)] = None
     seat: Annotated[_PartialSeat | None, default_on_error(None)] = None
-    cpu_runs: Annotated[_CpuRuns, default_on_error(0)] = 0
     lessons: Annotated[_Lessons | None, default_on_error(None)] = None
     times: Annotated[Times | None, default_on_error(None)] = None
-    network: Annotated[PrivateNetwork | None, default_on_error(None)] = _DEFAULT_NETWORK
     address: Annotated[ListenAddress | None, default_on_error(None)] = _DEFAULT_ADDRESS
     # An invalid value is still a value: the address does not lack it.
     tls: Annotated[Tls | bool | None, default_on_error(default=True)] = None
@@ -244,7 +244,6 @@ def _validate(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
     yield from _unknown_lessons(parts.lessons or ())
     yield from _order(parts.times)
     yield from _listening(parts)
-    yield from _range(parts)
 
 
 def _seat_names(names: Sequence[str | None]) -> Iterator[Problem]:
@@ -296,42 +295,6 @@ def _listening(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
             "`tls: {certificate: cert.pem, key: key.pem}`, or use 127.0.0.1"
         )
         yield Problem(("address",), message)
-
-
-def _range(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
-    if parts.seats is None or parts.network is None:
-        return
-    seats = parts.seats if isinstance(parts.seats, int) else len(parts.seats)
-    if problem := range_problem(parts.network, seats, parts.cpu_runs):
-        yield problem
-
-
-def range_problem(network: IPv4Network, seats: int, runs: int) -> Problem | None:
-    """Return a problem if a range has too few networks; else None.
-
-    Args:
-        network: The range.
-        seats: The number of seats; each needs a network.
-        runs: The number of runs of the queue that can be active; each needs a network.
-    """
-    needed = seats + 1 + runs
-    has = 2 ** (SEAT_PREFIX - network.prefixlen)
-    if needed <= has:
-        return None
-    users = ", ".join(users_of(seats, runs))
-    return Problem(
-        ("network",),
-        f"{users} and the proxy need {needed} networks of /{SEAT_PREFIX}, and "
-        f"{network} has {has}; use a range of /{SEAT_PREFIX - (needed - 1).bit_length()}",
-    )
-
-
-def users_of(seats: int, runs: int) -> list[str]:
-    """Return what uses the host, for messages: the seats, and the runs of the queue if any."""
-    return [
-        counted(seats, "seat"),
-        *([f"{counted(runs, 'run')} of the queue"] if runs else []),
-    ]
 
 
 _FORMAT: Final = Format(

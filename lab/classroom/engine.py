@@ -114,6 +114,7 @@ def start_proxy(engine: Engine, plan: ClassPlan, image: str, token: str) -> None
     command = ["configurable-http-proxy", "--port", f"{names.PUBLIC_PORT}"]
     command += ["--api-ip", address, "--api-port", f"{names.PROXY_API_PORT}"]
     command += ["--error-target", f"{hub}/hub/error"]
+    command += ["--host-routing"] if plan.domain else []
     volumes, secret = {}, {"CONFIGPROXY_AUTH_TOKEN": token}
     if plan.tls:
         command += ["--ssl-cert", f"{_SECRETS}/certificate.pem", "--ssl-key", f"{_SECRETS}/key.pem"]

@@ -14,6 +14,7 @@ import segno
 from jinja2 import Environment, StrictUndefined
 
 from lab.classroom.config import TEACHER, Times
+from lab.classroom.planning import ClassPlan
 from lab.classroom.state import ClassDir
 from lab.errors import InputError
 from lab.volume.files import atomic_writer
@@ -28,29 +29,19 @@ def write_handouts(folder: ClassDir, page: Path, url: str | None) -> None:
     Args:
         folder: The class.
         page: The HTML file.
-        url: The address for browsers; None: the one at which the proxy listens.
+        url: The address for browsers of a class without a domain; None: the one at which the proxy
+            listens.
 
     Raises:
-        InputError: The address is no address of a page, or the proxy listens on all addresses and
-            none is given.
+        InputError: The address is no address of a page, or the class has a domain, or the proxy
+            listens on all addresses and none is given.
         LabError: The class cannot be read.
         OSError: The page cannot be written.
     """
     plan, tokens = folder.stored().plan, folder.tokens().seats
-    if url is None and plan.address in _EVERYWHERE:
-        raise InputError(
-            "the proxy listens on all addresses, and browsers need one",
-            "name it with --url https://HOST:PORT",
-        )
-    if url is not None and not _ADDRESS.fullmatch(url):
-        raise InputError(
-            f"--url: {url!r} is not the address of a class", "write it as https://HOST:PORT"
-        )
-    base = (url or plan.url).rstrip("/")
-    handouts = [
-        {"user": user, "token": tokens[user], "code": _code(base, user)}
-        for user in (*(seat.name for seat in plan.seats), TEACHER)
-    ]
+    base = _base(plan, url)
+    users = [seat.name for seat in plan.seats] + ([TEACHER] if TEACHER in tokens else [])
+    handouts = [{"user": user, "token": tokens[user], "code": _code(base, user)} for user in users]
     template = Environment(autoescape=True, undefined=StrictUndefined).from_string(
         files("lab.classroom").joinpath("handouts.html.j2").read_text("utf-8")
     )
@@ -61,6 +52,24 @@ def write_handouts(folder: ClassDir, page: Path, url: str | None) -> None:
     with atomic_writer(page) as file:
         os.fchmod(file.fileno(), 0o600)
         file.write(text.encode())
+
+
+def _base(plan: ClassPlan, url: str | None) -> str:
+    """Return the address for browsers, without a path."""
+    if url is None:
+        if not plan.domain and plan.address in _EVERYWHERE:
+            raise InputError(
+                "the proxy listens on all addresses, and browsers need one",
+                "name it with --url https://HOST:PORT",
+            )
+        return plan.url
+    if plan.domain:
+        raise InputError(f"--url: the address of this class is {plan.url}", "leave out --url")
+    if not _ADDRESS.fullmatch(url):
+        raise InputError(
+            f"--url: {url!r} is not the address of a class", "write it as https://HOST:PORT"
+        )
+    return url.rstrip("/")
 
 
 def _code(base: str, user: str) -> str:

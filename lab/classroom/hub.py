@@ -6,7 +6,6 @@ its routes. Only the settings are lab's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from lab.classroom import names
 from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.queue.folder import configure_queue, queue_variables
-from lab.classroom.state import ClassDir, StoredClass
+from lab.classroom.state import ClassDir, StoredClass, Tokens
 from lab.variables import LAB_CLUSTER_CONFIG, LAB_LESSONS
 
 _STARTS_SEATS: Final = ["list:users", "read:users:activity", "servers"]
@@ -38,20 +37,26 @@ def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has
         folder: The class.
     """
     stored, tokens = folder.stored(), folder.tokens()
-    _hub(c, folder, tokens.service)
-    c.JupyterHub.authenticator_class = "lab.classroom.sign_in.SeatAuthenticator"
-    c.SeatAuthenticator.tokens = tokens.seats
-    c.SeatAuthenticator.allowed_users = set(tokens.seats)
+    _hub(c, folder, tokens)
+    if stored.plan.domain:
+        _origins(c, stored.plan)
     _proxy(c, stored.plan, tokens.proxy)
     _seats(c, stored)
     configure_queue(c, stored, folder, names.SERVICE)
 
 
-def _hub(c: Any, folder: ClassDir, service_token: str) -> None:  # noqa: ANN401
+def _hub(c: Any, folder: ClassDir, tokens: Tokens) -> None:  # noqa: ANN401
+    c.JupyterHub.authenticator_class = "lab.classroom.sign_in.SeatAuthenticator"
+    c.SeatAuthenticator.tokens = tokens.seats
+    c.SeatAuthenticator.allowed_users = set(tokens.seats)
     c.JupyterHub.db_url = f"sqlite:///{folder.path / 'hub.sqlite'}"
     c.JupyterHub.cookie_secret_file = str(folder.path / "cookie_secret")
     # A request does not wait until a seat has started or stopped.
-    c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "slow_stop_timeout": 0}
+    c.JupyterHub.tornado_settings = {
+        "slow_spawn_timeout": 0,
+        "slow_stop_timeout": 0,
+        "cookie_options": {"samesite": "Lax"},
+    }
     c.JupyterHub.api_page_max_limit = _MOST_USERS
     # `lab class` itself ends the seats: a restarted JupyterHub finds them again.
     c.JupyterHub.cleanup_servers = False
@@ -59,15 +64,24 @@ def _hub(c: Any, folder: ClassDir, service_token: str) -> None:  # noqa: ANN401
     c.Spawner.default_url = "/lab/tree/notebooks"
     c.Spawner.start_timeout = _START_S
     c.Spawner.http_timeout = _START_S
-    c.JupyterHub.services = [{"name": names.SERVICE, "api_token": service_token}]
-    # The teacher is no admin of JupyterHub. A page that a student wrote has the same origin as the
-    # admin page, so it could open every seat as an admin who looks at it.
+    c.JupyterHub.services = [{"name": names.SERVICE, "api_token": tokens.service}]
     c.JupyterHub.load_roles = [
         {"name": "user", "scopes": _OWN_SEAT},
         {"name": names.SERVICE, "services": [names.SERVICE], "scopes": _STARTS_SEATS},
-        {"name": TEACHER, "users": [TEACHER], "scopes": ["admin-ui", *_STARTS_SEATS]},
     ]
+    if TEACHER in tokens.seats:  # no admin of JupyterHub: the teacher opens no seat
+        scopes = ["admin-ui", *_STARTS_SEATS]
+        c.JupyterHub.load_roles.append({"name": TEACHER, "users": [TEACHER], "scopes": scopes})
     c.JupyterHub.template_paths = [str(Path(__file__).with_name("templates"))]
+
+
+def _origins(c: Any, plan: ClassPlan) -> None:  # noqa: ANN401
+    """Give JupyterHub and each seat an origin of its own."""
+    c.JupyterHub.subdomain_host = plan.url
+    # No page of JupyterHub at the name of a seat, whose pages would read it.
+    c.JupyterHub.hub_routespec = f"{plan.domain}/"
+    # A seat cannot set a cookie of this name for the hosts beside it. Browsers want TLS for it.
+    c.JupyterHub.cookie_host_prefix_enabled = plan.tls is not None
 
 
 def _proxy(c: Any, plan: ClassPlan, token: str) -> None:  # noqa: ANN401
@@ -94,7 +108,11 @@ def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
         spawner.network_name = names.seat_object(plan.name, own.name)
         spawner.cpu_limit = own.cpus
         spawner.mem_limit = own.memory_bytes
-        spawner.environment = {**variables, **gpu_variables(own), **queue_variables(plan)}
+        spawner.environment = {
+            **variables,
+            **(GPU_ORDER if own.gpus else NO_GPU),
+            **queue_variables(plan),
+        }
 
     c.JupyterHub.spawner_class = "lab.classroom.spawner.SeatSpawner"
     c.DockerSpawner.pre_spawn_hook = assign
@@ -121,11 +139,6 @@ def _first_page(handler: Any) -> str:  # noqa: ANN401
     user = handler.current_user
     is_teacher = user is not None and user.name == TEACHER
     return str(handler.hub.base_url) + ("admin" if is_teacher else "spawn")
-
-
-def gpu_variables(seat: SeatPlan) -> Mapping[str, str]:
-    """Return the variables of a seat's container: its GPUs in nvidia-smi's order, or none."""
-    return GPU_ORDER if seat.gpus else NO_GPU
 
 
 def host_config(seat: SeatPlan) -> dict[str, Any]:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import resource
 from typing import Any
+
+from tornado.httpserver import HTTPServer
 
 from lab.classroom.hub import configure
 from lab.classroom.state import ClassDir
 from lab.variables import LAB_CLASS
+
+# A seat may send to JupyterHub what it likes, without a token. Its own requests are small.
+HTTPServer.configure(None, max_body_size=1 << 20, body_timeout=10, idle_connection_timeout=60)
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 c: Any = get_config()  # type: ignore[name-defined]  # noqa: F821  (JupyterHub defines it)
 configure(c, ClassDir(os.environ[LAB_CLASS]))

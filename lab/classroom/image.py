@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -31,20 +32,11 @@ SOURCES: Final = (
 )
 """What the build copies into the image, relative to the project, and the Dockerfile."""
 
-DOWNLOAD_MB: Final = 227
-"""Megabytes (10⁶ bytes) of wheels and npm packages, measured on x86-64."""
-
-ADDED_MB: Final = 800
-"""Megabytes that the image has more than the tasks' image."""
-
+_DOWNLOAD_MB: Final = 227  # 10⁶ bytes of wheels and npm packages, measured on x86-64
+_ADDED_MB: Final = 800  # what the image has more than the tasks' image
 _PROJECT: Final = "lab-class"
 _SERVICE: Final = "seat"
 _DOING: Final = "looking for the image of the class"
-
-
-def image_name(*, gpus: bool) -> str:
-    """Return the name of the image: with TensorFlow for CUDA if seats have GPUs."""
-    return f"{_PROJECT}:{'cuda' if gpus else 'cpu'}"
 
 
 def ensure_image(engine: Engine, *, gpus: bool, root: Path, cpu_runs: bool = False) -> str:
@@ -67,48 +59,37 @@ def ensure_image(engine: Engine, *, gpus: bool, root: Path, cpu_runs: bool = Fal
     base = build_image(_plan(gpus=gpus), root=root, if_needed=True)
     if gpus and cpu_runs:
         build_image(_plan(gpus=False), root=root, if_needed=True)
-    name, wanted = image_name(gpus=gpus), _digest(root, _image_id(engine, base))
-    found = _found_digest(engine, name)
-    if found == wanted:
+    name = f"{_PROJECT}:{'cuda' if gpus else 'cpu'}"
+    found, images = None, engine.client().images
+    with engine_errors(_DOING):
+        digest = _digest(root, str(images.get(base).id))
+    with suppress(NotFound), engine_errors(_DOING):
+        found = images.get(name).labels.get(DIGEST, "")
+    if found == digest:
         return name
     if found is not None:
         LOG.info(f"the image {name} was built from other files; building it again")
-    build_class_image(name, base, wanted, root=root)
+    _build(name, base, digest, root)
     return name
 
 
-def build_class_image(name: str, base: str, sha256: str, *, root: Path) -> None:
-    """Build the image of a class.
-
-    Args:
-        name: The image's name.
-        base: The tasks' image.
-        sha256: The digest of the sources and of the tasks' image, for the label.
-        root: The project's directory.
-
-    Raises:
-        LabError: There is no builder, or the build failed.
-    """
+def _build(name: str, base: str, digest: str, root: Path) -> None:
     require_builder()
     LOG.info(
-        f"building {name} downloads JupyterLab, Node.js and lab's packages (about {DOWNLOAD_MB}"
-        f" MB); the image takes {ADDED_MB} MB more than {base}"
+        f"building {name} downloads JupyterLab, Node.js and lab's packages (about {_DOWNLOAD_MB}"
+        f" MB); the image takes {_ADDED_MB} MB more than {base}"
     )
-    with TemporaryDirectory(prefix="lab-build-") as folder:
-        file = Path(folder) / "docker-compose.yml"
-        file.write_text(_compose_file(name, base, sha256), encoding="utf-8")
-        Compose(_PROJECT, file, root.absolute()).build(_SERVICE)
-
-
-def _compose_file(name: str, base: str, sha256: str) -> str:
     build = {
         "context": ".",
         "dockerfile": "Dockerfile.class",
         "network": "${LAB_BUILD_NETWORK:-default}",
         "args": {"IMAGE": base},
-        "labels": {DIGEST: sha256},
+        "labels": {DIGEST: digest},
     }
-    return json.dumps({"services": {_SERVICE: {"image": name, "build": build}}})
+    with TemporaryDirectory(prefix="lab-build-") as folder:
+        file = Path(folder) / "docker-compose.yml"
+        file.write_text(json.dumps({"services": {_SERVICE: {"image": name, "build": build}}}))
+        Compose(_PROJECT, file, root.absolute()).build(_SERVICE)
 
 
 def _plan(*, gpus: bool) -> Plan:
@@ -121,20 +102,6 @@ def _plan(*, gpus: bool) -> Plan:
         nodes=(PlannedNode("tf1", devices),),
         tasks=(PlannedTask("worker", 0, "tf1", 2222, devices),),
     )
-
-
-def _image_id(engine: Engine, name: str) -> str:
-    with engine_errors(_DOING):
-        return str(engine.client().images.get(name).id)
-
-
-def _found_digest(engine: Engine, name: str) -> str | None:
-    """Return the digest in an image's label, "" without a label; None: no such image."""
-    try:
-        with engine_errors(_DOING):
-            return str(engine.client().images.get(name).labels.get(DIGEST, ""))
-    except NotFound:
-        return None
 
 
 def _digest(root: Path, base_id: str) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from ipaddress import IPv4Network
 from typing import Any
 
-from lab.classroom.config import ClassConfig, Times, Tls, users_of
+import msgspec
+
+from lab.classroom.config import ClassConfig, Times, Tls
 from lab.classroom.shortages import (
     HostFacts,
     class_networks,
     run_count,
     shortages,
     usable_gpus,
+    users_of,
 )
 from lab.config import Cluster
 from lab.config.diagnostics import texts
@@ -46,17 +49,6 @@ class SeatPlan:
     memory_bytes: int | None
     disk_bytes: int | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the object of `--json`."""
-        return {
-            "name": self.name,
-            "gpus": list(self.gpus),
-            "network": str(self.network),
-            "cpus": self.cpus,
-            "memory_bytes": self.memory_bytes,
-            "disk_bytes": self.disk_bytes,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class ClassPlan:
@@ -71,6 +63,8 @@ class ClassPlan:
             GPU of the queue, then those for runs without GPUs.
         address: The IP address where the proxy listens.
         port: Its port.
+        domain: JupyterHub's DNS name, with a name for each seat below it; "" if browsers reach all
+            by one name, so that pages of seats can act as each other and as JupyterHub's own.
         tls: The files for HTTPS, or None.
         times: When the class takes place.
         disk_enforced: Whether each seat has a file system of its own with its limit.
@@ -84,6 +78,7 @@ class ClassPlan:
     run_networks: tuple[IPv4Network, ...]
     address: str
     port: int
+    domain: str
     tls: Tls | None
     times: Times
     disk_enforced: bool
@@ -92,22 +87,18 @@ class ClassPlan:
     @property
     def url(self) -> str:
         """The address for browsers."""
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
+        address = f"[{self.address}]" if ":" in self.address else self.address
+        scheme, default = ("https", 443) if self.tls else ("http", 80)
+        # As browsers write it: JupyterHub compares it with the origin of a request.
+        port = "" if self.port == default else f":{self.port}"
+        return f"{scheme}://{self.domain or address}{port}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""
-        return {
-            "name": self.name,
-            "seats": [seat.to_json() for seat in self.seats],
-            "queue_gpus": list(self.queue_gpus),
-            "proxy_network": str(self.proxy_network),
-            "run_networks": [str(network) for network in self.run_networks],
-            "address": self.address,
-            "port": self.port,
-            "disk_enforced": self.disk_enforced,
-            "notices": list(self.notices),
-        }
+        shown = {each.name: getattr(self, each.name) for each in fields(self)}
+        del shown["tls"], shown["times"]
+        found: dict[str, Any] = msgspec.to_builtins(shown, enc_hook=str)
+        return found
 
 
 def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassPlan:
@@ -138,11 +129,18 @@ def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassP
         run_networks=tuple(networks[len(names) :]),
         address=str(config.address.host),
         port=config.address.port,
+        domain=_domain(config),
         tls=config.tls and _absolute(config.tls),
         times=config.times,
         disk_enforced=seat.disk is not None and host.disk_unenforced == "",
         notices=tuple(_notices(config, host, cluster, gpus)),
     )
+
+
+def _domain(config: ClassConfig) -> str:
+    """Return the name of JupyterHub; browsers know the names below `localhost` without DNS."""
+    local = f"{config.name}.localhost" if config.address.host.is_loopback else ""
+    return config.domain or local
 
 
 def _absolute(tls: Tls) -> Tls:
@@ -189,6 +187,11 @@ def _notices(
     gpus: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
     """Yield a line for everything that works in another way than the teacher may expect."""
+    if not _domain(config):
+        yield (
+            "all seats have one address: a page that a student wrote can act as each student who "
+            "opens it, and there is no admin page; give each seat a name with `domain:`"
+        )
     yield from _gpu_notices(config, host.inventory, gpus)
     yield from _cluster_notices(config, cluster)
     if config.cpu_runs:

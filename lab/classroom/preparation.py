@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from lab.doctor.engine import EngineInfo, read_engine
 from lab.doctor.images import ROOM_BYTES
 from lab.doctor.network import routes
 from lab.errors import ConfigError, InputError, LabError
-from lab.extras import check_extra
+from lab.extras import check_extra, named_extras
 from lab.gpu import Inventory, chosen_host
 from lab.log import LOG
 from lab.project import find_root
@@ -53,7 +53,7 @@ def plan_from(path: Path, gpus: str | int) -> ClassPlan:
     config = load_class(path)
     wants_gpus = config.seat.gpus.count or config.seat.gpus.queue
     inventory = chosen_host(gpus if wants_gpus or isinstance(gpus, int) else "none")
-    problems = texts(_tls_problems(config.tls)) if config.tls else []
+    problems = texts(_tls_problems(config, config.tls)) if config.tls else []
     fix = "write it with `lab init`, or name another file with `cluster:`"
     cluster = _collected(problems, lambda: load_cluster(config.cluster, fix))
     plan = None
@@ -114,7 +114,7 @@ def _new_class(path: Path, config: ClassConfig) -> StoredClass:
 
 
 def running_class(path: Path) -> ClassDir:
-    """Return the class that is up; if the class config exists, it must be the one of that.
+    """Return the class that is up; if the class config is valid, it must be the one of that.
 
     Args:
         path: The file of the class config.
@@ -125,9 +125,15 @@ def running_class(path: Path) -> ClassDir:
     found = class_dirs()
     if not found:
         raise InputError("no class is up", "start one with `lab class up`")
-    if len(found) == 1 and not path.exists():
+    try:
+        name = load_class(path).name
+    except InputError:
+        if len(found) > 1:
+            raise
+        if path.exists():
+            where = f"{short(str(path))} is not valid"
+            LOG.warning(f"warning: {where}; going on with the class {found[0].name!r}, which is up")
         return found[0]
-    name = load_class(path).name
     if ClassDir(name) not in found:
         names = ", ".join(each.name for each in found)
         raise InputError(f"the class {name!r} is not up", f"name the config of {names} by --file")
@@ -186,7 +192,7 @@ def _collected(problems: list[str], action: Callable[[], T]) -> T | None:
     return None
 
 
-def _tls_problems(tls: Tls) -> Iterator[Problem]:
+def _tls_problems(config: ClassConfig, tls: Tls) -> Iterator[Problem]:
     """Yield a problem if the files cannot serve HTTPS, or if other users can read the key."""
     files = {"certificate": tls.certificate, "key": tls.key}
     unreadable = False
@@ -206,5 +212,25 @@ def _tls_problems(tls: Tls) -> Iterator[Problem]:
     except (ssl.SSLError, ValueError):
         message = f"{certificate} and {key} are not a certificate and its key without passphrase"
         yield Problem(("tls",), f"{message}; write both as PEM")
+    else:
+        seats = [f"{seat}.{config.domain}" for seat in config.seat_names]
+        if config.domain and (missing := _not_named(tls.certificate, [config.domain, *seats])):
+            message = f"{certificate} is not valid for {missing[0]}"
+            fix = f"get one for {config.domain} and *.{config.domain}"
+            yield Problem(("tls", "certificate"), f"{message}; {fix}")
     if tls.key.stat().st_mode & stat.S_IRWXO:
         yield Problem(("tls", "key"), f"other users can read {key}; run `chmod o= {key}`")
+
+
+@named_extras()
+def _not_named(certificate: Path, hosts: Sequence[str]) -> list[str]:
+    """Return the hosts for which a certificate is not valid."""
+    from cryptography import x509  # noqa: PLC0415  (a package of the extra `class`)
+
+    extensions = x509.load_pem_x509_certificate(certificate.read_bytes()).extensions
+    try:
+        found = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return list(hosts)
+    names = set(found.get_values_for_type(x509.DNSName))
+    return [host for host in hosts if names.isdisjoint({host, f"*.{host.partition('.')[2]}"})]

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 from itertools import islice
 from typing import Final
 
-from lab.classroom.config import ClassConfig, SeatGpus, range_problem, users_of
+from lab.classroom.config import ClassConfig, SeatGpus
 from lab.classroom.values import PRIVATE, SEAT_PREFIX
 from lab.config import Cluster
 from lab.config.diagnostics import Problem, path_text
@@ -55,6 +55,11 @@ def class_networks(config: ClassConfig, devices: Sequence[Gpu]) -> list[IPv4Netw
     return list(islice(config.network.subnets(new_prefix=SEAT_PREFIX), needed))
 
 
+def users_of(seats: int, runs: int) -> list[str]:
+    """Return what uses the host, for messages: the seats, and the runs of the queue if any."""
+    return [counted(seats, "seat"), *([f"{counted(runs, 'run')} of the queue"] if runs else [])]
+
+
 def shortages(config: ClassConfig, host: HostFacts, cluster: Cluster) -> Iterator[Problem]:
     """Yield a problem for each part of the class that the host cannot provide."""
     seat, seats = config.seat, len(config.seat_names)
@@ -72,10 +77,7 @@ def shortages(config: ClassConfig, host: HostFacts, cluster: Cluster) -> Iterato
     yield from _bytes_shortage("memory", "memory", seat.memory, has, (seats, runs))
     has = host.disk_free_bytes
     yield from _bytes_shortage("disk", "free disk space", seat.disk, has, (seats, 0))
-    if problem := range_problem(config.network, seats, runs):
-        yield problem
-    if problem := _overlap(config, devices, host.networks):
-        yield problem
+    yield from _network_problems(config, class_networks(config, devices), runs, host.networks)
 
 
 def _gpu_shortage(
@@ -148,17 +150,21 @@ def _bytes_shortage(
     )
 
 
-def _overlap(
-    config: ClassConfig, devices: Sequence[Gpu], used: Sequence[IPv4Network]
-) -> Problem | None:
-    """Return a problem if the host already uses some of the networks that the class would take."""
-    wanted = class_networks(config, devices)
-    taken = [each for each in dict.fromkeys(used) if any(map(each.overlaps, wanted))]
-    if not taken:
-        return None
-    shown = ", ".join(map(str, taken[:_MOST_SHOWN])) + (", …" if taken[_MOST_SHOWN:] else "")
-    message = f"the class takes its networks from {wanted[0]} on, and this host uses {shown}"
-    return Problem(("network",), f"{message}; use {_another_range(config.network, used)}")
+def _network_problems(
+    config: ClassConfig, networks: Sequence[IPv4Network], runs: int, used: Sequence[IPv4Network]
+) -> Iterator[Problem]:
+    """Yield a problem if the range is too small, and if the host uses some of the networks."""
+    needed = len(config.seat_names) + 1 + runs
+    if len(networks) < needed:
+        users = ", ".join(users_of(len(config.seat_names), runs))
+        message = f"{users} and the proxy need {needed} networks of /{SEAT_PREFIX}, and"
+        fix = f"use a range of /{SEAT_PREFIX - (needed - 1).bit_length()}"
+        yield Problem(("network",), f"{message} {config.network} has {len(networks)}; {fix}")
+    taken = [each for each in dict.fromkeys(used) if any(map(each.overlaps, networks))]
+    if taken:
+        shown = ", ".join(map(str, taken[:_MOST_SHOWN])) + (", …" if taken[_MOST_SHOWN:] else "")
+        message = f"the class takes its networks from {networks[0]} on, and this host uses {shown}"
+        yield Problem(("network",), f"{message}; use {_another_range(config.network, used)}")
 
 
 def _another_range(network: IPv4Network, used: Sequence[IPv4Network]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from dockerspawner import DockerSpawner
 
@@ -10,9 +12,14 @@ from lab.backends.compose.host_block import block_container, host_addresses
 from lab.backends.engine.client import Engine, engine_errors
 from lab.classroom.names import CLASS, prefix
 
+AT_ONCE: Final = 8
+"""Requests to the engine at a time; the stop of a seat can take 10 s."""
+
 
 class SeatSpawner(DockerSpawner):  # type: ignore[misc]
     """Starts a seat's container and blocks the host; the container waits for that."""
+
+    _executor = ThreadPoolExecutor(AT_ONCE)  # by default one thread for all seats
 
     async def start_object(self) -> None:
         """Start the container, and block the host.

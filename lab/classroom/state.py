@@ -33,7 +33,7 @@ class Tokens(msgspec.Struct, frozen=True):
     """The secrets of a class.
 
     Attributes:
-        seats: The token of each seat, and of the teacher: the password for signing in.
+        seats: The password of each seat, and of the teacher if there is an admin page.
         proxy: For changes of the proxy's routes.
         service: For requests of `lab` to JupyterHub.
     """
@@ -113,9 +113,11 @@ class ClassDir:
             OSError: The directory cannot be written.
         """
         self.path.mkdir(parents=True, mode=0o700)
+        # A page of a seat that shares the admin page's origin would act as the teacher.
+        teacher = [TEACHER] if stored.plan.domain else []
         seats = (seat.name for seat in stored.plan.seats)
         tokens = Tokens(
-            {name: _new_token() for name in (TEACHER, *seats)},
+            {name: _new_token() for name in (*teacher, *seats)},
             secrets.token_hex(32),
             secrets.token_hex(32),
         )

@@ -16,14 +16,18 @@ SEAT_PREFIX: Final = 28
 """Prefix length of the network of a seat, of the proxy, and of a run: 13 addresses are free."""
 
 PRIVATE: Final = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
-_NAME: Final = re.compile("[a-z0-9][a-z0-9-]{0,19}")
+_NAME: Final = re.compile("[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?")
+_LABEL: Final = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+# A name has at most 253 characters, with that of a seat in front. An IP address is none.
+_DOMAIN: Final = re.compile(rf"(?=.{{1,200}}$)({_LABEL}\.)+(?!\d+$){_LABEL}")
 _TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?")
 _LONGEST_SLICE_S: Final = 24 * 3600
 
-_NAME_TEXT: Final = "lower-case letters, digits and hyphens, at most 20, no hyphen first"
+_NAME_TEXT: Final = "lower-case letters, digits and hyphens, at most 20, no hyphen at an end"
 _TIME_TEXT: Final = "a local time such as 2026-12-01T09:00"
 _SLICE_TEXT: Final = "a duration such as 10m or 1h30m, from 1s to 24h"
 _NETWORK_TEXT: Final = "a private IPv4 network such as 10.89.0.0/16, of /28 or larger"
+_DOMAIN_TEXT: Final = "a DNS name in lower-case letters, such as lab.example.org"
 _ADDRESS_TEXT: Final = "an IP address and a port, such as 127.0.0.1:8000 or [::1]:8000"
 _DISK_TEXT: Final = "an amount such as 5GiB or 512MiB, from 64MiB to 64TiB"
 
@@ -42,6 +46,12 @@ class Address(NamedTuple):
 def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise ValueError(_NAME_TEXT)
+    return text
+
+
+def _domain(text: str) -> str:
+    if not _DOMAIN.fullmatch(text):
+        raise ValueError(_DOMAIN_TEXT)
     return text
 
 
@@ -92,6 +102,7 @@ Disk = Annotated[int, amount(sizes.MEMORY, _DISK_TEXT, 64 * sizes.MIB, 64 * size
 LocalTime = Annotated[datetime, text_of(_time, _TIME_TEXT)]
 Slice = Annotated[timedelta, text_of(_slice, _SLICE_TEXT)]
 ClassName = Annotated[str, text_of(_name, _NAME_TEXT)]
+DomainName = Annotated[str, text_of(_domain, _DOMAIN_TEXT)]
 PrivateNetwork = Annotated[IPv4Network, text_of(_network, _NETWORK_TEXT)]
 ListenAddress = Annotated[Address, text_of(_address, _ADDRESS_TEXT)]
 FilePath = Annotated[Path, text_of(_path, "the path of a file")]

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import time
-import urllib.parse
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +31,7 @@ from lab.log import shown_by
 from lab.units import MIB
 from tests.golden.boxes import box, uuid_of
 from tests.support.agents import wait_for
-from tests.support.browser import Browser, host, signed_in
+from tests.support.browser import Browser, host, page_of, signed_in
 from tests.support.classes import CERTIFICATE, KEY
 from tests.support.commands import free_port
 from tests.support.conditions import lacking
@@ -50,6 +49,7 @@ lessons: [async]
 network: 10.88.0.0/24
 address: 127.0.0.1:{port}
 """
+DOMAIN = "domain: lab.example.org\n"
 TLS = "tls: {{certificate: {folder}/certificate.pem, key: {folder}/key.pem}}\n"
 CLUSTER = """\
 version: 1
@@ -83,7 +83,7 @@ def room(
     (files / "certificate.pem").write_text(CERTIFICATE)
     (files / "key.pem").write_text(KEY)
     (files / "key.pem").chmod(0o600)
-    plan = a_plan(free_port(), CONFIG + TLS, folder=files)
+    plan = a_plan(free_port(), CONFIG + DOMAIN + TLS, folder=files)
     said: list[str] = []
     with shown_by(said.append):
         up(StoredClass(plan, class_image, CLUSTER, ("async",)))
@@ -112,8 +112,8 @@ def inside(seat: str, program: str, *arguments: str) -> str:
 
 def test_a_student_signs_in_and_trains(room: ClassDir) -> None:
     browser = signed_in(room, "seat-01")
-    code, url, _ = browser.get("/user/seat-01/lab")
-    assert (code, urllib.parse.urlsplit(url).path) == (200, "/user/seat-01/lab")
+    page = page_of(room.stored().plan, "seat-01", "lab")
+    assert browser.get(page)[:2] == (200, page)
     train = ["lab", "run", "async", "--epochs", "1", "--gpus", "none", "--json"]
     summary = json.loads(in_seat("seat-01", *train))
     assert summary["state"] == "succeeded"
@@ -165,9 +165,10 @@ time.sleep(600)
 
 FETCH = """
 import os, ssl, sys, urllib.error, urllib.request
-url, method, token = sys.argv[1:]
+url, method, token, *host = sys.argv[1:]
 token = os.environ[token] if token.isupper() else token
-asked = urllib.request.Request(url, method=method, headers={"Authorization": f"token {token}"})
+headers = {"Authorization": f"token {token}", **({"Host": host[0]} if host else {})}
+asked = urllib.request.Request(url, method=method, headers=headers)
 try:
     unchecked = ssl._create_unverified_context()
     with urllib.request.urlopen(asked, timeout=10, context=unchecked) as answer:
@@ -241,13 +242,20 @@ def test_the_proxys_routes_and_jupyterhubs_api_refuse_a_seat(room: ClassDir) -> 
 def test_a_seat_opens_only_its_own_server(room: ClassDir) -> None:
     url = f"https://proxy:{names.PUBLIC_PORT}/user/{{}}/api/contents"
     token = ("GET", "JUPYTERHUB_API_TOKEN")
-    assert inside("seat-01", FETCH, url.format("seat-01"), *token) == "200", "it can succeed"
-    assert inside("seat-01", FETCH, url.format("seat-02"), *token) == "403"
-    browser = signed_in(room, "seat-01")
-    pages = ("/user/seat-01/api/contents", "/user/seat-02/api/contents", "/hub/admin")
-    assert [browser.get(page)[0] for page in pages] == [200, 403, 403]
-    teacher = signed_in(room, TEACHER)
-    assert [teacher.get(page)[0] for page in pages] == [403, 403, 200]
+    codes = [
+        inside("seat-01", FETCH, url.format(seat), *token, f"{seat}.lab.example.org")
+        for seat in ("seat-01", "seat-02")
+    ]
+    assert codes == ["200", "403"]
+    plan, browser, teacher = (
+        room.stored().plan,
+        signed_in(room, "seat-01"),
+        signed_in(room, TEACHER),
+    )
+    own, *others = (page_of(plan, seat, "api/contents") for seat in ("seat-01", "seat-02"))
+    others += [page_of(plan, "seat-02", "lab"), "/hub/admin"]
+    assert [browser.get(page)[0] for page in (own, *others)] == [200, 403, 403, 403]
+    assert [teacher.get(page)[0] for page in (own, *others)] == [403, 403, 403, 200]
 
 
 @pytest.mark.parametrize("user", ["seat-02", TEACHER, "mallory"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import http.cookiejar
 import re
 import socket
@@ -10,11 +11,15 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from lab.backends.state import state_directory
+from lab.classroom.planning import ClassPlan
 from lab.classroom.state import ClassDir
 from lab.variables import LAB_STATE
 from tests.support.docker import docker
@@ -37,22 +42,50 @@ def host() -> dict[str, list[str]]:
     }
 
 
+class Lookup(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
+    """Connects to one address, whatever the name of the host, as with the names of a school."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(context=UNCHECKED)
+        self._address = address
+
+    def http_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(self._connection(http.client.HTTPConnection), request)
+
+    def https_open(self, request: urllib.request.Request) -> Any:
+        https = partial(http.client.HTTPSConnection, context=UNCHECKED)
+        return self.do_open(self._connection(https), request)
+
+    def _connection(self, kind: Callable[..., Any]) -> Any:
+        def made(host: str, **options: Any) -> Any:
+            found = kind(host, **options)
+            found._create_connection = lambda address, *others: socket.create_connection(
+                (self._address, address[1]), *others
+            )
+            return found
+
+        return made
+
+
 class Browser:
     """A student's browser."""
 
-    def __init__(self, url: str, *handlers: urllib.request.BaseHandler) -> None:
+    def __init__(
+        self, url: str, *handlers: urllib.request.BaseHandler, address: str = "127.0.0.1"
+    ) -> None:
         self.url = url
         self.cookies = http.cookiejar.CookieJar()
         self.opener = urllib.request.build_opener(
             urllib.request.HTTPCookieProcessor(self.cookies),
-            urllib.request.HTTPSHandler(context=UNCHECKED),
+            Lookup(address),
             *handlers,
         )
 
-    def get(self, path: str, form: dict[str, str] | None = None) -> tuple[int, str, str]:
-        """The status, the final address and the content of a page."""
+    def get(self, page: str, form: dict[str, str] | None = None) -> tuple[int, str, str]:
+        """The status, the final address and the content of a page, by its path or address."""
         data = None if form is None else urllib.parse.urlencode(form).encode()
-        return self._open(urllib.request.Request(self.url + path, data))  # noqa: S310
+        url = self.url + page if page.startswith("/") else page
+        return self._open(urllib.request.Request(url, data))  # noqa: S310
 
     def ask(self, method: str, path: str) -> int:
         """The status of a request by a script of JupyterHub's own pages."""
@@ -74,6 +107,12 @@ class Browser:
         xsrf = next(each.value for each in self.cookies if each.name == "_xsrf")
         form = {"username": user, "password": password, "_xsrf": xsrf or ""}
         return self.get("/hub/login", form)
+
+
+def page_of(plan: ClassPlan, seat: str, path: str) -> str:
+    """The address of a page of a seat; the path is one below the seat's own."""
+    base = plan.url.replace("://", f"://{seat}.", 1) if plan.domain else plan.url
+    return f"{base}/user/{seat}/{path}"
 
 
 def signed_in(room: ClassDir, user: str) -> Browser:

@@ -63,17 +63,19 @@ CLASS = "version: 1\nname: w\nseats: [ada, bob]\nseat: {gpus: 1, memory: 1GiB}\n
 CLUSTER = "version: 1\nname: m\nnodes: {a: {gpus: 1}}\njobs: {ps: {on: [a]}, worker: {on: [a]}}\n"
 
 
-# Made for this test: `openssl req -x509 -newkey ec …`.
+# For lab.example.org and the names below it; `openssl req -x509 -newkey ec …` made it.
 CERTIFICATE = """\
 -----BEGIN CERTIFICATE-----
-MIIBcjCCARmgAwIBAgIUPZSQx74nbbW5jU4xn4xJOJrO9HMwCgYIKoZIzj0EAwIw
-DjEMMAoGA1UEAwwDbGFiMCAXDTI2MTEyNTAzMjIyMloYDzIxMjYxMTAxMDMyMjIy
-WjAOMQwwCgYDVQQDDANsYWIwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAATPhw+z
-FXjcdfwZ0yysHhtc8uw73lB2A146OKzbqmW7PX5CumCEriI8ZJSzKpGHU5sLB+Z0
-aW9wuXMK562tpISYo1MwUTAdBgNVHQ4EFgQUuLBjXaVlvT2BZ7xnrJIAgRBQ1Kww
-HwYDVR0jBBgwFoAUuLBjXaVlvT2BZ7xnrJIAgRBQ1KwwDwYDVR0TAQH/BAUwAwEB
-/zAKBggqhkjOPQQDAgNHADBEAiBXPK088SXZ6n+2M37eZm6AyqdD2klH7xjMBTd2
-VGrPtgIgL+jHu423p+nzj90RYZdkVfTW+bTgyw3dT+/D7XO0FAQ=
+MIIBuzCCAWKgAwIBAgIUD9mb4wl/4VQbczyQR7Mq5XoUqbYwCgYIKoZIzj0EAwIw
+GjEYMBYGA1UEAwwPbGFiLmV4YW1wbGUub3JnMCAXDTI2MTEyNzA0MDg1MloYDzIx
+MjYxMTAzMDQwODUyWjAaMRgwFgYDVQQDDA9sYWIuZXhhbXBsZS5vcmcwWTATBgcq
+hkjOPQIBBggqhkjOPQMBBwNCAATPhw+zFXjcdfwZ0yysHhtc8uw73lB2A146OKzb
+qmW7PX5CumCEriI8ZJSzKpGHU5sLB+Z0aW9wuXMK562tpISYo4GDMIGAMB0GA1Ud
+DgQWBBS4sGNdpWW9PYFnvGeskgCBEFDUrDAfBgNVHSMEGDAWgBS4sGNdpWW9PYFn
+vGeskgCBEFDUrDAPBgNVHRMBAf8EBTADAQH/MC0GA1UdEQQmMCSCD2xhYi5leGFt
+cGxlLm9yZ4IRKi5sYWIuZXhhbXBsZS5vcmcwCgYIKoZIzj0EAwIDRwAwRAIgcxdH
+GZKndBqAq1VmoNxaNdpE6hBsX3vpyifOOmdRdvkCIBpoC43zdpYM6LpjN71/VHnU
+xtohjy990AAroFTB+jSU
 -----END CERTIFICATE-----
 """
 
@@ -92,7 +94,11 @@ NO_GPUS = Inventory("none", (), 4, 16 * GIB, notices=("no NVIDIA driver",))
 
 def a_class(seats: object = 2, gpus: object = 0, **others: object) -> ClassConfig:
     """A class; `others` are keys of a seat, except those of the whole class."""
-    whole = {key: others.pop(key) for key in ("network", "times", "cpu_runs") if key in others}
+    whole = {
+        key: others.pop(key)
+        for key in ("network", "times", "cpu_runs", "domain", "address", "tls")
+        if key in others
+    }
     limits = {"cpus": 1, "memory": "1GiB", "disk": "1GiB"} | others
     seat = {"gpus": gpus} | {key: each for key, each in limits.items() if each is not None}
     file = {"version": 1, "name": "w", "seats": seats, "seat": seat, **whole}

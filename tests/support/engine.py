@@ -36,6 +36,7 @@ PACKAGES = {
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",
     "srun": "slurm-client",
+    "chromium": "chromium",
     "patchelf": "patchelf",
     "g++": "g++",  # it brings gcc and the headers of libc
 }

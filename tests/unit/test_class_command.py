@@ -213,6 +213,30 @@ def test_a_certificate_needs_its_private_key(
     assert [line for line in done.stderr.splitlines() if line.startswith("tls")] == problems
 
 
+@pytest.mark.parametrize(
+    ("domain", "problems"),
+    [
+        ("lab.example.org", []),
+        ("class.lab.example.org", ["ada.class.lab.example.org"]),
+        ("example.org", ["example.org"]),
+        ("ab.example.org", ["ab.example.org"]),
+    ],
+)
+def test_a_certificate_is_valid_for_the_domain_and_each_seat(
+    domain: str, problems: list[str], place: Path
+) -> None:
+    (place / "c.pem").write_text(CERTIFICATE)
+    (place / "k.pem").write_text(KEY)
+    (place / "k.pem").chmod(0o600)
+    (place / "class.yaml").write_text(f"{CLASS}address: 0.0.0.0:443\ndomain: {domain}\n{TLS}")
+    done = lab(place, "class", "validate", "--gpus", "2")
+    expected = [
+        f"tls.certificate: c.pem is not valid for {each}; get one for {domain} and *.{domain}"
+        for each in problems
+    ]
+    assert [line for line in done.stderr.splitlines() if line.startswith("tls")] == expected
+
+
 # ---- The page
 
 

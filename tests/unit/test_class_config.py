@@ -32,6 +32,7 @@ lessons: [async, how_many]
 times: {start: 2026-12-01T09:00, end: 2026-12-01T12:00, slice: 1h30m}
 network: 192.168.64.0/20
 address: 192.0.2.7:443
+domain: lab.example.org
 tls: {certificate: cert.pem, key: /etc/key.pem}
 """
 
@@ -58,6 +59,7 @@ def test_every_key_is_read() -> None:
     assert config.times.end == datetime(2026, 12, 1, 12).astimezone()
     assert config.network == IPv4Network("192.168.64.0/20")
     assert config.address == Address(IPv4Address("192.0.2.7"), 443)
+    assert config.domain == "lab.example.org"
     assert str(parse(f'{SMALL}address: "[::1]:8000"\n').address) == "[::1]:8000"  # without `tls`
     # Paths begin at the directory of the file.
     assert config.cluster == Path("somewhere/clusters/book.yaml")
@@ -74,6 +76,7 @@ def test_the_defaults() -> None:
     assert config.times == Times.model_construct(slice=timedelta(minutes=10))
     assert (str(config.network), str(config.address)) == ("10.89.0.0/16", "127.0.0.1:8000")
     assert (config.cluster, config.lessons, config.tls) == (Path("cluster.yaml"), LESSONS, None)
+    assert config.domain is None
 
 
 def test_the_names_of_seats() -> None:
@@ -122,8 +125,6 @@ ERRORS = [
     "times: {slice: 0s}",
     "times: {slice: 600}",
     "cpu_runs: 201",
-    "network: 10.89.0.0/27",
-    "network: 10.89.0.0/26\ncpu_runs: 2",
     "tls: {key: k}",
     "tls: true",
     "address: 0.0.0.0:8000\ntls: {key: k}",  # the problem of `tls` itself is enough
@@ -134,12 +135,28 @@ ADDRESSES = [
     *("127.0.0.1", "localhost:8000", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:8e3"),
     *("::1:8000", "[::1]", "[127.0.0.1]:80", "[fe80::1%eth0]:80", ":8000"),
 ]
+DOMAINS = [
+    *(
+        "lab",
+        "Lab.example.org",
+        "lab.example.org.",
+        "-a.example.org",
+        "a-.example.org",
+        "192.0.2.7",
+    ),
+    *("a_b.example.org", "https://lab.example.org", "lab.example.org:8443", "*.example.org", ""),
+    *(f"{'a' * 64}.org", "a." * 100 + "org"),
+]
 TEXTS = [
     *(f"{SMALL}{each}\n" for each in ERRORS),
     *(f'{SMALL}network: "{each}"\n' for each in NETWORKS),
     *(f'{SMALL}address: "{each}"\n' for each in ADDRESSES),
+    *(f'{SMALL}domain: "{each}"\n' for each in DOMAINS),
     *(SMALL.replace("2", seats) for seats in ("0", "201", "[]", "many", "[teacher]", "[resets]")),
-    *(SMALL.replace(": w", f': "{name}"') for name in ("Workshop", "-a", "a" * 21, "a b", "")),
+    *(
+        SMALL.replace(": w", f': "{name}"')
+        for name in ("Workshop", "-a", "a-", "a" * 21, "a b", "")
+    ),
     *("", f"{SMALL}---\n", "- 1", " " * (2**20 + 1)),
 ]
 
@@ -180,6 +197,7 @@ scalars = (
 keys = st.sampled_from(
     [
         *("version", "name", "seats", "seat", "cluster", "lessons", "times", "network", "address"),
+        "domain",
         *("tls", "gpus", "count", "share", "queue", "mig", "cpus", "memory", "disk", "start", "x"),
         *("end", "slice", "certificate", "key"),
     ]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +23,7 @@ from lab.classroom import hub, names, sign_in
 from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan
 from lab.classroom.sign_in import MOST_FAILED, SeatAuthenticator
+from lab.classroom.spawner import AT_ONCE, SeatSpawner
 from lab.classroom.state import ClassDir
 from tests.support.classes import CLUSTER, a_plan, certificate, created, own_state  # noqa: F401
 
@@ -114,6 +118,22 @@ def test_the_teacher_starts_and_stops_seats_and_is_no_admin() -> None:
     assert page(stranger) == "/hub/spawn"
 
 
+def test_cookies_are_those_of_one_host_wherever_browsers_can_check_it(tmp_path: Path) -> None:
+    plan = a_plan(domain="lab.example.org")
+    hosts = [configured(created(plan)).JupyterHub.cookie_host_prefix_enabled]
+    rmtree(ClassDir("w").path)
+    plan = replace(plan, tls=certificate(tmp_path))
+    hosts.append(configured(created(plan)).JupyterHub.cookie_host_prefix_enabled)
+    assert hosts == [False, True]
+
+
+def test_a_class_with_one_address_has_no_teacher_and_no_names_of_seats() -> None:
+    config = configured(created(replace(a_plan(), domain="")))
+    assert "subdomain_host" not in config.JupyterHub
+    assert [role["name"] for role in config.JupyterHub.load_roles] == ["user", "lab"]
+    assert config.SeatAuthenticator.allowed_users == {"ada", "bob"}
+
+
 # ---- Seats
 
 
@@ -171,9 +191,18 @@ def test_a_seat_without_gpus_and_limits() -> None:
     assert variables["LAB_LESSONS"] == "async,sync"
 
 
+def test_a_seat_that_stops_slowly_delays_no_other() -> None:
+    meeting = Barrier(AT_ONCE)  # each request waits for the others
+    waiting = [SeatSpawner._executor.submit(meeting.wait, 10) for _ in range(AT_ONCE)]
+    assert sorted(each.result() for each in waiting) == list(range(AT_ONCE))
+    assert AT_ONCE > 1
+
+
 def test_jupyterhub_listens_only_in_the_proxy_s_network(tmp_path: Path) -> None:
     config = configured(created(a_plan(tls=certificate(tmp_path))))
     assert config.JupyterHub.hub_ip == "10.89.0.1"
     assert config.JupyterHub.bind_url == "https://:8000"
+    assert config.JupyterHub.subdomain_host == "https://w.localhost:8000"
+    assert config.JupyterHub.hub_routespec == "w.localhost/"
     assert config.ConfigurableHTTPProxy.api_url == "http://10.89.0.2:8001"
     assert not config.ConfigurableHTTPProxy.should_start

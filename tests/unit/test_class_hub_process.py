@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from http.client import HTTPConnection
 from ipaddress import IPv4Network
 from pathlib import Path
 from unittest import mock
@@ -27,8 +28,8 @@ from tests.support.hub import proxy_api
 
 # Every address of 127.0.0.0/8 is one of this host: tests at the same time have their own ones.
 NETWORK = IPv4Network((f"127.{64 + os.getpid() % 64}.{os.getpid() // 64 % 256}.0", 28))
-PLAN = replace(a_plan(), proxy_network=NETWORK)
-HUB = names.hub_url(NETWORK)
+# No proxy is before JupyterHub here.
+PLAN = replace(a_plan(), proxy_network=NETWORK, port=names.HUB_PORT)
 CONFIG = """\
 load_subconfig({settings!r})
 c.JupyterHub.spawner_class = "tests.support.hub.PageSpawner"
@@ -43,7 +44,7 @@ class NoRedirect(HTTPRedirectHandler):
 
 
 def browser() -> Browser:
-    return Browser(HUB, NoRedirect())
+    return Browser(PLAN.url, NoRedirect(), address=names.gateway(NETWORK))
 
 
 def signed_in(user: str, password: str) -> Browser:
@@ -52,9 +53,22 @@ def signed_in(user: str, password: str) -> Browser:
     return found
 
 
+def answer_to(length: int) -> int | None:
+    """The status for a request whose body has this length, before any of it; None: it waits."""
+    connection = HTTPConnection(names.gateway(NETWORK), names.HUB_PORT, timeout=1)
+    with closing(connection):
+        connection.putrequest("POST", "/hub/login")
+        connection.putheader("Content-Length", str(length))
+        connection.endheaders()
+        try:
+            return connection.getresponse().status
+        except TimeoutError:
+            return None
+
+
 def opens(seat: str) -> str:
     """The page at which JupyterHub lets a user into a seat, or refuses."""
-    back = f"/user/{seat}/oauth_callback"
+    back = f"http://{seat}.{PLAN.domain}:{PLAN.port}/user/{seat}/oauth_callback"
     query = {"client_id": f"jupyterhub-user-{seat}", "redirect_uri": back, "response_type": "code"}
     return f"/hub/api/oauth2/authorize?{urlencode(query)}"
 
@@ -93,7 +107,8 @@ def connect(address: str) -> None:
 
 def test_each_user_opens_only_what_is_theirs(routes: dict[str, str]) -> None:
     tokens = ClassDir(PLAN.name).tokens().seats
-    assert routes.keys() == {"/", "/user/ada", "/user/bob"}
+    hosts = ("w.localhost", "ada.w.localhost/user/ada", "bob.w.localhost/user/bob")
+    assert routes.keys() == {f"/{each}" for each in hosts}, "no page of JupyterHub at a seat"
     connect(names.gateway(NETWORK))
     with pytest.raises(ConnectionRefusedError):
         connect(names.seat_address(NETWORK))  # it listens at no other address of the host
@@ -111,6 +126,7 @@ def test_each_user_opens_only_what_is_theirs(routes: dict[str, str]) -> None:
     assert ada.ask("POST", "/hub/api/users/ada/tokens") == 403
     assert ada.get("/hub/auth/change-password")[0] == 404
     assert browser().sign_in("ada", "x" * 73)[0] == 400
+    assert [answer_to(1 << 20), answer_to((1 << 20) + 1)] == [None, 400]
     failed = [browser().sign_in("bob", "guess")[0] for _ in range(MOST_FAILED + 1)]
     assert failed == [*[403] * MOST_FAILED, 429]
     code, _, page = browser().sign_in("bob", tokens["bob"])

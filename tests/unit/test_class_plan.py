@@ -40,6 +40,7 @@ IN_USE = Inventory(
     512 * GIB,
     notices=("from the driver",),
 )
+TLS = {"certificate": "c.pem", "key": "k.pem"}
 CPUS, QUEUE = a_host(NO_GPUS), {"queue": True}
 PLANS: dict[str, tuple[ClassConfig, HostFacts, int]] = {
     "whole GPUs": (a_class(3, 1), a_host(box(4)), 1),
@@ -56,6 +57,7 @@ PLANS: dict[str, tuple[ClassConfig, HostFacts, int]] = {
     "runs on CPUs beside GPUs": (a_class(2, 1, cpu_runs=3), a_host(box(2)), 1),
     "runs on CPUs": (a_class(2, cpu_runs=1, cpus=1.5), CPUS, 0),
     "CPUs": (a_class(2), CPUS, 0),
+    "one address": (a_class(2, address="192.0.2.7:8443", tls=TLS), CPUS, 0),
     "more CPUs than the host": (a_class(30, cpus=1.5, memory="512MiB"), CPUS, 0),
     "disk": (a_class(2), a_host(NO_GPUS, disk_unenforced=""), 0),
     "disk without a limit": (a_class(2, disk=None), a_host(NO_GPUS, disk_unenforced=""), 0),
@@ -100,9 +102,9 @@ def test_mig_devices_of_seats_and_of_the_queue() -> None:
 def test_each_seat_has_its_limits_and_the_next_network() -> None:
     limits = {"cpus": 1.5, "memory": "2GiB", "disk": "3GiB"}
     found = plan(a_class(["ada", "bob"], {"queue": True}, cpu_runs=1, **limits), a_host(box(1)))
-    assert [each.to_json() for each in found.seats] == [
+    assert list(found.to_json()["seats"]) == [
         {
-            "name": name, "gpus": [], "network": network,
+            "name": name, "gpus": (), "network": network,
             "cpus": 1.5, "memory_bytes": 2 * GIB, "disk_bytes": 3 * GIB,
         }
         for name, network in (("ada", "10.89.0.16/28"), ("bob", "10.89.0.32/28"))
@@ -166,6 +168,27 @@ def test_all_shortages_of_a_host_are_reported(snapshot: SnapshotAssertion) -> No
     keys = {name: [line.partition(":")[0] for line in lines] for name, lines in found.items()}
     assert keys["all"] == ["seat.gpus", "cluster", "seat.cpus", "seat.memory", "seat.disk"]
     assert keys["all, queue"] == ["cluster", "seat.memory", "network"]
+
+
+@pytest.mark.parametrize(
+    ("address", "domain", "tls", "url"),
+    [
+        ("127.0.0.1:8000", None, False, "http://w.localhost:8000"),
+        ("127.0.0.1:80", None, False, "http://w.localhost"),
+        ("[::1]:443", None, False, "http://w.localhost:443"),
+        ("127.0.0.1:8000", "lab.example.org", False, "http://lab.example.org:8000"),
+        ("0.0.0.0:8443", "lab.example.org", True, "https://lab.example.org:8443"),
+        ("192.0.2.7:443", "lab.example.org", True, "https://lab.example.org"),
+        ("192.0.2.7:8443", None, True, "https://192.0.2.7:8443"),
+        ("[2001:db8::1]:443", None, True, "https://[2001:db8::1]"),
+    ],
+)
+def test_the_address_for_browsers(address: str, domain: str | None, tls: bool, url: str) -> None:
+    more = ({"tls": TLS} if tls else {}) | ({"domain": domain} if domain else {})
+    found = plan(a_class(address=address, **more))
+    assert found.url == url
+    one = not domain and tls
+    assert ["all seats have one address" in " ".join(found.notices), not found.domain] == [one] * 2
 
 
 def test_networks_of_the_host_are_not_taken() -> None:

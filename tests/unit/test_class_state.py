@@ -132,8 +132,11 @@ class Page(HTMLParser):
             self.texts.setdefault(self._tag, []).append(data)
 
 
+ONE_ADDRESS = replace(a_plan(), domain="")
+
+
 def page_of(place: Path, plan: ClassPlan | None = None, url: str | None = None) -> Page:
-    folder = created(plan)
+    folder = created(plan or ONE_ADDRESS)
     write_handouts(folder, place / "page.html", url)
     return Page((place / "page.html").read_text("utf-8"))
 
@@ -142,7 +145,7 @@ def test_every_seat_and_the_teacher_are_there_once(tmp_path: Path) -> None:
     found = page_of(tmp_path, a_plan(("ada", "bob", "cy"))).texts
     tokens, users = ClassDir("w").tokens(), ["ada", "bob", "cy", TEACHER]
     assert found["h2"] == users
-    own = [["http://127.0.0.1:8000", name, tokens.seats[name]] for name in users]
+    own = [["http://w.localhost:8000", name, tokens.seats[name]] for name in users]
     assert found["dd"] == list(chain(*own))
     text = (tmp_path / "page.html").read_text("utf-8")
     assert tokens.service not in text
@@ -156,10 +159,9 @@ def test_the_qr_code_is_the_page_for_signing_in(
     monkeypatch.setattr(segno, "make", make)
     page = page_of(tmp_path, url="https://lab.example.org:8443/")
     assert [call.args[0] for call in make.call_args_list] == [
-        f"https://lab.example.org:8443/hub/login?username={name}"
-        for name in ("ada", "bob", TEACHER)
+        f"https://lab.example.org:8443/hub/login?username={name}" for name in ("ada", "bob")
     ]
-    assert len(set(page.images)) == 3
+    assert len(set(page.images)) == 2
     for each in page.images:
         kind, _, drawing = each.partition(",")
         assert kind == "data:image/svg+xml;charset=utf-8"
@@ -169,7 +171,7 @@ def test_the_qr_code_is_the_page_for_signing_in(
 def test_the_address_is_text_not_html(tmp_path: Path) -> None:
     url = "https://a<script>alert(1)<b>\"'&amp;"
     page = page_of(tmp_path, url=url)
-    assert "".join(page.texts["dd"]).count(url) == 3
+    assert "".join(page.texts["dd"]).count(url) == 2
     assert not {"script", "b"} & set(page.texts)
 
 
@@ -192,10 +194,24 @@ def test_only_the_address_of_a_class_is_accepted(url: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::"])  # noqa: S104
 def test_a_proxy_on_all_addresses_needs_a_url(address: str, tmp_path: Path) -> None:
-    plan = replace(a_plan(tls=certificate(tmp_path)), address=address)
+    plan = replace(a_plan(tls=certificate(tmp_path)), address=address, domain="")
     with pytest.raises(InputError, match=r"browsers need one; name it with --url https://HOST"):
         page_of(tmp_path, plan)
     write_handouts(ClassDir("w"), tmp_path / "page.html", "https://h")
+
+
+def test_a_class_with_a_domain_has_one_address(tmp_path: Path) -> None:
+    plan = a_plan(domain="lab.example.org", tls=certificate(tmp_path))
+    assert page_of(tmp_path, plan).texts["dd"][0] == "https://lab.example.org:8000"
+    with pytest.raises(
+        InputError, match=r"^--url: the address .* is https://lab\.example\.org:8000;"
+    ):
+        write_handouts(ClassDir("w"), tmp_path / "page.html", "https://h")
+
+
+def test_a_class_with_one_address_has_no_teacher(tmp_path: Path) -> None:
+    assert page_of(tmp_path).texts["h2"] == ["ada", "bob"]
+    assert set(ClassDir("w").tokens().seats) == {"ada", "bob"}
 
 
 def test_only_the_user_can_read_the_page(tmp_path: Path) -> None:
@@ -233,4 +249,4 @@ def test_the_times(
 ) -> None:
     end = None if hours is None else DAY + timedelta(hours=hours)
     times = Times.model_construct(start=start, end=end, slice=timedelta(minutes=10))
-    assert page_of(tmp_path, a_plan(times=times)).texts["p"] == [expected] * 3
+    assert page_of(tmp_path, a_plan(times=times)).texts["p"] == [expected] * 3  # the teacher's, too

@@ -14,7 +14,9 @@ Examples:
     lab class validate --gpus 8 --json
     # boot the class
     lab class up
-    # print the passwords, with the address that browsers need
+    # print the passwords
+    lab class handouts
+    # of a class without a domain, with the address that browsers need
     lab class handouts --url https://lab.example.org:8443
     # empty a seat for another student
     lab class reset seat-07
@@ -61,7 +63,7 @@ def command(
     ] = None,
     url: Annotated[
         str | None,
-        Flag("the address on the handouts, if browsers need another one", text, shows="URL"),
+        Flag("the address on the handouts of a class without a domain", text, shows="URL"),
     ] = None,
     yes: Annotated[bool, Switch("remove without a question", short="-y")] = False,
     json: AsJson = False,
