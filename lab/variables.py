@@ -110,6 +110,8 @@ LAB_LAZY_KERAS: Final = "LAB_LAZY_KERAS"
 
 LAB_CLASS: Final = "LAB_CLASS"
 """A class: name of the class, for hub and queue."""
+LAB_QUEUE_TOKEN: Final = "LAB_QUEUE_TOKEN"  # noqa: S105  (a variable's name)
+"""A class: token of a seat for the queue."""
 LAB_QUEUE_URL: Final = "LAB_QUEUE_URL"
 """A class: address of the queue, in a seat."""
 LAB_LESSONS: Final = "LAB_LESSONS"

@@ -42,7 +42,7 @@ def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has
         _origins(c, stored.plan)
     _proxy(c, stored.plan, tokens.proxy)
     _seats(c, stored)
-    configure_queue(c, stored, folder, names.SERVICE)
+    configure_queue(c, stored, folder)
 
 
 def _hub(c: Any, folder: ClassDir, tokens: Tokens) -> None:  # noqa: ANN401
@@ -111,7 +111,7 @@ def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
         spawner.environment = {
             **variables,
             **(GPU_ORDER if own.gpus else NO_GPU),
-            **queue_variables(plan),
+            **queue_variables(ClassDir(plan.name), own.name),
         }
 
     c.JupyterHub.spawner_class = "lab.classroom.spawner.SeatSpawner"

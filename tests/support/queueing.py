@@ -16,18 +16,18 @@ from pathlib import Path
 from unittest import mock
 
 from tornado.httpserver import HTTPServer
-from tornado.httputil import HTTPServerRequest
 from tornado.netutil import bind_sockets
 
 from lab.backends.classroom.backend import ClassBackend
 from lab.backends.classroom.environment import ClassEnvironment
-from lab.backends.classroom.protocol import TOKEN, Queue, State
+from lab.backends.classroom.protocol import Queue, State
 from lab.backends.environment import Check, Environment, no_check
 from lab.classroom.planning import SeatPlan
 from lab.classroom.queue.admission import plan_of
+from lab.classroom.queue.folder import TEACHER
 from lab.classroom.queue.host import Host
 from lab.classroom.queue.ledger import Capacity, Entry, Ledger
-from lab.classroom.queue.service import LIMITS, TEACHER, application
+from lab.classroom.queue.service import LIMITS, application
 from lab.classroom.queue.turns import Delays, Turns
 from lab.config.load import parse_cluster
 from lab.gpu import Gpu, Inventory
@@ -35,7 +35,7 @@ from lab.log import LOG, passed_on
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.threads import in_background
-from lab.variables import LAB_QUEUE_URL, LAB_STATE
+from lab.variables import LAB_QUEUE_TOKEN, LAB_QUEUE_URL, LAB_STATE
 from lab.volume import Request, RunSpec, TaskStatus, Volume, control
 from lab.volume.files import write_atomically
 from lab.volume.states import State as RunState
@@ -48,6 +48,7 @@ HOST = Inventory("uuid", tuple(Gpu(n, gpu) for n, gpu in enumerate(GPUS)), 8, 2*
 SEATS = {"ada": "mnist", "bob": "speech"}
 """The seats, and the names of their environments: in the tests, they share a directory."""
 
+TOKENS = {f"token-of-{seat}": seat for seat in SEATS} | {"token-of-teacher": TEACHER}
 PATIENCE_S = 60.0
 RUN = "20261124-0600-async-8602"
 
@@ -233,7 +234,9 @@ class QueueUnderTest:
 
     def seat(self, name: str) -> ClassBackend:
         """The backend in a seat."""
-        with mock.patch.dict(os.environ, {LAB_QUEUE_URL: self.url, TOKEN: f"token-of-{name}"}):
+        with mock.patch.dict(
+            os.environ, {LAB_QUEUE_URL: self.url, LAB_QUEUE_TOKEN: f"token-of-{name}"}
+        ):
             return ClassBackend()
 
     def found(self, seat: str) -> ClassEnvironment:
@@ -266,26 +269,9 @@ class QueueUnderTest:
         wait_for(lambda: self.state(seat) is state, f"{seat} is {self.state(seat)}, not {state}")
 
 
-async def seat_of(token: str) -> str | None:
-    """The tokens of the seats and of the teacher."""
-    if token == "token-of-teacher":  # noqa: S105
-        return TEACHER
-    name = token.removeprefix("token-of-")
-    return name if name in SEATS else None
-
-
-async def _seat_of(token: str) -> str | None:
-    return await seat_of(token)  # a test may replace it
-
-
 def place_on_host(entry: Entry) -> Plan:
     """The plan of an entry on the fake host."""
     return plan_of(entry, HOST, SeatPlan(entry.seat, (), None, 6.0, 6 << 30, None))
-
-
-def address_in_test(request: HTTPServerRequest) -> str:
-    """The address of a seat: all seats of a test are on this host, so its token."""
-    return str(request.headers.get("Authorization"))
 
 
 @contextmanager
@@ -308,7 +294,7 @@ def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
             delays=Delays(tick_s=0.02, check_s=0.02, retry_s=0.02, follows_s=PATIENCE_S),
         )
         (socket,) = bind_sockets(0, "127.0.0.1")
-        server = HTTPServer(application(turns, _seat_of, address_in_test), **LIMITS)
+        server = HTTPServer(application(turns, TOKENS), **LIMITS)
         server.add_socket(socket)
         work = asyncio.create_task(turns.run())
         url = f"http://127.0.0.1:{socket.getsockname()[1]}"

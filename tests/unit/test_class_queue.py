@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import itertools
 import json
@@ -14,10 +13,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import wait
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -264,8 +261,8 @@ def test_containers_that_ended_end_the_turn(queue: QueueUnderTest) -> None:
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (LabError("worker-0 is unhealthy", "fix it"), "worker-0 is unhealthy; fix it"),
-        (OSError("no docker"), "the boot failed; the teacher has the log"),
+        (LabError("worker-0 is unhealthy", "see docker"), "worker-0 is unhealthy; try again"),
+        (OSError("no docker"), "the boot failed; try again"),
     ],
 )
 def test_a_boot_that_fails_gives_its_gpus_back_and_is_not_repeated(
@@ -600,21 +597,30 @@ def test_a_body_that_does_not_end_has_a_time_limit(
         wait_for(lambda: status_of(queue, "PUT", "/environment", "bob") == 400, "it counts", 5)
 
 
-def test_requests_count_before_their_tokens_are_known(
+def test_a_teacher_who_ends_the_runs_of_a_seat_closes_it_for_a_time(
     queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, go_on = [], asyncio.Event()
+    queue.up("ada", 1)
+    assert queue.client("teacher").request(bool, "DELETE", "?seat=ada")
+    with pytest.raises(InputError, match="the teacher ends the runs of this seat now"):
+        queue.client("ada").request(Status, "PUT", body=order(queue))
+    queue.up("bob", 1)
+    queue.turns._closed["ada"] = 0.0  # a minute later
+    queue.found("ada").down()
+    queue.up("ada", 1)
 
-    async def slow(token: str) -> None:
-        asked.append(token)
-        await go_on.wait()
 
-    monkeypatch.setattr("tests.support.queueing.seat_of", slow)
-    opened = [in_background(partial(connected, queue, "GET /environment")) for _ in range(40)]
-    refused = [each for each in wait(opened, 5).done if each.result()[1] == 429]
-    assert (len(refused), len(asked)) == (40 - MAX_REQUESTS, MAX_REQUESTS)
-    queue.loop.call_soon_threadsafe(go_on.set)
-    wait_for(lambda: status_of(queue, "GET", "/environment", "bob") == 403, "they still count", 5)
+def test_a_seat_that_waits_for_the_host_keeps_no_other_one_waiting(queue: QueueUnderTest) -> None:
+    """Boots and faults of many seats block threads, and none those of the others."""
+    go_on = threading.Event()
+    queue.host.boots = lambda _project: go_on.wait(60)
+    blocked = [queue.turns._threads.submit(go_on.wait, 60) for _ in range(3 * 200 - 1)]
+    future, _ = queue.waiting("ada", 1)
+    queue.wait("ada", State.GRANTED)
+    assert queue.client("bob").request(Status, "PUT", body=order(queue)).state is State.GRANTED
+    go_on.set()
+    future.result(60)
+    assert all(each.result(60) for each in blocked)
 
 
 def test_refused_requests_write_no_log(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import os
@@ -14,13 +13,9 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock
 
 import pytest
-from jupyterhub.services.auth import HubAuth
 from ruamel.yaml import YAML
-from tornado.httputil import HTTPHeaders
-from tornado.web import HTTPError
 from traitlets.config import Config
 
 from lab.backends.classroom.protocol import Order, Queue, State
@@ -42,18 +37,20 @@ from lab.classroom.queue.admission import (
     project_name,
 )
 from lab.classroom.queue.folder import (
+    TEACHER,
     Queued,
     capacity_of,
     end_all,
     end_environments,
     ledger_file,
+    queue_token,
     queue_variables,
     queued,
     remove_environments,
 )
-from lab.classroom.queue.host import Host, SeatBoot, has_program, home_of
+from lab.classroom.queue.host import Host, SeatBoot, check_gpus, has_program, home_of
 from lab.classroom.queue.ledger import Entry, Ledger
-from lab.classroom.queue.service import TEACHER, address_of, hub_seat, open_ledger
+from lab.classroom.queue.service import open_ledger
 from lab.classroom.state import ClassDir
 from lab.config.fields import PROJECT
 from lab.config.load import parse_cluster, text_of
@@ -66,53 +63,7 @@ from tests.support.classes import a_plan, created, own_state, stored  # noqa: F4
 from tests.support.fakes import FakeBackend, FakeEnvironment
 from tests.support.queueing import CONFIG
 
-ACCESS = "access:services!service=queue"
 QUEUE = {"queue": True}
-
-
-# ---- Tokens
-
-
-def user(name: str, *scopes: str, kind: str = "user") -> dict[str, Any]:
-    return {"name": name, "kind": kind, "scopes": scopes}
-
-
-TOKENS = {
-    "ada": user("ada", ACCESS),
-    "ada without the scope": user("ada", "access:servers!server=ada/"),
-    "ada of another service": user("ada", "access:services!service=grader"),
-    "the teacher": user("lab", ACCESS, kind="service"),
-    "a user lab": user("lab", ACCESS),
-    "another service": user("ada", ACCESS, kind="service"),
-    "a stranger": user("eve", ACCESS),
-    "no token": None,
-}
-
-
-def test_only_the_token_of_a_seat_or_of_the_teacher_opens_the_queue(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    answer = AsyncMock(side_effect=lambda token, *, sync: TOKENS[token])
-    monkeypatch.setenv("JUPYTERHUB_SERVICE_NAME", "queue")
-    monkeypatch.setattr(HubAuth, "user_for_token", answer)
-    find: Any = hub_seat({"ada", "bob"}, "lab")
-    seats = {token: asyncio.run(find(token)) for token in TOKENS}
-    assert {token: seat for token, seat in seats.items() if seat} == {
-        "ada": "ada", "the teacher": TEACHER,
-    }  # fmt: skip
-    answer.side_effect = HTTPError(500, "Failed to connect to Hub API")
-    with pytest.raises(HTTPError) as caught:
-        asyncio.run(find("ada"))
-    assert caught.value.status_code == 503  # a seat repeats its request
-
-
-def test_the_address_of_a_seat_is_the_one_that_the_relay_adds() -> None:
-    def found(**headers: str) -> str:
-        request: Any = SimpleNamespace(headers=HTTPHeaders(headers), remote_ip="10.0.0.1")
-        return address_of(request)
-
-    assert found(**{"X-Forwarded-For": "10.0.0.9, 10.0.0.3", "X-Real-Ip": "10.0.0.9"}) == "10.0.0.3"
-    assert found() == "10.0.0.1"
 
 
 # ---- JupyterHub's settings
@@ -131,29 +82,35 @@ def test_jupyterhub_runs_the_service_and_gives_seats_access(
     for name, value in (needed | {"UNRELATED": "x"}).items():
         monkeypatch.setenv(name, value)
     config = configured(a_plan(gpus=QUEUE))
-    teacher, queue = config.JupyterHub.services
+    _, queue = config.JupyterHub.services
     assert queue["name"] == "queue"
     assert "url" not in queue  # the proxy has no route to it
     assert needed.items() <= queue["environment"].items()
     assert "UNRELATED" not in queue["environment"]
-    roles = {role["name"]: role for role in config.JupyterHub.load_roles}
-    assert roles["user"]["scopes"] == [
-        *("access:servers!user", "servers!user", "users:activity!user", ACCESS)
-    ]
-    assert roles["queue-teacher"]["services"] == [teacher["name"]]
-    # A token in a seat gives no other right than by default.
-    defaults = {"users:activity!user", "access:servers!server"}
-    assert set(config.DockerSpawner.server_token_scopes) == {ACCESS, *defaults}
+    # No token of JupyterHub opens the queue, and none of the queue JupyterHub.
+    roles = {role["name"]: role["scopes"] for role in config.JupyterHub.load_roles}
+    assert not any("queue" in scope for scopes in roles.values() for scope in scopes)
+    assert "server_token_scopes" not in config.DockerSpawner
+
+
+def test_a_seat_has_a_token_of_its_own() -> None:
+    folder = created(a_plan(gpus=QUEUE))
+    found = {name: queue_token(folder, name) for name in ("ada", "bob", TEACHER)}
+    others = {folder.tokens().service, *folder.tokens().seats.values()}
+    assert len(set(found.values()) - others) == 3
+    assert queue_variables(folder, "ada") == {
+        "LAB_QUEUE_URL": "http://proxy:8083",
+        "LAB_QUEUE_TOKEN": found["ada"],
+    }
 
 
 def test_a_class_without_a_queue_has_none() -> None:
     config = configured(a_plan(gpus=1))
     assert [each["name"] for each in config.JupyterHub.services] == ["lab"]
-    assert "server_token_scopes" not in config.DockerSpawner
-    assert queue_variables(a_plan(gpus=1)) == {}
-    end_environments(created(replace(a_plan(gpus=1), name="no")), ["ada"])
-    for plan in (a_plan(cpu_runs=1), a_plan(gpus=QUEUE)):
-        assert queue_variables(plan) == {"LAB_QUEUE_URL": "http://proxy:8083"}
+    folder = created(replace(a_plan(gpus=1), name="no"))
+    assert queue_variables(folder, "ada") == {}
+    end_environments(folder, ["ada"])
+    assert queue_variables(created(replace(a_plan(cpu_runs=1), name="cpus")), "ada")
 
 
 def test_the_queue_has_the_gpus_and_networks_of_the_plan() -> None:
@@ -366,15 +323,16 @@ def test_only_containers_that_run_are_asked_for_programs() -> None:
 def test_a_damaged_ledger_is_set_aside_after_all_containers_are_removed(
     monkeypatch: pytest.MonkeyPatch, notices: list[str], text: str
 ) -> None:
-    folder, removals = created(a_plan(gpus=QUEUE)), [LabError("the engine refuses")]
+    folder, removals = created(a_plan(gpus=QUEUE)), [0, 2, LabError("the engine refuses")]
     file = ledger_file(folder)
     write_atomically(file, text)
 
     def remove(_: ClassDir) -> int:
-        assert file.exists()
-        if removals:
-            raise removals.pop()
-        return 2
+        found = removals.pop()
+        if isinstance(found, LabError):
+            raise found
+        assert file.exists() is (len(removals) == 1)
+        return found
 
     monkeypatch.setattr(service, "remove_environments", remove)
     assert queued(folder) is None  # `lab class status` goes on
@@ -387,6 +345,18 @@ def test_a_damaged_ledger_is_set_aside_after_all_containers_are_removed(
     assert aside.read_text() == text
     assert notices[-1].endswith(f"it is now {aside.name}, and 2 environments are removed")
     assert queued(folder) == []
+    assert open_ledger(folder).entries == ()  # as of a new class, or of a file that was removed
+    assert not removals
+
+
+def test_the_gpus_that_the_engine_gave_are_compared_without_a_program_in_a_container() -> None:
+    def given(*gpus: str) -> Any:
+        one = SimpleNamespace(service="worker-0", gpus=gpus, planned=("GPU-0", "GPU-1"))
+        return [one, SimpleNamespace(gpus=None)]
+
+    check_gpus(given("GPU-1", "GPU-0"))
+    with pytest.raises(LabError, match=r"the engine gave worker-0 the GPUs \('GPU-1',\), not"):
+        check_gpus(given("GPU-1"))
 
 
 # ---- The end
@@ -419,7 +389,7 @@ def test_the_environments_of_a_seat_are_gone_or_it_is_an_error(
     left = {"ada": 1, "bob": 100}
 
     def request(queue: Queue, kind: type[bool], method: str, query: str) -> bool:
-        assert queue.token == folder.tokens().service
+        assert queue.token == queue_token(folder, TEACHER)
         sent.append(f"{method} {query}")
         left[query.removeprefix("?seat=")] -= 1
         return left[query.removeprefix("?seat=")] >= 0

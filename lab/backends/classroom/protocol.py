@@ -1,7 +1,7 @@
 """The messages between a seat and the queue of its class, and the requests that carry them.
 
-A seat sends the token of its own server, which names the seat: it has one environment at most. The
-queue knows its order and its state alone. All data of a run is on the disk of the seat. All answers
+A seat sends its token, which names the seat: it has one environment at most. The queue knows its
+order and its state alone. All data of a run is on the disk of the seat. All answers
 are JSON::
 
     GET    /environment               `Status`
@@ -30,10 +30,7 @@ from typing import Final, Self, TypeVar
 
 from lab.errors import InputError, LabError
 from lab.text import short
-from lab.variables import LAB_QUEUE_URL
-
-TOKEN: Final = "JUPYTERHUB_API_TOKEN"  # noqa: S105  (a variable's name)
-"""The variable with the token of the seat."""
+from lab.variables import LAB_QUEUE_TOKEN, LAB_QUEUE_URL
 
 PATIENCE_S: Final = 60.0
 """Seconds for which requests are repeated while the queue is down: JupyterHub starts it again."""
@@ -134,7 +131,7 @@ class Queue:
     @classmethod
     def here(cls) -> Self | None:
         """Return the queue of the class whose seat this is; None outside a seat."""
-        url, token = os.environ.get(LAB_QUEUE_URL), os.environ.get(TOKEN)
+        url, token = os.environ.get(LAB_QUEUE_URL), os.environ.get(LAB_QUEUE_TOKEN)
         return cls(url.rstrip("/"), token) if url and token else None
 
     def request(

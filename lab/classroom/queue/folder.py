@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import sys
 import time
@@ -23,10 +24,10 @@ from lab.classroom.queue.ledger import Capacity, Ledger, waits
 from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import LabError
 from lab.log import LOG
-from lab.variables import LAB_CLASS, LAB_QUEUE_URL
+from lab.variables import LAB_CLASS, LAB_QUEUE_TOKEN, LAB_QUEUE_URL
 
-SERVICE: Final = "queue"
-"""The name of the service in JupyterHub."""
+TEACHER: Final = "*"
+"""The teacher in place of a seat. No seat has this name."""
 
 _END_S: Final = 90.0
 _POLL_S: Final = 0.2
@@ -108,41 +109,50 @@ def capacity_of(plan: ClassPlan) -> Capacity:
     )
 
 
-def configure_queue(c: Any, stored: StoredClass, folder: ClassDir, teacher: str) -> None:  # noqa: ANN401
-    """Set the options of JupyterHub for the queue of a class; none if the class has no queue.
+def configure_queue(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN401
+    """Let JupyterHub run the queue of a class; do nothing if the class has none.
 
     Args:
         c: JupyterHub's configuration object, with the settings of the seats.
         stored: The class.
         folder: Its directory.
-        teacher: The service that may end the environments of all seats.
     """
-    if not stored.plan.run_networks:
-        return
-    access = f"access:services!service={SERVICE}"
-    variables = {name: text for name, text in os.environ.items() if name.startswith(_PASSED)}
-    # Without a `url`, the proxy has no route to it: only seats reach it, through their relay.
-    c.JupyterHub.services.append(
-        {
-            "name": SERVICE,
-            "command": [sys.executable, "-m", "lab.classroom.queue.service"],
-            "environment": {**variables, LAB_CLASS: folder.name},
-            "cwd": str(folder.path),
-        }
-    )
-    student = next(role for role in c.JupyterHub.load_roles if role["name"] == "user")
-    student["scopes"] = [*student["scopes"], access]
-    c.JupyterHub.load_roles.append(
-        {"name": f"{SERVICE}-teacher", "services": [teacher], "scopes": [access]}
-    )
-    # The token in a seat: what JupyterHub gives by default, and the queue.
-    server = ["users:activity!user", "access:servers!server", access]
-    c.DockerSpawner.server_token_scopes = server
+    if stored.plan.run_networks:
+        variables = {name: text for name, text in os.environ.items() if name.startswith(_PASSED)}
+        # Without a `url`, the proxy has no route to it: only seats reach it, through their relay.
+        c.JupyterHub.services.append(
+            {
+                "name": "queue",
+                "command": [sys.executable, "-m", "lab.classroom.queue.service"],
+                "environment": {**variables, LAB_CLASS: folder.name},
+                "cwd": str(folder.path),
+            }
+        )
 
 
-def queue_variables(plan: ClassPlan) -> dict[str, str]:
-    """Return the variables by which a seat finds the queue; none if the class has no queue."""
-    return {LAB_QUEUE_URL: f"http://proxy:{names.QUEUE_RELAY_PORT}"} if plan.run_networks else {}
+def queue_token(folder: ClassDir, name: str) -> str:
+    """Return the token of a seat, or of the teacher, for the queue; no other token follows from it.
+
+    Args:
+        folder: The class.
+        name: The seat, or `TEACHER`.
+
+    Raises:
+        LabError: The tokens of the class cannot be read.
+    """
+    return hmac.digest(folder.tokens().service.encode(), name.encode(), "sha256").hex()
+
+
+def queue_variables(folder: ClassDir, seat: str) -> dict[str, str]:
+    """Return the variables by which a seat finds the queue; none if the class has no queue.
+
+    Raises:
+        LabError: The class cannot be read.
+    """
+    if not folder.stored().plan.run_networks:
+        return {}
+    url = f"http://proxy:{names.QUEUE_RELAY_PORT}"
+    return {LAB_QUEUE_URL: url, LAB_QUEUE_TOKEN: queue_token(folder, seat)}
 
 
 def end_environments(folder: ClassDir, seats: Collection[str]) -> None:
@@ -161,7 +171,7 @@ def end_environments(folder: ClassDir, seats: Collection[str]) -> None:
     if not plan.run_networks:
         return
     url = f"http://{names.gateway(plan.proxy_network)}:{names.QUEUE_PORT}"
-    queue = Queue(url, folder.tokens().service)
+    queue = Queue(url, queue_token(folder, TEACHER))
     until, left = time.monotonic() + _END_S, list(seats)
     while left := [seat for seat in left if queue.request(bool, "DELETE", f"?seat={seat}")]:
         if time.monotonic() > until:

@@ -7,19 +7,21 @@ a container: containers, their processes and the clock are all that counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lab.backends.boot import boot
 from lab.backends.compose.backend import ComposeBackend, ComposeBoot
-from lab.backends.compose.cli import Compose
+from lab.backends.compose.cli import Compose, remove_compose_file
+from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.host_block import block_nodes
 from lab.backends.compose.readiness import READY_S
 from lab.backends.compose.render import DEFAULTS, Home, render
 from lab.backends.engine.client import Engine, NotFound, engine_errors
-from lab.backends.engine.containers import PROJECT, TASK
-from lab.backends.gpu_verification import verify_gpus
+from lab.backends.engine.containers import PROJECT, TASK, ContainerInfo
+from lab.backends.environment import no_check
+from lab.backends.gpu_record import Handover
 from lab.backends.options import Values
 from lab.backends.state import lock_environment
 from lab.classroom import names
@@ -54,8 +56,7 @@ class Host:
         options = {**DEFAULTS, "network": "isolated", "subnet": entry.network}
         steps = SeatBoot(plan, self.root, self.engine, options, home_of(self.class_name, entry))
         # The class holds the GPUs in the host's record. Within the class, the ledger decides.
-        found = boot(steps, lambda environment: verify_gpus(environment, plan), share=True)
-        return found.provenance()
+        return boot(steps, no_check, share=True).provenance()
 
     def end(self, project: str) -> None:
         """Stop the containers of an environment, and remove them; there may be none."""
@@ -100,7 +101,22 @@ def remove(project: str) -> bool:
         found = backend.find_any(project)
     if found is not None:
         found.down()
+    remove_compose_file(project)  # of a boot that was killed before its first container
     return found is not None
+
+
+def check_gpus(containers: Iterable[ContainerInfo]) -> None:
+    """Check that the engine gave each container its planned GPUs.
+
+    No program asks the driver in a container: a program of the student may run there, and answer.
+
+    Raises:
+        LabError: It did not.
+    """
+    for each in containers:
+        if each.gpus is not None and sorted(each.gpus) != sorted(each.planned):
+            what = f"the engine gave {each.service} the GPUs {each.gpus}, not {each.planned}"
+            raise LabError(what, "ask your teacher")
 
 
 def has_program(processes: Sequence[Sequence[str]]) -> bool:
@@ -139,6 +155,12 @@ class SeatBoot(ComposeBoot):
     def text(self) -> str:
         """Return the compose file."""
         return render(self.plan, self.options(), home=self._home)
+
+    def start(self, lock: int | None, hold: Handover) -> ComposeEnvironment:
+        """Start the containers; see `Boot`."""
+        environment = super().start(lock, hold)
+        check_gpus(environment.containers)
+        return environment
 
     def start_containers(self, compose: Compose) -> None:
         """Start the nodes, block this host from them, and only then start the tasks.

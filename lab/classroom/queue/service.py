@@ -2,8 +2,8 @@
 
 JupyterHub starts it, and starts it again when it ends. The variable `LAB_CLASS` names the class.
 `lab.backends.classroom.protocol` describes its messages. Everything from a seat is untrusted: its
-address limits the number of its requests, and its token alone says whose environment is meant. Both
-are checked before a body is read, which is small and has a time limit.
+token alone says whose environment is meant, and limits the number of its requests. It is checked
+before a body is read, which is small and has a time limit.
 """
 
 from __future__ import annotations
@@ -13,20 +13,25 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 from tornado.httpserver import HTTPServer
-from tornado.httputil import HTTPServerRequest
 from tornado.web import Application, HTTPError, RequestHandler, stream_request_body
 
 from lab.backends.classroom.protocol import ERRORS, NetworkFault, Order
 from lab.backends.engine.client import Engine
 from lab.backends.state import locked
 from lab.classroom import names
-from lab.classroom.queue.folder import capacity_of, ledger_file, remove_environments
+from lab.classroom.queue.folder import (
+    TEACHER,
+    capacity_of,
+    ledger_file,
+    queue_token,
+    remove_environments,
+)
 from lab.classroom.queue.host import Host
 from lab.classroom.queue.ledger import Ledger
 from lab.classroom.queue.turns import Turns
@@ -39,14 +44,8 @@ from lab.variables import LAB_CLASS
 
 T = TypeVar("T")
 
-SeatOf = Callable[[str], Awaitable[str | None]]
-"""Returns the seat of a token, or `TEACHER`; None if the token has no access to the queue."""
-
-TEACHER: Final = "*"
-"""The teacher in place of a seat. No seat has this name."""
-
 MAX_REQUESTS: Final = 8
-"""The maximum number of requests of one address at the same time: no request waits for a change."""
+"""The maximum number of requests of one seat at the same time: no request waits for a change."""
 
 MAX_BODY_BYTES: Final = 1 << 16
 
@@ -59,83 +58,54 @@ LIMITS: Final[Mapping[str, Any]] = {
 """The limits of the HTTP server, in bytes and seconds."""
 
 _ONE_AT_A_TIME: Final = frozenset({"PUT", "POST"})
-"""The methods that take a thread: an address has one of each."""
+"""The methods that take a thread: a seat has one of each."""
 
 _MAX_TEXT: Final = 64
 
 _STOP_S: Final = 8.0
 """Seconds for the steps that are under way at the end; JupyterHub waits 10 s."""
 
-_TOKEN_S: Final = 30
-"""Seconds for which a token counts as valid without asking JupyterHub again."""
 
-
-def address_of(request: HTTPServerRequest) -> str:
-    """Return the address of a seat, as the relay reports it: the last one, which no seat writes."""
-    forwarded = request.headers.get("X-Forwarded-For", "").rpartition(",")[2].strip()
-    return forwarded or str(request.remote_ip)
-
-
-def application(
-    turns: Turns, seat_of: SeatOf, address: Callable[[HTTPServerRequest], str] = address_of
-) -> Application:
+def application(turns: Turns, tokens: Mapping[str, str]) -> Application:
     """Return the application.
 
     Args:
         turns: The environments of the seats.
-        seat_of: Finds the seat of a token.
-        address: Returns the address of the seat of a request.
+        tokens: The seat of each token, or `TEACHER`.
     """
     # Their warnings are about requests, of which a seat sends any number: no log grows by them.
     logging.getLogger("tornado").setLevel(logging.ERROR)
-    shared = {"turns": turns, "seat_of": seat_of, "address": address, "active": set()}
-    return Application([("/.*", _Handler, shared)])
+    return Application([("/.*", _Handler, {"turns": turns, "tokens": tokens, "active": set()})])
 
 
 @stream_request_body
 class _Handler(RequestHandler):
     """Finds the seat of each request, collects the body, and answers errors as JSON."""
 
-    def initialize(
-        self,
-        turns: Turns,
-        seat_of: SeatOf,
-        address: Callable[[HTTPServerRequest], str],
-        active: set[_Handler],
-    ) -> None:
-        self._turns, self._seat_of, self._active = turns, seat_of, active
-        self.address = address(self.request)
-        self._seat = ""
-        self._body = bytearray()
-        self._is_closed = False
-
-    async def prepare(self) -> None:
-        """Check all that needs no body: the number of requests, the token and the environment."""
-        method, own = (
-            self.request.method,
-            [each for each in self._active if each.address == self.address],
-        )
-        if len(own) >= MAX_REQUESTS or (
-            method in _ONE_AT_A_TIME and any(each.request.method == method for each in own)
-        ):
-            raise HTTPError(429, reason="too many requests at the same time")
-        self._active.add(self)
-        if "Transfer-Encoding" in self.request.headers:
-            raise HTTPError(411, reason="the size of the body is missing")
+    def initialize(self, turns: Turns, tokens: Mapping[str, str], active: set[_Handler]) -> None:
+        self._turns, self._active = turns, active
         kind, _, token = self.request.headers.get("Authorization", "").partition(" ")
-        seat = await self._seat_of(token) if kind.lower() == "token" and token else None
-        if seat is None:
+        self.seat = tokens.get(token, "") if kind.lower() == "token" else ""
+        self._body = bytearray()
+
+    def prepare(self) -> None:
+        """Check all that needs no body: the token, the number of requests and the environment."""
+        method = self.request.method
+        if not self.seat:
             raise HTTPError(403, reason="this token has no access to the queue")
+        others = [each.request.method for each in self._active if each.seat == self.seat]
+        if len(others) >= MAX_REQUESTS or (method in _ONE_AT_A_TIME and method in others):
+            raise HTTPError(429, reason="too many requests at the same time")
         if self.request.path != "/environment":
             raise HTTPError(404, reason="the queue has no such address")
         is_for_teacher = method == "DELETE" and "seat" in self.request.query_arguments
-        if (seat == TEACHER) is not is_for_teacher:
+        if (self.seat == TEACHER) is not is_for_teacher:
             raise HTTPError(403, reason="this request is not for this token")
+        if "Transfer-Encoding" in self.request.headers:
+            raise HTTPError(411, reason="the size of the body is missing")
         if method == "POST":
-            self._turns.find(seat)
-        if self._is_closed:
-            raise HTTPError(400, reason="the connection is closed")
-        self._seat = seat
+            self._turns.find(self.seat)
+        self._active.add(self)
 
     def data_received(self, chunk: bytes) -> None:
         self._body += chunk  # the server limits its size and its time
@@ -143,18 +113,17 @@ class _Handler(RequestHandler):
     def on_connection_close(self) -> None:
         """End a request whose body breaks off; tornado calls no `on_finish` then."""
         super().on_connection_close()
-        self._is_closed = True
-        if self._seat and len(self._body) < int(self.request.headers.get("Content-Length", 0)):
+        if len(self._body) < int(self.request.headers.get("Content-Length", 0)):
             self._active.discard(self)
 
     def on_finish(self) -> None:
         self._active.discard(self)
 
     def get(self) -> None:
-        self._answer(self._turns.status(self._turns.find(self._seat)))
+        self._answer(self._turns.status(self._turns.find(self.seat)))
 
     async def put(self) -> None:
-        entry = await self._turns.order(self._message(Order), self._seat)
+        entry = await self._turns.order(self._message(Order), self.seat)
         self._answer(self._turns.status(entry))
 
     async def post(self) -> None:
@@ -165,14 +134,14 @@ class _Handler(RequestHandler):
             fault_of(fault.arguments)
         except ValueError as error:
             raise InputError(f"no such fault: {error}", "see `lab fault --help`") from error
-        await self._turns.inject_fault(self._seat, fault.node, fault.arguments)
+        await self._turns.inject_fault(self.seat, fault.node, fault.arguments)
         self._answer({})
 
     def delete(self) -> None:
-        if self._seat == TEACHER:
+        if self.seat == TEACHER:
             self._answer(self._turns.end(self.get_query_argument("seat")))
         else:
-            self._answer(self._turns.give_back(self._seat, self.get_query_argument("id")))
+            self._answer(self._turns.give_back(self.seat, self.get_query_argument("id")))
 
     def compute_etag(self) -> None:
         """The answers change, so they have no ETag."""
@@ -214,58 +183,35 @@ class _Handler(RequestHandler):
         self._answer({"error": what, "fix": ""})
 
 
-def hub_seat(seats: Collection[str], teacher: str) -> SeatOf:
-    """Return a function that asks JupyterHub for the seat of a token.
-
-    Args:
-        seats: The names of the seats.
-        teacher: The service whose token is the teacher's.
-    """
-    from jupyterhub.services.auth import HubAuth  # noqa: PLC0415
-
-    auth = HubAuth(cache_max_age=_TOKEN_S)
-
-    async def seat_of(token: str) -> str | None:
-        try:
-            found: Mapping[str, Any] | None = await auth.user_for_token(token, sync=False)
-        except HTTPError as error:
-            raise HTTPError(503, reason="JupyterHub does not answer") from error
-        if found is None or not auth.check_scopes(auth.access_scopes, found):
-            return None
-        kind, name = found.get("kind"), str(found.get("name"))
-        if (kind, name) == ("service", teacher):
-            return TEACHER
-        return name if kind == "user" and name in seats else None
-
-    return seat_of
-
-
 def open_ledger(folder: ClassDir) -> Ledger:
     """Open the ledger of a class; if it cannot be read, set it aside, and begin an empty one.
 
-    First the containers of all environments are removed: then no GPU that is free has a user.
+    Before an empty one begins, all containers are removed: so no GPU that is free has a user.
 
     Raises:
         LabError: The engine refuses. The next service tries again.
     """
-    file = ledger_file(folder)
+    file, problem = ledger_file(folder), ""
     try:
-        return Ledger(file)
+        if file.exists():
+            return Ledger(file)
     except LabError as error:
-        removed = remove_environments(folder)
+        problem = str(error)
+    removed = remove_environments(folder)
+    if problem:
         aside = file.with_name(f"{file.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
         file.rename(aside)
-        LOG.error(f"{error}; it is now {aside.name}, and {removed} environments are removed")
-        return Ledger(file)
+        LOG.error(f"{problem}; it is now {aside.name}, and {removed} environments are removed")
+    return Ledger(file)
 
 
-async def serve(turns: Turns, seat_of: SeatOf, address: str, port: int) -> None:
+async def serve(turns: Turns, tokens: Mapping[str, str], address: str) -> None:
     """Serve the seats until SIGTERM. The environments stay as they are."""
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    server = HTTPServer(application(turns, seat_of), **LIMITS)
-    server.listen(port, address)
+    server = HTTPServer(application(turns, tokens), **LIMITS)
+    server.listen(names.QUEUE_PORT, address)
     work = asyncio.create_task(turns.run())
     await stopped.wait()
     work.cancel()
@@ -281,11 +227,11 @@ def main() -> None:
     stored = folder.stored()
     plan = stored.plan
     seats = {seat.name: seat for seat in plan.seats}
-    address = names.gateway(plan.proxy_network)
+    tokens = {queue_token(folder, name): name for name in (*seats, TEACHER)}
     with locked(ledger_file(folder).with_name("lock"), f"the queue of the class {plan.name!r}"):
         host = Host(plan.name, seats, Path(stored.root), Engine())
         turns = Turns(plan.name, open_ledger(folder), capacity_of(plan), host)
-        asyncio.run(serve(turns, hub_seat(seats, names.SERVICE), address, names.QUEUE_PORT))
+        asyncio.run(serve(turns, tokens, names.gateway(plan.proxy_network)))
         # The threads of boots may wait for the engine; the next service repeats their steps.
         os._exit(0)
 

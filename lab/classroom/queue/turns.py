@@ -40,9 +40,11 @@ _BOOTS: Final = 4
 """The number of times that a boot is begun while an earlier service still boots the environment."""
 
 _MAX_LINES: Final = 100
-_THREADS: Final = 32
-_SEAT_THREADS: Final = 32
-"""The threads for what seats ask: they wait for no boot, and no boot waits for them."""
+_THREADS: Final = 1024
+"""A seat has a step, an order and a fault at most, so none waits for that of another seat."""
+
+_CLOSED_S: Final = 60.0
+"""Seconds for which a seat cannot order, after the teacher has ended its environment: a reset."""
 
 T = TypeVar("T")
 
@@ -122,8 +124,8 @@ class Turns:
         self.ledger = ledger
         self.delays = delays
         self._name, self._capacity, self._host, self._clock = name, capacity, host, clock
-        self._steps = ThreadPoolExecutor(_THREADS, "queue")
-        self._of_seats = ThreadPoolExecutor(_SEAT_THREADS, "seats")
+        self._threads = ThreadPoolExecutor(_THREADS, "queue")
+        self._closed: dict[str, float] = {}
         self._memory: dict[str, _Memory] = defaultdict(_Memory)
         self._working: dict[str, asyncio.Task[None]] = {}
 
@@ -135,11 +137,11 @@ class Turns:
         Raises:
             InputError: The order is invalid, or the seat has a place already.
         """
+        if time.monotonic() < self._closed.get(seat, 0.0):
+            raise InputError("the teacher ends the runs of this seat now", "try again later")
         known = self.ledger.find(seat)
         if known is None or known.order.id != order.id:
-            entry = await _in_thread(
-                self._of_seats, admitted, order, self._name, seat, self._clock()
-            )
+            entry = await self._in_thread(admitted, order, self._name, seat, self._clock())
             entries = added(self.ledger.entries, entry, self._capacity)
             self._memory.pop(seat, None)
             self._write(entries)
@@ -171,8 +173,9 @@ class Turns:
     def end(self, seat: str) -> bool:
         """End the environment of a seat for the teacher; return whether it still has containers.
 
-        The seat may still collect the run.
+        The seat may still collect the run. For a time, it cannot order again.
         """
+        self._closed[seat] = time.monotonic() + _CLOSED_S
         return self._leave(seat, "the teacher ended it", released=False)
 
     def _leave(self, seat: str, reason: str, *, released: bool) -> bool:
@@ -199,7 +202,7 @@ class Turns:
         entry = self.find(seat)
         if entry.state is not State.UP:
             raise InputError(f"environment {entry.name!r} is {entry.state}", "see `lab ls`")
-        await _in_thread(self._of_seats, self._host.inject_fault, entry.project, node, arguments)
+        await self._in_thread(self._host.inject_fault, entry.project, node, arguments)
 
     def status(self, entry: Entry) -> Status:
         """Return the status of an environment for its seat."""
@@ -300,7 +303,7 @@ class Turns:
         within = about(self._capacity.slice_s)
         self._note(seat, f"the turn has begun; if others wait, it ends after {within}")
         try:
-            ran = await _in_thread(self._steps, boot)
+            ran = await self._in_thread(boot)
         except Busy:
             # An earlier service still boots it.
             if self._memory[seat].failures < _BOOTS - 1:
@@ -309,7 +312,8 @@ class Turns:
         except Exception as error:  # noqa: BLE001  (whatever it is, the GPUs are given back)
             expected = isinstance(error, LabError)
             LOG.warning(f"{entry.project}: {error}", exc_info=None if expected else error)
-            reason = str(error) if expected else "the boot failed; the teacher has the log"
+            # Without its hint, which is for the teacher, as is the log.
+            reason = error.what if isinstance(error, LabError) else "the boot failed"
             self._end(entry, reason, released=True)
         else:
             if self._current(entry).state is State.GRANTED:
@@ -326,7 +330,7 @@ class Turns:
 
     async def _finish(self, entry: Entry) -> None:
         """Remove the containers. The agents let the programs save first."""
-        await _in_thread(self._steps, self._host.end, entry.project)
+        await self._in_thread(self._host.end, entry.project)
         ended = {"state": State.ENDED, "gpus": (), "network": "", "ended_unix": self._clock()}
         self._write(changed(self.ledger.entries, entry.seat, **ended))
 
@@ -334,10 +338,10 @@ class Turns:
         """End an environment whose containers ended, or that is not used."""
         self._memory[entry.seat].checked_s = time.monotonic()
         idle_s, reason = self.delays.idle_s, ""
-        if not await _in_thread(self._steps, self._host.runs, entry.project):
+        if not await self._in_thread(self._host.runs, entry.project):
             reason = "its containers have ended; the host may have been restarted"
-        elif self._silence_s(entry) > idle_s and not await _in_thread(
-            self._steps, self._host.is_used, entry.project
+        elif self._silence_s(entry) > idle_s and not await self._in_thread(
+            self._host.is_used, entry.project
         ):
             reason = f"it was idle for {about(idle_s)}"
         if reason and (current := self._current(entry)).state is State.UP:
@@ -374,7 +378,7 @@ class Turns:
     def _silence_s(self, entry: Entry) -> float:
         return time.monotonic() - self._memory[entry.seat].contact_s
 
-
-async def _in_thread(pool: ThreadPoolExecutor, function: Callable[..., T], *arguments: object) -> T:
-    """Call a function that blocks, in a thread."""
-    return await asyncio.get_running_loop().run_in_executor(pool, partial(function, *arguments))
+    async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call a function that blocks, in a thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(function, *arguments))
