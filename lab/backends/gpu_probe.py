@@ -23,7 +23,12 @@ TENSORFLOW_S: Final = 120
 """The same with TensorFlow, whose import takes seconds on an idle CPU."""
 
 _AT_ONCE: Final = 16
-_GRACE_S: Final = 5.0  # after the probe's own time limit, for the engine to report its end
+
+GRACE_S: Final = 5.0
+"""Seconds after the probe's own time limit, for the engine to report its end."""
+
+MAX_BYTES: Final = 1 << 20
+"""The limit of a probe's output: programs of the user may run in the same container."""
 
 
 def time_limit_s(*, tensorflow: bool) -> int:
@@ -70,7 +75,7 @@ def probe_all(
         The view of each task. The view of a task that did not answer in time contains this reason.
     """
     at_once = max(2, os.cpu_count() or 1) if tensorflow else _AT_ONCE
-    limit_s = limit_s or time_limit_s(tensorflow=tensorflow) + _GRACE_S
+    limit_s = limit_s or time_limit_s(tensorflow=tensorflow) + GRACE_S
     limit_s *= math.ceil(len(probes) / at_once)
     slots = Semaphore(at_once)
 

@@ -1,31 +1,29 @@
-"""The seats of a class as containers of the Docker engine."""
+"""The networks, volumes and containers of a class on the Docker engine.
+
+Each of them has a label with the class, and those of a seat a label with the seat. So the engine
+alone says what belongs to a class.
+"""
 
 from __future__ import annotations
 
+import io
+import tarfile
 import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from ipaddress import IPv4Network
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
-from lab.backends.engine.client import Engine, engine_errors
+from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.classroom import names
-from lab.classroom.disks import SeatDisk
-from lab.classroom.engine import (
-    contents,
-    create_container,
-    create_networks,
-    create_volume,
-    create_volumes,
-    remove_all,
-    remove_containers,
-    remove_volume,
-    seat_containers,
-    start_proxy,
-)
-from lab.classroom.planning import SeatPlan
-from lab.classroom.run_report import MAX_REPORT_BYTES, REPORT, RunReport, parse_report
+from lab.classroom.config import Times, Tls
+from lab.classroom.disks import TYPE, SeatDisk
+from lab.classroom.image import DIGEST
+from lab.classroom.planning import ClassPlan, SeatPlan
+from lab.classroom.seat_report import MAX_REPORT_BYTES, REPORT, REPORT_S, RunReport, parse_report
 from lab.classroom.state import ClassDir, StoredClass
-from lab.classroom.work import SeatVolume
+from lab.classroom.work import add_files
 from lab.errors import LabError
 from lab.log import LOG
 from lab.text import short
@@ -33,8 +31,18 @@ from lab.text import short
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
+_PROXY: Final = "proxy"
+"""The proxy's name in every network of the class."""
+
+_SECRETS: Final = "/etc/lab-class"
+_NO_MASQUERADE: Final = {"com.docker.network.bridge.enable_ip_masquerade": "false"}
+_KINDS: Final = ("containers", "networks", "volumes")
+
 _COLLECT_S: Final = 120.0
 """Seconds that the collection of a seat's runs may take."""
+
+_NOWHERE: Final = IPv4Network("0.0.0.0/28")
+"""In place of a network that is gone; no address in it answers."""
 
 
 class Containers:
@@ -60,30 +68,141 @@ class Containers:
             if self._plan.disk_enforced and each.disk_bytes is not None
         }
 
-    def create(self) -> None:
-        """Create the networks, the volumes and the disks."""
-        create_networks(self._engine, self._plan)
-        create_volumes(self._engine, self._plan, self._disks)
-        self.attach_storage()
+    def create_networks(self) -> None:
+        """Create the proxy's network, and one internal network for each seat."""
+        # The ports of a container are published only on networks that are not internal. Without
+        # masquerading, the proxy still reaches nothing beyond this host.
+        self._create_network("", self._plan.proxy_network)
+        for seat in self._plan.seats:
+            self._create_network(seat.name, seat.network)
 
-    def attach_storage(self) -> None:
-        """Attach the disks, if their limits are enforced."""
+    def _create_network(self, seat: str, network: IPv4Network) -> None:
+        from docker.types import IPAMConfig, IPAMPool  # noqa: PLC0415  (takes 0.2 s)
+
+        name = self._of(seat) if seat else names.prefix(self._plan.name)
+        pool = IPAMPool(subnet=str(network), gateway=names.gateway(network))
+        with engine_errors(f"creating the network {name}"):
+            self._engine.client().networks.create(
+                name,
+                driver="bridge",
+                internal=bool(seat),
+                options={} if seat else _NO_MASQUERADE,
+                ipam=IPAMConfig(pool_configs=[pool]),
+                labels=_labels(self._plan.name, seat),
+            )
+
+    def create_storage(self) -> None:
+        """Create the volumes and the disks that are missing, and attach all disks."""
+        for seat in self._plan.seats:
+            self._create_volume(seat.name)
+        if self._plan.tls:
+            # The proxy's user may not read the teacher's key, so that a copy is needed.
+            with engine_errors("creating the volume of the certificate"):
+                name = self._plan.name
+                volumes = self._engine.client().volumes
+                volumes.create(names.tls_volume(name), labels=_labels(name))
         for disk in self._disks.values():
             disk.attach()
 
+    def _create_volume(self, seat: str) -> None:
+        """Create the volume of a seat; if there is one, nothing changes."""
+        disk = self._disks.get(seat)
+        options = {"type": TYPE, "device": str(disk.device), "o": "nosuid,nodev"} if disk else None
+        with engine_errors(f"creating the volume of {seat}"):
+            self._engine.client().volumes.create(
+                self._of(seat), driver_opts=options, labels=_labels(self._plan.name, seat)
+            )
+
+    def replace_storage(self, seat: str) -> None:
+        """Replace the volume of a stopped seat, and its disk."""
+        with suppress(NotFound), engine_errors(f"removing the volume of {seat}"):
+            self._engine.client().volumes.get(self._of(seat)).remove()
+        self._create_volume(seat)
+        if disk := self._disks.get(seat):  # no container uses it, otherwise the engine had refused
+            disk.remove()
+            disk.attach()
+
     def start_proxy(self) -> None:
-        """Start the proxy's containers."""
-        token = ClassDir(self._plan.name).tokens().proxy
-        start_proxy(self._engine, self._plan, self._image, token)
+        """Start the proxy, connected to every network, and the relays beside it."""
+        plan = self._plan
+        secret = {"CONFIGPROXY_AUTH_TOKEN": ClassDir(plan.name).tokens().proxy}
+        with engine_errors("starting the proxy"):
+            proxy = self._create_proxy(secret)
+            for seat in plan.seats:
+                network = self._engine.client().networks.get(self._of(seat.name))
+                address = names.proxy_address(seat.network)
+                network.connect(proxy, aliases=[_PROXY], ipv4_address=address)
+            proxy.start()
+        ports = {"hub": (names.RELAY_PORT, names.HUB_PORT)}
+        if plan.run_networks:
+            ports["queue"] = (names.QUEUE_RELAY_PORT, names.QUEUE_PORT)
+        for to, (port, on_host) in ports.items():
+            target = f"http://{names.gateway(plan.proxy_network)}:{on_host}"
+            relay = ["configurable-http-proxy", "--port", f"{port}", "--default-target", target]
+            # Its API changes its only route; no other process may reach it.
+            relay += ["--api-ip", "127.0.0.1", "--api-port", f"{port + 1}"]
+            with engine_errors("starting a relay"):
+                self._create(
+                    relay,
+                    environment=secret,
+                    name=names.relay_container(plan.name, to),
+                    network_mode=f"container:{proxy.id}",
+                ).start()
+
+    def _create_proxy(self, secret: dict[str, str]) -> Container:
+        """Create the proxy's container in its own network."""
+        plan = self._plan
+        address, network = names.proxy_address(plan.proxy_network), names.prefix(plan.name)
+        command = ["configurable-http-proxy", "--port", f"{names.PUBLIC_PORT}"]
+        command += ["--api-ip", address, "--api-port", f"{names.PROXY_API_PORT}"]
+        command += ["--error-target", f"{names.hub_url(plan.proxy_network)}/hub/error"]
+        command += ["--host-routing"] if plan.domain else []
+        volumes = {}
+        if plan.tls:
+            command += ["--ssl-cert", f"{_SECRETS}/certificate.pem"]
+            command += ["--ssl-key", f"{_SECRETS}/key.pem"]
+            volumes[names.tls_volume(plan.name)] = {"bind": _SECRETS, "mode": "rw"}
+        endpoint = self._engine.client().api.create_endpoint_config(ipv4_address=address)
+        proxy = self._create(
+            command,
+            environment=secret,
+            name=names.proxy_container(plan.name),
+            ports={f"{names.PUBLIC_PORT}/tcp": (plan.address, plan.port)},
+            network=network,
+            networking_config={network: endpoint},
+            volumes=volumes,
+        )
+        if plan.tls and not proxy.put_archive(_SECRETS, _tls_archive(plan.tls)):
+            raise LabError("the engine refused the certificate", "start the class again")
+        return proxy
+
+    def _create(self, command: Sequence[str], seat: str = "", **options: Any) -> Container:  # noqa: ANN401
+        """Create a container of the class, or of a seat, with few rights."""
+        from docker.types import LogConfig  # noqa: PLC0415  (takes 0.2 s)
+
+        return self._engine.client().containers.create(
+            self._image,
+            list(command),
+            entrypoint=[],
+            labels=_labels(self._plan.name, seat),
+            read_only=True,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges:true"],
+            pids_limit=64,
+            tmpfs={"/tmp": ""},  # noqa: S108  (in the container)
+            init=True,
+            log_config=LogConfig(**names.LOG),
+            **options,
+        )
 
     def is_stopped(self, seat: str) -> bool:
         """Return whether no container of the seat was started."""
-        found = seat_containers(self._engine, self._plan.name, seat)
-        return all(each.status == "created" for each in found)
+        return all(each.status == "created" for each in self._containers(seat))
 
     def stop(self, seat: str = "") -> None:
         """Remove the containers of a seat or of the class."""
-        remove_containers(self._engine, self._plan.name, seat)
+        doing = "removing the containers"
+        self._engine.for_each(doing, self._containers(seat), lambda each: each.remove(force=True))
 
     def collect(self, seats: Sequence[str]) -> None:
         """Collect the runs of the queue that seats have not collected, on their volumes.
@@ -97,33 +216,26 @@ class Containers:
         containers, doing = [], "collecting the runs of the queue"
         try:
             for seat in self._plan.seats:
-                disk = self._disks.get(seat.name)
-                if seat.name in seats and (disk is None or disk.image.exists()):
-                    if disk is not None:
-                        disk.attach()
-                    containers.append(self._collector(seat))
+                if seat.name in seats and self.has_storage(seat.name):
+                    with engine_errors(f"{doing} of {seat.name}"):
+                        containers.append(self._create_collector(seat))
             for name, printed in self._engine.for_each(doing, containers, _collected):
                 if printed:
                     LOG.warning(f"{name}: not all runs of the queue are collected: {printed}")
         except LabError as error:  # the class must end, and the run volumes are in the archive
             LOG.warning(f"not all runs of the queue are collected: {error}")
 
-    def _collector(self, seat: SeatPlan) -> Container:
-        """Create the container that collects the runs of a seat."""
-        name = self._plan.name
-        with engine_errors(f"collecting the runs of {seat.name}"):
-            return create_container(
-                self._engine,
-                self._image,
-                ["python", "-P", "-m", "lab.classroom.seat_collect"],
-                labels={names.CLASS: name, names.SEAT: seat.name},
-                volumes={names.seat_object(name, seat.name): {"bind": names.MOUNT}},
-                network_mode="none",
-                mem_limit=seat.memory_bytes or 0,
-            )
+    def _create_collector(self, seat: SeatPlan) -> Container:
+        return self._create(
+            ["python", "-P", "-m", "lab.classroom.seat_collect"],
+            seat.name,
+            volumes={self._of(seat.name): {"bind": names.MOUNT}},
+            network_mode="none",
+            mem_limit=seat.memory_bytes or 0,
+        )
 
     def save(self, seat: str, archive: zipfile.ZipFile, folder: str) -> int:
-        """Add the files of the seat's volume to an archive.
+        """Add the files of a seat's volume to an archive.
 
         Args:
             seat: The seat.
@@ -136,53 +248,174 @@ class Containers:
         Raises:
             OSError: The archive cannot be written.
         """
-        if disk := self._disks.get(seat):
-            if not disk.image.exists():  # its creation failed
-                return 0
-            disk.attach()
-        volume = SeatVolume(self._engine, self._plan.name, seat, self._image)
-        return volume.save(archive, folder)
+        if not self.has_storage(seat):
+            return 0
+        doing = f"reading the work of {seat}"
+        volumes = {self._of(seat): {"bind": names.MOUNT}}
+        with engine_errors(doing):  # a container that is never started
+            reader = self._create(["true"], seat, volumes=volumes, network_mode="none")
+        try:
+            with engine_errors(doing):
+                pieces, _ = reader.get_archive(names.MOUNT)
+                stream: Any = SimpleNamespace(read=lambda _: next(pieces, b""))
+                with tarfile.open(fileobj=stream, mode="r|") as files:
+                    return add_files(files, archive, folder)
+        except tarfile.TarError as error:
+            raise LabError(f"{doing}: {short(str(error))}", "run the command again") from error
+        finally:
+            with engine_errors("removing a container"):
+                reader.remove(force=True)
 
-    def replace_storage(self, seat: str) -> None:
-        """Replace the volume of a stopped seat, and its disk."""
-        name, disk = self._plan.name, self._disks.get(seat)
-        remove_volume(self._engine, name, seat)
-        create_volume(self._engine, name, seat, disk)
-        if disk:  # no container uses it, otherwise the engine had refused
-            disk.remove()
+    def has_storage(self, seat: str) -> bool:
+        """Attach the disk of a seat; return whether the seat has a volume and, if needed, a disk.
+
+        They are missing if their creation failed. The engine would make a volume without a limit.
+        """
+        disk = self._disks.get(seat)
+        if disk is not None and not disk.image.exists():
+            return False
+        try:
+            with engine_errors(f"looking for the volume of {seat}"):
+                self._engine.client().volumes.get(self._of(seat))
+        except NotFound:
+            return False
+        if disk is not None:
             disk.attach()
+        return True
 
     def contents(self) -> dict[str, int]:
         """Return the number of containers, networks and volumes."""
-        return contents(self._engine, self._plan.name)
+        found = (_labelled(self._engine, kind, self._plan.name) for kind in _KINDS)
+        return {kind[:-1]: len(each) for kind, each in zip(_KINDS, found, strict=True)}
 
     def remove(self) -> None:
-        """Remove the containers, the networks, the volumes and the disks."""
-        remove_all(self._engine, self._plan.name)
+        """Remove the containers, the networks, the volumes and the disks.
+
+        What can be removed is removed, also if the engine refuses a part.
+        """
+        self.stop()
+        refusals = []
+        for kind in _KINDS[1:]:
+            for each in _labelled(self._engine, kind, self._plan.name):
+                try:
+                    with suppress(NotFound), engine_errors(f"removing {each.name} of the {kind}"):
+                        each.remove()
+                except LabError as error:
+                    refusals.append(error)
+        if refusals:
+            raise refusals[0]
         for disk in self._disks.values():
             disk.remove()
 
-    def reports(self) -> dict[str, RunReport | None]:
-        """Run the report command in every seat's container, in several at once."""
-        containers = [
-            each
-            for each in self._engine.containers(f"{names.CLASS}={self._plan.name}", names.SEAT)
-            if each.status == "running"
-        ]
-        doing = "reading the runs of the seats"
-        return dict(self._engine.for_each(doing, containers, self._newest_run))
+    def reports(self) -> dict[str, RunReport | LabError | None]:
+        """Run the report command in every seat that runs, in several at once.
 
-    def _newest_run(self, container: Container) -> tuple[str, RunReport | None]:
-        api = self._engine.client().api
-        seat, content = container.labels[names.SEAT], b""
-        # A student's container may have no process or memory left for the command.
-        with suppress(LabError), engine_errors(f"reading the runs of {seat}"):
-            exec_id = api.exec_create(container.id, list(REPORT), stderr=False, workdir="/")["Id"]
-            for chunk in api.exec_start(exec_id, stream=True):
-                content += chunk
-                if len(content) > MAX_REPORT_BYTES:
-                    break
-        return seat, parse_report(content)
+        Returns:
+            The newest run of each of these seats, or None; or why a seat gives no answer.
+        """
+        running = [each for each in self._containers() if names.SEAT in each.labels]
+        running = [each for each in running if each.status == "running"]
+        return dict(self._engine.for_each("reading the runs of the seats", running, self._report))
+
+    def _report(self, container: Container) -> tuple[str, RunReport | LabError | None]:
+        seat = container.labels[names.SEAT]
+        try:
+            # A student's container may have no process or memory left for the command.
+            done = self._engine.execute(
+                f"reading the runs of {seat}",
+                str(container.id),
+                REPORT,
+                within_s=REPORT_S,
+                max_bytes=MAX_REPORT_BYTES,
+                stderr=False,
+                workdir="/",
+            )
+            return seat, parse_report(done.stdout)
+        except LabError as error:
+            return seat, error
+
+    def _containers(self, seat: str = "") -> list[Container]:
+        labels = (f"{key}={text}" for key, text in _labels(self._plan.name, seat).items())
+        return self._engine.containers(*labels)
+
+    def _of(self, seat: str) -> str:
+        return names.seat_object(self._plan.name, seat)
+
+
+def remains(name: str) -> StoredClass:
+    """Return what the engine and the host still have of a class whose file cannot be read.
+
+    Its seats, networks and disks are known; its GPUs, limits and lessons are not.
+
+    Args:
+        name: The class.
+
+    Raises:
+        LabError: The engine refuses.
+    """
+    engine, disks = Engine(), ClassDir(name).disks.glob(f"*.{TYPE}")
+    sizes = {path.stem: path.stat().st_size for path in disks}
+    containers, networks, volumes = (_labelled(engine, kind, name) for kind in _KINDS)
+    ranges = {_seat_of(each): _range_of(each) for each in networks}
+    seats = sorted({*ranges, *map(_seat_of, volumes)} - {""})
+    images = [str(each.attrs["Config"]["Image"]) for each in containers]
+    if not images:  # any image of a class can read a volume
+        with engine_errors("looking for the image of the class"):
+            found = engine.client().images.list(filters={"label": DIGEST})
+        images = [str(each.id) for each in found]
+    plan = ClassPlan(
+        name=name,
+        seats=tuple(
+            SeatPlan(seat, (), ranges.get(seat, _NOWHERE), None, None, sizes.get(seat))
+            for seat in seats
+        ),
+        queue_gpus=(),
+        proxy_network=ranges.get("", _NOWHERE),
+        run_networks=(),
+        address="",
+        port=0,
+        domain="",
+        tls=None,
+        times=Times(),
+        disk_enforced=bool(sizes),
+        notices=(),
+    )
+    return StoredClass(plan, images[0] if images else "", "", ())
+
+
+def _seat_of(thing: Any) -> str:  # noqa: ANN401  (a network or a volume of docker-py)
+    labels = thing.attrs.get("Labels") or {}
+    return str(labels.get(names.SEAT, ""))
+
+
+def _range_of(network: Any) -> IPv4Network:  # noqa: ANN401
+    (pool,) = network.attrs["IPAM"]["Config"]
+    return IPv4Network(pool["Subnet"])
+
+
+def _labels(name: str, seat: str = "") -> dict[str, str]:
+    return {names.CLASS: name, **({names.SEAT: seat} if seat else {})}
+
+
+def _labelled(engine: Engine, kind: str, name: str) -> list[Any]:
+    """List the containers, the networks or the volumes of a class."""
+    label = f"{names.CLASS}={name}"
+    if kind == "containers":
+        return engine.containers(label)
+    with engine_errors(f"listing the {kind}"):
+        return list(getattr(engine.client(), kind).list(filters={"label": label}))
+
+
+def _tls_archive(tls: Tls) -> bytes:
+    """Return a tar file with the certificate and the key, which only the proxy's user can read."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, path in (("certificate.pem", tls.certificate), ("key.pem", tls.key)):
+            content = path.read_bytes()
+            entry = tarfile.TarInfo(name)
+            entry.uid, entry.gid, entry.mode, entry.size = 1000, 1000, 0o400, len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
 
 
 def _collected(container: Container) -> tuple[str, str]:

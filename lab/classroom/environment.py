@@ -22,12 +22,13 @@ from lab.backends.names import CLASS
 from lab.backends.process import ProcessHandle
 from lab.backends.state import locked, state_directory
 from lab.classroom.config import LESSONS
-from lab.classroom.containers import Containers
+from lab.classroom.containers import Containers, remains
 from lab.classroom.gpu_check import check_class_gpus, check_seat_gpus
 from lab.classroom.gradebook import gradebook
 from lab.classroom.hub_api import HubApi, hub_api
-from lab.classroom.queue.folder import end_all, end_environments, remove_environments
-from lab.classroom.state import ClassDir, StoredClass
+from lab.classroom.planning import ClassPlan
+from lab.classroom.queue.folder import end_environments, ledger_file, remove_environments
+from lab.classroom.state import ClassDir, StoredClass, Tokens
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.log import LOG
@@ -60,19 +61,22 @@ def up(stored: StoredClass) -> None:
     with locked(folder.lock, f"the class {folder.name!r}"), signals.as_interrupt():
         check_not_up(folder)
         goes_on = folder.path.exists()
-        containers = Containers(folder.stored() if goes_on else stored)
+        stored = folder.stored() if goes_on else stored
+        containers = Containers(stored)
         try:
             if goes_on:
                 LOG.info(f"class {folder.name}: going on where it ended")
                 containers.stop()
-                containers.attach_storage()
             else:
                 folder.create(stored)
-                containers.create()
+                containers.create_networks()
+            containers.create_storage()
+            for seat in stored.plan.seats:
+                folder.resetting(seat.name).unlink(missing_ok=True)
             _boot(folder, containers)
         except BaseException:
             with signals.ignore_signals():
-                _undo(folder, containers, keep=goes_on)
+                _undo(folder, containers, stored.plan, keep=goes_on)
             raise
 
 
@@ -89,10 +93,12 @@ def check_not_up(folder: ClassDir) -> None:
         )
 
 
-def _undo(folder: ClassDir, containers: Containers, *, keep: bool) -> None:
+def _undo(folder: ClassDir, containers: Containers, plan: ClassPlan, *, keep: bool) -> None:
     """Undo a boot that failed; the error of the boot is the one that is reported."""
     try:
-        (_stop_programs if keep else _remove)(folder, containers)
+        _stop_programs(folder, containers, plan)
+        if not keep:
+            _remove(folder, containers)
     except LabError as error:
         LOG.warning(f"warning: parts of the class {folder.name!r} are left: {error}")
         LOG.warning("remove them with `lab class down`")
@@ -106,7 +112,7 @@ def _boot(folder: ClassDir, containers: Containers) -> None:
         containers.start_proxy()
         hub = _start_hub(folder)
         hand_over(hub)
-        api = hub_api(folder)
+        api = hub_api(plan, folder.tokens().service)
         _wait_for_hub(api, hub, folder)
         LOG.info(f"class {folder.name}: JupyterHub is up")
         _start_seats(api, folder, [seat.name for seat in plan.seats])
@@ -124,8 +130,25 @@ def _holder(folder: ClassDir, gpus: Iterable[str]) -> Holder:
     )
 
 
+def read_class(folder: ClassDir) -> tuple[StoredClass, HubApi | None]:
+    """Read a class, also if its files are damaged or of a newer version.
+
+    Returns:
+        The class, or what is left of it; and its JupyterHub, or None without its token.
+
+    Raises:
+        LabError: The class cannot be read, and the engine refuses.
+    """
+    stored = folder.readable(StoredClass)
+    if stored is None:
+        LOG.warning("going on with what the engine has of the class, without its GPUs and limits")
+        stored = remains(folder.name)
+    tokens = folder.readable(Tokens)
+    return stored, hub_api(stored.plan, tokens.service) if tokens else None
+
+
 def down(folder: ClassDir, archive: Path) -> None:
-    """Collect the work of every seat into one archive, then remove the class.
+    """Stop a class, collect the work of every seat into one archive, then remove the class.
 
     Args:
         folder: The class.
@@ -138,25 +161,66 @@ def down(folder: ClassDir, archive: Path) -> None:
         OSError: The archive cannot be written; nothing is removed.
     """
     with _locked(folder):
-        stored = folder.stored()
-        containers, seats = Containers(stored), stored.plan.seats
-        with signals.as_interrupt(), _new_archive(archive) as target:
-            end_all(folder)
-            _collect(containers, stored, [seat.name for seat in seats])
-            _add_earlier(folder, target)
-            for count, seat in enumerate(seats, 1):
-                _save(containers, seat.name, target, seat.name)
-                LOG.info(f"{seat.name}: collected ({count} of {len(seats)})")
-            names = [seat.name for seat in seats]
-            target.writestr("gradebook.csv", gradebook(target, names, stored.lessons or LESSONS))
+        stored, api = read_class(folder)
+        containers, had = Containers(stored), {}
+        try:
+            with signals.as_interrupt(), _new_archive(archive) as target:
+                had = containers.contents()
+                had["queue environment"] = _stop_all(folder, containers, stored, api)
+                _archive(folder, containers, stored, target)
+        except BaseException:
+            if had and not folder.is_up:
+                what = f"class {folder.name}: its seats are stopped, and nothing is removed"
+                LOG.warning(f"{what}; go on with `lab class up`, or try `lab class down` again")
+            raise
         with signals.ignore_signals():
-            removed = _remove(folder, containers)
+            _remove(folder, containers)
+    removed = ", ".join(counted(number, kind) for kind, number in had.items())
     LOG.info(f"class {folder.name}: removed {removed}; the work of its seats is in {archive}")
     check_class_gpus(stored.plan)
 
 
+def _stop_all(
+    folder: ClassDir, containers: Containers, stored: StoredClass, api: HubApi | None
+) -> int:
+    """Stop all that writes to the seats' storage; return the number of the queue's environments.
+
+    If the queue does not answer, its containers are removed without it: the class must end.
+    """
+    try:
+        if folder.is_up:
+            _end_runs(folder, stored, api, [seat.name for seat in stored.plan.seats])
+    except LabError as error:
+        LOG.warning(f"warning: {error}")
+    return _stop_programs(folder, containers, stored.plan)
+
+
+def _end_runs(
+    folder: ClassDir, stored: StoredClass, api: HubApi | None, seats: Sequence[str]
+) -> None:
+    """Ask the queue to end the environments of seats; it is not reached without its files."""
+    if stored.plan.run_networks and api is not None:
+        end_environments(folder, seats)
+
+
+def _archive(
+    folder: ClassDir, containers: Containers, stored: StoredClass, target: zipfile.ZipFile
+) -> None:
+    """Write the work of all seats, the copies that resets made, and the gradebook."""
+    seats = [seat.name for seat in stored.plan.seats]
+    _collect(folder, containers, seats)
+    for copy in sorted(folder.copies.glob("*.zip")):
+        target.write(copy, f"resets/{copy.name}")
+    for count, seat in enumerate(seats, 1):
+        _save(containers, seat, target, seat)
+        LOG.info(f"{seat}: collected ({count} of {len(seats)})")
+    target.writestr("gradebook.csv", gradebook(target, seats, stored.lessons or LESSONS))
+
+
 def reset(folder: ClassDir, seat: str) -> None:
     """Give a seat its first state again; a copy of the student's work is kept.
+
+    Until it has its new storage and its GPUs are free, JupyterHub does not start it.
 
     Args:
         folder: The class.
@@ -164,40 +228,70 @@ def reset(folder: ClassDir, seat: str) -> None:
 
     Raises:
         InputError: There is no such class or seat.
-        LabError: JupyterHub or the engine refuses, or a process still uses a GPU of the seat; then
-            the seat is not started.
-        OSError: The copy cannot be written; nothing is removed.
+        LabError: The queue, JupyterHub or the engine refuses; if the seat has its old files, it is
+            started again. Or a process still uses a GPU of the seat; then it stays stopped.
+        OSError: The copy cannot be written; the seat is started again.
     """
     with _locked(folder):
-        check_seat(folder, seat)
-        stored = folder.stored()
-        containers, api = Containers(stored), hub_api(folder)
-        end_environments(folder, [seat])  # first: it may refuse
-        _stop_seat(api, containers, seat)
-        _collect(containers, stored, [seat])
-        copy = folder.copies / f"{seat}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip"
-        copy.parent.mkdir(exist_ok=True)
-        with _new_archive(copy) as target:
-            _save(containers, seat, target, copy.stem)
-        with signals.ignore_signals():  # a volume without labels would never be removed
-            containers.replace_storage(seat)
+        stored, api = read_class(folder)
+        check_seat(stored.plan, seat)
+        containers = Containers(stored)
+        _end_runs(folder, stored, api, [seat])  # first: it may refuse
+        try:
+            folder.resetting(seat).touch()
+            _stop_seat(folder, containers, api, seat)
+            _copy(folder, containers, seat)
+            with signals.ignore_signals():  # a volume without labels would never be removed
+                containers.replace_storage(seat)
+        except BaseException:
+            with signals.ignore_signals():
+                _start_again(folder, containers, api, seat)
+            raise
         check_seat_gpus(stored.plan, seat)
-        _start_seats(api, folder, [seat])
-    LOG.info(f"{seat}: reset; `lab class down` collects the copy of its work")
+        folder.resetting(seat).unlink()
+        if api is not None:
+            _start_seats(api, folder, [seat])
+    started = "" if api else "; it starts when its student signs in"
+    LOG.info(f"{seat}: reset; `lab class down` collects the copy of its work{started}")
 
 
-def check_seat(folder: ClassDir, seat: str) -> None:
+def _copy(folder: ClassDir, containers: Containers, seat: str) -> None:
+    """Keep a copy of a seat's work, for the archive of the class."""
+    if not containers.has_storage(seat):
+        return  # an earlier reset has the copy, and then failed
+    _collect(folder, containers, [seat])
+    copy = folder.copies / f"{seat}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip"
+    copy.parent.mkdir(exist_ok=True)
+    with _new_archive(copy) as target:
+        _save(containers, seat, target, copy.stem)
+
+
+def _start_again(folder: ClassDir, containers: Containers, api: HubApi | None, seat: str) -> None:
+    """Start a seat whose reset has failed, if it has its storage; else say that it has none."""
+    try:
+        if not containers.has_storage(seat):
+            what = f"{seat} stays stopped without its storage; the copy of its work is kept"
+            LOG.warning(f"{what}; run `lab class reset {seat}` again")
+            return
+        folder.resetting(seat).unlink(missing_ok=True)
+        if api is not None:
+            api.start(seat)
+        LOG.warning(f"{seat}: not reset; it starts again with its own files")
+    except LabError as error:
+        LOG.warning(f"{seat}: not reset, and not started again: {error}")
+
+
+def check_seat(plan: ClassPlan, seat: str) -> None:
     """Check that a class has a seat.
 
     Raises:
         InputError: It does not.
-        LabError: The class cannot be read.
     """
-    known = [each.name for each in folder.stored().plan.seats]
+    known = [each.name for each in plan.seats]
     if seat not in known:
         hint = f"{suggestion(seat, known)}see the seats with `lab class status`"
         what = f"no seat {seat!r}" if seat else "no seat is given"
-        raise InputError(f"{what} in the class {folder.name!r}", hint)
+        raise InputError(f"{what} in the class {plan.name!r}", hint)
 
 
 def _locked(folder: ClassDir) -> AbstractContextManager[int]:
@@ -231,15 +325,9 @@ def _new_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         raise
 
 
-def _add_earlier(folder: ClassDir, archive: zipfile.ZipFile) -> None:
-    """Add the copies that resets made."""
-    for copy in sorted(folder.copies.glob("*.zip")):
-        archive.write(copy, f"resets/{copy.name}")
-
-
-def _collect(containers: Containers, stored: StoredClass, seats: Sequence[str]) -> None:
+def _collect(folder: ClassDir, containers: Containers, seats: Sequence[str]) -> None:
     """Collect the runs of the queue that seats have not collected, in their storage."""
-    if stored.plan.run_networks:
+    if ledger_file(folder).parent.exists():
         containers.collect(seats)
 
 
@@ -250,15 +338,20 @@ def _save(containers: Containers, seat: str, archive: zipfile.ZipFile, folder: s
         LOG.warning(f"{seat}: not in the archive: {left_out:,} ({what})")
 
 
-def _stop_seat(api: HubApi, containers: Containers, seat: str) -> None:
-    """Stop a seat, and wait until its programs have ended, also for JupyterHub."""
-    api.stop(seat)
+def _stop_seat(folder: ClassDir, containers: Containers, api: HubApi | None, seat: str) -> None:
+    """Stop a seat, and what it has in the queue by now; wait until its programs have ended."""
     until = time.monotonic() + _SEAT_S
-    while not containers.is_stopped(seat) or _servers(api).get(seat):
+    while api is not None:
+        server = _servers(api).get(seat)
+        if not server and containers.is_stopped(seat):
+            break
         if time.monotonic() > until:
             raise LabError(f"{seat} has not stopped after {_SEAT_S:g} s", "see `docker ps`")
+        if server and not server.get("pending"):  # else a start or a stop is under way
+            api.stop(seat)
         time.sleep(_POLL_S)
     containers.stop(seat)  # a container that the engine could not start
+    remove_environments(folder, [seat])
 
 
 def _start_hub(folder: ClassDir) -> ProcessHandle:
@@ -347,20 +440,21 @@ def _last_error(folder: ClassDir) -> str:
     return short(errors[-1]) if errors else "JupyterHub logged no error"
 
 
-def _stop_programs(folder: ClassDir, containers: Containers) -> None:
-    """Stop JupyterHub, and then the programs of the class."""
+def _stop_programs(folder: ClassDir, containers: Containers, plan: ClassPlan) -> int:
+    """Stop JupyterHub with the queue, and then the programs of the class.
+
+    Returns:
+        The number of environments that the queue had.
+    """
     hub = folder.hub()
     if hub is not None:
-        _stop(hub)
+        _stop(hub)  # first: it would start the seats again
     containers.stop()
+    return remove_environments(folder, [seat.name for seat in plan.seats])
 
 
-def _remove(folder: ClassDir, containers: Containers) -> str:
-    """Remove a class; return what it had: `4 containers, 3 networks`."""
-    had = dict(containers.contents())
-    _stop_programs(folder, containers)  # first: JupyterHub would start the seats again
-    if environments := remove_environments(folder):
-        had["queue environment"] = environments
+def _remove(folder: ClassDir, containers: Containers) -> None:
+    """Remove a class that is stopped."""
     containers.remove()
     release(CLASS, folder.name, str(folder.path))
     shutil.rmtree(folder.path, ignore_errors=True)
@@ -369,7 +463,6 @@ def _remove(folder: ClassDir, containers: Containers) -> str:
             f"{folder.path} is left, with the passwords of the class", f"run `rm -r {folder.path}`"
         )
     folder.lock.unlink(missing_ok=True)
-    return ", ".join(counted(number, kind) for kind, number in had.items()) or "nothing"
 
 
 def _stop(hub: ProcessHandle) -> None:

@@ -105,6 +105,8 @@ def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
         own = seats.get(spawner.user.name)
         if own is None:
             raise RuntimeError(f"{spawner.user.name} has no seat")
+        if ClassDir(plan.name).resetting(own.name).exists():
+            raise RuntimeError(f"{own.name} is being reset; try again later")
         spawner.network_name = names.seat_object(plan.name, own.name)
         spawner.cpu_limit = own.cpus
         spawner.mem_limit = own.memory_bytes

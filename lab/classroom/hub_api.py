@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lab.classroom import names
-from lab.classroom.state import ClassDir
+from lab.classroom.planning import ClassPlan
 from lab.errors import LabError
 from lab.text import short
 
-_TIMEOUT_S: Final = 10.0
+if TYPE_CHECKING:
+    from requests import Response
 
-# JupyterHub is on this host: the proxy of the user's variables must not get the token.
-_OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_TIMEOUT_S: Final = 10.0
+_REFUSED: Final = 300
+"""The least HTTP status that is no success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +66,37 @@ class HubApi:
         self._request("DELETE", f"users/{seat}/server")
 
     def _request(self, method: str, path: str) -> Any:  # noqa: ANN401  (JSON)
-        request = urllib.request.Request(  # noqa: S310  (the scheme is fixed)
-            f"{self.url}/{path}", method=method, headers={"Authorization": f"token {self.token}"}
-        )
+        import requests  # noqa: PLC0415  (takes 0.2 s)
+
         try:
-            with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
-                content = answer.read()
-            return json.loads(content) if content else None
-        except urllib.error.HTTPError as error:
-            with error:
-                raise LabError(f"JupyterHub refused: {short(_reason(error))}") from error
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise LabError(
-                f"JupyterHub does not answer: {short(str(error))}", "start it with `lab class up`"
-            ) from error
+            with requests.Session() as session:
+                session.trust_env = (
+                    False  # the proxy of the user's variables must not get the token
+                )
+                session.headers["Authorization"] = f"token {self.token}"
+                answer = session.request(
+                    method, f"{self.url}/{path}", timeout=_TIMEOUT_S, allow_redirects=False
+                )
+            if answer.status_code < _REFUSED:
+                return answer.json() if answer.content else None
+        except requests.RequestException as error:
+            what = f"JupyterHub does not answer at {self.url}"
+            raise LabError(what, "start it with `lab class up`") from error
+        raise LabError(f"JupyterHub refused: {short(_reason(answer))}")
 
 
-def hub_api(folder: ClassDir) -> HubApi:
+def hub_api(plan: ClassPlan, token: str) -> HubApi:
     """Return JupyterHub's API for a class.
 
-    Raises:
-        LabError: The class's files cannot be read.
+    Args:
+        plan: The class.
+        token: The token of the service `lab`.
     """
-    url = names.hub_url(folder.stored().plan.proxy_network)
-    return HubApi(f"{url}/hub/api", folder.tokens().service)
+    return HubApi(f"{names.hub_url(plan.proxy_network)}/hub/api", token)
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
-    try:
-        return str(json.loads(error.read())["message"] or error)
-    except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
-        return str(error)
+def _reason(answer: Response) -> str:
+    with suppress(ValueError, LookupError, TypeError):
+        if message := answer.json()["message"]:
+            return str(message)
+    return f"{answer.status_code} {answer.reason}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
+import time
 from typing import Any
 
 from tornado.httpserver import HTTPServer
@@ -17,5 +19,15 @@ HTTPServer.configure(None, max_body_size=1 << 20, body_timeout=10, idle_connecti
 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
+
+def bound_log(folder: ClassDir) -> None:
+    """Keep the output of this process within its limit."""
+    while True:
+        folder.bound_log()
+        time.sleep(1)
+
+
 c: Any = get_config()  # type: ignore[name-defined]  # noqa: F821  (JupyterHub defines it)
-configure(c, ClassDir(os.environ[LAB_CLASS]))
+class_dir = ClassDir(os.environ[LAB_CLASS])
+configure(c, class_dir)
+threading.Thread(target=bound_log, args=[class_dir], daemon=True).start()

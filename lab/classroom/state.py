@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import IPv4Network
@@ -13,10 +16,10 @@ import msgspec
 
 from lab.backends.process import ProcessHandle
 from lab.backends.state import state_directory
-from lab.classroom import names
 from lab.classroom.config import TEACHER, Times, Tls
 from lab.classroom.planning import ClassPlan
 from lab.errors import LabError
+from lab.log import LOG
 from lab.text import short
 from lab.volume.files import write_atomically
 
@@ -27,6 +30,8 @@ T = TypeVar("T")
 
 _PRIVATE: Final = 0o077
 """The permissions that no other user may have on a file with tokens."""
+
+_MAX_LOG_BYTES: Final = 10_000_000
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -59,6 +64,15 @@ class StoredClass(msgspec.Struct, frozen=True):
     cluster: str
     lessons: tuple[str, ...]
     root: str = ""
+
+
+Known = TypeVar("Known", StoredClass, Tokens)
+
+_FILES: Final[dict[type, str]] = {
+    StoredClass: "class.json",
+    Tokens: "tokens.json",
+    ProcessHandle: "hub.json",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +110,13 @@ class ClassDir:
         """The directory with the disks of the seats, if their limits are enforced."""
         return self.path / "disks"
 
+    def resetting(self, seat: str) -> Path:
+        """The file that exists while a seat is reset; JupyterHub does not start such a seat."""
+        return self.path / f"{seat}.resetting"
+
     @property
     def is_up(self) -> bool:
-        """Whether JupyterHub runs.
-
-        Raises:
-            LabError: The directory cannot be read.
-        """
+        """Whether JupyterHub runs."""
         hub = self.hub()
         return hub is not None and hub.alive()
 
@@ -121,8 +135,8 @@ class ClassDir:
             secrets.token_hex(32),
             secrets.token_hex(32),
         )
-        self._write("tokens.json", tokens)
-        self._write("class.json", stored)
+        self._write(tokens)
+        self._write(stored)
         return tokens
 
     def stored(self) -> StoredClass:
@@ -131,7 +145,7 @@ class ClassDir:
         Raises:
             LabError: It cannot be read.
         """
-        return self._read("class.json", StoredClass)
+        return self._read(StoredClass)
 
     def tokens(self) -> Tokens:
         """Read the tokens.
@@ -139,39 +153,69 @@ class ClassDir:
         Raises:
             LabError: They cannot be read, or another user can read them.
         """
-        path = self.path / "tokens.json"
+        path = self.path / _FILES[Tokens]
         if path.exists() and path.stat().st_mode & _PRIVATE:
             raise LabError(
                 f"{path}: other users can read the tokens",
                 f"run `chmod 600 {path}`; for other tokens, run `lab class down` and"
                 " `lab class up`",
             )
-        return self._read("tokens.json", Tokens)
+        return self._read(Tokens)
+
+    def readable(self, kind: type[Known]) -> Known | None:
+        """Read the class or the tokens; if they cannot be read, say so and return None."""
+        try:
+            return self._read(kind)
+        except LabError as error:
+            LOG.warning(f"warning: {error.what}")
+            return None
 
     def write_hub(self, hub: ProcessHandle) -> None:
         """Write the process of JupyterHub."""
-        self._write("hub.json", hub)
+        self._write(hub)
 
     def hub(self) -> ProcessHandle | None:
-        """Return the process of JupyterHub; None if it was not started."""
-        if not (self.path / "hub.json").exists():
+        """Return the process of JupyterHub; None if it does not run and is not recorded."""
+        if not (self.path / _FILES[ProcessHandle]).exists():
             return None
-        return self._read("hub.json", ProcessHandle)
+        try:
+            return self._read(ProcessHandle)
+        except LabError:
+            return self._find_hub()
 
-    def _write(self, name: str, value: object) -> None:
-        path = self.path / name
+    def _find_hub(self) -> ProcessHandle | None:
+        """Find JupyterHub by its current directory, which no container can have."""
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                arguments = (process / "cmdline").read_bytes().split(b"\0")
+                if b"jupyterhub" in arguments and (process / "cwd").samefile(self.path):
+                    return ProcessHandle.of(int(process.name))
+        return None
+
+    def bound_log(self) -> None:
+        """Move JupyterHub's output to `hub.log.1` if it is large; students can make it grow.
+
+        JupyterHub and its services append to it, so that it can be emptied under them.
+        """
+        with suppress(FileNotFoundError):
+            if self.log.stat().st_size > _MAX_LOG_BYTES:
+                with suppress(OSError):  # the disk is full
+                    shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
+                os.truncate(self.log, 0)
+
+    def _write(self, value: object) -> None:
+        path = self.path / _FILES[type(value)]
         write_atomically(path, msgspec.json.encode(value, enc_hook=_encode).decode())
         path.chmod(0o600)  # its directory is private from the beginning
 
-    def _read(self, name: str, kind: type[T]) -> T:
-        path = self.path / name
+    def _read(self, kind: type[T]) -> T:
+        path = self.path / _FILES[kind]
         try:
             return msgspec.json.decode(path.read_bytes(), type=kind, dec_hook=_decode)
         except (OSError, RecursionError, ValueError, msgspec.MsgspecError) as error:
             raise LabError(
                 f"{path} cannot be read: {short(str(error))}",
-                f"remove the containers, networks and volumes with the label"
-                f" {names.CLASS}={self.name}, then the directory",
+                "remove the class with `lab class down`, which collects the work first",
             ) from error
 
 

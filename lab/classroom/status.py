@@ -9,9 +9,12 @@ from typing import Any
 import msgspec
 
 from lab.classroom.containers import Containers
-from lab.classroom.hub_api import hub_api
-from lab.classroom.run_report import RunReport
-from lab.classroom.state import ClassDir
+from lab.classroom.hub_api import HubApi
+from lab.classroom.planning import SeatPlan
+from lab.classroom.seat_report import RunReport
+from lab.classroom.state import StoredClass
+from lab.errors import LabError
+from lab.log import LOG
 
 
 class SeatStatus(msgspec.Struct, frozen=True):
@@ -19,9 +22,11 @@ class SeatStatus(msgspec.Struct, frozen=True):
 
     Attributes:
         seat: The seat.
-        state: `ready`, `starting`, `stopping` or `stopped`.
+        state: `ready`, `starting`, `stopping` or `stopped`; without JupyterHub, `running` or
+            `stopped`.
         gpus: The UUIDs of its GPUs.
         idle_s: Seconds since the student last did something; None: not yet.
+        answers: Whether it has reported its newest run; True for a seat that does not run.
         run: Its newest run, or None.
         stuck: Whether this run makes no progress.
     """
@@ -30,30 +35,44 @@ class SeatStatus(msgspec.Struct, frozen=True):
     state: str
     gpus: tuple[str, ...]
     idle_s: float | None
+    answers: bool
     run: RunReport | None
     stuck: bool
 
 
-def seat_statuses(folder: ClassDir) -> list[SeatStatus]:
+def seat_statuses(stored: StoredClass, api: HubApi | None) -> list[SeatStatus]:
     """Return the status of every seat of a class, in the plan's order.
 
+    Args:
+        stored: The class.
+        api: JupyterHub, or None.
+
     Raises:
-        LabError: JupyterHub or the engine does not answer.
+        LabError: The engine does not answer.
     """
-    stored = folder.stored()
-    users = {user["name"]: user for user in hub_api(folder).users()}
-    runs = Containers(stored).reports()
-    return [
-        SeatStatus(
+    reports = Containers(stored).reports()
+    try:
+        users = {user["name"]: user for user in api.users()} if api else None
+    except LabError as error:
+        LOG.warning(f"warning: {error}")
+        users = None
+
+    def status(seat: SeatPlan) -> SeatStatus:
+        report = reports.get(seat.name)
+        run = None if isinstance(report, LabError) else report
+        user = {} if users is None else users.get(seat.name, {})
+        running = "running" if seat.name in reports else "stopped"
+        return SeatStatus(
             seat=seat.name,
-            state=_state(users.get(seat.name, {})),
+            state=running if users is None else _state(user),
             gpus=seat.gpus,
-            idle_s=_idle_s(users.get(seat.name, {})),
-            run=(run := runs.get(seat.name)),
+            idle_s=_idle_s(user),
+            answers=not isinstance(report, LabError),
+            run=run,
             stuck=run is not None and run.is_stuck,
         )
-        for seat in stored.plan.seats
-    ]
+
+    return [status(seat) for seat in stored.plan.seats]
 
 
 def _state(user: Mapping[str, Any]) -> str:

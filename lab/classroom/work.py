@@ -6,19 +6,13 @@ gets only regular files, under paths that stay inside the seat's own directory.
 
 from __future__ import annotations
 
-import io
 import tarfile
 import time
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO, Final
 
-from lab.backends.engine.client import Engine, engine_errors
-from lab.classroom import names
-from lab.errors import LabError
-from lab.text import short, visible
+from lab.text import visible
 
 _SKIPPED: Final = frozenset({"data", ".cache", ".npm"})
 """What is not the student's work: the data set, and caches."""
@@ -32,92 +26,6 @@ _MAX_NAME: Final = 4096  # characters, as Linux has for a path
 # The times that the zip format knows.
 _EARLIEST: Final = time.mktime((1980, 1, 2, 0, 0, 0, 0, 0, 0))
 _LATEST: Final = time.mktime((2107, 12, 30, 0, 0, 0, 0, 0, 0))
-
-
-@dataclass(frozen=True, slots=True)
-class SeatVolume:
-    """The home directory of a seat, on its volume.
-
-    Attributes:
-        engine: The engine.
-        name: The class.
-        seat: The seat; its container may run or not.
-        image: An image for the container that reads the volume; it is not started.
-    """
-
-    engine: Engine
-    name: str
-    seat: str
-    image: str
-
-    def save(self, archive: zipfile.ZipFile, folder: str) -> int:
-        """Add its files to an archive.
-
-        Args:
-            archive: The archive.
-            folder: The directory in the archive.
-
-        Returns:
-            The number of links and special files that were left out.
-
-        Raises:
-            LabError: The engine refuses.
-            OSError: The archive cannot be written.
-        """
-        try:
-            with (
-                io.BufferedReader(_Stream(self.engine, self._reader(), self.seat)) as stream,
-                tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK_BYTES) as files,
-            ):
-                return add_files(files, archive, folder)
-        except tarfile.TarError as error:
-            raise LabError(
-                f"reading the work of {self.seat}: {short(str(error))}", "run the command again"
-            ) from error
-
-    def _reader(self) -> str:
-        """Create a container with the volume, which is not started; return its id."""
-        with engine_errors(f"reading the work of {self.seat}"):
-            container = self.engine.client().containers.create(
-                self.image,
-                ["true"],
-                labels={names.CLASS: self.name, names.SEAT: self.seat},
-                volumes={names.seat_object(self.name, self.seat): {"bind": names.MOUNT}},
-                network_mode="none",
-            )
-        return str(container.id)
-
-
-class _Stream(io.RawIOBase):
-    """The engine's archive of a container's home directory; closing it removes the container."""
-
-    def __init__(self, engine: Engine, container: str, seat: str) -> None:
-        self._engine = engine
-        self._container = container
-        self._seat = seat
-        self._rest = b""
-        self._chunks = self._read()
-
-    def _read(self) -> Iterator[bytes]:
-        with engine_errors(f"reading the work of {self._seat}"):
-            chunks, _ = self._engine.client().api.get_archive(self._container, names.MOUNT)
-            yield from chunks
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        if not self._rest:
-            self._rest = next(self._chunks, b"")
-        count = min(len(buffer), len(self._rest))
-        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
-        return count
-
-    def close(self) -> None:
-        if not self.closed:
-            with engine_errors("removing a container"):
-                self._engine.client().api.remove_container(self._container, force=True)
-        super().close()
 
 
 def add_files(stream: tarfile.TarFile, archive: zipfile.ZipFile, folder: str) -> int:

@@ -20,7 +20,7 @@ from lab.backends.process import ProcessHandle
 from lab.classroom import names
 from lab.classroom.config import TEACHER, parse_class
 from lab.classroom.disks import SeatDisk, unavailable_reason
-from lab.classroom.environment import down, reset, up
+from lab.classroom.environment import down, read_class, reset, up
 from lab.classroom.planning import ClassPlan, plan_class
 from lab.classroom.shortages import HostFacts
 from lab.classroom.state import ClassDir, StoredClass
@@ -117,7 +117,7 @@ def test_a_student_signs_in_and_trains(room: ClassDir) -> None:
     train = ["lab", "run", "async", "--epochs", "1", "--gpus", "none", "--json"]
     summary = json.loads(in_seat("seat-01", *train))
     assert summary["state"] == "succeeded"
-    first, second, _ = seat_statuses(room)
+    first, second, _ = seat_statuses(*read_class(room))
     assert first.run is not None
     assert (first.run.run_id, first.run.state) == (summary["run_id"], "succeeded")
     assert (first.state, second.state, second.run) == ("ready", "ready", None)
@@ -376,7 +376,7 @@ def test_a_seat_that_fills_its_disk_hurts_no_other(room: ClassDir) -> None:
     assert disk("seat-02")["free"] == 0
     assert disk("seat-03") == beside
     assert [each.image.stat().st_blocks for each in disks(room)] == allocated
-    assert [each.state for each in seat_statuses(room)] == ["ready"] * 3
+    assert [each.state for each in seat_statuses(*read_class(room))] == ["ready"] * 3
 
 
 def test_the_output_of_a_seat_is_bounded(room: ClassDir) -> None:
@@ -411,7 +411,7 @@ def test_a_class_goes_on_after_a_restart_of_the_host(room: ClassDir, tmp_path: P
     finally:
         other.remove()
     assert room.tokens() == tokens
-    assert [each.state for each in seat_statuses(room)] == ["ready"] * 3
+    assert [each.state for each in seat_statuses(*read_class(room))] == ["ready"] * 3
     assert in_seat("seat-03", "cat", "mine.txt", "notebooks/01_async.ipynb") == "keptmine"
     after = disk("seat-02")
     assert (after["size"], after["free"]) == (before["size"], 0), "a full seat starts, too"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -135,3 +136,20 @@ def docker_output(container: str) -> str:
     return subprocess.run(
         ["docker", "logs", container], capture_output=True, text=True, check=True
     ).stdout
+
+
+class Output:
+    """The output of a command, as docker-py sends it; `silent` commands do not end."""
+
+    def __init__(self, *pieces: bytes, silent: bool = False) -> None:
+        self._pieces = iter(pieces)
+        self._is_closed = None if not silent else threading.Event()
+
+    def __iter__(self) -> Iterator[tuple[bytes, None]]:
+        yield from ((piece, None) for piece in self._pieces)
+        if self._is_closed is not None:
+            assert self._is_closed.wait(20), "nobody ends the command"
+
+    def close(self) -> None:
+        if self._is_closed is not None:
+            self._is_closed.set()

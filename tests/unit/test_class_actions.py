@@ -23,7 +23,7 @@ from lab.classroom import environment, image
 from lab.classroom import preparation as classroom
 from lab.classroom.config import Times
 from lab.classroom.queue.folder import Queued
-from lab.classroom.run_report import RunReport
+from lab.classroom.seat_report import RunReport
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import SeatStatus
 from lab.cli import main
@@ -55,7 +55,7 @@ def call(place: Path) -> Call:
 def running(name: str = "w") -> ClassDir:
     """A class that is up: its JupyterHub is this process."""
     folder = ClassDir(name)
-    folder.create(stored(replace(a_plan(), name=name)))
+    folder.create(stored(replace(a_plan(cpu_runs=1), name=name)))
     folder.write_hub(ProcessHandle.of(os.getpid()))
     return folder
 
@@ -181,12 +181,12 @@ WIDE = [Queued("dan", "n" * 31, "granted", None, 4, tuple(map(uuid_of, range(4))
 def seats(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running()
     found = [
-        SeatStatus("ada", "ready", (uuid_of(0),), 30.0, RUN, stuck=False),
-        SeatStatus("bob", "ready", (), None, HOSTILE, stuck=False),
-        SeatStatus("cy", "stopped", (), None, None, stuck=False),
-        SeatStatus("dan", "ready", (), 1.0, RUN, stuck=True),
+        SeatStatus("ada", "ready", (uuid_of(0),), 30.0, True, RUN, stuck=False),
+        SeatStatus("bob", "ready", (), None, True, HOSTILE, stuck=False),
+        SeatStatus("cy", "stopped", (), None, True, None, stuck=False),
+        SeatStatus("dan", "ready", (), 1.0, True, RUN, stuck=True),
     ]
-    monkeypatch.setattr(status, "seat_statuses", lambda folder: found)
+    monkeypatch.setattr(status, "seat_statuses", lambda *_: found)
 
 
 @pytest.mark.parametrize(
@@ -233,8 +233,8 @@ def test_the_end_of_the_class_is_above_the_seats(
     times = Times.model_construct(
         start=None, end=datetime.fromisoformat(end), slice=timedelta(minutes=10)
     )
-    plan = replace(ClassDir("w").stored().plan, times=times)
-    monkeypatch.setattr(ClassDir, "stored", lambda folder: stored(plan))
+    plan = replace(a_plan(), times=times)
+    monkeypatch.setattr(status, "read_class", lambda _: (stored(plan), None))
     assert call("status").stderr == f"{line}\n"
     assert json.loads(call("status --json").stdout)["end"] == end
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import tarfile
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
+from lab.backends.engine.client import Engine
 from lab.classroom import containers, disks
 from lab.classroom.containers import Containers
 from lab.classroom.disks import SeatDisk, unavailable_reason
@@ -150,11 +152,16 @@ def test_a_reset_makes_a_new_disk_even_after_one_that_failed(
 ) -> None:
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
     ClassDir("w").path.mkdir(parents=True)
-    for name in ("Engine", "create_networks", "create_volumes", "create_volume", "remove_volume"):
-        monkeypatch.setattr(containers, name, Mock())
-    monkeypatch.setattr(containers, "SeatVolume", Mock(return_value=Mock(save=lambda *_: 3)))
+    client = Mock()
+    client.containers.create.return_value.get_archive.return_value = iter([]), {}
+    monkeypatch.setattr(Engine, "client", lambda _: client)
+    monkeypatch.setattr(tarfile, "open", MagicMock())
+    monkeypatch.setattr(containers, "add_files", lambda *_: 3)
     backend = Containers(stored(ENFORCED))
-    backend.create()
+    backend.create_storage()
+    options = client.volumes.create.call_args_list[0].kwargs["driver_opts"]
+    device = str(ClassDir("w").disks / "ada.device")
+    assert options == {"type": "ext4", "device": device, "o": "nosuid,nodev"}
     image = ClassDir("w").disks / "ada.ext4"
     image.write_bytes(image.read_bytes()[:-4] + b"mine")
     kernel.fails = "mkfs.ext4"

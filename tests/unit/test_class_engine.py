@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import zipfile
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -11,8 +12,8 @@ import docker.errors
 import pytest
 
 from lab.backends.engine.client import Engine
-from lab.classroom.containers import Containers
-from lab.classroom.engine import contents, create_networks, remove_all, start_proxy
+from lab.classroom.containers import Containers, remains
+from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from tests.support.classes import a_plan, certificate, created, own_state, stored  # noqa: F401
 
@@ -36,7 +37,7 @@ def thing(name: str, refusal: Exception | None = None) -> Mock:
 
 
 def test_only_the_proxy_s_network_leads_out_of_the_engine(client: Mock) -> None:
-    create_networks(Engine(), PLAN)
+    Containers(stored(PLAN)).create_networks()
     networks = {call.args[0]: call.kwargs for call in client.networks.create.call_args_list}
     assert {name: each["internal"] for name, each in networks.items()} == {
         "lab-class-w": False,
@@ -52,7 +53,8 @@ def test_only_the_proxy_s_network_leads_out_of_the_engine(client: Mock) -> None:
 
 
 def test_the_proxy_has_few_rights_and_one_published_port(client: Mock) -> None:
-    start_proxy(Engine(), PLAN, "lab-class:cpu", "secret")
+    token = created(PLAN).tokens().proxy
+    Containers(stored(PLAN)).start_proxy()
     proxy, relay = client.containers.create.call_args_list
     assert proxy.kwargs["ports"] == {"8000/tcp": ("127.0.0.1", 8000)}
     assert "ports" not in relay.kwargs
@@ -63,9 +65,9 @@ def test_the_proxy_has_few_rights_and_one_published_port(client: Mock) -> None:
         assert call.kwargs["read_only"] is True
         assert call.kwargs["log_config"].config["max-size"] == "10m"
         assert call.kwargs["security_opt"] == ["no-new-privileges:true"]
-        assert call.kwargs["environment"] == {"CONFIGPROXY_AUTH_TOKEN": "secret"}
+        assert call.kwargs["environment"] == {"CONFIGPROXY_AUTH_TOKEN": token}
         command = call.args[1]
-        assert "secret" not in command  # other users see a command
+        assert token not in command  # other users see a command
         assert command[command.index("--api-ip") + 1] == address
     connect = client.networks.get.return_value.connect
     assert [call.args for call in client.networks.get.call_args_list] == [
@@ -85,7 +87,9 @@ def test_the_proxy_gets_its_own_copy_of_the_key(client: Mock, tmp_path: Path) ->
     tls = certificate(tmp_path)
     tls.certificate.write_text("certificate")
     tls.key.write_text("key")
-    start_proxy(Engine(), a_plan(tls=tls), "lab-class:cpu", "secret")
+    plan = a_plan(tls=tls)
+    created(plan)
+    Containers(stored(plan)).start_proxy()
     put_archive = client.containers.create.return_value.put_archive
     with tarfile.open(fileobj=io.BytesIO(put_archive.call_args.args[1])) as archive:
         assert {(each.name, each.uid, each.mode) for each in archive} == {
@@ -94,7 +98,7 @@ def test_the_proxy_gets_its_own_copy_of_the_key(client: Mock, tmp_path: Path) ->
         assert archive.extractfile("key.pem").read() == b"key"
     put_archive.return_value = False
     with pytest.raises(LabError, match="the engine refused the certificate; start the class again"):
-        start_proxy(Engine(), a_plan(tls=tls), "lab-class:cpu", "secret")
+        Containers(stored(plan)).start_proxy()
 
 
 def test_what_can_be_removed_is_removed(client: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,9 +108,10 @@ def test_what_can_be_removed_is_removed(client: Mock, monkeypatch: pytest.Monkey
     client.networks.list.return_value, client.volumes.list.return_value = networks, [volume]
     client.containers.get.return_value = container
     monkeypatch.setattr(Engine, "containers", lambda *_: [container])
-    assert contents(Engine(), "w") == {"container": 1, "network": 3, "volume": 1}
+    seats = Containers(stored(PLAN))
+    assert seats.contents() == {"container": 1, "network": 3, "volume": 1}
     with pytest.raises(LabError, match="removing n1 of the networks: no space left"):
-        remove_all(Engine(), "w")
+        seats.remove()
     for each in (container, *networks, volume):
         each.remove.assert_called_once()
 
@@ -124,3 +129,51 @@ def test_a_seat_without_a_running_container_is_stopped(
     monkeypatch.setattr(Engine, "containers", found)
     created()
     assert Containers(stored()).is_stopped("ada") is is_stopped
+
+
+def labelled(name: str, seat: str = "", subnet: str = "") -> Mock:
+    """A network or a volume of a class, as the engine lists it."""
+    found = thing(name)
+    found.attrs = {"Labels": {"lab.class": "w"} | ({"lab.seat": seat} if seat else {})}
+    found.attrs["IPAM"] = {"Config": [{"Subnet": subnet}]}
+    return found
+
+
+def test_the_engine_knows_what_belongs_to_a_class(
+    client: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.networks.list.return_value = [
+        labelled("lab-class-w", subnet="10.89.0.0/28"),
+        labelled("lab-class-w-bob", "bob", "10.89.0.32/28"),
+    ]
+    client.volumes.list.return_value = [
+        labelled("lab-class-w-ada", "ada"), labelled("lab-class-w.tls"),
+    ]  # fmt: skip
+    proxy = Mock(attrs={"Config": {"Image": "lab-class:cuda"}})
+    monkeypatch.setattr(Engine, "containers", lambda *_: [proxy])
+    disks = ClassDir("w").disks
+    disks.mkdir(parents=True)
+    (disks / "ada.ext4").write_bytes(bytes(4096))
+    found = remains("w")
+    assert [(each.name, each.disk_bytes) for each in found.plan.seats] == [
+        ("ada", 4096), ("bob", None),
+    ]  # fmt: skip
+    assert str(found.plan.proxy_network) == "10.89.0.0/28"
+    assert str(found.plan.seats[1].network) == "10.89.0.32/28"
+    assert (found.image, found.plan.disk_enforced) == ("lab-class:cuda", True)
+    for kind in (client.networks, client.volumes):
+        kind.list.assert_called_with(filters={"label": "lab.class=w"})
+        kind.list.return_value = []
+    monkeypatch.setattr(Engine, "containers", lambda *_: [])
+    client.images.list.return_value = [Mock(id="sha256:1")]
+    found = remains("w")
+    assert (found.plan.seats, found.image) == ((), "sha256:1")
+
+
+def test_nothing_is_read_of_a_seat_without_its_volume(client: Mock, tmp_path: Path) -> None:
+    """The engine would make one, without a label and without a limit."""
+    client.volumes.get.side_effect = docker.errors.NotFound("no such volume")
+    with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
+        assert Containers(stored(PLAN)).save("ada", archive, "ada") == 0
+    Containers(stored(PLAN)).collect(["ada", "bob"])
+    client.containers.create.assert_not_called()

@@ -25,6 +25,7 @@ from lab.backends.process import ProcessHandle
 from lab.backends.state import Busy, locked, state_directory
 from lab.classroom import environment
 from lab.classroom.environment import down, reset, up
+from lab.classroom.queue.folder import ledger_file
 from lab.classroom.state import ClassDir
 from lab.errors import InputError, LabError
 from lab.variables import LAB_GPU_RECORD
@@ -55,6 +56,7 @@ class Seats:
     program: str = HUB
     server: dict[str, object] = field(default_factory=lambda: {"ready": True})
     started: list[str] = field(default_factory=list)
+    has_files: bool = True
 
     def do(self, *words: str) -> None:
         self.log.append(" ".join(filter(None, words)))
@@ -66,6 +68,7 @@ class Seats:
 
     def start_proxy(self) -> None:
         # A module in its current directory replaces the real one.
+        ledger_file(FOLDER).parent.mkdir(exist_ok=True)
         (FOLDER.path / "jupyterhub.py").write_text(self.program)
         self.do("start_proxy")
 
@@ -102,9 +105,17 @@ class Seats:
     def end_environments(self, _: ClassDir, seats: list[str]) -> None:
         self.do("end runs of", *seats)
 
-    def remove_environments(self, _: ClassDir) -> int:
-        self.do("remove runs")
+    def remove_environments(self, _: ClassDir, seats: list[str]) -> int:
+        self.do("remove runs of", *seats)
         return 3
+
+    def replace_storage(self, seat: str) -> None:
+        self.has_files = False
+        self.do("replace_storage", seat)
+        self.has_files = True
+
+    def has_storage(self, _: str) -> bool:
+        return self.has_files
 
 
 @pytest.fixture
@@ -118,12 +129,12 @@ def seats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Seats]:
         environment, "time", SimpleNamespace(**clock, sleep=lambda _: time.sleep(0.001))
     )
     for name in ("Containers", "hub_api"):
-        monkeypatch.setattr(environment, name, lambda _: found)
+        monkeypatch.setattr(environment, name, lambda *_: found)
+    monkeypatch.setattr(environment, "remains", lambda _: stored(PLAN))
     for name in ("check_seat_gpus", "check_class_gpus"):
         monkeypatch.setattr(environment, name, lambda *_: found.do("check GPUs"))
     for name in ("end_environments", "remove_environments"):
         monkeypatch.setattr(environment, name, getattr(found, name))
-    monkeypatch.setattr(environment, "end_all", lambda _: found.do("end all runs"))
     yield found
     for hub in hubs():
         os.kill(hub, signal.SIGKILL)
@@ -203,7 +214,10 @@ def test_the_gpus_are_held_while_jupyterhub_runs(seats: Seats) -> None:
 @pytest.mark.parametrize(
     ("step", "error"),
     [
-        *((each, NO_SPACE) for each in ("create", "start_proxy", "start ada")),
+        *(
+            (each, NO_SPACE)
+            for each in ("create_networks", "create_storage", "start_proxy", "start ada")
+        ),
         *(("start bob", error) for error in ERRORS),
     ],
 )
@@ -314,7 +328,7 @@ def test_a_class_goes_on_where_it_ended_also_after_a_failure(
     seats.log.clear()
     notices.clear()
     up(stored(a_plan(("cy",))))  # another plan: its own one holds
-    assert seats.log[:3] == ["stop", "attach_storage", "start_proxy"]
+    assert seats.log[:3] == ["stop", "create_storage", "start_proxy"]
     assert (notices[0], notices[-1]) == ("class w: going on where it ended", "bob: ready (2 of 2)")
     assert (FOLDER.tokens(), FOLDER.stored()) == (tokens, stored(PLAN))
     assert [record()["w"]["process"]["pid"]] == hubs()
@@ -344,12 +358,13 @@ def test_what_no_action_changes(seats: Seats, tmp_path: Path) -> None:
 # ---- down
 
 
-def test_down_collects_first_the_runs_and_then_the_files(
+def test_down_collects_what_no_program_changes_any_more(
     seats: Seats, tmp_path: Path, notices: list[str]
 ) -> None:
     boot(seats)
     FOLDER.copies.mkdir()
     (FOLDER.copies / "ada-20261201-090000.zip").write_bytes(b"earlier")
+    seats.log.clear()
     down(FOLDER, tmp_path / "w.zip")
     assert (
         "bob: not in the archive: 2 (links, special files, or beyond the limit of size)" in notices
@@ -363,10 +378,32 @@ def test_down_collects_first_the_runs_and_then_the_files(
             "resets/ada-20261201-090000.zip", "ada/mine.txt", "bob/mine.txt", "gradebook.csv",
         ]  # fmt: skip
         assert b"\nada,1,0,0,,\nbob,0,0,0,,\n" in archive.read("gradebook.csv")
-    steps = ["end all runs", "collect ada bob", "save ada", "save bob"]
-    assert [each for each in seats.log if each in steps] == steps
+    stops = ["end runs of ada bob", "stop", "remove runs of ada bob"]
+    saves = ["collect ada bob", "save ada", "save bob"]
+    assert seats.log == [*stops, *saves, "remove", "check GPUs"]
     assert_nothing_is_left(seats)
     assert [path.name for path in (tmp_path / "state").rglob("*")] == ["classes"]
+
+
+def test_nothing_can_start_a_seat_while_its_work_is_collected(
+    seats: Seats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot(seats)
+    is_up: list[bool] = []
+    monkeypatch.setattr(seats, "save", lambda *_: is_up.append(FOLDER.is_up) or 0, raising=False)
+    down(FOLDER, tmp_path / "w.zip")
+    assert is_up == [False, False]
+
+
+def test_a_queue_that_refuses_does_not_prevent_the_end(
+    seats: Seats, tmp_path: Path, notices: list[str]
+) -> None:
+    boot(seats)
+    seats.fails = ["end runs of ada bob"]
+    down(FOLDER, tmp_path / "w.zip")
+    assert "warning: no space" in notices
+    assert "remove runs of ada bob" in seats.log
+    assert_nothing_is_left(seats)
 
 
 def test_what_does_not_end_by_itself(seats: Seats, tmp_path: Path) -> None:
@@ -380,38 +417,138 @@ def test_what_does_not_end_by_itself(seats: Seats, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("step", ["end all runs", "collect ada bob", "save bob"])
+@pytest.mark.parametrize("step", ["stop", "collect ada bob", "save bob"])
 def test_nothing_is_removed_if_the_work_cannot_be_collected(
-    step: str, error: BaseException, seats: Seats, tmp_path: Path
+    step: str, error: BaseException, seats: Seats, tmp_path: Path, notices: list[str]
 ) -> None:
     boot(seats)
-    before = record()
-    seats.fails, seats.error = [step], error
-    with pytest.raises(type(error)):
-        down(FOLDER, tmp_path / "w.zip")
-    assert not (tmp_path / "w.zip").exists()
     with pytest.raises(FileNotFoundError):
         down(FOLDER, tmp_path / "no" / "w.zip")
     (tmp_path / "w.zip").write_bytes(b"precious")
     with pytest.raises(InputError, match=r"w\.zip exists already; choose another file"):
         down(FOLDER, tmp_path / "w.zip")
     assert (tmp_path / "w.zip").read_bytes() == b"precious"
-    assert not {"stop", "remove runs", "remove"} & set(seats.log)
     assert FOLDER.is_up
-    assert record() == before
+    (tmp_path / "w.zip").unlink()
+    seats.fails, seats.error = [step], error
+    with pytest.raises(type(error)):
+        down(FOLDER, tmp_path / "w.zip")
+    assert not (tmp_path / "w.zip").exists()
+    assert "remove" not in seats.log
+    assert notices[-1] == (
+        "class w: its seats are stopped, and nothing is removed; go on with `lab class up`, "
+        "or try `lab class down` again"
+    )
+    seats.fails = ()
+    boot(seats)
+    assert FOLDER.is_up
+
+
+# ---- Damaged files
+
+
+@pytest.mark.parametrize("content", ["{", '{"plan": {"version": 9}}', None])
+@pytest.mark.parametrize("name", ["class.json", "tokens.json", "hub.json"])
+def test_a_class_with_a_damaged_file_is_removed(
+    name: str, content: str | None, seats: Seats, tmp_path: Path, notices: list[str]
+) -> None:
+    boot(seats)
+    path = FOLDER.path / name
+    path.unlink()
+    if content is not None or name == "hub.json":
+        path.write_text(content or "")
+    down(FOLDER, tmp_path / "w.zip")
+    told = [line for line in notices if line.startswith(f"warning: {path} cannot be read: ")]
+    assert len(told) == (name != "hub.json")  # it is found without its file
+    with zipfile.ZipFile(tmp_path / "w.zip") as archive:
+        assert {"ada/mine.txt", "bob/mine.txt"} <= set(archive.namelist())
+    assert_nothing_is_left(seats)
+
+
+@pytest.mark.parametrize("name", ["class.json", "tokens.json"])
+def test_a_seat_of_a_class_with_a_damaged_file_is_reset(
+    name: str, seats: Seats, notices: list[str]
+) -> None:
+    boot(seats)
+    (FOLDER.path / name).write_text("{")
+    reset(FOLDER, "bob")
+    assert "replace_storage bob" in seats.log
+    assert list(FOLDER.copies.iterdir())
+    says = notices[-1].endswith("; it starts when its student signs in")
+    assert says is (name == "tokens.json")
+    assert ("start bob" in seats.log[-2:]) is not says
 
 
 # ---- reset
 
 
-@pytest.mark.parametrize("step", ["end runs of bob", "collect bob", "save bob", "check GPUs"])
+def test_jupyterhub_starts_no_seat_whose_storage_is_replaced(seats: Seats) -> None:
+    boot(seats)
+    steps, do = {}, seats.do
+
+    def recorded(*words: str) -> None:
+        steps[" ".join(words)] = FOLDER.resetting("bob").exists()
+        do(*words)
+
+    seats.do = recorded
+    reset(FOLDER, "bob")
+    assert steps == {
+        "end runs of bob": False,  # it may refuse
+        **dict.fromkeys(("stop bob", "remove runs of bob", "collect bob", "save bob"), True),
+        **{"replace_storage bob": True, "check GPUs": True, "start bob": False},
+    }
+
+
+@pytest.mark.parametrize("step", ["collect bob", "save bob", "remove runs of bob"])
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_seat_that_is_not_reset_starts_again(
+    step: str, error: BaseException, seats: Seats, notices: list[str]
+) -> None:
+    boot(seats)
+    seats.fails, seats.error = [step], error
+    with pytest.raises(type(error)):
+        reset(FOLDER, "bob")
+    assert seats.log[-2:] == [step, "start bob"]
+    assert notices[-1] == "bob: not reset; it starts again with its own files"
+    assert not FOLDER.resetting("bob").exists()
+    assert "save" not in step or list(FOLDER.copies.iterdir()) == []
+
+
+def test_a_seat_without_its_storage_stays_stopped_until_it_has_one(
+    seats: Seats, notices: list[str]
+) -> None:
+    boot(seats)
+    seats.fails = ["replace_storage bob"]
+    with pytest.raises(LabError, match="no space"):
+        reset(FOLDER, "bob")
+    assert seats.log[-1] == "replace_storage bob"
+    assert notices[-1].endswith("is kept; run `lab class reset bob` again")
+    assert FOLDER.resetting("bob").exists()
+    (copy,) = FOLDER.copies.iterdir()
+    seats.fails = ()
+    reset(FOLDER, "bob")
+    assert seats.log[-1] == "start bob"
+    assert not FOLDER.resetting("bob").exists()
+    assert list(FOLDER.copies.iterdir()) == [copy]
+
+
+def test_a_class_that_goes_on_has_all_its_storage_and_starts_all_seats(seats: Seats) -> None:
+    boot(seats)
+    FOLDER.resetting("bob").touch()  # the reset was killed
+    kill_hub()
+    boot(seats)
+    assert "create_storage" in seats.log
+    assert not FOLDER.resetting("bob").exists()
+
+
+@pytest.mark.parametrize("step", ["end runs of bob", "check GPUs"])
 def test_a_reset_that_fails_goes_no_further(step: str, seats: Seats) -> None:
     boot(seats)
     seats.fails = [step]
     with pytest.raises(LabError, match="no space"):
         reset(FOLDER, "bob")
     assert seats.log[-1] == step
-    assert "save" not in step or list(FOLDER.copies.iterdir()) == []
+    assert FOLDER.resetting("bob").exists() is (step == "check GPUs")
 
 
 @pytest.mark.parametrize("has_programs", [True, False])
@@ -421,4 +558,5 @@ def test_a_seat_that_does_not_stop_stays_as_it_is(*, has_programs: bool, seats: 
     seats.is_stopped = lambda _: not has_programs
     with pytest.raises(LabError, match="bob has not stopped after 180 s; see `docker ps`"):
         reset(FOLDER, "bob")
-    assert seats.log[-1] == "stop"
+    assert set(seats.log[-3:-1]) == {"stop"}
+    assert not {"save bob", "replace_storage bob"} & set(seats.log)

@@ -162,6 +162,18 @@ def container_of(plan: ClassPlan, name: str) -> dict[str, Any]:
     return dict(asked["create_container"])
 
 
+def test_a_seat_that_is_reset_does_not_start() -> None:
+    folder = created()
+    start = configured(folder).DockerSpawner.pre_spawn_hook
+    ada, bob = (SimpleNamespace(user=SimpleNamespace(name=name)) for name in ("ada", "bob"))
+    folder.resetting("ada").touch()
+    start(bob)
+    with pytest.raises(RuntimeError, match="ada is being reset; try again later"):
+        start(ada)
+    folder.resetting("ada").unlink()
+    start(ada)
+
+
 def test_a_seat_has_few_rights_and_only_its_own_gpus(snapshot: SnapshotAssertion) -> None:
     plan = a_plan(("ada", "bob"), 2, cpus=1.5, memory="2GiB")
     found = container_of(plan, "bob")

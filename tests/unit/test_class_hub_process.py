@@ -21,7 +21,7 @@ from lab.classroom.config import TEACHER
 from lab.classroom.environment import down, up
 from lab.classroom.sign_in import MOST_FAILED
 from lab.classroom.state import ClassDir
-from tests.support.agents import ROOT
+from tests.support.agents import ROOT, wait_for
 from tests.support.browser import Browser
 from tests.support.classes import a_plan, own_state, stored  # noqa: F401
 from tests.support.hub import proxy_api
@@ -103,6 +103,16 @@ def routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
 
 def connect(address: str) -> None:
     socket.create_connection((address, names.HUB_PORT), timeout=5).close()
+
+
+def test_no_user_makes_the_log_grow_without_limit(routes: dict[str, str]) -> None:
+    log = ClassDir(PLAN.name).log
+    with log.open("a") as file:
+        file.write("x" * 11_000_000)
+    wait_for(lambda: log.stat().st_size < 1_000_000, "the log is not bounded")
+    size = log.stat().st_size
+    assert browser().sign_in("eve", "a password")[0] == 403
+    assert size < log.stat().st_size < 1_000_000
 
 
 def test_each_user_opens_only_what_is_theirs(routes: dict[str, str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import time
 from contextlib import suppress
@@ -22,7 +21,6 @@ from lab.backends.classroom.protocol import Order, Queue, State
 from lab.backends.compose.cli import Compose
 from lab.backends.compose.render import DEFAULTS, Home, render
 from lab.backends.engine.client import Engine
-from lab.backends.process import ProcessHandle
 from lab.backends.state import lock_environment, lock_path
 from lab.classroom import hub
 from lab.classroom.planning import ClassPlan, SeatPlan
@@ -40,7 +38,6 @@ from lab.classroom.queue.folder import (
     TEACHER,
     Queued,
     capacity_of,
-    end_all,
     end_environments,
     ledger_file,
     queue_token,
@@ -327,7 +324,7 @@ def test_a_damaged_ledger_is_set_aside_after_all_containers_are_removed(
     file = ledger_file(folder)
     write_atomically(file, text)
 
-    def remove(_: ClassDir) -> int:
+    def remove(_: ClassDir, seats: list[str]) -> int:
         found = removals.pop()
         if isinstance(found, LabError):
             raise found
@@ -372,11 +369,11 @@ def test_the_end_of_a_class_removes_its_environments_and_their_locks(
     host = FakeBackend("compose", others=left)
     for each in (folders, module):
         monkeypatch.setattr(each, "ComposeBackend", lambda: host)
-    assert remove_environments(folder) == 0  # its service never began
+    assert remove_environments(folder, ["ada"]) == 0  # its service never began
     write_atomically(ledger_file(folder), "[3]" if is_damaged else "[]")
     with lock_environment("compose", mine):
         pass
-    assert remove_environments(folder) == 1
+    assert remove_environments(folder, ["ada"]) == 1
     assert [each.is_down for each in left] == [True, False]
     assert not lock_path("compose", mine).exists()
 
@@ -402,28 +399,6 @@ def test_the_environments_of_a_seat_are_gone_or_it_is_an_error(
     with pytest.raises(LabError, match=r"bob still has containers .* after 0 s; try again"):
         end_environments(folder, ["ada", "bob"])
     assert sent[2:] == ["DELETE ?seat=ada", "DELETE ?seat=bob"]
-
-
-def test_all_end_by_the_service_or_without_it(
-    monkeypatch: pytest.MonkeyPatch, notices: list[str]
-) -> None:
-    folder, done = created(a_plan(gpus=QUEUE)), []
-    error: list[LabError] = []
-
-    def ends(_: ClassDir, seats: list[str]) -> None:
-        done.append(" ".join(seats))
-        if error:
-            raise error[0]
-
-    monkeypatch.setattr(folders, "end_environments", ends)
-    monkeypatch.setattr(folders, "remove_environments", lambda _: done.append("removed"))
-    end_all(folder)  # JupyterHub has ended
-    folder.write_hub(ProcessHandle.of(os.getpid()))
-    end_all(folder)
-    error.append(LabError("no answer", "try again"))
-    end_all(folder)
-    assert done == ["removed", "ada bob", "ada bob", "removed"]
-    assert notices == ["warning: no answer; try again"]
 
 
 # ---- The overview

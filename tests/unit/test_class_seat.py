@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +16,14 @@ import docker.errors
 import pytest
 
 from lab.backends.engine.client import Engine
-from lab.classroom import names, seat, status
-from lab.classroom.run_report import RunReport, parse_report
+from lab.classroom import containers, names, seat
+from lab.classroom.seat_report import RunReport, parse_report
 from lab.classroom.status import SeatStatus, seat_statuses
+from lab.errors import LabError
 from tests.golden.boxes import uuid_of
-from tests.support.classes import a_plan, created
+from tests.support.classes import a_plan, stored
 from tests.support.commands import ROOT
+from tests.support.docker import Output
 
 WAIT = seat.wait_until_isolated
 
@@ -177,24 +179,22 @@ def test_a_run_is_stuck_if_it_trains_without_steps(
         *(report().replace(b"12.5", each) for each in (b"1e999", b"NaN")),
         report().replace(b"300", b"9" * 3_000),
         report().replace(b"async", b"\xed\xa0\x80"),
-        *(report(more="x" * 5_000), report() + b" " * 5_000, report() + report()),
+        report() + report(),
     ],
 )
 def test_a_forged_report_is_no_report(content: bytes) -> None:
-    assert parse_report(content) is None
+    with pytest.raises(LabError, match="the seat sent no report"):
+        parse_report(content)
 
 
 # ---- All seats
 
 
-def endless() -> Iterator[bytes]:
-    while True:
-        yield b'{"run_id": "' + b"x" * 4_000
-
-
-def refused() -> Iterator[bytes]:
+def refused() -> Output:
     raise docker.errors.APIError("OCI runtime exec failed: no process left")
-    yield b""
+
+
+ENDLESS = b'{"run_id": "' + b"x" * 4_000
 
 
 def user(name: str, **server: object) -> dict[str, Any]:
@@ -208,19 +208,21 @@ def statuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
 
     def read(
-        users: list[dict[str, Any]], answers: dict[str, Callable[[], Iterator[bytes]]]
+        users: list[dict[str, Any]] | None, answers: dict[str, Callable[[], Output]]
     ) -> list[SeatStatus]:
         found = {name: Mock(id=name, labels={names.SEAT: name}) for name in answers}
         for name, each in found.items():
             each.status = "exited" if name == "cy" else "running"
         client = Mock(containers=Mock(get=found.get))
         api = client.api
+        api.exec_inspect.return_value = {"ExitCode": 0}
         api.exec_create.side_effect = lambda container, *_, **__: {"Id": container}
         api.exec_start = lambda container, **_: answers[container]()
         monkeypatch.setattr(Engine, "client", lambda _: client)
         monkeypatch.setattr(Engine, "containers", lambda *_: list(found.values()))
-        monkeypatch.setattr(status, "hub_api", lambda _: SimpleNamespace(users=lambda: users))
-        statuses = seat_statuses(created(a_plan(("ada", "bob", "cy", "dan"), 1)))
+        hub: Any = SimpleNamespace(users=lambda: users)
+        what = stored(a_plan(("ada", "bob", "cy", "dan", "eve"), {"count": 1, "share": True}))
+        statuses = seat_statuses(what, None if users is None else hub)
         # It does not import the student's files.
         report = (["python", "-P", "-m", "lab.classroom.seat_report"],)
         assert all(each.args[1:] == report for each in api.exec_create.call_args_list)
@@ -241,22 +243,31 @@ def test_the_state_of_each_seat(statuses: Callable[..., list[SeatStatus]]) -> No
     ]
     found = statuses(users, {})
     assert {each.seat: each.state for each in found} == {
-        "ada": "ready", "bob": "starting", "cy": "stopping", "dan": "stopped",
+        "ada": "ready", "bob": "starting", "cy": "stopping", "dan": "stopped", "eve": "stopped",
     }  # fmt: skip
     assert found[0].gpus == (uuid_of(0),)
     assert found[0].idle_s == pytest.approx(300, abs=30)
     assert found[1].idle_s is None
 
 
-def test_one_seat_cannot_hide_the_others(statuses: Callable[..., list[SeatStatus]]) -> None:
+def test_one_seat_cannot_hide_the_others(
+    statuses: Callable[..., list[SeatStatus]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containers, "REPORT_S", 0.5)
+    late = report(since_step_s=99)
     answers = {
-        "ada": endless,
+        "ada": lambda: Output(*[ENDLESS] * 1_000),
         "bob": refused,
-        "cy": lambda: iter([report()]),  # it does not run
-        "dan": lambda: iter([report(since_step_s=99)[:20], report(since_step_s=99)[20:]]),
+        "cy": lambda: Output(report()),  # it does not run
+        "dan": lambda: Output(late[:20], late[20:]),
+        "eve": lambda: Output(report(), silent=True),
     }
-    found = ada, bob, cy, dan = statuses([], answers)
+    found = ada, bob, cy, dan, eve = statuses([], answers)
     assert {each.state for each in found} == {"stopped"}  # JupyterHub does not know them
-    assert (ada.run, bob.run, cy.run) == (None, None, None)
+    assert [each.run for each in (ada, bob, cy, eve)] == [None] * 4
     assert dan.run == RunReport(**GOOD | {"since_step_s": 99.0})
-    assert [each.stuck for each in (ada, bob, cy, dan)] == [False, False, False, True]
+    assert [each.stuck for each in found] == [False, False, False, True, False]
+    assert [each.answers for each in found] == [False, False, True, True, False]
+    assert [each.state for each in statuses(None, answers)] == [
+        "running", "running", "stopped", "running", "running",
+    ]  # fmt: skip

@@ -17,6 +17,7 @@ import pytest
 import segno
 
 from lab.backends.process import ProcessHandle
+from lab.classroom import state
 from lab.classroom.config import TEACHER, Times
 from lab.classroom.handouts import write_handouts
 from lab.classroom.planning import ClassPlan
@@ -89,7 +90,7 @@ def test_a_damaged_class_is_reported_in_one_line(change: str) -> None:
     folder = created()
     path = folder.path / "class.json"
     path.write_bytes(CHANGES[change](path.read_bytes()))
-    with pytest.raises(LabError, match=r"cannot be read: .* with the label lab.class=w") as caught:
+    with pytest.raises(LabError, match=r"cannot be read: .* with `lab class down`") as caught:
         folder.stored()
     assert str(caught.value).startswith(str(path))
     assert str(caught.value).isprintable()
@@ -107,6 +108,19 @@ def test_the_classes_of_this_user(tmp_path: Path) -> None:
     assert folder.is_up
     folder.write_hub(ProcessHandle(own.pid, "0", own.boot))  # a later process with the same id
     assert not folder.is_up
+
+
+def test_the_log_of_jupyterhub_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = created()
+    folder.bound_log()  # there is none yet
+    monkeypatch.setattr(state, "_MAX_LOG_BYTES", 100)
+    with folder.log.open("ab", buffering=0) as log:  # as JupyterHub and its services have it
+        for _ in range(3):
+            log.write(b"x" * 99 + b"\n")
+            folder.bound_log()
+        log.write(b"error\n")
+    assert folder.log.read_bytes() == b"x" * 99 + b"\nerror\n"
+    assert folder.log.with_suffix(".log.1").stat().st_size == 200
 
 
 # ---- The page with the passwords

@@ -19,13 +19,15 @@ from syrupy.assertion import SnapshotAssertion
 from lab.backends.engine.client import Engine
 from lab.classroom import gradebook as module
 from lab.classroom import work
+from lab.classroom.containers import Containers
 from lab.classroom.gradebook import gradebook
-from lab.classroom.work import SeatVolume, add_files, write_entry
+from lab.classroom.work import add_files, write_entry
 from lab.errors import LabError
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
 from lab.volume import RunSpec
 from lab.volume.states import State
+from tests.support.classes import own_state, stored  # noqa: F401
 
 FOLDER = "ada"
 
@@ -183,12 +185,12 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Mock:
 def saved(client: Mock, content: bytes, size: int, path: Path) -> zipfile.ZipFile:
     """The archive of a home directory that the engine sends in pieces of this size."""
     pieces = (content[at : at + size] for at in range(0, len(content), size))
-    client.api.get_archive.return_value = pieces, {}
+    client.containers.create.return_value.get_archive.return_value = pieces, {}
     try:
         with zipfile.ZipFile(path / "work.zip", "w") as archive:
-            SeatVolume(Engine(), "w", FOLDER, "lab-class:cpu").save(archive, FOLDER)
+            Containers(stored()).save(FOLDER, archive, FOLDER)
     finally:
-        client.api.remove_container.assert_called_once_with("c1", force=True)
+        client.containers.create.return_value.remove.assert_called_once_with(force=True)
     return zipfile.ZipFile(path / "work.zip")
 
 

@@ -21,6 +21,7 @@ from lab.gpu.evidence import GpuView
 from lab.log import shown_by
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.support.containers import INSPECTED
+from tests.support.docker import Output
 from tests.support.fakes import FakeBackend, FakeEnvironment
 from tests.support.gpu_views import A, B, inside, local, on_a_box
 
@@ -263,8 +264,8 @@ class Exec:
         self.command = command
         return {"Id": "x"}
 
-    def exec_start(self, exec_id: str, *, demux: bool) -> tuple[bytes | None, None]:
-        return self.said
+    def exec_start(self, exec_id: str, **_: bool) -> Output:
+        return Output(*filter(None, self.said))
 
     def exec_inspect(self, exec_id: str) -> dict[str, int]:
         return {"ExitCode": self.code}

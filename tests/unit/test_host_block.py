@@ -17,6 +17,7 @@ from lab.backends.compose.render import ISOLATED
 from lab.backends.engine.client import Engine
 from lab.errors import LabError
 from lab.network.host_block import MODULE, main, name_servers
+from tests.support.docker import Output
 from tests.support.network import in_network
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
@@ -240,7 +241,8 @@ class FakeEngine(Engine):
         api = SimpleNamespace(
             networks=lambda filters: [network],
             exec_create=lambda container, command: {"Id": container},
-            exec_start=lambda container: self.by_id[container].routes.encode(),
+            exec_start=lambda container, **_: Output(self.by_id[container].routes.encode()),
+            exec_inspect=lambda container: {"ExitCode": 0},
         )
         self._local.client = SimpleNamespace(
             api=api,

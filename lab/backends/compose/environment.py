@@ -366,13 +366,16 @@ def probe_task(engine: Engine, seen: ContainerInfo, *, tensorflow: bool) -> GpuV
     gpu_view = GpuView.unknown(seen.detail)
     try:
         if seen.running:
-            with engine_errors(f"probing the GPUs of {seen.task}"):
-                api = engine.client().api
-                # No user: the probe must run as the user of PID 1 to read its variables.
-                exec_id = api.exec_create(seen.id, command)["Id"]
-                stdout, stderr = api.exec_start(exec_id, demux=True)
-                code = api.exec_inspect(exec_id)["ExitCode"]
-            gpu_view = gpu_probe.parse_output(code, stdout or b"", stderr or b"")
+            # No user: the probe must run as the user of PID 1 to read its variables.
+            limit_s = gpu_probe.time_limit_s(tensorflow=tensorflow) + gpu_probe.GRACE_S
+            done = engine.execute(
+                f"probing the GPUs of {seen.task}",
+                seen.id,
+                command,
+                within_s=limit_s,
+                max_bytes=gpu_probe.MAX_BYTES,
+            )
+            gpu_view = gpu_probe.parse_output(*done)
     except LabError as error:
         gpu_view = GpuView.unknown(str(error))
     return replace(gpu_view, isolated=True, engine=seen.gpus)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 _BLOCK_S: Final = 30.0
+_MAX_ROUTES_BYTES: Final = 1 << 20
 
 
 def block_host(engine: Engine, project: str) -> None:
@@ -121,9 +122,11 @@ def block_container(
     Raises:
         LabError: The kernel or the engine refuses.
     """
-    api = engine.client().api
-    routes = api.exec_start(api.exec_create(anchor.id, ["cat", ROUTES])["Id"])
-    if is_blocked(routes.decode("ascii", errors="replace")):
+    doing, command = f"reading the routes of {name}", ["cat", ROUTES]
+    read = engine.execute(
+        doing, str(anchor.id), command, within_s=_BLOCK_S, max_bytes=_MAX_ROUTES_BYTES
+    )
+    if is_blocked(read.stdout.decode("ascii", errors="replace")):
         return
     container = engine.create(
         project,

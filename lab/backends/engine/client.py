@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from lab.backends.engine.containers import COMPOSE_PROJECT, PROJECT, TRANSIENT
 from lab.backends.engine.error_hints import explain
@@ -18,6 +18,7 @@ from lab.text import short
 if TYPE_CHECKING:
     from docker import DockerClient
     from docker.models.containers import Container
+    from docker.types import CancellableStream
 
 TIMEOUT_S: Final = 60
 """Seconds without data from the engine after which a call fails."""
@@ -30,6 +31,14 @@ T = TypeVar("T")
 
 class NotFound(LabError):  # noqa: N818  (a state, with the engine's name for it)
     """The container, network, volume or image does not exist any more."""
+
+
+class Done(NamedTuple):
+    """How a command in a container has ended: its exit code, and what it has printed."""
+
+    code: int | None
+    stdout: bytes
+    stderr: bytes
 
 
 class Engine:
@@ -133,6 +142,54 @@ class Engine:
             **options,
         )
 
+    def execute(
+        self,
+        doing: str,
+        container_id: str,
+        command: Sequence[str],
+        *,
+        within_s: float,
+        max_bytes: int,
+        **options: Any,  # noqa: ANN401  (docker-py's own)
+    ) -> Done:
+        """Run a command in a container, which may print what it likes, and as long as it likes.
+
+        Args:
+            doing: The action, for messages.
+            container_id: A container that runs.
+            command: The command. It may go on in the container after an error.
+            within_s: Its time limit in seconds.
+            max_bytes: The limit of its output.
+            **options: More options of the exec.
+
+        Raises:
+            LabError: It does not end in time, or prints too much; or the engine refuses.
+        """
+        is_late = threading.Event()
+        with engine_errors(doing):
+            api = self.client().api
+            exec_id = api.exec_create(container_id, list(command), **options)["Id"]
+            output = api.exec_start(exec_id, stream=True, demux=True)
+        timer = threading.Timer(within_s, _end, (output, is_late))
+        timer.daemon = True
+        timer.start()
+        stdout = stderr = b""
+        try:
+            with engine_errors(doing):
+                for out, error in output:
+                    stdout, stderr = stdout + (out or b""), stderr + (error or b"")
+                    if is_late.is_set() or len(stdout) + len(stderr) > max_bytes:
+                        break
+        finally:
+            timer.cancel()
+            _end(output)
+        if is_late.is_set():
+            raise LabError(f"{doing}: no end within {within_s:g} s")
+        if len(stdout) + len(stderr) > max_bytes:
+            raise LabError(f"{doing}: it printed more than {max_bytes} bytes")
+        with engine_errors(doing):
+            return Done(api.exec_inspect(exec_id)["ExitCode"], stdout, stderr)
+
     def for_each(
         self, doing: str, containers: Sequence[Container], action: Callable[[Container], T]
     ) -> list[T]:
@@ -157,6 +214,15 @@ class Engine:
         with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(containers))) as pool:
             futures = [pool.submit(apply, container) for container in containers]
         return [result for future in futures for result in future.result()]
+
+
+def _end(output: CancellableStream[Any], is_late: threading.Event | None = None) -> None:
+    """Stop reading an output, also while another thread waits for a piece of it."""
+    if is_late is not None:
+        is_late.set()
+    # It has ended already, or it comes through SSH, where docker-py cannot stop it.
+    with suppress(OSError, LabError), engine_errors("closing an output"):
+        output.close()
 
 
 @contextmanager

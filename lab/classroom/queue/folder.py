@@ -182,29 +182,12 @@ def end_environments(folder: ClassDir, seats: Collection[str]) -> None:
         time.sleep(_POLL_S)
 
 
-def end_all(folder: ClassDir) -> None:
-    """End the environments of all seats, before their work is collected.
-
-    If the service does not answer, remove the containers without it: the class must end.
+def remove_environments(folder: ClassDir, seats: Collection[str]) -> int:
+    """Remove the containers of the environments of some seats, without the service and its ledger.
 
     Args:
         folder: The class.
-
-    Raises:
-        LabError: The engine refuses.
-    """
-    if folder.is_up:
-        try:
-            end_environments(folder, [seat.name for seat in folder.stored().plan.seats])
-        except LabError as error:
-            LOG.warning(f"warning: {error}")
-        else:
-            return
-    remove_environments(folder)
-
-
-def remove_environments(folder: ClassDir) -> int:
-    """Remove the containers of all environments, without the service and its ledger.
+        seats: The seats.
 
     Returns:
         The number of environments that there were.
@@ -216,8 +199,8 @@ def remove_environments(folder: ClassDir) -> int:
         return 0  # its service never began
     backend = ComposeBackend()
     removed, known = 0, backend.projects()
-    for seat in folder.stored().plan.seats:
-        project = project_name(folder.name, seat.name)
+    for seat in seats:
+        project = project_name(folder.name, seat)
         if project in known or lock_path(backend.name, project).exists():
             removed += with_lock_retry(partial(remove, project))
             lock_path(backend.name, project).unlink(missing_ok=True)

@@ -197,7 +197,7 @@ def open_ledger(folder: ClassDir) -> Ledger:
             return Ledger(file)
     except LabError as error:
         problem = str(error)
-    removed = remove_environments(folder)
+    removed = remove_environments(folder, [seat.name for seat in folder.stored().plan.seats])
     if problem:
         aside = file.with_name(f"{file.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
         file.rename(aside)

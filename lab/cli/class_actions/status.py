@@ -10,6 +10,7 @@ import msgspec
 from rich.text import Text
 
 from lab.backends.classroom.protocol import State
+from lab.classroom.environment import read_class
 from lab.classroom.preparation import running_class
 from lab.classroom.queue.folder import Queued, queued
 from lab.classroom.status import SeatStatus, seat_statuses
@@ -43,8 +44,9 @@ _QUEUE_GIVE_WAY = (">since", "gpus", "environment")
 def run(options: ClassOptions) -> None:
     """Print the end of the class, each seat with its GPUs and its newest run, and the queue."""
     folder = running_class(options.file)
-    times = folder.stored().plan.times
-    seats, queue = seat_statuses(folder), queued(folder)
+    stored, api = read_class(folder)
+    times, seats = stored.plan.times, seat_statuses(stored, api)
+    queue = queued(folder) if stored.plan.run_networks else None
     if options.json:
         found = {"start": times.start, "end": times.end, "seats": seats, "queue": queue}
         print_json(msgspec.to_builtins(found))
@@ -75,7 +77,7 @@ def _show(
 
 def _row(seat: SeatStatus, waits: Queued | None) -> tuple[Cell, ...]:
     run = seat.run
-    facts: tuple[Cell, ...] = ("", "", "", "", "")
+    facts: tuple[Cell, ...] = ("", "" if seat.answers else "no answer", "", "", "")
     if waits is not None and (run is None or run.age_s >= waits.since_s):
         # A run of the queue is in the seat's run store before its turn, and says nothing there.
         facts = ("", f"queue: {waits.state}", "", "", "")
