@@ -20,8 +20,11 @@ from lab.variables import LAB_CLUSTER_CONFIG, LAB_LESSONS
 _STARTS_SEATS: Final = ["list:users", "read:users:activity", "servers"]
 """The scopes to list, start and stop seats, without access to their servers."""
 
-_OWN_SEAT: Final = ["access:servers!user", "servers!user", "users:activity!user"]
-"""What a student needs: to open, start and stop the own seat, and its reports of activity."""
+_OWN_SEAT: Final = [
+    *("access:servers!user", "read:users!user", "servers!user", "users:activity!user"),
+]
+"""What a student needs: to open the own seat, which asks who opens it, to start and stop it, and
+its reports of activity."""
 
 _START_S: Final = 120
 _MOST_USERS: Final = 256  # in one answer; a class has at most 200 seats

@@ -102,7 +102,8 @@ def test_the_teacher_starts_and_stops_seats_and_is_no_admin() -> None:
     """As an admin, the teacher would open every seat, also for a page that a student wrote."""
     settings = configured(created()).JupyterHub
     starts_seats = ["list:users", "read:users:activity", "servers"]  # and opens none
-    own = ["access:servers!user", "servers!user", "users:activity!user"]
+    rights = ("access:servers", "read:users", "servers", "users:activity")
+    own = [f"{right}!user" for right in rights]
     assert settings.load_roles == [
         {"name": "user", "scopes": own},
         {"name": "lab", "services": ["lab"], "scopes": starts_seats},
