@@ -301,7 +301,7 @@ def test_a_boot_that_an_earlier_service_holds_is_repeated_a_few_times(
         raise Busy("another command uses it")
 
     queue.host.boots = busy
-    with pytest.raises(LabError, match="an earlier boot of it does not end"):
+    with pytest.raises(LabError, match="another command uses it"):
         queue.up("ada", 4)
     assert len(begun) == 4
     pauses = [after - before for before, after in itertools.pairwise(begun)]

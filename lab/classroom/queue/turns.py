@@ -272,23 +272,32 @@ class Turns:
         self._working[seat] = asyncio.create_task(self._work(work, entry))
 
     async def _work(self, work: Callable[[Entry], Coroutine[Any, Any, None]], entry: Entry) -> None:
-        seat = entry.seat
         try:
             await work(entry)
-            self._memory[seat].failures = 0
+            self._memory[entry.seat].failures = 0
         except Exception as error:  # noqa: BLE001  (one environment must not stop the others)
-            memory = self._memory[seat]
-            delay_s = min(self.delays.retry_s * 2 ** min(memory.failures, 8), _MAX_RETRY_S)
-            memory.failures += 1
-            if self._current(entry).state is entry.state:  # the end of a turn waits for no check
-                memory.not_before_s = time.monotonic() + delay_s
-            expected = isinstance(error, LabError | OSError)
-            what = f"{error}; trying again in {about(delay_s)}"
-            LOG.warning(f"{entry.project}: {what}", exc_info=None if expected else error)
-            self._note(seat, what)
+            self._fail(entry, error)
         finally:
-            del self._working[seat]
+            del self._working[entry.seat]
         self.advance()
+
+    def _fail(self, entry: Entry, error: Exception) -> None:
+        """Repeat a step that failed, later; but end a failed boot, which gives its GPUs back."""
+        memory, what = self._memory[entry.seat], str(error)
+        delay_s = min(self.delays.retry_s * 2 ** min(memory.failures, 8), _MAX_RETRY_S)
+        # An earlier service still boots it.
+        waits_for_boot = isinstance(error, Busy) and memory.failures < _BOOTS - 1
+        if entry.state is State.GRANTED and not waits_for_boot:
+            # Without its hint, which is for the teacher, as is the log.
+            reason = error.what if isinstance(error, LabError) else "the boot failed"
+            self._end(entry, reason, released=True)
+        elif self._current(entry).state is entry.state:  # the end of a turn waits for no check
+            what = f"{error}; trying again in {about(delay_s)}"
+            memory.failures += 1
+            memory.not_before_s = time.monotonic() + delay_s
+            self._note(entry.seat, what)
+        expected = isinstance(error, LabError | OSError)
+        LOG.warning(f"{entry.project}: {what}", exc_info=None if expected else error)
 
     async def _boot(self, entry: Entry) -> None:
         loop, seat = asyncio.get_running_loop(), entry.seat
@@ -302,23 +311,10 @@ class Turns:
 
         within = about(self._capacity.slice_s)
         self._note(seat, f"the turn has begun; if others wait, it ends after {within}")
-        try:
-            ran = await self._in_thread(boot)
-        except Busy:
-            # An earlier service still boots it.
-            if self._memory[seat].failures < _BOOTS - 1:
-                raise
-            self._end(entry, "an earlier boot of it does not end", released=True)
-        except Exception as error:  # noqa: BLE001  (whatever it is, the GPUs are given back)
-            expected = isinstance(error, LabError)
-            LOG.warning(f"{entry.project}: {error}", exc_info=None if expected else error)
-            # Without its hint, which is for the teacher, as is the log.
-            reason = error.what if isinstance(error, LabError) else "the boot failed"
-            self._end(entry, reason, released=True)
-        else:
-            if self._current(entry).state is State.GRANTED:
-                up = {"state": State.UP, "up_unix": self._clock(), "provenance": ran}
-                self._write(changed(self.ledger.entries, seat, **up))
+        ran = await self._in_thread(boot)
+        if self._current(entry).state is State.GRANTED:
+            up = {"state": State.UP, "up_unix": self._clock(), "provenance": ran}
+            self._write(changed(self.ledger.entries, seat, **up))
 
     def _may_finish(self, entry: Entry) -> bool:
         """Whether its seat has given it back, does not follow its run, or had enough time."""
