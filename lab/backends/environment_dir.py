@@ -6,9 +6,9 @@ import json
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from lab.backends.state import state_directory
 from lab.errors import LabError
@@ -20,46 +20,38 @@ from lab.volume.files import write_atomically
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
 
-class Task(Protocol):
-    """A task of a record."""
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """A task of a record.
 
-    @property
-    def task(self) -> str:
-        """The task's name, `worker-0`."""
+    Attributes:
+        task: The task's name, `worker-0`.
+        node: Its node in the config.
+    """
 
-    @property
-    def node(self) -> str:
-        """The node of the task."""
+    task: str
+    node: str
 
 
-class Record(Protocol):
-    """What every record in `environment.json` has, as a dataclass."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What every record in `environment.json` has.
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    Attributes:
+        project: The project's name.
+        cluster_sha256: Digest of the config.
+        root: The project's directory.
+        tasks: The tasks, in the plan's order.
+        tensorflow: The TensorFlow version of its tasks, as the plan names it.
+        sources_sha256: Digest of lab's code that the agents run.
+    """
 
-    @property
-    def project(self) -> str:
-        """The project's name."""
-
-    @property
-    def cluster_sha256(self) -> str:
-        """Digest of the config."""
-
-    @property
-    def root(self) -> str:
-        """The project's directory."""
-
-    @property
-    def tensorflow(self) -> str:
-        """The TensorFlow version of its tasks, as the plan names it."""
-
-    @property
-    def sources_sha256(self) -> str:
-        """Digest of lab's code that the agents run."""
-
-    @property
-    def tasks(self) -> Sequence[Task]:
-        """The tasks, in the plan's order."""
+    project: str
+    cluster_sha256: str
+    root: str
+    tasks: Sequence[TaskRecord]
+    tensorflow: str
+    sources_sha256: str
 
 
 R = TypeVar("R", bound=Record)

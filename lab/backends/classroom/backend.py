@@ -12,11 +12,10 @@ from lab.backends.classroom.environment import (
     ClassEnvironment,
     EnvironmentRecord,
     StateDir,
-    TaskRecord,
 )
 from lab.backends.classroom.protocol import Gone, Order, Queue, State, Status
 from lab.backends.directory import RecordedBackend
-from lab.backends.environment_dir import EnvironmentDir
+from lab.backends.environment_dir import EnvironmentDir, TaskRecord
 from lab.backends.gpu_record import Handover
 from lab.backends.log_tail import last_lines
 from lab.backends.names import CLASS

@@ -24,7 +24,7 @@ from lab.backends.classroom.protocol import (
 )
 from lab.backends.directory import ReportingEnvironment
 from lab.backends.environment import TaskInfo
-from lab.backends.environment_dir import EnvironmentDir, record_text
+from lab.backends.environment_dir import EnvironmentDir, Record, TaskRecord, record_text
 from lab.backends.names import CLASS
 from lab.errors import InputError, LabError
 from lab.gpu.evidence import GpuView
@@ -41,35 +41,12 @@ _FRESH_S: Final = 2.0
 _POLL_S: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRecord:
-    """A task, and its node in the config."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentRecord(Record):
+    """One environment, as stored in `environment.json`: its id in the queue, too."""
 
-    task: str
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class EnvironmentRecord:
-    """One environment, as stored in `environment.json`.
-
-    Attributes:
-        project: The project's name.
-        id: Its id in the queue.
-        cluster_sha256: Digest of the config.
-        root: The project's directory.
-        tasks: The tasks, in the plan's order.
-        tensorflow: The TensorFlow version of its tasks, as the plan names it.
-        sources_sha256: Digest of lab's code in the seat, which is that of the containers.
-    """
-
-    project: str
     id: str
-    cluster_sha256: str
-    root: str
     tasks: tuple[TaskRecord, ...]
-    tensorflow: str
-    sources_sha256: str
 
 
 class StateDir(EnvironmentDir[EnvironmentRecord]):

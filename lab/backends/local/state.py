@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from lab.backends.environment_dir import EnvironmentDir
+from lab.backends import environment_dir
+from lab.backends.environment_dir import EnvironmentDir, Record
 from lab.backends.names import LOCAL
 from lab.backends.process import ProcessHandle
 from lab.backends.state import state_errors
@@ -39,53 +40,38 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRecord:
+class TaskRecord(environment_dir.TaskRecord):
     """A task, and the settings of its agent.
 
     Attributes:
-        task: The task's name, `worker-0`.
-        node: Its node.
         address: `host:port` of its TensorFlow server.
         gpus: Device ids that it is pinned to.
         cpuset: CPUs that it is pinned to (`4-7`), or None.
         environ: Environment variables in addition to the inherited ones.
     """
 
-    task: str
-    node: str
     address: str
     gpus: tuple[str, ...]
     cpuset: str | None
     environ: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentRecord:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentRecord(Record):
     """One environment, as stored in `environment.json`.
 
     Attributes:
-        project: The project's name.
-        cluster_sha256: Digest of the config.
-        root: The project's directory.
         isolation: How the nodes are isolated.
         process: The supervisor, or its `unshare`. If it dies, all processes end.
         interpreter: The Python that runs agents and programs.
         nodes: The nodes, in the plan's order.
-        tasks: The tasks, in the plan's order.
-        tensorflow: The TensorFlow version of this Python, as the plan names it.
-        sources_sha256: Digest of lab's code that the agents run.
     """
 
-    project: str
-    cluster_sha256: str
-    root: str
     isolation: Isolation
     process: ProcessHandle
     interpreter: str
     nodes: tuple[NodeRecord, ...]
     tasks: tuple[TaskRecord, ...]
-    tensorflow: str
-    sources_sha256: str
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec."""

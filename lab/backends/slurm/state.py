@@ -9,44 +9,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.backends.environment_dir import EnvironmentDir
+from lab.backends import environment_dir
+from lab.backends.environment_dir import EnvironmentDir, Record
 from lab.backends.names import SLURM
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRecord:
-    """A task, its node in the config, and its number of GPUs."""
+class TaskRecord(environment_dir.TaskRecord):
+    """A task, and its number of GPUs."""
 
-    task: str
-    node: str
     gpus: int
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentRecord:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentRecord(Record):
     """One environment, as stored in `environment.json`.
 
     Attributes:
-        project: The project's name.
         job: The unique name of its job.
-        cluster_sha256: Digest of the config.
-        root: The project's directory.
         interpreter: The Python that runs agents and programs; "" in an image.
-        tasks: The tasks, in the plan's order.
-        tensorflow: The TensorFlow version of this Python, as the plan names it.
-        sources_sha256: Digest of lab's code that the agents run.
         container: The Apptainer image of the tasks; "" without one.
         container_sha256: Digest of this file; "" for a directory.
     """
 
-    project: str
     job: str
-    cluster_sha256: str
-    root: str
     interpreter: str
     tasks: tuple[TaskRecord, ...]
-    tensorflow: str
-    sources_sha256: str
     container: str = ""
     container_sha256: str = ""
 
