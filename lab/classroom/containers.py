@@ -214,16 +214,21 @@ class Containers:
             seats: The seats.
         """
         containers, doing = [], "collecting the runs of the queue"
-        try:
-            for seat in self._plan.seats:
-                if seat.name in seats and self.has_storage(seat.name):
-                    with engine_errors(f"{doing} of {seat.name}"):
+        problem = "not all runs of the queue are collected"
+        # The class must end, and the run volumes are in the archive.
+        for seat in (each for each in self._plan.seats if each.name in seats):
+            try:
+                if self.has_storage(seat.name):
+                    with engine_errors(doing):
                         containers.append(self._create_collector(seat))
+            except LabError as error:
+                LOG.warning(f"{seat.name}: {problem}: {error}")
+        try:
             for name, printed in self._engine.for_each(doing, containers, _collected):
                 if printed:
-                    LOG.warning(f"{name}: not all runs of the queue are collected: {printed}")
-        except LabError as error:  # the class must end, and the run volumes are in the archive
-            LOG.warning(f"not all runs of the queue are collected: {error}")
+                    LOG.warning(f"{name}: {problem}: {printed}")
+        except LabError as error:
+            LOG.warning(f"{problem}: {error}")
 
     def _create_collector(self, seat: SeatPlan) -> Container:
         return self._create(

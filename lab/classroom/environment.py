@@ -73,7 +73,7 @@ def up(stored: StoredClass) -> None:
             containers.create_storage()
             for seat in stored.plan.seats:
                 folder.resetting(seat.name).unlink(missing_ok=True)
-            _boot(folder, containers)
+            _boot(folder, containers, goes_on=goes_on)
         except BaseException:
             with signals.ignore_signals():
                 _undo(folder, containers, stored.plan, keep=goes_on)
@@ -104,8 +104,8 @@ def _undo(folder: ClassDir, containers: Containers, plan: ClassPlan, *, keep: bo
         LOG.warning("remove them with `lab class down`")
 
 
-def _boot(folder: ClassDir, containers: Containers) -> None:
-    """Start the proxy, JupyterHub and the seats of a class."""
+def _boot(folder: ClassDir, containers: Containers, *, goes_on: bool) -> None:
+    """Start the proxy, JupyterHub and the seats of a class; of one that goes on, those that can."""
     plan = folder.stored().plan
     gpus = (*plan.queue_gpus, *(gpu for seat in plan.seats for gpu in seat.gpus))
     with hold_gpus(_holder(folder, gpus), share=False) as hand_over:
@@ -115,7 +115,11 @@ def _boot(folder: ClassDir, containers: Containers) -> None:
         api = hub_api(plan, folder.tokens().service)
         _wait_for_hub(api, hub, folder)
         LOG.info(f"class {folder.name}: JupyterHub is up")
-        _start_seats(api, folder, [seat.name for seat in plan.seats])
+        problems = _start_seats(api, folder, [seat.name for seat in plan.seats])
+        if problems and (not goes_on or len(problems) == len(plan.seats)):
+            raise LabError(problems[0])
+        for problem in problems:  # files of one student must not end the class of the others
+            LOG.warning(f"{problem}; the class goes on without it")
 
 
 def _holder(folder: ClassDir, gpus: Iterable[str]) -> Holder:
@@ -249,8 +253,8 @@ def reset(folder: ClassDir, seat: str) -> None:
             raise
         check_seat_gpus(stored.plan, seat)
         folder.resetting(seat).unlink()
-        if api is not None:
-            _start_seats(api, folder, [seat])
+        if api is not None and (problems := _start_seats(api, folder, [seat])):
+            raise LabError(problems[0])
     started = "" if api else "; it starts when its student signs in"
     LOG.info(f"{seat}: reset; `lab class down` collects the copy of its work{started}")
 
@@ -400,32 +404,38 @@ def _last_lines(folder: ClassDir) -> str:
     return short(" ".join(line.strip() for line in lines[-_LAST_LINES:]))
 
 
-def _start_seats(api: HubApi, folder: ClassDir, seats: Sequence[str]) -> None:
+def _start_seats(api: HubApi, folder: ClassDir, seats: Sequence[str]) -> list[str]:
     """Start seats, and wait until JupyterLab answers in each.
 
+    Returns:
+        A line for each seat that could not be started, or was not ready in time.
+
     Raises:
-        LabError: A seat could not be started, or was not ready in time.
+        LabError: JupyterHub does not answer.
     """
-    waiting, starting = deque(seats), set[str]()
+    waiting, starting, problems = deque(seats), set[str](), list[str]()
     ready = 0
     until = time.monotonic() + _SEAT_S
     while waiting or starting:
         while waiting and len(starting) < _STARTS_AT_ONCE:
             starting.add(waiting[0])
             api.start(waiting.popleft())
-        servers = _servers(api)
+        servers, is_late = _servers(api), time.monotonic() > until
         for seat in sorted(starting):
             server = servers.get(seat, {})
             if server.get("ready"):
-                starting.remove(seat)
                 ready += 1
-                until = time.monotonic() + _SEAT_S
                 LOG.info(f"{seat}: ready ({ready} of {len(seats)})")
             elif not server.get("pending"):
-                raise LabError(f"{seat} does not start: {_last_error(folder)}")
-        if starting and time.monotonic() > until:
-            raise LabError(f"not ready after {_SEAT_S:g} s: {', '.join(sorted(starting))}")
+                problems.append(f"{seat} does not start: {_last_error(folder)}")
+            elif is_late:
+                problems.append(f"{seat} is not ready after {_SEAT_S:g} s")
+            else:
+                continue
+            starting.remove(seat)
+            until = time.monotonic() + _SEAT_S
         time.sleep(_POLL_S)
+    return problems
 
 
 def _servers(api: HubApi) -> dict[str, Mapping[str, Any]]:

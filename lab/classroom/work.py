@@ -18,7 +18,13 @@ _SKIPPED: Final = frozenset({"data", ".cache", ".npm"})
 """What is not the student's work: the data set, and caches."""
 
 MAX_BYTES: Final = 16 << 30
-"""The bytes of a seat that are read; a file with holes can be larger than every disk."""
+"""The bytes of a seat in the archive; a file with holes can be larger than every disk."""
+
+MAX_READ_BYTES: Final = 64 << 30
+"""The bytes of a seat that are read, with those that are left out."""
+
+MAX_ENTRIES: Final = 1_000_000
+"""The number of files and directories of a seat that are read."""
 
 _CHUNK_BYTES: Final = 1 << 20
 _MAX_NAME: Final = 4096  # characters, as Linux has for a path
@@ -37,17 +43,23 @@ def add_files(stream: tarfile.TarFile, archive: zipfile.ZipFile, folder: str) ->
         folder: The directory in the archive.
 
     Returns:
-        The number of other entries, which were left out. After `MAX_BYTES` the rest counts as one.
+        The number of other entries, which were left out. After `MAX_READ_BYTES` or `MAX_ENTRIES`
+        the rest counts as one.
     """
-    left_out, size = 0, 0
+    left_out = kept = read = 0
     used = set(archive.namelist())
-    for member in stream:
-        size += member.size
-        if size > MAX_BYTES:
+    for count, member in enumerate(stream):
+        stream.members = []  # type: ignore[attr-defined]  # it would keep all of them
+        read += member.size
+        if read > MAX_READ_BYTES or count >= MAX_ENTRIES:
             return left_out + 1
         path = PurePosixPath(member.name).parts[1:]  # without the name of the mounted directory
         if member.isdir() or not path or path[0] in _SKIPPED:
             continue
+        if kept + member.size > MAX_BYTES:
+            left_out += 1
+            continue
+        kept += member.size
         name = "/".join((folder, *map(safe_name, path)))
         is_allowed = ".." not in path and name not in used and len(name) <= _MAX_NAME
         content = stream.extractfile(member) if is_allowed and member.isreg() else None

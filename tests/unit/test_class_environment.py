@@ -285,7 +285,7 @@ FAILED = "[E 2026 x] no such \x1bGPU\nTraceback"
     [
         (ENDS, {}, "", r"JupyterHub ended: starting \[E\] port\\x1b\[2J in use"),
         (SLEEPS, {}, "", "JupyterHub is not ready after 60 s: "),
-        (HUB, {"pending": "spawn"}, "", "not ready after 180 s: ada, bob"),
+        (HUB, {"pending": "spawn"}, "", "ada is not ready after 180 s"),
         (HUB, {}, "[I 2026 x] fine", "ada does not start: JupyterHub logged no error"),
         (HUB, {}, FAILED, r"ada does not start: no such \\x1bGPU"),
     ],
@@ -332,6 +332,29 @@ def test_a_class_goes_on_where_it_ended_also_after_a_failure(
     assert (notices[0], notices[-1]) == ("class w: going on where it ended", "bob: ready (2 of 2)")
     assert (FOLDER.tokens(), FOLDER.stored()) == (tokens, stored(PLAN))
     assert [record()["w"]["process"]["pid"]] == hubs()
+
+
+def test_a_class_goes_on_without_a_seat_that_does_not_start(
+    seats: Seats, notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot(seats)
+    kill_hub()
+    users, broken = seats.users, {"ada"}
+
+    def without() -> list[dict[str, Any]]:
+        return [each for each in users() if each["name"] not in broken]
+
+    monkeypatch.setattr(seats, "users", without, raising=False)
+    boot(seats)
+    assert FOLDER.is_up
+    assert "bob: ready (1 of 2)" in notices
+    assert notices[-1] == (
+        "ada does not start: JupyterHub logged no error; the class goes on without it"
+    )
+    kill_hub()
+    broken.add("bob")
+    with pytest.raises(LabError, match="ada does not start"):
+        boot(seats)
 
 
 def test_what_no_action_changes(seats: Seats, tmp_path: Path) -> None:

@@ -118,8 +118,20 @@ def test_a_huge_file_ends_the_copy_of_a_seat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work, "MAX_BYTES", 100)
-    left_out, archive = archived(tmp_path, *(entry(f"student/{name}", b"x" * 40) for name in "abc"))
-    assert (left_out, archive.namelist()) == (1, ["ada/a", "ada/b"])
+    monkeypatch.setattr(work, "MAX_READ_BYTES", 400)
+    sizes = {"data/x": 100, "a": 40, "b": 40, "c": 40, "d": 20, "e": 161, "f": 0}
+    files = [entry(f"student/{name}", b"x" * size) for name, size in sizes.items()]
+    left_out, archive = archived(tmp_path, *files)
+    assert (left_out, archive.namelist()) == (2, ["ada/a", "ada/b", "ada/d"])  # c, and the rest
+
+
+def test_very_many_entries_end_the_copy_of_a_seat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "MAX_ENTRIES", 3)
+    folders = [special(f"student/{name}/", tarfile.DIRTYPE) for name in "abc"]
+    left_out, archive = archived(tmp_path, *folders, entry("student/mine"))
+    assert (left_out, archive.namelist()) == (1, [])
 
 
 def test_every_path_stays_inside(tmp_path: Path) -> None:
@@ -168,6 +180,16 @@ def test_very_many_and_very_deep_files(tmp_path: Path) -> None:
     deep = entry("student/" + "d/" * 40_000 + "x")
     left_out, archive = archived(tmp_path, *many, deep)
     assert (left_out, len(archive.namelist())) == (1, 5_000)
+
+
+def test_the_entries_of_a_seat_are_not_all_in_memory(tmp_path: Path) -> None:
+    content = tar_of(*(entry(f"student/{number}", b"") for number in range(50)))
+    with (
+        tarfile.open(fileobj=io.BytesIO(content), mode="r|") as home,
+        zipfile.ZipFile(tmp_path / "work.zip", "w") as archive,
+    ):
+        add_files(home, archive, FOLDER)
+        assert len(vars(home)["members"]) <= 1
 
 
 # ---- From an engine
