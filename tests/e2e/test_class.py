@@ -379,6 +379,28 @@ def test_a_seat_that_fills_its_disk_hurts_no_other(room: ClassDir) -> None:
     assert [each.state for each in seat_statuses(*read_class(room))] == ["ready"] * 3
 
 
+STOP_REPORTS = """
+import glob, os, signal, time
+while True:
+    time.sleep(0.01)
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            if b"seat_report" in open(path, "rb").read():
+                os.kill(int(path.split("/")[2]), signal.SIGSTOP)
+        except OSError:
+            pass
+"""
+
+
+def test_a_seat_that_does_not_report_hides_no_other(room: ClassDir) -> None:
+    seat = names.seat_object("e2e", "seat-02")
+    docker("exec", "--detach", seat, "python", "-c", STOP_REPORTS)
+    began = time.monotonic()
+    found = seat_statuses(*read_class(room))
+    assert time.monotonic() - began < 40
+    assert [each.answers for each in found] == [True, False, True]
+
+
 def test_the_output_of_a_seat_is_bounded(room: ClassDir) -> None:
     container = names.seat_object("e2e", "seat-03")
     log = Path(docker("inspect", "--format", "{{.LogPath}}", container))
@@ -472,6 +494,32 @@ def no_disk_is_left(room: ClassDir) -> None:
     wait_for(lambda: str(room.path) not in loop_devices(), "the loop devices are detached")
     assert str(room.path) not in Path("/proc/self/mountinfo").read_text()
     assert not room.path.exists()
+
+
+def test_a_class_whose_file_is_damaged_is_reset_and_removed(
+    class_image: str, before: dict[str, list[str]], tmp_path: Path
+) -> None:
+    here, folder = host(), ClassDir("e2e")
+    up(StoredClass(a_plan(free_port()), class_image, CLUSTER, ("async",)))
+    size = disk("seat-02")["size"]
+    inside("seat-01", "open('mine.txt', 'w').write('kept')")
+    inside("seat-02", "open('mine.txt', 'w').write('gone')")
+    (folder.path / "class.json").write_text("{")
+    stored, api = read_class(folder)
+    assert [each.state for each in seat_statuses(stored, api)] == ["ready"] * 3
+    reset(folder, "seat-02")
+    assert "mine.txt" not in disk("seat-02")["names"]
+    assert disk("seat-02")["size"] == size
+    (folder.path / "tokens.json").unlink()
+    (folder.path / "hub.json").write_text("")
+    assert [each.state for each in seat_statuses(*read_class(folder))] == ["running"] * 3
+    down(folder, tmp_path / "work.zip")
+    with zipfile.ZipFile(tmp_path / "work.zip") as work:
+        assert work.read("seat-01/mine.txt") == b"kept"
+        assert [name for name in work.namelist() if name.startswith("resets/seat-02-")]
+    no_disk_is_left(folder)
+    after = host()
+    assert {name: after[name] for name in before} == here
 
 
 def test_a_failed_boot_leaves_nothing(class_image: str, before: dict[str, list[str]]) -> None:

@@ -8,10 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from lab.backends.environment import no_check
 from lab.classroom.seat_collect import collect_all
 from lab.store.directory import RunDir
 from lab.volume.states import State
-from tests.support.queueing import RUN, FakeHost, QueueUnderTest, a_queue, collected, request
+from tests.support.queueing import (
+    RUN,
+    FakeHost,
+    QueueUnderTest,
+    a_queue,
+    collected,
+    plan_in_seat,
+    request,
+)
 
 OTHER = "20261124-0700-async-1111"
 
@@ -44,6 +53,18 @@ def test_a_run_is_collected_and_its_volume_removed(queue: QueueUnderTest, store:
     assert (info.state, info.backend, info.collected) == (State.SUCCEEDED, "class", True)
     assert not queue.volume("ada").root.exists()
     assert collect_all(store) == []
+
+
+def test_a_seat_keeps_the_runs_of_all_its_environments(queue: QueueUnderTest, store: Path) -> None:
+    """docs/teach.md promises that a run that no client followed waits until the class ends."""
+    runs = [f"20261124-060{number}-async-8602" for number in range(5)]
+    for name, run in zip(("a", "b", "c", "a", "b"), runs, strict=True):
+        environment = queue.seat("ada").up(plan_in_seat(1, name), root=queue.root, check=no_check)
+        environment.submit(request(environment, run))
+        assert list(environment.stream(run, {}, follow=True))
+        environment.down(keeps=lambda: True)
+    assert collect_all(store) == []
+    assert [RunDir(store / run).read().state for run in runs] == [State.SUCCEEDED] * 5
 
 
 def test_a_run_without_its_end_counts_as_lost(queue: QueueUnderTest, store: Path) -> None:
