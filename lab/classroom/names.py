@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Network
-from typing import Any, Final
+from typing import Final
+
+from lab.backends.engine.client import LOG_LIMIT
 
 CLASS: Final = "lab.class"
 """Label with the name of the class."""
@@ -38,11 +40,8 @@ SEAT_PORT: Final = 8888
 MOUNT: Final = "/home/student"
 """Where a seat's volume is mounted."""
 
-LOG: Final[dict[str, Any]] = {
-    "type": "json-file",
-    "config": {"max-size": "10m", "max-file": "1"},
-}
-"""The limit of a container's log, which is on the host's disk. A student can write to the log."""
+LOG: Final = LOG_LIMIT
+"""The limit of a container's log: a student can write to it."""
 
 
 def prefix(name: str) -> str:

@@ -335,6 +335,33 @@ ln -sf /etc/shadow state/environment.json
 """
 
 
+FILL = """\
+with open("large.bin", "wb", buffering=0) as file:
+    while True:
+        file.write(bytes(1 << 20))
+"""
+
+
+@pytest.mark.skipif(bool(unavailable_reason()), reason="no disk limit is enforced here")
+def test_a_queued_run_that_fills_the_disk_of_its_seat_ends_truthfully(room: ClassDir) -> None:
+    def free(seat: str) -> int:
+        place = f"import os; print(os.statvfs({names.MOUNT!r}).f_bavail)"
+        return int(in_seat(seat, "python", "-c", place).stdout)
+
+    before = free("bob")
+    write("ada", "fill.py", FILL)
+    done = lab("ada", "run", "fill.py", "--backend", "class", "--gpus", "none").result(300)
+    print(done.stdout, done.stderr)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stdout + done.stderr
+    assert free("bob") == before
+    wait_for(lambda: "ada" not in live(room), "the turn does not end", 120)
+    assert in_seat("ada", "sh", "-c", "rm -rf runs/*-fill-* .local/state/lab/class").returncode == 0
+    write("ada", "short.py", SHORT)
+    done = lab("ada", "run", "short.py", "--backend", "class", "--gpus", "none").result(120)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_reset_and_the_end_collect_and_remove_what_is_in_the_queue(
     room: ClassDir, before: dict[str, list[str]], tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ from lab.backends.state import Busy
 from lab.classroom.queue.admission import MAX_CONFIG_CHARACTERS
 from lab.classroom.queue.ledger import Ledger
 from lab.classroom.queue.service import LIMITS, MAX_BODY_BYTES, MAX_REQUESTS
+from lab.classroom.seat_collect import collect_all
 from lab.errors import InputError, LabError
 from lab.log import passed_on
 from lab.run.discovery import statuses_of
@@ -217,6 +218,26 @@ def test_a_run_that_is_not_given_back_ends_with_its_containers(
     left = queue.found("ada")
     assert {each.state for each in statuses_of(left, RUN).values()} == {RunState.CANCELLED}
     assert b'"kind": "start"' in collected(left)["tasks/worker-0.jsonl"]
+
+
+def test_a_run_waits_for_its_seat_whatever_number_of_environments_comes_after_it(
+    queue: QueueUnderTest, tmp_path: Path
+) -> None:
+    queue.turns.delays = replace(queue.turns.delays, follows_s=0.0, keep_s=0.0)
+    first = queue.up("ada", 1)
+    first.submit(request(first))
+    wait_for(lambda: all(each.state.ended for each in statuses_of(first, RUN).values()), "no end")
+    assert queue.client("teacher").request(bool, "DELETE", "?seat=ada")
+    queue.wait("ada", State.ENDED)
+    queue.clock.now += 1.0
+    queue.wait("ada", None)
+    queue.turns._closed.clear()
+    for number in range(5):
+        plan = plan_in_seat(1, f"other-{number}")
+        queue.seat("ada").up(plan, root=queue.root).down()
+    assert collect_all(tmp_path / "runs") == []  # as `lab class down` does, for its archive
+    assert (tmp_path / "runs" / RUN / "tasks" / "worker-0.jsonl").read_text()
+    assert queue.seat("ada").projects() == []  # complete, so its volume is removed
 
 
 def test_the_slice_begins_when_the_containers_are_up(queue: QueueUnderTest) -> None:

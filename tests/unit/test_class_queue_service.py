@@ -12,6 +12,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ruamel.yaml import YAML
@@ -311,6 +312,14 @@ def test_only_containers_that_run_are_asked_for_programs() -> None:
     assert not host.is_used("demo-ada-1")
     found.append(FakeContainer("running", busy))
     assert host.is_used("demo-ada-1")
+
+
+def test_each_short_lived_container_has_a_limit_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Mock()
+    monkeypatch.setattr(Engine, "client", lambda _: client)
+    Engine().create("demo", "image", ["true"])
+    limit = client.containers.create.call_args.kwargs["log_config"]
+    assert limit == {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "1"}}
 
 
 # ---- The ledger

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 60
 """Seconds without data from the engine after which a call fails."""
 
+LOG_LIMIT: Final[dict[str, Any]] = {
+    "type": "json-file",
+    "config": {"max-size": "10m", "max-file": "1"},
+}
+"""The limit of a container's log, which is on the host's disk."""
+
 AT_ONCE: Final = 16
 """The number of containers that are handled at the same time."""
 
@@ -130,6 +136,8 @@ class Engine:
         labels of the project for which compose built it. Without the empty label,
         `docker compose up` would show this container as one of that project.
         """
+        from docker.types import LogConfig  # noqa: PLC0415  (takes 0.2 s)
+
         return self.client().containers.create(
             image,
             list(command),
@@ -139,6 +147,7 @@ class Engine:
             security_opt=["no-new-privileges"],
             pids_limit=64,
             init=True,
+            log_config=LogConfig(**LOG_LIMIT),
             **options,
         )
 
