@@ -66,8 +66,6 @@ class StoredClass(msgspec.Struct, frozen=True):
     root: str = ""
 
 
-Known = TypeVar("Known", StoredClass, Tokens)
-
 _FILES: Final[dict[type, str]] = {
     StoredClass: "class.json",
     Tokens: "tokens.json",
@@ -162,7 +160,7 @@ class ClassDir:
             )
         return self._read(Tokens)
 
-    def readable(self, kind: type[Known]) -> Known | None:
+    def readable(self, kind: type[T]) -> T | None:
         """Read the class or the tokens; if they cannot be read, say so and return None."""
         try:
             return self._read(kind)

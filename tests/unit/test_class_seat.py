@@ -250,6 +250,16 @@ def test_the_state_of_each_seat(statuses: Callable[..., list[SeatStatus]]) -> No
     assert found[1].idle_s is None
 
 
+def test_only_the_beginning_of_an_endless_output_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [ENDLESS] * 1_000
+    output = Output(*pieces)
+    api = Mock(exec_start=lambda *_, **__: output, exec_create=lambda *_: {"Id": "x"})
+    monkeypatch.setattr(Engine, "client", lambda _: Mock(api=api))
+    with pytest.raises(LabError, match="reading: it printed more than 10000 bytes"):
+        Engine().execute("reading", "c1", ["cat"], within_s=20, max_bytes=10_000)
+    assert len(list(output)) == 1_000 - 3
+
+
 def test_one_seat_cannot_hide_the_others(
     statuses: Callable[..., list[SeatStatus]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,15 +187,15 @@ class Engine:
             with engine_errors(doing):
                 for out, error in output:
                     stdout, stderr = stdout + (out or b""), stderr + (error or b"")
-                    if is_late.is_set() or len(stdout) + len(stderr) > max_bytes:
+                    if len(stdout) + len(stderr) > max_bytes:
+                        raise LabError(f"{doing}: it printed more than {max_bytes} bytes")
+                    if is_late.is_set():
                         break
         finally:
             timer.cancel()
             _end(output)
         if is_late.is_set():
             raise LabError(f"{doing}: no end within {within_s:g} s")
-        if len(stdout) + len(stderr) > max_bytes:
-            raise LabError(f"{doing}: it printed more than {max_bytes} bytes")
         with engine_errors(doing):
             return Done(api.exec_inspect(exec_id)["ExitCode"], stdout, stderr)
 
