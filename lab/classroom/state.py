@@ -225,22 +225,14 @@ def class_dirs() -> list[ClassDir]:
 
 def _new_token() -> str:
     """A token that a student can type: `7kd2-mw9x-4qht`."""
-    characters = [secrets.choice(_ALPHABET) for _ in range(_GROUPS * _GROUP_CHARS)]
-    return "-".join(
-        "".join(characters[start : start + _GROUP_CHARS])
-        for start in range(0, len(characters), _GROUP_CHARS)
-    )
+    groups = (secrets.SystemRandom().choices(_ALPHABET, k=_GROUP_CHARS) for _ in range(_GROUPS))
+    return "-".join(map("".join, groups))
 
 
 class _Times(msgspec.Struct):
     start: datetime | None
     end: datetime | None
     slice: timedelta
-
-
-class _Tls(msgspec.Struct):
-    certificate: str
-    key: str
 
 
 def _encode(value: Any) -> Any:  # noqa: ANN401  (msgspec's own signature)
@@ -250,10 +242,8 @@ def _encode(value: Any) -> Any:  # noqa: ANN401  (msgspec's own signature)
 def _decode(kind: type[Any], value: Any) -> Any:  # noqa: ANN401  (msgspec's own signature)
     if kind is IPv4Network:
         return IPv4Network(value)
-    # The config's own parsers read only what people write.
-    if kind is Times:
+    if kind is Times:  # the config's own parser reads only times that people write
         return Times.model_construct(**msgspec.structs.asdict(msgspec.convert(value, _Times)))
     if kind is Tls:
-        files = msgspec.convert(value, _Tls)
-        return Tls.model_construct(certificate=Path(files.certificate), key=Path(files.key))
+        return Tls.model_validate(value)
     raise NotImplementedError(kind)
