@@ -13,7 +13,21 @@ import pytest
 from tests.support.commands import ROOT
 from tools import release
 
-CHANGES = "# Changelog\n\n## Unreleased\n\n## 1.2.3 (2030-01-02)\n\n- New.\n\n## 1.2.2\n\nOld.\n"
+CHANGES = """\
+# Changelog
+
+## Unreleased
+
+## 1.2.3 (2030-01-02)
+
+### Added
+
+- New.
+
+## 1.2.2
+
+- Old.
+"""
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -56,7 +70,7 @@ def test_a_release_is_tagged_here_with_its_changes(
 ) -> None:
     assert release.main([]) == 0
     tag = git(project, "tag", "--list", "--format=%(contents)").strip()
-    assert re.fullmatch(r"lab 1\.2\.3\n\nBuilt with Python 3\.\d+\.\n\n- New\.", tag)
+    assert re.fullmatch(r"lab 1\.2\.3\n\nBuilt with Python 3\.\d+\.\n\n### Added\n\n- New\.", tag)
     shown = capsys.readouterr()
     assert shown.err == ""
     assert "twine upload build/release/a-1.2.3.tar.gz" in shown.out
@@ -70,7 +84,7 @@ def test_a_release_is_tagged_here_with_its_changes(
     ("name", "old", "new", "message"),
     [
         ("CHANGELOG.md", "(2030-01-02)", "(in preparation)", "no changes below `## 1.2.3 (DATE)`"),
-        ("CHANGELOG.md", "- New.", "", "no changes below `## 1.2.3 (DATE)`"),
+        ("CHANGELOG.md", "### Added\n\n- New.", "", "no changes below `## 1.2.3 (DATE)`"),
         ("CHANGELOG.md", "Unreleased\n", "Unreleased\n\n- Newer.\n", "below `## Unreleased`; move"),
         ("CITATION.cff", "1.2.0\n", "1.2.0\nversion: 1.2.2\n", "CITATION.cff has a version, too"),
         ("pyproject.toml", "dynamic", 'version = "1"\nx', "pyproject.toml has a version, too"),
