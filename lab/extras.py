@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from lab.errors import LabError
+from lab.shipped import install_command
 
 MODULES: Final[Mapping[str, frozenset[str]]] = {
     "report": frozenset(
@@ -54,5 +55,5 @@ def check_extra(extra: str) -> None:
 def _missing(module: str, extra: str) -> LabError:
     return LabError(
         f"this needs {module}, a package of the extra `{extra}`",
-        f"install it with `pip install 'lab[{extra}]'`",
+        f"install it with `{install_command(extra)}`",
     )

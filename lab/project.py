@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from lab.config import Cluster, load_cluster, with_workers
 from lab.errors import InputError
+from lab.log import LOG
+from lab.shipped import SHIPPED
+
+AnyPath = str | os.PathLike[str]
 
 DEFAULT_CLUSTER: Final = "cluster.yaml"
 SCRIPTS: Final = "scripts"
@@ -29,16 +32,6 @@ class Project:
     path: Path | None
     root: Path
 
-    @classmethod
-    def load(cls, cluster_file: str | None) -> Project:
-        """Read the config that the user names, or `cluster.yaml` in this directory.
-
-        Raises:
-            InputError: The file does not exist, is invalid, or is not in a project.
-        """
-        path = cluster_path(cluster_file)
-        return cls(load_cluster(path), path, find_root(path))
-
     @property
     def config_name(self) -> str:
         """The name of the config in messages: its path, or its name if it has no file."""
@@ -53,69 +46,95 @@ class Project:
         return self if count is None else replace(self, cluster=with_workers(self.cluster, count))
 
 
-def cluster_path(given: str | None, argument: str | None = None) -> Path:
-    """Return the path of the config: the one of the flag, or `cluster.yaml` in this directory.
+def cluster_path(
+    given: AnyPath | None = None,
+    argument: AnyPath | None = None,
+    *,
+    default: str = DEFAULT_CLUSTER,
+    shipped: bool = True,
+) -> Path:
+    """Return the path of the config: the one that the user names, or the default one.
+
+    A relative path that does not exist here may name a shipped config: `clusters/book.yaml`. One
+    line then says so. For a notebook, the default is also that of the project around.
 
     Args:
         given: The value of `--cluster`.
         argument: The file that the command line names without the flag, if the command allows it.
+        default: The name of the config that is used if none is given.
+        shipped: Whether a shipped config may be used.
 
     Raises:
-        InputError: There is no config, or both are given and differ.
+        InputError: Both are given and differ, or there is none.
     """
     if given is not None and argument is not None and _real(given) != _real(argument):
         raise InputError(
             f"two configs are given: {argument} and --cluster {given}", "leave out one of them"
         )
-    given = argument if given is None else given
-    path = Path(given or DEFAULT_CLUSTER)
-    if given is None and not path.exists():
+    named = argument if given is None else given
+    path, is_shipped = _located(named, default)
+    if (named is None and not path.exists()) or (is_shipped and not shipped):
         raise InputError(
-            f"no {DEFAULT_CLUSTER} in {Path.cwd()}",
-            "change to the project's directory, or name a config with --cluster",
+            f"no {named or default} in {Path.cwd()}",
+            "write a project with `lab init`, or name a config with --cluster",
+        )
+    if is_shipped:
+        LOG.info(
+            f"{named or default} is not here: using the config and the programs that come with lab;"
+            " `lab init` writes a project with its own"
         )
     return path
 
 
-def default_config(name: str = DEFAULT_CLUSTER) -> Path:
-    """Return the config of this directory, or of the project that contains it.
-
-    A notebook runs in a subdirectory of its project.
-
-    Raises:
-        InputError: There is none.
-    """
-    here = Path(name)
-    if here.exists():
-        return here
-    with suppress(InputError):  # the error below names what the user needs
-        around = find_root(Path(DEFAULT_CLUSTER)) / name
-        if around.exists():
-            return around
-    return cluster_path(None if name == DEFAULT_CLUSTER else name)
+def _located(named: AnyPath | None, default: str = DEFAULT_CLUSTER) -> tuple[Path, bool]:
+    """Return the path of a config, and whether it is a shipped one that is used instead."""
+    name = Path(default if named is None else named)
+    around = project_around(Path(DEFAULT_CLUSTER)) if named is None else None
+    own = next((path for path in (name, (around or Path()) / name) if path.exists()), None)
+    shipped = SHIPPED / name
+    return (shipped, True) if own is None and shipped.is_file() else (own or name, False)
 
 
 def default_name() -> str | None:
-    """Return the name in this project's config; None if the config is missing or invalid."""
+    """Return the name in the default config; None if that config is invalid."""
     try:
-        return load_cluster(default_config()).name
+        return load_cluster(_located(None)[0]).name
     except (InputError, OSError):
         return None
 
 
+def default_root() -> Path:
+    """Return the directory of the project with the default config; see `find_root`."""
+    return find_root(_located(None)[0])
+
+
 def find_root(config: Path) -> Path:
-    """Return the project's directory: the nearest one above the config with a `scripts/`.
+    """Return the directory with the programs of a config.
+
+    It is the nearest directory above the config with a `scripts/`, else that of the shipped files.
+    """
+    return project_around(config) or SHIPPED
+
+
+def own_root(config: Path) -> Path:
+    """Return the directory of a config's project, for a file that is written with paths to it.
 
     Raises:
-        InputError: No directory above the config has a `scripts/`.
+        InputError: The config is in no project.
     """
-    for folder in config.resolve().parents:
-        if (folder / SCRIPTS).is_dir():
-            return folder
-    raise InputError(
-        f"no {SCRIPTS}/ in the directory of {config} or above it",
-        "move the config into a project's directory",
-    )
+    found = project_around(config)
+    if found is None:
+        raise InputError(
+            f"no {SCRIPTS}/ in the directory of {config} or above it",
+            "write a project with `lab init`",
+        )
+    return found
+
+
+def project_around(config: Path) -> Path | None:
+    """Return the nearest directory above a config that has a `scripts/`; None: there is none."""
+    folders = config.resolve().parents
+    return next((folder for folder in folders if (folder / SCRIPTS).is_dir()), None)
 
 
 def user_path(argument: str) -> Path:
@@ -144,6 +163,6 @@ def check_data_dir(given: str | None) -> Path | None:
     return path
 
 
-def _real(path: str | Path) -> str:
+def _real(path: AnyPath) -> str:
     """Return the path without links; pathlib would raise for a link that leads to itself."""
     return os.path.realpath(path)

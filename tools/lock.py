@@ -18,7 +18,7 @@ class Lock:
     """What a file in `requirements/` is resolved from.
 
     Attributes:
-        extras: Extras of `lab`, beside its own dependencies. None leaves out both.
+        extras: Extras of `gpulab`, beside its own dependencies. None leaves out both.
         groups: Dependency groups.
         like: Files that are resolved before, whose versions this one takes.
     """
@@ -62,7 +62,7 @@ LOCKS = {
     # What Dockerfile.class adds to `image-cpu` or `image-cuda`, beside the packages of lab.
     "class-image": Lock(
         HOST,
-        ("build", "class-image"),
+        ("class-image",),
         ("class", "notebooks", "image-cpu", "image-cuda"),
     ),
 }

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final
 
 from rich.filesize import decimal
 
-from lab.api.planning import AnyPath
 from lab.api.results import Run, named_run
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
@@ -18,6 +17,7 @@ from lab.log import LOG
 from lab.options import Argument, Arguments, Flag, Switch, read_options
 from lab.options.shared import RunsDir
 from lab.outputs import check_output
+from lab.project import AnyPath
 from lab.store.archive import SUFFIX, archived_run, contents, pack, same_content, unpack
 from lab.store.directory import RunDir, RunStatus, runs_path
 from lab.text import short

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated
 
-from lab.api.planning import AnyPath, project
+from lab.api.planning import project
 from lab.backends.environment import Environment, TaskInfo
 from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
@@ -18,7 +18,7 @@ from lab.console import messages_shown
 from lab.errors import InputError, LabError
 from lab.options import Argument, Flag, Switch, read_options
 from lab.options.shared import BackendName, GpuMode, OwnOptions, RunsDir, Tensorflow
-from lab.project import default_config, default_name, find_root
+from lab.project import AnyPath, default_name, default_root
 from lab.run.discovery import statuses_of
 from lab.run.planning import make_plan
 from lab.run.prepared import find_place
@@ -247,7 +247,7 @@ def check_tasks(tasks: Sequence[str], known: Sequence[str], where: str) -> None:
 def _own_or_named(name: str | None) -> Environment:
     environment = find_environment(name)
     if name is None and environment.project == default_name():
-        check_folder(environment, find_root(default_config()))
+        check_folder(environment, default_root())
     return environment
 
 

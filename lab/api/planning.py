@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from lab.config import Cluster, load_cluster
 from lab.placement.plan import Plan
-from lab.project import DEFAULT_CLUSTER, Project, default_config, find_root
+from lab.project import DEFAULT_CLUSTER, AnyPath, Project, cluster_path, find_root
 from lab.run.planning import make_plan
-
-AnyPath = str | os.PathLike[str]
 
 
 def load(path: AnyPath) -> Cluster:
@@ -46,7 +43,7 @@ def project(cluster: Cluster | AnyPath | None, default: str = DEFAULT_CLUSTER) -
         default: The path of the default config in the project.
 
     Raises:
-        InputError: The file does not exist, is invalid, or is not in a project.
+        InputError: The file does not exist or is invalid.
     """
     model, path = _config(cluster, default)
     return Project(model, path, find_root(path or Path(DEFAULT_CLUSTER)))
@@ -58,5 +55,5 @@ def _config(
     """Return the config and its file; the file is None for a config in memory."""
     if isinstance(cluster, Cluster):
         return cluster, None
-    path = default_config(default) if cluster is None else Path(cluster)
+    path = cluster_path(cluster, default=default)
     return load_cluster(path), path

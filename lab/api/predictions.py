@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from lab import units
-from lab.api.planning import AnyPath
 from lab.api.results import Run, named_run
 from lab.errors import InputError
 from lab.extras import named_extras
 from lab.options import Argument, Flag, Switch, given_flags, read_options
 from lab.options.shared import RunsDir
 from lab.options.types import count as whole
+from lab.project import AnyPath
 
 if TYPE_CHECKING:
     from lab.predict.results import PicturePrediction, TestSetPrediction

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from lab.api.planning import AnyPath
+from lab.backends.build_context import prepare_context
 from lab.backends.names import AUTO, TARGETS, capabilities
 from lab.backends.options import changed, text_of
 from lab.backends.planner import Planner
@@ -38,7 +38,7 @@ from lab.outputs import check_output
 from lab.placement.place import Placed
 from lab.placement.plan import PlannedRun
 from lab.plots import is_svg
-from lab.project import cluster_path, find_root
+from lab.project import AnyPath, cluster_path, own_root
 from lab.run.planning import make_plan, report_warnings
 from lab.text import short
 from lab.tf_versions import CURRENT, IMAGES
@@ -114,7 +114,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
         LabError: The config does not fit the host, or `strict` refuses it.
     """
     given = read_options(render, locals())
-    path = cluster_path(given["cluster"], given["file"])
+    path = cluster_path(given["cluster"], given["file"], shipped=False)
     own = options_of(target, given["option"])
     options = RenderOptions(gpus, tensorflow, run_override(run, given["rest"]), own)
     written = given["output"] or default_output(target, existing=check)
@@ -127,7 +127,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
         target,
         options,
         relative_to=Path() if written == "-" else Path(written).parent,
-        root=find_root(path),
+        root=own_root(path),
         explain=explain,
     )
     report_warnings(made.placed, made.cluster, gpus, strict=strict)
@@ -137,6 +137,8 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
         _draw(made, given["picture"])
         LOG.info(f"wrote {short(given['picture'])}")
     if written != "-":
+        if capabilities(target).containers:
+            prepare_context(own_root(path))
         write(Path(written), made.text)
     return replace(made, output=written)
 
@@ -183,7 +185,7 @@ def _compared(path: Path, target: str, output: str, options: RenderOptions) -> R
     if not file.is_file():
         raise LabError(f"{file} is missing", "write it with `lab render`")
     options = with_recorded(options, file, target)
-    found = render_config(path, target, options, relative_to=file.parent, root=find_root(path))
+    found = render_config(path, target, options, relative_to=file.parent, root=own_root(path))
     again = command_of(path, target, output, options)
     return replace(found, output=output, diff=stale_diff(file, found.text), again=again)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
-from lab.api.planning import AnyPath
 from lab.api.results import Run
 from lab.backends.registry import backends
 from lab.console import messages_shown
@@ -18,6 +17,7 @@ from lab.errors import InputError
 from lab.extras import named_extras
 from lab.options import Arguments, Flag, RepeatedFlag, Switch, read_options
 from lab.options.shared import RunsDir
+from lab.project import AnyPath
 from lab.run.status import StatusProber
 from lab.store.directory import runs_path
 from lab.store.names import open_runs, read_each

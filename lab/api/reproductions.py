@@ -13,7 +13,7 @@ from rich.text import Text
 from lab import units
 from lab.analysis.batches import Batch, Outcome, run_count
 from lab.api.args import check_main_thread
-from lab.api.planning import AnyPath, project
+from lab.api.planning import project
 from lab.api.progress import follow
 from lab.api.results import Run, Runs
 from lab.api.tables import Shown
@@ -27,6 +27,7 @@ from lab.log import LOG
 from lab.options import Argument, Flag, Switch, given_flags, read_options
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.options.types import one_of
+from lab.project import AnyPath
 from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.reproduce.plan import (
     CONFIG,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Self, SupportsIndex, overload
 from rich.console import Group
 from rich.text import Text
 
-from lab.api.planning import AnyPath
 from lab.api.tables import Shown
 from lab.backends.registry import backends
 from lab.console import messages_shown
@@ -18,6 +17,7 @@ from lab.errors import InputError, LabError
 from lab.extras import named_extras
 from lab.formatting import counted
 from lab.log import shown_by
+from lab.project import AnyPath
 from lab.run.run_list import Row, notes, run_rows, runs_table
 from lab.run.status import StatusProber
 from lab.store.directory import RunDir, all_runs, runs_path

@@ -10,12 +10,12 @@ from rich.console import Group
 from rich.text import Text
 
 from lab import units
-from lab.api.planning import AnyPath
 from lab.api.tables import Shown
 from lab.config import Cluster
 from lab.extras import named_extras
 from lab.options import Argument, Flag, Switch, read_options
 from lab.options.types import one_of
+from lab.project import AnyPath
 from lab.run.fault_injection import parse_faults
 from lab.simulation import forecasts
 

@@ -14,7 +14,7 @@ from lab.analysis.batches import Batch, Outcome, run_count
 from lab.analysis.grid import RunResult, parse_over
 from lab.analysis.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
 from lab.api.args import check_main_thread, program_args
-from lab.api.planning import AnyPath, project
+from lab.api.planning import project
 from lab.api.progress import follow
 from lab.api.results import Run, Runs
 from lab.api.tables import Shown
@@ -26,6 +26,7 @@ from lab.errors import LabError
 from lab.extras import named_extras
 from lab.options import Argument, Flag, ProgramArguments, read_options
 from lab.options.shared import BackendName, GpuMode, OwnOptions
+from lab.project import AnyPath
 from lab.run.prepared import RunOptions
 from lab.store.directory import runs_path
 from lab.units import duration

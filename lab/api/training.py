@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 from lab.api.args import check_main_thread, program_args
 from lab.api.brief_view import BriefView
-from lab.api.planning import AnyPath, project
+from lab.api.planning import project
 from lab.api.results import Run
 from lab.backends.names import AUTO
 from lab.config import Cluster
@@ -34,6 +34,7 @@ from lab.options import (
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.options.types import one_of
 from lab.program import names_a_program, parse_map
+from lab.project import AnyPath
 from lab.run.fault_injection import parse_faults
 from lab.run.gpu_metrics import sampled
 from lab.run.outcome import check_succeeded, unread_notice

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import lab
 from lab.placement.plan import Plan
+from lab.shipped import CLONE, install_command
 from lab.tf_versions import IMAGES
 from lab.variables import LAB_FORKSERVER, LAB_LEASH, LAB_STAMPS
 
@@ -26,8 +27,8 @@ def missing_tensorflow() -> str | None:
     """Return why TensorFlow is missing for this Python, with a hint; None if it is installed."""
     if importlib.util.find_spec("tensorflow") is None:
         return (
-            f"TensorFlow is not installed for {sys.executable}; "
-            "install it with `pip install 'lab[tensorflow]'`"
+            "this needs TensorFlow, the extra `tensorflow`;"
+            f" install it with `{install_command('tensorflow')}`"
         )
     return None
 
@@ -49,10 +50,10 @@ def missing_python(plan: Plan, root: Path) -> str | None:
     image = IMAGES[plan.tensorflow]
     if not image.environment or image.python(root) is not None:
         return None
-    return (
-        f"there is no {image.environment} with TensorFlow {image.tensorflow};"
-        f" create it with `make {image.target}`"
-    )
+    fix = f"create it with `make {image.target}`"
+    if CLONE is None:
+        fix = f"use `--backend compose`, or `make {image.target}` in a clone of lab"
+    return f"there is no {image.environment} with TensorFlow {image.tensorflow}; {fix}"
 
 
 def module_command(module: str, python: str = sys.executable) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from lab.backends.build_context import DOCKERFILE, context_of
 from lab.backends.options import BackendOption, Values, changed, defaults_of, text_of
 from lab.config import Cluster
 from lab.config.validation import RUN_SERVICE
@@ -40,21 +41,39 @@ class Rendering:
             dot, because compose takes `github.com/x` for an address.
         run: The run that the tasks train at their start; None: they wait for runs.
         override: The value of `--run` with its flags; "": the config's run.
+        context: The directory that the image is built from, from the project's directory.
+        dockerfile: The Dockerfile, from that directory.
     """
 
     cluster_file: str = "cluster.yaml"
     folder: str = "."
     run: PlannedRun | None = None
     override: str = ""
+    context: str = "."
+    dockerfile: str = DOCKERFILE
 
     @classmethod
     def at(
-        cls, folder: Path, cluster: Path, root: Path, run: PlannedRun | None, override: str
+        cls,
+        folder: Path,
+        cluster: Path,
+        root: Path,
+        run: PlannedRun | None = None,
+        override: str = "",
     ) -> Rendering:
         """Return the rendering of a file in a directory; all paths are relative to it."""
         project = _relative(root, folder)
         project = project if project.startswith(".") else f"./{project}"
-        return cls(_relative(cluster, folder), project, run, override)
+        built = context_of(root)
+        dockerfile = _relative(built.dockerfile, built.folder)
+        return cls(
+            _relative(cluster, folder),
+            project,
+            run,
+            override,
+            _relative(built.folder, root),
+            dockerfile,
+        )
 
 
 PLAIN: Final = Rendering()

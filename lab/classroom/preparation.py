@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeVar
 
+from lab.backends.build_context import prepare_context
 from lab.backends.engine.client import Engine
 from lab.backends.state import state_directory
 from lab.classroom.config import ClassConfig, Tls, load_class
@@ -94,7 +95,7 @@ def _new_class(path: Path, config: ClassConfig) -> StoredClass:
         InputError: The config is invalid, or the end of the class is over.
         LabError: The engine does not answer or is Podman, or the image cannot be built.
     """
-    from lab.classroom.image import ensure_image  # noqa: PLC0415  (docker-py)
+    from lab.classroom.image import SOURCES, ensure_image  # noqa: PLC0415  (docker-py)
 
     root, engine = find_root(path), Engine()
     if engine.is_podman():
@@ -108,7 +109,8 @@ def _new_class(path: Path, config: ClassConfig) -> StoredClass:
     for notice in plan.notices:
         LOG.info(notice)
     has_gpus = bool(plan.queue_gpus or any(seat.gpus for seat in plan.seats))
-    image = ensure_image(engine, gpus=has_gpus, cpu_runs=config.cpu_runs > 0, root=root)
+    sources = prepare_context(root, SOURCES)
+    image = ensure_image(engine, gpus=has_gpus, cpu_runs=config.cpu_runs > 0, root=sources)
     text = config.cluster.read_text(encoding="utf-8")
     return StoredClass(plan, image, text, config.lessons or (), str(root))
 

@@ -12,6 +12,7 @@ from lab import __version__, console, signals
 from lab.cli import errors, registry
 from lab.errors import InputError
 from lab.log import shown_by
+from lab.shipped import origin
 from lab.text import suggestion
 
 
@@ -40,7 +41,7 @@ def _dispatch(arguments: list[str]) -> None:
         case ["-h" | "--help" | "help"]:
             print(registry.full_help())
         case ["--version"]:
-            print(f"lab {__version__}")
+            print(f"lab {__version__}, {origin()}")
         case ["__complete", *kinds]:
             # Imported here: only the completion of a shell needs it.
             from lab.cli.completion.dynamic import names_of  # noqa: PLC0415

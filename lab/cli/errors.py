@@ -11,6 +11,7 @@ from collections.abc import Callable
 from lab.errors import ConfigError, LabError
 from lab.extras import named_extras
 from lab.log import LOG
+from lab.shipped import install_command
 from lab.signals import EXIT_INTERRUPTED
 from lab.text import short
 
@@ -55,7 +56,8 @@ def _print_error(error: Exception) -> int:
         return error.exit_code
     if isinstance(error, ModuleNotFoundError) and _is_foreign(error.name):
         LOG.error(
-            f"error: this Python has no package {error.name}; use the Python of `make install`"
+            f"error: this Python has no package {error.name};"
+            f" install what lab needs with `{install_command()}`"
         )
         return 1
     if isinstance(error, OSError) and error.filename is not None:

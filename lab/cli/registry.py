@@ -83,7 +83,7 @@ _TITLE: Final = "lab: one host as a pseudo-cluster for distributed TensorFlow"
 _GENERAL: Final = {
     "COMMAND --help": "print the usage and examples of one command",
     "--debug": "print the traceback of an error",
-    "--version": "print the version",
+    "--version": "print the version, and where lab is from",
 }
 
 

@@ -13,6 +13,7 @@ from lab.doctor.engine import ASK_S, RESTART, EngineInfo, numbers
 from lab.doctor.model import Outcome, failed, ok, skipped, warning
 from lab.errors import LabError
 from lab.placement.plan import Plan
+from lab.shipped import BASE_IMAGE_TOOL
 from lab.text import short
 
 _COMPOSE_WITHOUT_BUILDER: Final = (5,)
@@ -147,7 +148,7 @@ def judge_image(image: TaskImage) -> Outcome:
         return ok(f"{state}; its base {base} {image.base_state}, and the first run {builds}")
     return failed(
         f"{state}, and its base {base} cannot be downloaded",
-        "build a base with `tools/base-image.sh`, then `export LAB_BASE_IMAGE=lab-base:bookworm`",
+        f"build a base with `{BASE_IMAGE_TOOL}`, then `export LAB_BASE_IMAGE=lab-base:bookworm`",
         "no image",
     )
 
@@ -158,7 +159,7 @@ def judge_no_image(error: LabError | OSError) -> Outcome:
         return failed(error.what, error.fix, "no image")
     return warning(
         "the image is not built, and the registry does not answer",
-        "build a base with `tools/base-image.sh`, then `export LAB_BASE_IMAGE=lab-base:bookworm`",
+        f"build a base with `{BASE_IMAGE_TOOL}`, then `export LAB_BASE_IMAGE=lab-base:bookworm`",
     )
 
 

@@ -16,6 +16,7 @@ import lab
 from lab.backends.python import base_environ
 from lab.doctor.commands import CommandResult, run_command
 from lab.doctor.model import Outcome, failed, ok, warning
+from lab.shipped import DISTRIBUTION, install_command
 from lab.text import short
 from lab.tf_versions import CURRENT
 
@@ -26,7 +27,6 @@ UNTESTED: Final = (3, 14)
 IMPORT_S: Final = 60.0
 """Time limit for importing TensorFlow, which takes 3 s on an idle host and 10 s on a busy one."""
 
-_INSTALL: Final = f"{sys.executable} -m pip install --require-hashes -r requirements/"
 _SCRIPT: Final = """\
 import json
 import tensorflow
@@ -39,7 +39,7 @@ print(json.dumps([tensorflow.__version__, cuda]))
 def judge_version(python_version: tuple[int, ...], pointer_bits: int) -> Outcome:
     """Check that this Python can run `lab` and TensorFlow."""
     what = f"{'.'.join(map(str, python_version))}, {pointer_bits} bit, {short(sys.executable)}"
-    fix = "install Python 3.11, 3.12 or 3.13, then `make install PYTHON=python3.11`"
+    fix = "install Python 3.11, 3.12 or 3.13, then lab with it"
     if python_version < OLDEST:
         return failed(what, fix, "Python is too old")
     if pointer_bits != 64:  # noqa: PLR2004
@@ -59,9 +59,9 @@ def requirements(project: Path | None = None) -> list[str]:
     # pip names an error in this file; the installed metadata has the same list.
     with suppress(FileNotFoundError, tomllib.TOMLDecodeError):
         described = tomllib.loads(file.read_text("utf-8")).get("project", {})
-        if described.get("name") == "lab":
+        if described.get("name") == DISTRIBUTION:
             return list(described["dependencies"])
-    return metadata.requires("lab") or []
+    return metadata.requires(DISTRIBUTION) or []
 
 
 def installed(package: str) -> str | None:
@@ -105,7 +105,7 @@ def judge_packages(packages: tuple[int, Sequence[str]]) -> Outcome:
     """Check that the packages of `lab` are installed at the required versions."""
     needed, faults = packages
     if faults:
-        fix = f"`{_INSTALL}host.txt`, or `make install`"
+        fix = f"`{install_command()}`"
         return failed(short("; ".join(faults)), fix, "packages", stops=True)
     return ok(f"all {needed}, at the required versions")
 
@@ -132,7 +132,7 @@ def judge_tensorflow(tensorflow: CommandResult | None) -> Outcome:
     Args:
         tensorflow: The result of its import; None if it is not installed.
     """
-    fix = f"`{_INSTALL}tensorflow.txt`; containers have their own TensorFlow"
+    fix = f"`{install_command('tensorflow')}`; containers have their own TensorFlow"
     if tensorflow is None:
         return warning("not installed", fix, "no TensorFlow")
     if tensorflow.code is None:

@@ -11,6 +11,7 @@ from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.formatting import counted
 from lab.program.python_source import Sources
 from lab.project import DEFAULT_CLUSTER, SCRIPTS
+from lab.shipped import SHIPPED
 from lab.text import suggestion
 from lab.volume import RunSpec
 
@@ -89,13 +90,16 @@ def check_program(wanted: Experiment, root: Path) -> None:
 
 def try_config(wanted: Experiment, root: Path) -> str:
     """Return the hint that names a config with an experiment's jobs; "" if there is none."""
-    first = [root / wanted.cluster] if wanted.cluster else []
-    fitting = next((path for path in [*first, *_configs(root)] if _fits(path, wanted)), None)
+    # In another directory, the name of the shipped default config is that of the user's own.
+    own, shipped = _configs(wanted, root), _configs(wanted, SHIPPED)
+    known = [*own, *(path for path in shipped if path.name != DEFAULT_CLUSTER)]
+    fitting = next((path for path in known if _fits(path, wanted)), None)
     return f"try --cluster {_relative(fitting)}" if fitting else ""
 
 
-def _configs(root: Path) -> Sequence[Path]:
-    return [root / DEFAULT_CLUSTER, *sorted((root / "clusters").glob("*.yaml"))]
+def _configs(wanted: Experiment, folder: Path) -> Sequence[Path]:
+    first = [folder / wanted.cluster] if wanted.cluster else []
+    return [*first, folder / DEFAULT_CLUSTER, *sorted((folder / "clusters").glob("*.yaml"))]
 
 
 def _miscounted(wanted: Experiment, cluster: Cluster) -> list[str]:
@@ -116,5 +120,8 @@ def _fits(path: Path, wanted: Experiment) -> bool:
 
 
 def _relative(path: Path) -> str:
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    """Return a path as `--cluster` takes it here; a shipped config is found by its name, too."""
+    if path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    name = path.relative_to(SHIPPED) if path.is_relative_to(SHIPPED) else path
+    return str(path if name.exists() else name)

@@ -1,4 +1,4 @@
-"""`python -m lab render && docker compose up` trains, on a real engine."""
+"""`python -m lab render && docker compose up` trains in a project of `lab init`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.backends.compose.backend import ComposeBackend
+from lab.image_digest import IN_IMAGE, digest
 from lab.store.directory import all_runs
 from lab.store.run_info import RunInfo
-from tests.support.commands import lab, project_named
+from tests.support.commands import lab
 from tests.support.docker import docker, left_behind
 
 pytestmark = [pytest.mark.engine, pytest.mark.tensorflow]
@@ -26,8 +28,10 @@ DONE = "the environment waits for further runs"
 
 @pytest.fixture
 def project(image: str, tmp_path: Path) -> Iterator[Path]:
-    with project_named(NAME, tmp_path) as folder:
-        yield folder
+    lab(tmp_path, "init", "--name", NAME, "--gpus", "none", "--workers", "3")
+    yield tmp_path
+    if (left := ComposeBackend().find_any(NAME)) is not None:
+        left.down()
 
 
 @contextmanager
@@ -104,7 +108,8 @@ def test_docker_compose_up_trains_once_in_an_environment_of_lab_up(project: Path
     assert left_behind(NAME) == []
 
 
-def test_an_interrupted_run_resumes(project: Path) -> None:
+def test_an_interrupted_run_resumes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_IMAGE", "lab:of-init")  # compose builds it from the project
     flags = ("--epochs=6", "--record_every=50", "--checkpoint_every=1")
     lab(project, "render", "--gpus", "none", "--run", "async", "--", *flags)
     with up(project) as until:
@@ -118,3 +123,5 @@ def test_an_interrupted_run_resumes(project: Path) -> None:
     summary = json.loads((project / "runs" / resumed / "summary.json").read_text())
     assert (summary["state"], summary["global_step"]) == ("succeeded", 6 * 3 * BATCHES)
     assert runs[resumed].spec.resumed_from in runs
+    assert docker("run", "--rm", "lab:of-init", "cat", IN_IMAGE).strip() == digest()
+    docker("rmi", "--force", "lab:of-init")

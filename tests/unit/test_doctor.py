@@ -74,7 +74,7 @@ def environments(**states: list[str]) -> Outcome:
 
 PYTHON: Judgements = [
     (lambda: python.judge_version((3, 14, 0), 64), "warning", "not tested"),
-    (lambda: python.judge_version((3, 10, 12), 64), "failed: Python is too old", "make install"),
+    (lambda: python.judge_version((3, 10, 12), 64), "failed: Python is too old", "lab with it"),
     (lambda: python.judge_version((3, 12, 1), 32), "failed: Python has 32 bits", "32 bit"),
     (lambda: python.judge_packages((9, ["x", "y"])), "failed stops: packages", "x; y → .*host.txt"),
     (lambda: python.judge_tensorflow(CommandResult(0, '["2.21.0", ""]')), "ok", "for CPUs"),

@@ -343,11 +343,11 @@ def test_packages_at_their_pinned_versions(tmp_path: Path, monkeypatch: pytest.M
     assert python.package_faults(required, {"rich": "14.1.0"}.get) == (2, faults)
     # An installed lab has no pyproject.toml; another project's is not read.
     monkeypatch.setattr(metadata, "requires", lambda name: [f"{name}-needs==1"])
-    assert python.requirements(tmp_path) == ["lab-needs==1"]
+    assert python.requirements(tmp_path) == ["gpulab-needs==1"]
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'another'\ndependencies = []\n")
-    assert python.requirements(tmp_path) == ["lab-needs==1"]
+    assert python.requirements(tmp_path) == ["gpulab-needs==1"]
     (tmp_path / "pyproject.toml").write_text("x = [")
-    assert python.requirements(tmp_path) == ["lab-needs==1"]
+    assert python.requirements(tmp_path) == ["gpulab-needs==1"]
 
 
 def test_the_data_set_is_verified(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def a_config_without_permission(root: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @error
 def a_config_outside_of_a_project(root: Path, _: pytest.MonkeyPatch) -> None:
     (root / "scripts").rmdir()
-    project.find_root(root / "cluster.yaml")
+    project.own_root(root / "cluster.yaml")
 
 
 @error

@@ -19,6 +19,18 @@ from tests.support.commands import ROOT
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
+LOCKS = {
+    extra: f"{ROOT}/requirements/{lock}.txt"
+    for extra, lock in (
+        ("report", "host"),
+        ("simulation", "host"),
+        ("tensorflow", "tensorflow"),
+        ("class", "class"),
+        ("notebooks", "notebooks"),
+    )
+}
+"""The file with an extra, for a clone."""
+
 
 def needed(requirements: list[str]) -> dict[str, metadata.Distribution]:
     """The packages that pip installs for these requirements, by name."""
@@ -115,7 +127,9 @@ def test_an_error_names_the_missing_extra(
 ) -> None:
     done = lab(packages, project, arguments)
     assert done.returncode == 1, done.stderr
-    assert f"pip install 'lab[{extra}]'" in done.stderr.splitlines()[-1]
+    last = done.stderr.splitlines()[-1]
+    assert f"the extra `{extra}`" in last
+    assert f"`{sys.executable} -m pip install --require-hashes -r {LOCKS[extra]}`" in last
 
 
 def test_an_error_in_python_names_the_missing_extra(packages: Path, project: Path) -> None:
@@ -123,7 +137,7 @@ def test_an_error_in_python_names_the_missing_extra(packages: Path, project: Pat
     assert done.returncode == 1
     *_, last = done.stderr.splitlines()
     assert last.startswith("lab.errors.LabError")
-    assert "pip install 'lab[simulation]'" in last
+    assert "the extra `simulation`; install it with" in last
 
 
 @pytest.mark.parametrize("extra", sorted(MODULES))

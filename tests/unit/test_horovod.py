@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.api import planning
 from lab.errors import InputError
 from lab.experiments.policy import OnFailure, Policy
 from lab.log import shown_by
 from lab.program.own import read_program
-from lab.project import Project
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
 from lab.volume import Request, RunSpec, TaskProgram
 from tests.support.cli import replace_backends
@@ -68,9 +68,9 @@ def prepared(
         RunOptions(spec=RunSpec("own.py", args=args), backend="local", gpus="none"),
         **options,
     )
-    project = Project.load("cluster.yaml")
+    where = planning.project("cluster.yaml")
     with shown_by(notices.append):
-        return prepare_run(asked, project, Path("runs")), notices
+        return prepare_run(asked, where, Path("runs")), notices
 
 
 @pytest.mark.usefixtures("project")

@@ -229,6 +229,8 @@ class Host:
         self.output: list[str] = []
         self.done: list[str] = []
         self.refusal: LabError | None = None
+        self.root = Path("/p")
+        self.prepared = False
         self.backend = ComposeBackend()
         self.backend._engine = self.engine
 
@@ -239,7 +241,12 @@ class Host:
         arguments = {"BASE_IMAGE": BASE, "REQUIREMENTS": "image-cpu", "TENSORFLOW": ""}
         return {"services": {"tf1": {"image": "lab:cpu", "build": {"args": arguments}}}}
 
+    def prepare(self, root: Path) -> None:
+        assert root == self.root
+        self.prepared = True
+
     def build(self, service: str) -> None:
+        assert self.prepared, "the image's sources may be those of an older lab"
         self.done.append(f"build {service}")
         docker_of(self.engine).files["lab:cpu"] = self.built
 
@@ -277,6 +284,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Host]
         for module in (image, backend):
             monkeypatch.setattr(module, "Compose", made.compose)
             monkeypatch.setattr(module, "require_builder", made.require_builder)
+        monkeypatch.setattr(image, "prepare_context", made.prepare)
         return made
 
     return make

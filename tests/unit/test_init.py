@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from lab.config import Cluster, parse_cluster
+from lab.config import Cluster, load_cluster, parse_cluster
 from lab.config.fields import PROJECT
 from lab.errors import InputError
+from lab.experiments.registry import EXPERIMENTS
 from lab.gpu import Gpu, Inventory
+from lab.image_digest import digest
 from lab.placement.config_generator import (
     Options,
     check_name,
@@ -27,11 +29,12 @@ from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.units import GIB, MIB
 from tests.golden.boxes import box, mig_of, uuid_of
-from tests.support.cli import lab, lab_process, refused
+from tests.support.cli import ROOT, lab, lab_process, refused
 from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
 
 NO_WISHES = Options()
+CLUSTERS = ROOT / "clusters"
 
 NAMED = (
     load("eight-h100")
@@ -219,20 +222,74 @@ def test_any_directory_gives_a_name(directory: str, name: str) -> None:
 # ---- The command
 
 
-def test_init_writes_a_config_for_this_host(tmp_path: Path) -> None:
+def test_init_writes_a_project_for_this_host(tmp_path: Path) -> None:
     done = lab(tmp_path, "init", "--gpus", "none", "--name", "mine")
     assert done.returncode == 0
     assert done.stdout == ""
     assert "wrote cluster.yaml: mine, 1 ps and " in done.stderr
-    assert "no directory scripts/ with programs in . or above it" in done.stderr
-    assert "cp -r " in done.stderr
+    wrote = "wrote .gitignore, Dockerfile.gpu, data/README.md, scripts/, and .lab/image/ for the"
+    assert wrote in done.stderr
+    assert "train with `lab run async`" in done.stderr
+    for name in ("Dockerfile.gpu", "scripts/mnist_async.py", ".gitignore", "data/README.md"):
+        assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
+    image = tmp_path / ".lab/image"
+    assert digest(image / "lab") == digest()
+    assert (image / "requirements/image-cpu.txt").is_file()
+    assert list(image.rglob("__pycache__")) == []
     assert json.loads(lab(tmp_path, "validate", "--json").stdout)["valid"]
-    (tmp_path / "scripts").mkdir()
     assert lab(tmp_path, "render", "--gpus", "none", "--output", "-").returncode == 0
-    again = lab(tmp_path, "init", "--gpus", "none", "--force")
-    assert again.returncode == 0
-    assert "scripts/" not in again.stderr
-    assert "train with `lab run async --epochs 2`" in again.stderr
+
+
+def test_init_keeps_every_file_of_a_project(tmp_path: Path) -> None:
+    own = ("scripts/mnist_async.py", "Dockerfile.gpu", ".gitignore")
+    for name in own:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    again = ""
+    for flags in ([], ["--force"]):
+        again = lab(tmp_path, "init", "--gpus", "none", *flags).stderr
+        assert [(tmp_path / name).read_text() for name in own] == ["mine"] * 3
+    assert "kept what exists already: .gitignore, Dockerfile.gpu, scripts/mnist_async.py\n" in again
+    assert "scripts/, " not in again
+    assert (tmp_path / "scripts/mnist_sync.py").is_file()
+
+
+def test_a_config_in_a_subdirectory_or_behind_a_link_gets_no_second_project(tmp_path: Path) -> None:
+    assert lab(tmp_path, "init", "--gpus", "none").returncode == 0
+    (tmp_path / "more").mkdir()
+    assert lab(tmp_path, "init", "--gpus", "none", "--output", "more/x.yaml").returncode == 0
+    assert [each.name for each in (tmp_path / "more").iterdir()] == ["x.yaml"]
+    (tmp_path / "device").symlink_to(tmp_path / "more/x.yaml")
+    assert (
+        lab(tmp_path, "init", "--example", "book", "--output", "device", "--force").returncode == 0
+    )
+    assert "name: book" in (tmp_path / "more/x.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    "example", sorted(path.stem for path in (ROOT / "clusters").glob("*.yaml"))
+)
+def test_init_writes_each_example(tmp_path: Path, example: str) -> None:
+    done = lab(tmp_path, "init", "--example", example)
+    assert f"as in the example {example}\n" in done.stderr
+    made = load_cluster(tmp_path / "cluster.yaml")
+    shipped = load_cluster(CLUSTERS / f"{example}.yaml")
+    assert (made.name, made.jobs, made.run) == (shipped.name, shipped.jobs, shipped.run)
+    assert "$schema" not in (tmp_path / "cluster.yaml").read_text()
+    experiment = done.stderr.partition("train with `lab run ")[2].partition("`")[0]
+    assert all(job in made.jobs for job in EXPERIMENTS[experiment].jobs)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--example bok", "no example 'bok'; did you mean 'book'?"),
+        ("--example book --workers 2", "--example has its own values, not --workers; leave out"),
+    ],
+)
+def test_an_example_that_is_refused(tmp_path: Path, flags: str, message: str) -> None:
+    assert message in refused(lab(tmp_path, "init", *flags.split()))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_init_overwrites_a_file_only_with_force(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from lab.backends.names import CAPABILITIES
 from lab.backends.rendered_file import RenderOptions, planned_run, run_override, tensorflow_version
 from lab.config import Cluster, parse_cluster
 from lab.errors import InputError
+from lab.image_digest import digest
 from tests.support.cli import CLUSTER, lab, refused
 from tests.support.composing import ROOT, config
 from tests.support.rendering import read_header, render_file
@@ -48,7 +49,9 @@ def test_a_file_anywhere_names_the_directories_of_the_project(
     file = project / written
     services = config(file, folder=file.parent)["services"]
     shown = str(project).replace("$", "$$")  # as `docker compose config` prints it
-    assert services["tf1"]["build"]["context"] == shown
+    assert services["tf1"]["build"]["context"] == f"{shown}/.lab/image"
+    assert services["tf1"]["build"]["dockerfile"] == "Dockerfile.gpu"
+    assert digest(project / ".lab/image/lab") == digest()
     mounts = {each["target"]: each["source"] for each in services["ps-0"]["volumes"]}
     assert mounts["/lab/scripts"] == f"{shown}/scripts"
     assert mounts["/lab/data"] == f"{shown}/data"
@@ -62,6 +65,24 @@ def test_a_config_outside_of_a_project_is_not_rendered(tmp_path: Path) -> None:
         done = lab(tmp_path, "render", "--gpus", "none", *flags)
         assert "no scripts/ in the directory of cluster.yaml or above it" in refused(done)
     assert [each.name for each in tmp_path.iterdir()] == ["cluster.yaml"]
+
+
+def test_the_image_of_a_project_is_built_with_the_projects_dockerfile(project: Path) -> None:
+    (project / "Dockerfile.gpu").write_text("FROM mine\n")
+    stale = project / ".lab/image/lab/task/removed.py"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("")
+    assert lab(project, "render", "--gpus", "none").returncode == 0
+    build = config(project / "compose.yaml", folder=project)["services"]["tf1"]["build"]
+    context = Path(build["context"].replace("$$", "$"))
+    assert (context / build["dockerfile"]).resolve() == project / "Dockerfile.gpu"
+    assert not stale.exists()
+    for name in ("lab/image_digest.py", "lab/__init__.py"):  # now it is a clone
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text("")
+    done = lab(project, "render", "--gpus", "none", "--output", "-")
+    assert "context: .\n" in done.stdout
+    assert "dockerfile: Dockerfile.gpu\n" in done.stdout
 
 
 def test_check_compares_the_file_that_docker_compose_uses(project: Path) -> None:

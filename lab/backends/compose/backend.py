@@ -31,9 +31,12 @@ from lab.backends.engine.containers import PROJECT
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.names import COMPOSE
 from lab.backends.options import Values
+from lab.backends.rendered_file import Rendering
 from lab.errors import InputError, LabError
 from lab.log import LOG
 from lab.placement.plan import Plan
+from lab.project import DEFAULT_CLUSTER
+from lab.shipped import BASE_IMAGE_TOOL
 from lab.text import visible
 from lab.threads import in_background, with_timeout
 
@@ -100,7 +103,7 @@ class ComposeBackend(ComposePlanner, Backend):
         )
         return (
             f"{what}, and its base {image.base} cannot be fetched; without"
-            " a registry, make it with `tools/base-image.sh` and set"
+            f" a registry, make it with `{BASE_IMAGE_TOOL}` and set"
             " LAB_BASE_IMAGE=lab-base:bookworm"
         )
 
@@ -200,8 +203,9 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         return self._options
 
     def text(self) -> str:
-        """Return the compose file."""
-        return render(self.plan, self.options())
+        """Return the compose file; compose takes its paths from the project's directory."""
+        root = self.root
+        return render(self.plan, self.options(), Rendering.at(root, root / DEFAULT_CLUSTER, root))
 
     def start_containers(self, compose: Compose) -> None:
         """Start all containers.

@@ -10,15 +10,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from lab.backends.build_context import prepare_context
 from lab.backends.compose import render
 from lab.backends.compose.cli import Compose, compose_version, require_builder
 from lab.backends.compose.image_sources import image_digest
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.options import Values
+from lab.backends.rendered_file import Rendering
 from lab.errors import LabError
 from lab.image_digest import PACKAGE, digest
 from lab.log import LOG
 from lab.placement.plan import Plan
+from lab.project import DEFAULT_CLUSTER
 from lab.text import short, visible
 from lab.tf_versions import IMAGES
 
@@ -237,6 +240,7 @@ class ImageBuilder:
                 f"{variable} is set, so the image is not locked: pip chooses its packages and"
                 " checks no hashes"
             )
+        prepare_context(self.compose.root)
         self.compose.build(image.service)
         if image_digest(self.engine, image.name, self.plan.name) != digest():
             raise LabError(
@@ -256,7 +260,7 @@ def image_builder(
     Args:
         engine: The engine.
         plan: The plan. With GPUs, the image has TensorFlow for CUDA, else TensorFlow for CPUs.
-        root: The project's directory, with `Dockerfile.gpu`.
+        root: The project's directory.
         options: The options of the rendered file.
 
     Raises:
@@ -264,8 +268,10 @@ def image_builder(
     """
     with TemporaryDirectory(prefix="lab-build-") as folder:
         file = Path(folder) / "docker-compose.yml"
-        file.write_text(render.render(plan, options), encoding="utf-8")
-        yield ImageBuilder.of(engine, plan, Compose(plan.name, file, root.absolute()))
+        root = root.absolute()
+        text = render.render(plan, options, Rendering.at(root, root / DEFAULT_CLUSTER, root))
+        file.write_text(text, encoding="utf-8")
+        yield ImageBuilder.of(engine, plan, Compose(plan.name, file, root))
 
 
 def build_image(plan: Plan, *, root: Path, if_needed: bool = False) -> str:

@@ -109,7 +109,7 @@ def render(
     document: dict[str, Value] = {
         "name": plan.name,
         **{f"x-{block.name}": block for block in blocks.used(plan)},
-        "services": dict(_services(plan, blocks, rendering.run, rendering.folder)),
+        "services": dict(_services(plan, blocks, rendering)),
         "networks": {"cluster": _network(label, options)},
         "volumes": volumes,
     }
@@ -117,17 +117,17 @@ def render(
 
 
 def _services(
-    plan: Plan, blocks: _SharedBlocks, run: PlannedRun | None, folder: str
+    plan: Plan, blocks: _SharedBlocks, rendering: Rendering
 ) -> Iterator[tuple[str, Value]]:
     # Only the first service has `build`: compose builds the image once for each such service.
-    build: dict[str, Value] = {"build": _build(plan, folder)}
+    build: dict[str, Value] = {"build": _build(plan, rendering)}
     for node in plan.nodes:
         yield node.name, _anchor(node, blocks, build)
         build = {}
     for task in plan.tasks:
         yield task.name, _task(task, blocks)
-    if run is not None:
-        yield RUN_SERVICE, _run(plan, run, blocks)
+    if rendering.run is not None:
+        yield RUN_SERVICE, _run(plan, rendering.run, blocks)
 
 
 def _network(label: dict[str, Value], options: Values) -> dict[str, Value]:
@@ -185,15 +185,16 @@ def _service(plan: Plan) -> dict[str, Value]:
     }
 
 
-def _build(plan: Plan, folder: str) -> dict[str, Value]:
+def _build(plan: Plan, rendering: Rendering) -> dict[str, Value]:
     image = IMAGES[plan.tensorflow]
+    folder, context = rendering.folder, rendering.context
     horovod: dict[str, Value] = {}
     if image.horovod:
         operations = Variable("${LAB_HOROVOD_GPU_OPERATIONS:-}")
         horovod = {"HOROVOD": image.horovod, "HOROVOD_GPU_OPERATIONS": operations}
     return {
-        "context": folder,
-        "dockerfile": "Dockerfile.gpu",
+        "context": folder if context == "." else f"{folder}/{context}",
+        "dockerfile": rendering.dockerfile,
         "network": Variable("${LAB_BUILD_NETWORK:-default}"),
         "args": {
             "BASE_IMAGE": Variable(f"${{LAB_BASE_IMAGE:-{BASE_IMAGE}}}"),

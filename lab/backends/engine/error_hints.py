@@ -9,6 +9,7 @@ from typing import Final
 
 from lab.backends.engine.kind import kind_by_address, rootless_socket
 from lab.errors import LabError
+from lab.shipped import BASE_IMAGE_TOOL
 from lab.text import short
 
 
@@ -162,7 +163,7 @@ HINTS: Final = (
         r"|load metadata for (\S+): *(?:ERROR|failed)|pull access denied for (\S+?),"
         r"|Get \"https?://\S+/v2/",
         "the base image cannot be fetched",
-        "without a registry, make it with `tools/base-image.sh` "
+        f"without a registry, make it with `{BASE_IMAGE_TOOL}` "
         "and set LAB_BASE_IMAGE=lab-base:bookworm",
     ),
     _hint(

@@ -1,28 +1,34 @@
 """`lab init`.
 
 Examples:
-    # cluster.yaml, from the GPUs that the driver reports
+    # cluster.yaml, from the GPUs that the driver reports, the programs and the image's Dockerfile
     lab init
+    # a second config, one that comes with lab
+    lab init --example book --output book.yaml
     # for another host with 4 GPUs, printed to stdout
     lab init --gpus 4 --output -
 """
 
 from __future__ import annotations
 
+import filecmp
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, Final
 
+from lab.backends.build_context import COPY, DOCKERFILE, context_of, prepare_context
 from lab.backends.names import AUTO
 from lab.backends.rendered_file import write
-from lab.config import parse_cluster
+from lab.config import Cluster, parse_cluster
 from lab.config.schema import FILE as SCHEMA
 from lab.errors import InputError
+from lab.experiments.registry import EXPERIMENTS, misfit
 from lab.gpu import chosen_host
 from lab.log import LOG
-from lab.options import Flag, Switch
+from lab.options import Flag, Switch, given_flags
 from lab.options.shared import HostGpus
 from lab.options.types import text, whole
 from lab.outputs import check_output
@@ -35,8 +41,12 @@ from lab.placement.config_generator import (
     summary,
 )
 from lab.placement.place import place
-from lab.project import DEFAULT_CLUSTER, SCRIPTS
-from lab.text import short
+from lab.project import DEFAULT_CLUSTER, SCRIPTS, project_around
+from lab.shipped import CLONE, SHIPPED, files_of
+from lab.text import short, suggestion
+
+PARTS: Final = (".gitignore", DOCKERFILE, "data/README.md", SCRIPTS)
+"""What a project has beside its config."""
 
 _MAX: Final = 1000
 
@@ -55,31 +65,67 @@ def command(
         int | None,
         Flag("the number of pseudo-nodes (default: as fits)", whole(1, _MAX), shows="N"),
     ] = None,
+    example: Annotated[
+        str | None, Flag("a config that comes with lab, instead of one for a host", shows="EXAMPLE")
+    ] = None,
     output: Annotated[str, Flag("the file to write, or - for stdout", text, shows="FILE")] = (
         DEFAULT_CLUSTER
     ),
     force: Annotated[bool, Switch("replace an existing file")] = False,
 ) -> None:
-    """Write a cluster config for this host, or for another one."""
+    """Write a project: a config for this host or another one, the programs and a Dockerfile."""
+    given = dict(locals())
     path = Path(DEFAULT_CLUSTER if output == "-" else output)
     if output != "-":
         _check_free(path, force=force)
+    if example is None:
+        made, lines = _generated(path, name, gpus, Options(workers, ps, nodes))
+    else:
+        for flag in given_flags(command, given, "name", "gpus", "workers", "ps", "nodes"):
+            raise InputError(f"--example has its own values, not {flag}", f"leave out {flag}")
+        made, lines = _example(path, example), [f"as in the example {example}"]
+    cluster = parse_cluster(made.encode(), str(path))
+    if output == "-":
+        sys.stdout.write(made)
+        return
+    write(path, made)
+    *before, layout = lines
+    for line in (*before, f"wrote {output}: {cluster.name}, {layout}"):
+        LOG.info(line)
+    _write_project(path)
+    _report_next_steps(path, cluster, elsewhere=not isinstance(gpus, str))
+
+
+def _generated(
+    path: Path, name: str | None, gpus: str | int, options: Options
+) -> tuple[str, list[str]]:
+    """Return a config for a host, and the descriptions of the host and of the layout."""
     chosen = name_from(path.absolute().parent.name) if name is None else check_name(name)
     inventory = chosen_host(gpus)
     for notice in inventory.notices:
         LOG.info(notice)
-    options = Options(workers, ps, nodes)
-    text = generate(inventory, chosen, options, schema=_schema(path))
+    made = generate(inventory, chosen, options, schema=_schema(path))
     # The generated file must pass the same checks as a file that a user writes.
-    place(parse_cluster(text.encode(), str(path)), inventory)
+    place(parse_cluster(made.encode(), str(path)), inventory)
     host = "this host" if isinstance(gpus, str) else "that host"
-    if output == "-":
-        sys.stdout.write(text)
-        return
-    write(path, text)
-    LOG.info(f"{host} has {describe_host(inventory)}")
-    LOG.info(f"wrote {output}: {chosen}, {summary(inventory, options)}")
-    _report_next_steps(path, elsewhere=not isinstance(gpus, str))
+    lines = [f"{host} has {describe_host(inventory)}", summary(inventory, options)]
+    return made, lines
+
+
+def _example(path: Path, name: str) -> str:
+    """Return the text of a shipped config, for a file at a path.
+
+    Raises:
+        InputError: There is no such config.
+    """
+    found = {each.stem: each for each in sorted((SHIPPED / "clusters").glob("*.yaml"))}
+    if name not in found:
+        hint = suggestion(name, found)
+        raise InputError(f"no example {short(name)!r}", f"{hint}use one of {', '.join(found)}")
+    lines = found[name].read_text(encoding="utf-8").splitlines(keepends=True)
+    schema = _schema(path)
+    first = [f"# yaml-language-server: $schema={schema}\n", "#\n"] if schema else []
+    return "".join([*first, *lines[2:]])
 
 
 def _check_free(path: Path, *, force: bool) -> None:
@@ -92,26 +138,46 @@ def _check_free(path: Path, *, force: bool) -> None:
 
 
 def _schema(path: Path) -> str | None:
-    """Return the relative path of the schema for editors; None outside the project."""
+    """Return the relative path of the schema for editors; None outside of a clone."""
     folder = path.absolute().parent
-    project = SCHEMA.parents[2]
-    if not folder.is_relative_to(project):
+    if CLONE is None or not folder.is_relative_to(CLONE):
         return None
     return Path(os.path.relpath(SCHEMA, folder)).as_posix()
 
 
-def _report_next_steps(path: Path, *, elsewhere: bool) -> None:
+def _write_project(config: Path) -> None:
+    """Write what the project of a config lacks: programs, Dockerfile, the image's sources.
+
+    It replaces no file. A clone has all of it. A config that is written through a link, such as
+    /dev/stdout, belongs to no project.
+    """
+    folder = config.absolute().parent.resolve()
+    if config.resolve().parent != folder:
+        return
+    folder = project_around(config) or folder
+    if not context_of(folder).is_copy:
+        return
+    written, kept = [], []
+    for name, source in files_of(PARTS):
+        target = folder / name
+        if not os.path.lexists(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+            written.append(name if Path(name).parent.name != SCRIPTS else f"{SCRIPTS}/")
+        elif not (target.is_file() and filecmp.cmp(source, target, shallow=False)):
+            kept.append(name)
+    prepare_context(folder)
+    if written:
+        LOG.info(f"wrote {', '.join(dict.fromkeys(written))}, and {COPY}/ for the image")
+    if kept:
+        LOG.info(f"kept what exists already: {', '.join(kept)}")
+
+
+def _report_next_steps(path: Path, cluster: Cluster, *, elsewhere: bool) -> None:
     named = "" if str(path) == DEFAULT_CLUSTER else f" --cluster {shlex.quote(str(path))}"
-    folders = path.absolute().parents
-    if not any((folder / SCRIPTS).is_dir() for folder in folders):
-        shipped = SCHEMA.parents[2] / SCRIPTS
-        here = shlex.quote(str(path.parent))
-        if shipped.is_dir():
-            how = f"copy lab's with `cp -r {shlex.quote(str(shipped))} {here}`"
-        else:
-            how = f"copy {SCRIPTS}/ from lab's repository to {here}"
-        LOG.info(f"no directory {SCRIPTS}/ with programs in {here} or above it; {how}")
+    counts = {job: len(each.on) for job, each in cluster.jobs.items()}
+    fitting = (name for name, each in EXPERIMENTS.items() if not misfit(each, counts))
     if elsewhere:
         LOG.info(f"render it for that host with `lab render --gpus index{named}`")
-    else:
-        LOG.info(f"train with `lab run async --epochs 2{named}`")
+    elif (name := next(fitting, None)) is not None:
+        LOG.info(f"train with `lab run {name}{named}`")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from lab.shipped import SHIPPED
 from lab.variables import LAB_RUNS_DIR, LAB_STATE
 
 _RUN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
@@ -61,6 +62,11 @@ def _environments() -> list[str]:
     return sorted(name for name in names if _ENVIRONMENT.fullmatch(name))
 
 
+def _examples() -> list[str]:
+    """Return the configs that come with lab."""
+    return sorted(path.stem for path in (SHIPPED / "clusters").glob("*.yaml"))
+
+
 def _names(folder: Path) -> list[str]:
     try:
         return [path.name for path in folder.iterdir()]
@@ -86,4 +92,5 @@ SOURCES: Final[Mapping[str, Callable[[], list[str] | Iterator[str]]]] = {
     "runs": _runs,
     "tasks": _tasks,
     "environments": _environments,
+    "examples": _examples,
 }

@@ -25,6 +25,7 @@ _SOURCES: Final = {
     "TASK": "tasks",
     "TARGET": "tasks",
     "ENVIRONMENT": "environments",
+    "EXAMPLE": "examples",
 }
 """Placeholder of a value to the kind of names that `lab __complete` prints for it."""
 

@@ -1,0 +1,102 @@
+"""The files that come with lab beside its package, and how lab was installed.
+
+In a clone they are at the top level. A wheel has them in `lab/shipped/`.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from lab.image_digest import PACKAGE
+
+DISTRIBUTION: Final = "gpulab"
+_WHEEL: Final = PACKAGE / "shipped"
+
+CLONE: Final = None if _WHEEL.is_dir() else PACKAGE.resolve().parent
+"""The directory of the clone that contains this package; None: lab is installed from a wheel."""
+
+SHIPPED: Final = CLONE or _WHEEL.resolve()
+"""The directory of the shipped files."""
+
+BASE_IMAGE_TOOL: Final = "tools/base-image.sh" if CLONE else str(SHIPPED / "tools/base-image.sh")
+"""The script that makes a base image where no registry is reached."""
+
+_LOCKS: Final = {"": "host", "report": "host", "simulation": "host"}
+"""The file in `requirements/` of a clone for each extra, if it has another name."""
+
+
+def install_command(extra: str = "") -> str:
+    """Return the command that installs lab with an extra, in the way in which lab was installed.
+
+    Args:
+        extra: The extra; "": lab alone.
+    """
+    if CLONE is not None:
+        locked = shlex.quote(str(CLONE / "requirements" / f"{_LOCKS.get(extra, extra)}.txt"))
+        return f"{shlex.quote(sys.executable)} -m pip install --require-hashes -r {locked}"
+    wanted = f"{DISTRIBUTION}[{extra}]" if extra else DISTRIBUTION
+    wanted += f" @ {url}" if (url := _source()) else ""
+    wanted = shlex.quote(wanted)
+    prefix = Path(sys.prefix)
+    if (prefix / "uv-receipt.toml").exists():
+        return f"uv tool install {wanted}"
+    if (prefix / "pipx_metadata.json").exists():
+        return f"pipx install --force {wanted}"
+    if prefix.parent.name.startswith("archive-v"):  # the cache of uv
+        return f"uvx --from {wanted} lab"
+    return f"{shlex.quote(sys.executable)} -m pip install {wanted}"
+
+
+def origin() -> str:
+    """Return where this lab is from, for `lab --version`."""
+    return f"from the clone {CLONE}" if CLONE else f"installed in {PACKAGE.parent}"
+
+
+def _source() -> str:
+    """Return the address of the wheel that lab was installed from; "": an index."""
+    with suppress(metadata.PackageNotFoundError, ValueError, AttributeError):
+        text = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+        return str(json.loads(text or "{}").get("url", ""))
+    return ""
+
+
+def files_of(parts: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """Yield the files of some parts: each path as in a clone, and where the file is.
+
+    Args:
+        parts: Files and directories as in a clone; `lab` is the package.
+    """
+    for part in parts:
+        start = PACKAGE if part == "lab" else SHIPPED / part
+        for path in [start] if start.is_file() else sorted(start.rglob("*")):
+            inside = path.relative_to(start)
+            # Hidden files belong to an editor, and a wheel's package contains the shipped files.
+            skipped = any(each.startswith((".", "__pycache__")) for each in inside.parts)
+            if path.is_file() and not skipped and (part, *inside.parts)[:2] != ("lab", _WHEEL.name):
+                yield (Path(part) / inside).as_posix(), path
+
+
+def copy_exactly(target: Path, parts: Iterable[str]) -> None:
+    """Let a directory have the files of some parts, as in a clone, and no others.
+
+    Raises:
+        OSError: The directory cannot be written.
+    """
+    wanted = dict(files_of(parts))
+    for path in target.rglob("*"):
+        if path.is_file() and path.relative_to(target).as_posix() not in wanted:
+            path.unlink()
+    for name, source in wanted.items():
+        copied = target / name
+        if not (copied.is_file() and filecmp.cmp(source, copied, shallow=False)):
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copied)

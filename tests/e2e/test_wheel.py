@@ -1,0 +1,134 @@
+"""The wheel: built offline, installed outside of the clone, and used in an empty directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lab.mnist import SHIPPED
+from tests.support.commands import ROOT
+
+PATIENCE_S = 300.0
+SITE = Path("lib") / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, from a build without a network."""
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
+    subprocess.run([*build, "--directory", str(folder)], cwd=ROOT, check=True)
+    (made,) = folder.iterdir()
+    return made
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A virtual environment with the wheel, and the directory in which it is called.
+
+    Its other packages are those of this Python: a download of TensorFlow would take minutes.
+    """
+
+    environment: Path
+    folder: Path
+
+    def lab(self, line: str, code: int = 0) -> tuple[str, str]:
+        """The output and the error output of a command that ends with this code."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("LAB_", "PYTHON"))
+        }
+        done = subprocess.run(
+            [self.environment / "bin/lab", *line.split()],
+            cwd=self.folder,
+            env={**kept, "LAB_STATE": str(self.folder.parent / "state")},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr[-4000:]
+        return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    pip = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, wheel], check=True)
+    (own,) = (path for path in map(Path, sys.path) if path.match(str(Path("*") / SITE)))
+    (folder / SITE / "others.pth").write_text(f"{own}\n")
+    return folder
+
+
+@pytest.fixture
+def installed(environment: Path, tmp_path: Path) -> Installed:
+    (tmp_path / "empty").mkdir()
+    return Installed(environment, tmp_path / "empty")
+
+
+def test_the_wheel_has_every_file_once(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        files = {each.filename: archive.read(each) for each in archive.infolist()}
+        metadata = files[f"{'-'.join(wheel.name.split('-')[:2])}.dist-info/METADATA"].decode()
+    listed = ("git", "ls-files", "scripts", "clusters", "requirements", "notebooks", "docs")
+    shipped = subprocess.check_output(listed, cwd=ROOT, text=True).splitlines()
+    for name in (*shipped, "cluster.yaml", "Dockerfile.gpu", "Dockerfile.class"):
+        assert files[f"lab/shipped/{name}"] == (ROOT / name).read_bytes(), name
+    for path in SHIPPED.glob("*.gz"):
+        data = path.read_bytes()
+        assert [name for name, each in files.items() if each == data] == [
+            f"lab/datasets/mnist/{path.name}"
+        ]
+    assert "lab/py.typed" in files
+    assert not [name for name in files if "__pycache__" in name or ".ipynb_" in name]
+    assert "numpy" not in {
+        line.partition(": ")[2].partition("=")[0]
+        for line in metadata.splitlines()
+        if line.startswith("Requires-Dist") and "extra ==" not in line
+    }
+
+
+def test_an_empty_directory_becomes_a_project(installed: Installed) -> None:
+    out, _ = installed.lab("--version")
+    where = installed.environment / SITE
+    assert re.fullmatch(rf"lab \d+\.\d+\.\d+, installed in {where}\n", out)
+    assert "COMMAND" in installed.lab("--help")[0]
+    _, err = installed.lab("validate")
+    assert f"{where}/lab/shipped/cluster.yaml: valid" in err
+    assert list(installed.folder.iterdir()) == []
+    installed.lab("init --gpus none")
+    installed.lab("render --gpus none")
+    text = (installed.folder / "compose.yaml").read_text()
+    assert "context: ./.lab/image\n" in text
+    assert str(where) not in text
+    assert "compose.yaml is up to date" in installed.lab("render --check")[1]
+    installed.lab("init --example book --output clusters.yaml")
+    assert "name: book" in (installed.folder / "clusters.yaml").read_text()
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("in_project", [False, True], ids=["empty", "project"])
+def test_an_installed_lab_trains(installed: Installed, in_project: bool) -> None:
+    if in_project:
+        installed.lab("init --gpus none")
+    flags = "--backend local --epochs 1 --gpus none --json"
+    out, err = installed.lab(f"run async {flags}")
+    assert ("is not here: using the config and the programs that come with lab" in err) is (
+        not in_project
+    )
+    summary = json.loads(out.splitlines()[-1])
+    assert (summary["state"], summary["records_lost"]) == ("succeeded", 0)
+    runs = installed.folder / "runs"
+    assert (runs / summary["run_id"] / "summary.json").is_file()
