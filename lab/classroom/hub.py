@@ -103,6 +103,8 @@ def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
     plan = stored.plan
     seats = {each.name: each for each in plan.seats}
     variables = {LAB_LESSONS: ",".join(stored.lessons), LAB_CLUSTER_CONFIG: stored.cluster}
+    # Read now: a seat starts also when a file of the class is damaged later.
+    queue = {name: queue_variables(ClassDir(plan.name), name) for name in seats}
 
     def assign(spawner: Any) -> None:  # noqa: ANN401
         own = seats.get(spawner.user.name)
@@ -116,7 +118,7 @@ def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
         spawner.environment = {
             **variables,
             **(GPU_ORDER if own.gpus else NO_GPU),
-            **queue_variables(ClassDir(plan.name), own.name),
+            **queue[own.name],
         }
 
     c.JupyterHub.spawner_class = "lab.classroom.spawner.SeatSpawner"

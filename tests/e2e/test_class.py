@@ -380,7 +380,8 @@ def test_a_seat_that_fills_its_disk_hurts_no_other(room: ClassDir) -> None:
 
 
 STOP_REPORTS = """
-import glob, os, signal, time
+import glob, os, pathlib, signal, time
+pathlib.Path("/tmp/ready").touch()
 while True:
     time.sleep(0.01)
     for path in glob.glob("/proc/[0-9]*/cmdline"):
@@ -395,6 +396,8 @@ while True:
 def test_a_seat_that_does_not_report_hides_no_other(room: ClassDir) -> None:
     seat = names.seat_object("e2e", "seat-02")
     docker("exec", "--detach", seat, "python", "-c", STOP_REPORTS)
+    look = "import os; print(os.path.exists('/tmp/ready'))"
+    wait_for(lambda: inside("seat-02", look) == "True", "the attack has begun")
     began = time.monotonic()
     found = seat_statuses(*read_class(room))
     assert time.monotonic() - began < 40

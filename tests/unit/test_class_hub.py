@@ -175,6 +175,16 @@ def test_a_seat_that_is_reset_does_not_start() -> None:
     start(ada)
 
 
+def test_a_seat_starts_also_with_damaged_files_of_the_class() -> None:
+    folder = created(a_plan(cpu_runs=1))
+    start = configured(folder).DockerSpawner.pre_spawn_hook
+    for name in ("class.json", "tokens.json"):
+        (folder.path / name).write_text("{")
+    ada = SimpleNamespace(user=SimpleNamespace(name="ada"))
+    start(ada)
+    assert "LAB_QUEUE_TOKEN" in ada.environment
+
+
 def test_a_seat_has_few_rights_and_only_its_own_gpus(snapshot: SnapshotAssertion) -> None:
     plan = a_plan(("ada", "bob"), 2, cpus=1.5, memory="2GiB")
     found = container_of(plan, "bob")
