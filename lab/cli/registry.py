@@ -56,7 +56,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Configure the cluster": {
         "gpus": "list the GPUs of this host, and the task that holds each",
-        "init": "write a cluster config for this host",
+        "init": "write a project with a config for this host",
         "render": "write compose.yaml, or a batch script, from the cluster config",
         "validate": "check a cluster config, and report all its errors",
         "schema": "print the JSON Schema of the cluster config",
