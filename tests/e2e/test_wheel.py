@@ -118,6 +118,25 @@ def test_an_empty_directory_becomes_a_project(installed: Installed) -> None:
     assert "name: book" in (installed.folder / "clusters.yaml").read_text()
 
 
+def test_the_images_are_built_from_the_installed_files(installed: Installed) -> None:
+    """Also without a project, and the image of a class."""
+    code = (
+        "from lab.backends.build_context import prepare_context as p; from lab.shipped import *;"
+        "from lab.image_digest import digest; from lab.classroom.image import SOURCES, _files;"
+        "folder = p(SHIPPED, SOURCES); assert digest(folder / 'lab') == digest();"
+        "print(len(list(_files(folder)))); print(folder)"
+    )
+    python = [installed.environment / "bin/python", "-P", "-c", code]
+    state = str(installed.folder / "state")
+    done = subprocess.run(
+        python, env={"LAB_STATE": state}, check=True, capture_output=True, text=True
+    )
+    count, folder = done.stdout.splitlines()
+    assert int(count) > len(list((ROOT / "lab").rglob("*.py")))
+    assert folder == f"{state}/image"
+    assert not (Path(folder) / "lab/shipped").exists()
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("in_project", [False, True], ids=["empty", "project"])
 def test_an_installed_lab_trains(installed: Installed, in_project: bool) -> None:
