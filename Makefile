@@ -6,8 +6,8 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install class docs run heritage quick test test-containers test-long test-all test-gpu test-slurm engines check lint \
-	lint-code lint-workflows hostile torture oracle bench results mutants release lock golden notebooks notebooks-write jupyter \
+.PHONY: help install class docs run heritage quick test test-containers test-wheel test-long test-all test-gpu test-slurm engines check \
+	lint lint-code lint-workflows hostile torture oracle bench results mutants release lock golden notebooks notebooks-write jupyter \
 	samples clean
 
 help:  ## show this list
@@ -28,6 +28,9 @@ test: $(VENV)/.dev  ## run unit, golden, property and short end-to-end tests (8 
 
 test-containers: $(VENV)/.dev  ## run the tests with containers, with the Docker engine that answers
 	$(BIN)/python -m pytest tests/e2e -m engine
+
+test-wheel: $(VENV)/.dev  ## build the wheel, install it, and train with it outside of the clone (1 minute)
+	$(BIN)/python -m pytest tests/e2e/test_wheel.py
 
 test-long: $(VENV)/.dev  ## run the other long tests: programs of 2017, notebooks, faults
 	$(BIN)/python -m pytest tests/e2e -m "long and not engine and not slurm"

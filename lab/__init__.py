@@ -1,3 +1,3 @@
 """One GPU host as a pseudo-cluster for learning and reproducing distributed TensorFlow."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
