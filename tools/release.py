@@ -123,7 +123,11 @@ def make_files(clone: Path, version: str, *, validate: bool) -> list[str]:
     if wrong := [name for name in built if f"-{version}" not in name]:
         raise SystemExit(f"error: lab/__init__.py has {version}, but this was built: {wrong[0]}")
     sbom = ["-W", "ignore", "-m", "cyclonedx_py", "requirements", "--output-reproducible"]
-    sbom += ["--pyproject=pyproject.toml", "--validate" if validate else "--no-validate"]
+    sbom += ["--pyproject=sbom.toml", "--validate" if validate else "--no-validate"]
+    # The tool reads no version from another file.
+    project = (clone / "pyproject.toml").read_text("utf-8")
+    project = project.replace('dynamic = ["version"]', f'version = "{version}"')
+    (clone / "sbom.toml").write_text(project, "utf-8")
     for name in LOCKS:
         file = str(OUT / f"sbom-{name}.cdx.json")
         _run([*sbom, f"--output-file={file}", f"requirements/{name}.txt"], clone, environment)
@@ -145,7 +149,7 @@ def commands(tag: str, built: Sequence[str]) -> str:
         (
             "nothing is published; these commands publish:",
             f"  git push origin {tag}",
-            f"  python -m twine upload {packages}",
+            f"  pipx run twine upload {packages}",
             f"  gh release create {tag} --verify-tag --notes-from-tag {folder}/*",
         )
     )

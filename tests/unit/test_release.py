@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -142,4 +143,7 @@ def test_a_dry_run_builds_all_files_and_makes_no_tag(tmp_path: Path) -> None:
     names = {line.split("  ")[1] for line in sums.splitlines()}
     assert names == {each.name for each in out.iterdir()} - {"SHA256SUMS"}
     assert {Path(name).suffix for name in names} == {".gz", ".json", ".sha256", ".whl"}
+    for path in out.glob("*.json"):
+        described = json.loads(path.read_text())["metadata"]["component"]
+        assert (described["name"], described["version"]) == ("gpulab", release.version_of(clone))
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=out, check=True)
