@@ -363,9 +363,9 @@ def test_containers_that_are_never_removed_are_tried_less_and_less_often(
     queue.turns._memory["ada"].failures = 5_000  # after weeks
     client, one = queue.client("ada"), queue.entry("ada").order.id
     assert client.request(bool, "DELETE", f"?id={one}")
-    wait_for(lambda: queue.turns._memory["ada"].failures, "no failure")
+    wait_for(lambda: queue.turns._memory["ada"].failures, "no failure", 10)
     queue.turns._memory["ada"].failures = 5_000
-    wait_for(lambda: queue.turns._memory["ada"].failures > 5_000, "no other failure")
+    wait_for(lambda: queue.turns._memory["ada"].failures > 5_000, "no other failure", 10)
     note = client.request(Status, "GET").lines[-1]
     assert note == "the engine refuses; trying again in 5 s"
     assert queue.entry("ada").gpus == GPUS
@@ -636,11 +636,13 @@ def test_a_seat_that_waits_for_the_host_keeps_no_other_one_waiting(queue: QueueU
     go_on = threading.Event()
     queue.host.boots = lambda _project: go_on.wait(60)
     blocked = [queue.turns._threads.submit(go_on.wait, 60) for _ in range(3 * 200 - 1)]
-    future, _ = queue.waiting("ada", 1)
-    queue.wait("ada", State.GRANTED)
-    assert queue.client("bob").request(Status, "PUT", body=order(queue)).state is State.GRANTED
-    go_on.set()
-    future.result(60)
+    try:
+        client, body = queue.client("bob"), order(queue)
+        answer = in_background(lambda: client.request(Status, "PUT", body=body))
+        assert answer.result(10).state is State.GRANTED
+    finally:
+        go_on.set()
+    queue.wait("bob", State.UP)
     assert all(each.result(60) for each in blocked)
 
 

@@ -150,8 +150,7 @@ def removed(entries: Entries, seat: str) -> Entries:
 
 def granted(entries: Entries, capacity: Capacity, now: float) -> Entries:
     """Return the entries after every grant that is possible now."""
-    for with_gpus in (True, False):
-        line = _Line(entries, capacity, with_gpus=with_gpus)
+    for line in _lines(entries, capacity):
         for entry in line.waiting:
             given = line.take(entry)
             if given is None:
@@ -170,20 +169,16 @@ def granted(entries: Entries, capacity: Capacity, now: float) -> Entries:
 
 def overdue(entries: Entries, capacity: Capacity, now: float) -> list[Entry]:
     """Return the environments whose turn must end now, so that the first one that waits begins."""
-    return [
-        entry
-        for with_gpus in (True, False)
-        for entry in _Line(entries, capacity, with_gpus=with_gpus).overdue(now)
-    ]
+    return [entry for line in _lines(entries, capacity) for entry in line.overdue(now)]
 
 
 def waits(entries: Entries, capacity: Capacity, now: float) -> dict[str, Wait]:
     """Return the place of each waiting environment, by its seat."""
-    return {
-        seat: wait
-        for with_gpus in (True, False)
-        for seat, wait in _Line(entries, capacity, with_gpus=with_gpus).waits(now)
-    }
+    return dict(wait for line in _lines(entries, capacity) for wait in line.waits(now))
+
+
+def _lines(entries: Entries, capacity: Capacity) -> list[_Line]:
+    return [_Line(entries, capacity, with_gpus=with_gpus) for with_gpus in (True, False)]
 
 
 class _Line:
