@@ -27,8 +27,8 @@ def missing_tensorflow() -> str | None:
     """Return why TensorFlow is missing for this Python, with a hint; None if it is installed."""
     if importlib.util.find_spec("tensorflow") is None:
         return (
-            "this needs TensorFlow, the extra `tensorflow`;"
-            f" install it with `{install_command('tensorflow')}`"
+            f"TensorFlow is not installed for {sys.executable};"
+            f" install the extra `tensorflow` with `{install_command('tensorflow')}`"
         )
     return None
 

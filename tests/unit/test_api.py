@@ -141,13 +141,15 @@ def test_the_package_lists_its_names() -> None:
     assert all(getattr(api, name).__doc__ for name in dir(api))
 
 
-def test_without_a_config_the_missing_one_is_named(
+def test_without_a_config_the_shipped_one_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for call in (api.up, lambda: api.run("async")):
-        with pytest.raises(InputError, match=r"no cluster\.yaml in .*; change to the project's"):
-            call()
+    assert api.plan() == api.plan(ROOT / "cluster.yaml")
+    with pytest.raises(
+        InputError, match=r"no cluster\.yaml in .*; write a project with `lab init`"
+    ):
+        api.render(output="-")
 
 
 def test_config_object(environment: FakeEnvironment) -> None:
