@@ -16,9 +16,13 @@ def pytest_calls(target: str) -> list[list[str]]:
     text = (ROOT / "Makefile").read_text()
     rule = text.partition(f"\n{target}:")[2].split("\n\n")[0]
     first, *recipe = rule.splitlines()
-    before = [] if "$(VENV)" in first else pytest_calls(first.split()[0])
+    targets = [] if "$(VENV)" in first else first.partition("##")[0].split()
+    before = [call for each in targets for call in pytest_calls(each)]
     marker = "$(BIN)/python -m pytest "
     return before + [shlex.split(line.partition(marker)[2]) for line in recipe if marker in line]
+
+
+PARTS = ["engine", "long and not engine and not slurm", "not long", "slurm"]
 
 
 def test_ci_runs_each_test_once(request: pytest.FixtureRequest) -> None:
@@ -30,7 +34,7 @@ def test_ci_runs_each_test_once(request: pytest.FixtureRequest) -> None:
         parts.setdefault(part, []).append(chosen)
     assert set(parts) == set(request.config.getini("testpaths"))
     for part, chosen in parts.items():
-        assert sorted(chosen) in (["all"], ["long and not slurm", "not long", "slurm"]), part
+        assert sorted(chosen) in (["all"], PARTS), part
     assert {"make test-all", "make test-slurm"} < set((ROOT / ".ci/run").read_text().splitlines())
 
 
