@@ -179,7 +179,8 @@ def down(folder: ClassDir, archive: Path) -> None:
             raise
         with signals.ignore_signals():
             _remove(folder, containers)
-    removed = ", ".join(counted(number, kind) for kind, number in had.items())
+    parts = [counted(number, kind) for kind, number in had.items() if number]
+    removed = ", ".join(parts) or "nothing"
     LOG.info(f"class {folder.name}: removed {removed}; the work of its seats is in {archive}")
     check_class_gpus(stored.plan)
 

@@ -393,7 +393,7 @@ def test_down_collects_what_no_program_changes_any_more(
         "bob: not in the archive: 2 (links, special files, or beyond the limit of size)" in notices
     )
     assert notices[-1] == (
-        "class w: removed 4 containers, 1 network, 0 volumes, 3 queue environments; the work of "
+        "class w: removed 4 containers, 1 network, 3 queue environments; the work of "
         f"its seats is in {tmp_path}/w.zip"
     )
     with zipfile.ZipFile(tmp_path / "w.zip") as archive:
