@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import websocket
 
 from tests.support import engine as engines
@@ -123,4 +124,8 @@ def a_browser(names: str = "") -> Iterator[Tab]:
                 with contextlib.closing(connection):
                     yield Tab(connection)
             finally:
+                # Its other processes write to its directory until they end, too.
+                others = psutil.Process(process.pid).children(recursive=True)
                 process.terminate()
+                _, left = psutil.wait_procs(others, _S)
+                assert not left
