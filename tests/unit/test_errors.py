@@ -355,7 +355,7 @@ CALLS: dict[str, Callable[[Path], object]] = {
     "a config with too many tasks of a job": lambda _: parse(a_cluster(10_001)),
     "a config with too many values": lambda _: parse("[" + "1," * 100_001 + "]"),
     "a config in a file": lambda root: load_cluster(root / "cluster.yaml/x"),
-    "a run without run.json": lambda root: RunDir(root).read(),
+    "a run without run.json": lambda root: RunDir(root / "a-run").read(),
     "a request that names another directory": lambda _: safe_run_id("../up"),
     "an agent without a node": lambda _: AgentConfig.from_environ({**ENVIRON, "LAB_NODE": ""}),
     "an agent without a task": lambda _: AgentConfig.from_environ({**ENVIRON, "LAB_TASK": "ps"}),
