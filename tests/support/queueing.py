@@ -175,7 +175,7 @@ class FakeHost(Host):
 
     def stop(self) -> None:
         """Stop all containers, at the end of a test."""
-        for each in self.environments.values():
+        for each in list(self.environments.values()):  # a boot may still add its own
             each.stop()
 
     def inject_fault(self, project: str, node: str, arguments: tuple[str, ...]) -> None:
