@@ -131,7 +131,9 @@ def test_actual_settings(
     environment: ComposeEnvironment, module_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, text = environment.boot_file()
-    assert (name, text) == ("docker-compose.yml", render(place_on(module_root, "uuid")))
+    paths = Rendering.at(module_root, module_root / "cluster.yaml", module_root)
+    expected = render(place_on(module_root, "uuid"), rendering=paths)
+    assert (name, text) == ("docker-compose.yml", expected)
     assert environment.provenance()["image"].startswith("sha256:")
     # Without its file, or with one of another config, the engine describes the containers.
     file = Path(environment.inspect()[0].file)
