@@ -1,4 +1,4 @@
-"""How users sign in to JupyterHub: with the password of their handout, which nobody can change."""
+"""How users sign in to JupyterHub: with the fixed password of their handout."""
 
 from __future__ import annotations
 
