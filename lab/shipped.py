@@ -69,14 +69,15 @@ def _source() -> str:
     return ""
 
 
-def files_of(parts: Iterable[str]) -> Iterator[tuple[str, Path]]:
+def files_of(parts: Iterable[str], root: Path | None = None) -> Iterator[tuple[str, Path]]:
     """Yield the files of some parts: each path as in a clone, and where the file is.
 
     Args:
         parts: Files and directories as in a clone; `lab` is the package.
+        root: The directory of the parts; None: the shipped files.
     """
     for part in parts:
-        start = PACKAGE if part == "lab" else SHIPPED / part
+        start = PACKAGE if part == "lab" and root is None else (root or SHIPPED) / part
         for path in [start] if start.is_file() else sorted(start.rglob("*")):
             inside = path.relative_to(start)
             # Hidden files belong to an editor, and a wheel's package contains the shipped files.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +18,7 @@ from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.errors import LabError
 from lab.log import LOG
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
+from lab.shipped import files_of
 from lab.text import visible
 
 DIGEST: Final = "lab.class-sha256"
@@ -110,23 +110,12 @@ def _digest(root: Path, base_id: str) -> str:
     Raises:
         LabError: A source is missing.
     """
+    if missing := [name for name in SOURCES if not (root / name).exists()]:
+        raise LabError(
+            f"{missing[0]} is missing in {visible(str(root))}",
+            "run the command in the project's directory",
+        )
     whole = hashlib.sha256(base_id.encode())
-    for path in _files(root):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        whole.update(f"{content}  {path.relative_to(root).as_posix()}\n".encode())
+    for name, path in files_of(SOURCES, root):
+        whole.update(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n".encode())
     return whole.hexdigest()
-
-
-def _files(root: Path) -> Iterator[Path]:
-    for name in SOURCES:
-        start = root / name
-        if not start.exists():
-            raise LabError(
-                f"{name} is missing in {visible(str(root))}",
-                "run the command in the project's directory",
-            )
-        for path in [start] if start.is_file() else sorted(start.rglob("*")):
-            # Hidden files belong to an editor, and compiled ones are not copied.
-            parts = path.relative_to(root).parts
-            if path.is_file() and not any(part.startswith((".", "__pycache__")) for part in parts):
-                yield path

@@ -6,18 +6,20 @@ The image runs it as `python -P -m lab.classroom.seat`, with arguments for jupyt
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from lab.errors import LabError
 from lab.network.host_block import ROUTES, is_blocked
 from lab.project import DEFAULT_CLUSTER
+from lab.shipped import files_of
 from lab.text import visible
 from lab.variables import LAB_CLUSTER_CONFIG, LAB_LESSONS
 from lab.volume.files import atomic_writer, open_regular
@@ -30,7 +32,6 @@ PARTS: Final = (
     *("data/README.md", "benchmarks/scaling.json", DEFAULT_CLUSTER),
 )
 """What a student gets of the project: a copy to edit. Hidden files are an editor's."""
-
 
 ISOLATION_S: Final = 60.0
 """Seconds within which JupyterHub must block the host."""
@@ -74,20 +75,10 @@ def fill(folder: Path, variables: Mapping[str, str], project: Path = PROJECT) ->
     """
     lessons = set(filter(None, variables.get(LAB_LESSONS, "").split(",")))
     if config := variables.get(LAB_CLUSTER_CONFIG):
-        _write_new(folder / DEFAULT_CLUSTER, config.encode())
-    for path in _files(project, lessons):
-        _copy_new(project / path, folder / path)
-
-
-def _files(project: Path, lessons: set[str]) -> Iterator[Path]:
-    """Yield the paths of a student's files, relative to the project."""
-    for part in PARTS:
-        start = project / part
-        for path in [start] if start.is_file() else sorted(start.rglob("*")):
-            relative = path.relative_to(project)
-            hidden = any(each.startswith((".", "__pycache__")) for each in relative.parts)
-            if path.is_file() and not hidden and _is_wanted(path, lessons):
-                yield relative
+        _write_new(folder / DEFAULT_CLUSTER, io.BytesIO(config.encode()))
+    for name, path in files_of(PARTS, project):
+        if _is_wanted(path, lessons):
+            _write_new(folder / name, open_regular(path))
 
 
 def _is_wanted(path: Path, lessons: set[str]) -> bool:
@@ -99,18 +90,13 @@ def _is_wanted(path: Path, lessons: set[str]) -> bool:
     return path.suffix == ".ipynb" and (not lessons or lesson[1] in lessons)
 
 
-def _copy_new(source: Path, target: Path) -> None:
+def _write_new(target: Path, content: IO[bytes]) -> None:
     # A link to nowhere is the student's own, too.
-    if not os.path.lexists(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open_regular(source) as original, atomic_writer(target, durable=False) as file:
-            shutil.copyfileobj(original, file)
-
-
-def _write_new(target: Path, content: bytes) -> None:
-    if not os.path.lexists(target):
-        with atomic_writer(target, durable=False) as file:
-            file.write(content)
+    with content:
+        if not os.path.lexists(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_writer(target, durable=False) as file:
+                shutil.copyfileobj(content, file)
 
 
 def main(arguments: list[str]) -> None:

@@ -122,9 +122,9 @@ def test_the_images_are_built_from_the_installed_files(installed: Installed) -> 
     """Also without a project, and the image of a class."""
     code = (
         "from lab.backends.build_context import prepare_context as p; from lab.shipped import *;"
-        "from lab.image_digest import digest; from lab.classroom.image import SOURCES, _files;"
+        "from lab.image_digest import digest; from lab.classroom.image import SOURCES;"
         "folder = p(SHIPPED, SOURCES); assert digest(folder / 'lab') == digest();"
-        "print(len(list(_files(folder)))); print(folder)"
+        "print(len(list(files_of(SOURCES, folder)))); print(folder)"
     )
     python = [installed.environment / "bin/python", "-P", "-c", code]
     state = str(installed.folder / "state")
