@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from benchmarks import engine, pairs
 from benchmarks.results import Outcome, Target, table
 from benchmarks.trainings import CLUSTER, ROOT, Setting, Workplace, must, print_progress
@@ -178,10 +180,13 @@ class _Class:
 
     def _hub_memory(self) -> float:
         """The memory of JupyterHub, in MiB."""
-        state = Path(self.place.environ["LAB_STATE"]) / "classes" / NAME / "hub.json"
-        status = Path(f"/proc/{json.loads(state.read_bytes())['pid']}/status").read_text()
-        fields = dict(line.split(":", 1) for line in status.splitlines())
-        return float(fields["VmRSS"].split()[0]) / 1024
+        folder = str(Path(self.place.environ["LAB_STATE"]) / "classes" / NAME)
+        (hub,) = (
+            each
+            for each in psutil.process_iter(["cwd", "cmdline"])
+            if each.info["cwd"] == folder and "jupyterhub" in (each.info["cmdline"] or ())
+        )
+        return float(hub.memory_info().rss) / _MIB
 
     def _train(self, seat: str) -> float:
         """Train in a seat, and return its global steps per second."""

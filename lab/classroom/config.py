@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from lab.classroom.values import (
-    Address,
-    ClassName,
-    Disk,
-    DomainName,
-    FilePath,
-    ListenAddress,
-    LocalTime,
-    PrivateNetwork,
-    Slice,
-)
+from lab.classroom import values
+from lab.classroom.values import Address, FilePath, ListenAddress, LocalTime
 from lab.config.diagnostics import Problem
-from lab.config.fields import (
-    MAX_CPUS,
-    ConfigModel,
-    GpuCount,
-    Memory,
-    NodeName,
-    default_on_error,
-    kind_of,
-)
+from lab.config.fields import MAX_CPUS, ConfigModel, GpuCount, Memory, NodeName, default_on_error
 from lab.config.load import Format, parse_config, read_file
 from lab.text import short
 
@@ -47,20 +30,23 @@ _TAKEN: Final = {
 
 MAX_SEATS: Final = 200
 MAX_CPU_RUNS: Final = 200
-LESSONS: Final = (
-    "tour",
-    "async",
-    "sync",
-    "stragglers",
-    "how_many",
-    "all_reduce",
-    "reproduce",
-)
+LESSONS: Final = ("tour", "async", "sync", "stragglers", "how_many", "all_reduce", "reproduce")
 """The notebooks, without number and ending."""
 
-
 _GPUS_TEXT: Final = "a number, such as 1, or a mapping, such as {count: 1, share: true}"
-_SEATS_TEXT: Final = "must be a number, such as 30, or a list of names, such as [ada, grace]"
+_SEATS_TEXT: Final = (
+    f"a number from 1 to {MAX_SEATS}, such as 30, or a list of names, such as [ada, grace]"
+)
+
+
+def _seats(value: object) -> object:
+    """Return the names for a number of seats: `seat-01`, `seat-02` and so on."""
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_SEATS:
+        width = max(2, len(str(value)))
+        return tuple(f"seat-{number:0{width}}" for number in range(1, value + 1))
+    raise PydanticCustomError("expected", "must be {expected}", {"expected": _SEATS_TEXT})
 
 
 def _gpus(value: object) -> object:
@@ -91,18 +77,8 @@ class SeatGpus(ConfigModel):
 _Cpus = Annotated[float, Field(gt=0, le=MAX_CPUS)]
 _Gpus = Annotated[SeatGpus, BeforeValidator(_gpus)]
 _CpuRuns = Annotated[int, Field(ge=0, le=MAX_CPU_RUNS)]
-_SeatCount = Annotated[int, Field(ge=1, le=MAX_SEATS)]
-_SeatNames = Annotated[
-    tuple[NodeName, ...], Field(min_length=1, max_length=MAX_SEATS, strict=False)
-]
-_BY_KIND: Final = Discriminator(
-    kind_of("count", "names", list, tuple),
-    custom_error_type="seats",
-    custom_error_message=_SEATS_TEXT,
-)
-_Seats = Annotated[
-    Annotated[_SeatCount, Tag("count")] | Annotated[_SeatNames, Tag("names")], _BY_KIND
-]
+_SEATS_FIELD: Final = Field(min_length=1, max_length=MAX_SEATS, strict=False)
+_Seats = Annotated[tuple[NodeName, ...], _SEATS_FIELD, BeforeValidator(_seats)]
 _Lessons = Annotated[tuple[str, ...], Field(min_length=1, max_length=100, strict=False)]
 
 
@@ -118,7 +94,7 @@ class SeatConfig(ConfigModel):
     memory: Memory | None = None
     """Limit of main memory, in bytes; by default none."""
 
-    disk: Disk | None = None
+    disk: values.Disk | None = None
     """Limit of the volume of the seat, in bytes; by default none."""
 
 
@@ -131,16 +107,8 @@ class Times(ConfigModel):
     end: LocalTime | None = None
     """The last moment of the class, as a local time of the host."""
 
-    slice: Slice = timedelta(minutes=10)
+    slice: values.Slice = timedelta(minutes=10)
     """The longest turn of a run in the queue."""
-
-    def has_ended(self, now: datetime) -> bool:
-        """Return whether the class is over.
-
-        Args:
-            now: The time, with its zone.
-        """
-        return self.end is not None and self.end <= now
 
 
 class Tls(ConfigModel):
@@ -152,8 +120,12 @@ class Tls(ConfigModel):
     key: FilePath
     """The private key of the certificate, as PEM."""
 
+    def below(self, folder: Path) -> Tls:
+        """Return the files by paths that begin at a directory, unless they are absolute."""
+        files = {"certificate": folder / self.certificate, "key": folder / self.key}
+        return self.model_copy(update=files)
 
-_DEFAULT_NETWORK: Final = IPv4Network("10.89.0.0/16")
+
 _DEFAULT_ADDRESS: Final = Address(IPv4Address("127.0.0.1"), 8000)
 
 
@@ -163,11 +135,11 @@ class ClassConfig(ConfigModel):
     version: Annotated[int, Field(ge=1, le=1)]
     """The version of this format."""
 
-    name: ClassName
+    name: values.ClassName
     """Name of the class; the name of every container begins with it."""
 
     seats: _Seats
-    """Number of seats, or their names."""
+    """The names of the seats; the file may have their number."""
 
     seat: SeatConfig = Field(default_factory=SeatConfig)
     """What each seat gets."""
@@ -184,34 +156,21 @@ class ClassConfig(ConfigModel):
     times: Times = Field(default_factory=Times)
     """When the class takes place."""
 
-    network: PrivateNetwork = _DEFAULT_NETWORK
+    network: values.PrivateNetwork = IPv4Network("10.89.0.0/16")
     """The range from which the class takes its /28 networks."""
 
     address: ListenAddress = _DEFAULT_ADDRESS
     """Where the proxy listens."""
 
-    domain: DomainName | None = None
+    domain: values.DomainName | None = None
     """JupyterHub's DNS name; each seat has a name of its own below it."""
 
     tls: Tls | None = None
     """The files for HTTPS; an address that other hosts reach needs them."""
 
-    @property
-    def seat_names(self) -> tuple[str, ...]:
-        """The names of the seats: `seat-01`, …, or those of the config."""
-        if not isinstance(self.seats, int):
-            return self.seats
-        width = max(2, len(str(self.seats)))
-        return tuple(f"seat-{number:0{width}}" for number in range(1, self.seats + 1))
 
-
-_ValidNames = Annotated[
-    tuple[Annotated[NodeName | None, default_on_error(None)], ...],
-    Field(max_length=MAX_SEATS, strict=False),
-]
-_ValidSeats = Annotated[
-    Annotated[_SeatCount, Tag("count")] | Annotated[_ValidNames, Tag("names")], _BY_KIND
-]
+_ValidName = Annotated[NodeName | None, default_on_error(None)]
+_ValidSeats = Annotated[tuple[_ValidName, ...], _SEATS_FIELD, BeforeValidator(_seats)]
 
 
 class _PartialSeat(ConfigModel):
@@ -238,12 +197,20 @@ class _PartialClass(ConfigModel):
 
 def _validate(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
     """Yield a problem for every rule that a config breaks."""
-    seats = parts.seats
-    yield from _seat_names(seats if isinstance(seats, tuple) else ())
-    yield from _seat(parts.seat.gpus if parts.seat is not None else None)
+    yield from _seat_names(parts.seats or ())
+    if parts.seat is not None and parts.seat.gpus is not None:
+        yield from _seat(parts.seat.gpus)
     yield from _unknown_lessons(parts.lessons or ())
-    yield from _order(parts.times)
-    yield from _listening(parts)
+    times = parts.times
+    if times is not None and times.start and times.end and times.end <= times.start:
+        message = f"is not after the start, {times.start:%Y-%m-%dT%H:%M}"
+        yield Problem(("times", "end"), message)
+    if parts.address is not None and not parts.address.host.is_loopback and parts.tls is None:
+        message = (
+            f"other hosts reach {parts.address}, and passwords must not travel in the clear; add "
+            "`tls: {certificate: cert.pem, key: key.pem}`, or use 127.0.0.1"
+        )
+        yield Problem(("address",), message)
 
 
 def _seat_names(names: Sequence[str | None]) -> Iterator[Problem]:
@@ -256,9 +223,7 @@ def _seat_names(names: Sequence[str | None]) -> Iterator[Problem]:
             yield Problem(("seats", index), message)
 
 
-def _seat(gpus: SeatGpus | None) -> Iterator[Problem]:
-    if gpus is None:
-        return
+def _seat(gpus: SeatGpus) -> Iterator[Problem]:
     loc = ("seat", "gpus")
     if gpus.queue and gpus.share:
         message = "seats in the queue take turns, so they do not share; remove one of the two"
@@ -280,34 +245,11 @@ def _unknown_lessons(lessons: Sequence[str]) -> Iterator[Problem]:
             yield Problem(loc, f"the lesson {name} is here twice; remove one")
 
 
-def _order(times: Times | None) -> Iterator[Problem]:
-    if times is None or times.start is None or times.end is None:
-        return
-    if times.end <= times.start:
-        message = f"is not after the start, {times.start:%Y-%m-%dT%H:%M}"
-        yield Problem(("times", "end"), message)
-
-
-def _listening(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
-    if parts.address is not None and not parts.address.host.is_loopback and parts.tls is None:
-        message = (
-            f"other hosts reach {parts.address}, and passwords must not travel in the clear; add "
-            "`tls: {certificate: cert.pem, key: key.pem}`, or use 127.0.0.1"
-        )
-        yield Problem(("address",), message)
-
-
 _FORMAT: Final = Format(
     noun="class",
     model=ClassConfig,
     partial=_PartialClass,
-    models={
-        "": ClassConfig,
-        "seat": SeatConfig,
-        "seat.gpus": SeatGpus,
-        "times": Times,
-        "tls": Tls,
-    },
+    models={"": ClassConfig, "seat": SeatConfig, "seat.gpus": SeatGpus, "times": Times, "tls": Tls},
     rules=_validate,
     fix=f"name a class config with `--file FILE` (default: {DEFAULT_FILE})",
 )
@@ -315,9 +257,6 @@ _FORMAT: Final = Format(
 
 def load_class(path: Path) -> ClassConfig:
     """Read a class config; its paths then begin at the directory of the file.
-
-    Args:
-        path: The file.
 
     Raises:
         InputError: There is no such file, or it cannot be read.
@@ -327,21 +266,12 @@ def load_class(path: Path) -> ClassConfig:
 
 
 def parse_class(data: bytes, file: str) -> ClassConfig:
-    """Read a class config from bytes.
-
-    Args:
-        data: The file's content.
-        file: Its path, for messages, and for the directory where the paths in it begin.
+    """Read a class config from the content of a file; the paths in it begin at its directory.
 
     Raises:
         ConfigError: The config is invalid; the error lists all its problems.
     """
     config = parse_config(_FORMAT, data, file)
     folder = Path(file).parent
-    tls = config.tls and config.tls.model_copy(
-        update={
-            "certificate": folder / config.tls.certificate,
-            "key": folder / config.tls.key,
-        }
-    )
+    tls = config.tls and config.tls.below(folder)
     return config.model_copy(update={"cluster": folder / config.cluster, "tls": tls})

@@ -10,18 +10,18 @@ import io
 import tarfile
 import zipfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from ipaddress import IPv4Network
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.backends.engine.client import Engine, NotFound, engine_errors
+from lab.backends.engine.client import AT_ONCE, Engine, NotFound, engine_errors
 from lab.classroom import names
-from lab.classroom.config import Times, Tls
+from lab.classroom.config import Tls
 from lab.classroom.disks import TYPE, SeatDisk
-from lab.classroom.image import DIGEST
-from lab.classroom.planning import ClassPlan, SeatPlan
-from lab.classroom.seat_report import MAX_REPORT_BYTES, REPORT, REPORT_S, RunReport, parse_report
+from lab.classroom.planning import SeatPlan
+from lab.classroom.queue.folder import ledger_file
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.work import add_files
 from lab.errors import LabError
@@ -36,13 +36,11 @@ _PROXY: Final = "proxy"
 
 _SECRETS: Final = "/etc/lab-class"
 _NO_MASQUERADE: Final = {"com.docker.network.bridge.enable_ip_masquerade": "false"}
-_KINDS: Final = ("containers", "networks", "volumes")
+KINDS: Final = ("containers", "networks", "volumes")
+"""What the engine has of a class."""
 
 _COLLECT_S: Final = 120.0
 """Seconds that the collection of a seat's runs may take."""
-
-_NOWHERE: Final = IPv4Network("0.0.0.0/28")
-"""In place of a network that is gone; no address in it answers."""
 
 
 class Containers:
@@ -53,17 +51,12 @@ class Containers:
     """
 
     def __init__(self, stored: StoredClass) -> None:
-        """Use the engine that the environment variables name.
-
-        Args:
-            stored: The class.
-        """
-        self._plan = stored.plan
-        self._image = stored.image
+        """Use the engine that the environment variables name."""
+        self._plan, self._image = stored.plan, stored.image
+        self._folder = ClassDir(self._plan.name)
         self._engine = Engine()
-        folder = ClassDir(self._plan.name).disks
         self._disks = {
-            each.name: SeatDisk(folder, each.name, each.disk_bytes)
+            each.name: SeatDisk(self._folder.disks, each.name, each.disk_bytes)
             for each in self._plan.seats
             if self._plan.disk_enforced and each.disk_bytes is not None
         }
@@ -123,9 +116,13 @@ class Containers:
             disk.attach()
 
     def start_proxy(self) -> None:
-        """Start the proxy, connected to every network, and the relays beside it."""
+        """Start the proxy, connected to every network, and the relays beside it.
+
+        What is left of an earlier proxy is removed.
+        """
         plan = self._plan
-        secret = {"CONFIGPROXY_AUTH_TOKEN": ClassDir(plan.name).tokens().proxy}
+        secret = {"CONFIGPROXY_AUTH_TOKEN": self._folder.tokens().proxy}
+        self._remove_all(self._proxies())
         with engine_errors("starting the proxy"):
             proxy = self._create_proxy(secret)
             for seat in plan.seats:
@@ -133,10 +130,7 @@ class Containers:
                 address = names.proxy_address(seat.network)
                 network.connect(proxy, aliases=[_PROXY], ipv4_address=address)
             proxy.start()
-        ports = {"hub": (names.RELAY_PORT, names.HUB_PORT)}
-        if plan.run_networks:
-            ports["queue"] = (names.QUEUE_RELAY_PORT, names.QUEUE_PORT)
-        for to, (port, on_host) in ports.items():
+        for to, (port, on_host) in self._relays().items():
             target = f"http://{names.gateway(plan.proxy_network)}:{on_host}"
             relay = ["configurable-http-proxy", "--port", f"{port}", "--default-target", target]
             # Its API changes its only route; no other process may reach it.
@@ -148,6 +142,25 @@ class Containers:
                     name=names.relay_container(plan.name, to),
                     network_mode=f"container:{proxy.id}",
                 ).start()
+
+    def _relays(self) -> dict[str, tuple[int, int]]:
+        """Return the port of each relay, and the port on the host to which it leads."""
+        ports = {"hub": (names.RELAY_PORT, names.HUB_PORT)}
+        if self._plan.run_networks:
+            ports["queue"] = (names.QUEUE_RELAY_PORT, names.QUEUE_PORT)
+        return ports
+
+    def proxy_runs(self) -> bool:
+        """Return whether the proxy and all its relays run."""
+        running = [each for each in self._proxies() if each.status == "running"]
+        return len(running) == 1 + len(self._relays())
+
+    def _proxies(self) -> list[Container]:
+        """Return the containers of the proxy and its relays, as far as they exist."""
+        # A relay has the network of its proxy, and is of no use without it.
+        own = {names.proxy_container(self._plan.name)}
+        own |= {names.relay_container(self._plan.name, to) for to in self._relays()}
+        return [each for each in self._containers() if each.name in own]
 
     def _create_proxy(self, secret: dict[str, str]) -> Container:
         """Create the proxy's container in its own network."""
@@ -178,20 +191,13 @@ class Containers:
 
     def _create(self, command: Sequence[str], seat: str = "", **options: Any) -> Container:  # noqa: ANN401
         """Create a container of the class, or of a seat, with few rights."""
-        from docker.types import LogConfig  # noqa: PLC0415  (takes 0.2 s)
-
         return self._engine.client().containers.create(
             self._image,
             list(command),
             entrypoint=[],
             labels=_labels(self._plan.name, seat),
-            read_only=True,
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges:true"],
             pids_limit=64,
-            tmpfs={"/tmp": ""},  # noqa: S108  (in the container)
-            init=True,
-            log_config=LogConfig(**names.LOG),
+            **names.FEW_RIGHTS,
             **options,
         )
 
@@ -201,60 +207,62 @@ class Containers:
 
     def stop(self, seat: str = "") -> None:
         """Remove the containers of a seat or of the class."""
+        self._remove_all(self._containers(seat))
+
+    def _remove_all(self, containers: Sequence[Container]) -> None:
         doing = "removing the containers"
-        self._engine.for_each(doing, self._containers(seat), lambda each: each.remove(force=True))
+        self._engine.for_each(doing, containers, lambda each: each.remove(force=True))
 
     def collect(self, seats: Sequence[str]) -> None:
         """Collect the runs of the queue that seats have not collected, on their volumes.
 
         Each seat has a container with its volume; several run at once. A failure is reported: the
-        archive then has the run volume.
-
-        Args:
-            seats: The seats.
+        class must end, and the archive then has the run volume.
         """
-        containers, doing = [], "collecting the runs of the queue"
-        problem = "not all runs of the queue are collected"
-        # The class must end, and the run volumes are in the archive.
-        for seat in (each for each in self._plan.seats if each.name in seats):
-            try:
-                if self.has_storage(seat.name):
-                    with engine_errors(doing):
-                        containers.append(self._create_collector(seat))
-            except LabError as error:
-                LOG.warning(f"{seat.name}: {problem}: {error}")
+        if not ledger_file(self._folder).parent.exists():
+            return  # the class has never had a queue
+        own = [each for each in self._plan.seats if each.name in seats]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for seat, problem in zip(own, pool.map(self._collect, own), strict=True):
+                if problem:
+                    what = "not all runs of the queue are collected"
+                    LOG.warning(f"{seat.name}: {what}: {problem}")
+
+    def _collect(self, seat: SeatPlan) -> str:
+        """Run a container that collects the runs of a seat; return why that failed, or ""."""
+        import requests.exceptions  # noqa: PLC0415  (takes 0.2 s)
+
         try:
-            for name, printed in self._engine.for_each(doing, containers, _collected):
-                if printed:
-                    LOG.warning(f"{name}: {problem}: {printed}")
+            if not self.has_storage(seat.name):
+                return ""
+            with engine_errors("collecting the runs of the queue"):
+                container = self._create(
+                    ["python", "-P", "-m", "lab.classroom.seat_collect"],
+                    seat.name,
+                    volumes={self._of(seat.name): {"bind": names.MOUNT}},
+                    network_mode="none",
+                    mem_limit=seat.memory_bytes or 0,
+                )
+                try:
+                    container.start()
+                    code = container.wait(timeout=_COLLECT_S)["StatusCode"]
+                    lines = container.logs(tail=1, stdout=False).decode("utf-8", errors="replace")
+                except (requests.exceptions.ConnectionError, requests.exceptions.Timeout):
+                    code, lines = 1, f"it takes more than {_COLLECT_S:g} s"
+                finally:
+                    container.remove(force=True)
         except LabError as error:
-            LOG.warning(f"{problem}: {error}")
+            return str(error)
+        return short(lines.strip() or f"exit code {code}") if code else ""
 
-    def _create_collector(self, seat: SeatPlan) -> Container:
-        return self._create(
-            ["python", "-P", "-m", "lab.classroom.seat_collect"],
-            seat.name,
-            volumes={self._of(seat.name): {"bind": names.MOUNT}},
-            network_mode="none",
-            mem_limit=seat.memory_bytes or 0,
-        )
-
-    def save(self, seat: str, archive: zipfile.ZipFile, folder: str) -> int:
-        """Add the files of a seat's volume to an archive.
-
-        Args:
-            seat: The seat.
-            archive: The archive.
-            folder: The directory in the archive.
-
-        Returns:
-            The number of links and special files that were left out.
+    def save(self, seat: str, archive: zipfile.ZipFile, folder: str) -> None:
+        """Add the files of a seat's volume to a directory of an archive; report what is left out.
 
         Raises:
             OSError: The archive cannot be written.
         """
         if not self.has_storage(seat):
-            return 0
+            return
         doing = f"reading the work of {seat}"
         volumes = {self._of(seat): {"bind": names.MOUNT}}
         with engine_errors(doing):  # a container that is never started
@@ -264,12 +272,15 @@ class Containers:
                 pieces, _ = reader.get_archive(names.MOUNT)
                 stream: Any = SimpleNamespace(read=lambda _: next(pieces, b""))
                 with tarfile.open(fileobj=stream, mode="r|") as files:
-                    return add_files(files, archive, folder)
+                    left_out = add_files(files, archive, folder)
         except tarfile.TarError as error:
             raise LabError(f"{doing}: {short(str(error))}", "run the command again") from error
         finally:
             with engine_errors("removing a container"):
                 reader.remove(force=True)
+        if left_out:
+            what = "links, special files, or beyond the limit of size"
+            LOG.warning(f"{seat}: not in the archive: {left_out:,} ({what})")
 
     def has_storage(self, seat: str) -> bool:
         """Attach the disk of a seat; return whether the seat has a volume and, if needed, a disk.
@@ -290,8 +301,7 @@ class Containers:
 
     def contents(self) -> dict[str, int]:
         """Return the number of containers, networks and volumes."""
-        found = (_labelled(self._engine, kind, self._plan.name) for kind in _KINDS)
-        return {kind[:-1]: len(each) for kind, each in zip(_KINDS, found, strict=True)}
+        return {kind[:-1]: len(labelled(self._engine, kind, self._plan.name)) for kind in KINDS}
 
     def remove(self) -> None:
         """Remove the containers, the networks, the volumes and the disks.
@@ -300,8 +310,8 @@ class Containers:
         """
         self.stop()
         refusals = []
-        for kind in _KINDS[1:]:
-            for each in _labelled(self._engine, kind, self._plan.name):
+        for kind in KINDS[1:]:
+            for each in labelled(self._engine, kind, self._plan.name):
                 try:
                     with suppress(NotFound), engine_errors(f"removing {each.name} of the {kind}"):
                         each.remove()
@@ -312,33 +322,6 @@ class Containers:
         for disk in self._disks.values():
             disk.remove()
 
-    def reports(self) -> dict[str, RunReport | LabError | None]:
-        """Run the report command in every seat that runs, in several at once.
-
-        Returns:
-            The newest run of each of these seats, or None; or why a seat gives no answer.
-        """
-        running = [each for each in self._containers() if names.SEAT in each.labels]
-        running = [each for each in running if each.status == "running"]
-        return dict(self._engine.for_each("reading the runs of the seats", running, self._report))
-
-    def _report(self, container: Container) -> tuple[str, RunReport | LabError | None]:
-        seat = container.labels[names.SEAT]
-        try:
-            # A student's container may have no process or memory left for the command.
-            done = self._engine.execute(
-                f"reading the runs of {seat}",
-                str(container.id),
-                REPORT,
-                within_s=REPORT_S,
-                max_bytes=MAX_REPORT_BYTES,
-                stderr=False,
-                workdir="/",
-            )
-            return seat, parse_report(done.stdout)
-        except LabError as error:
-            return seat, error
-
     def _containers(self, seat: str = "") -> list[Container]:
         labels = (f"{key}={text}" for key, text in _labels(self._plan.name, seat).items())
         return self._engine.containers(*labels)
@@ -347,62 +330,11 @@ class Containers:
         return names.seat_object(self._plan.name, seat)
 
 
-def remains(name: str) -> StoredClass:
-    """Return what the engine and the host still have of a class whose file cannot be read.
-
-    Its seats, networks and disks are known; its GPUs, limits and lessons are not.
-
-    Args:
-        name: The class.
-
-    Raises:
-        LabError: The engine refuses.
-    """
-    engine, disks = Engine(), ClassDir(name).disks.glob(f"*.{TYPE}")
-    sizes = {path.stem: path.stat().st_size for path in disks}
-    containers, networks, volumes = (_labelled(engine, kind, name) for kind in _KINDS)
-    ranges = {_seat_of(each): _range_of(each) for each in networks}
-    seats = sorted({*ranges, *map(_seat_of, volumes)} - {""})
-    images = [str(each.attrs["Config"]["Image"]) for each in containers]
-    if not images:  # any image of a class can read a volume
-        with engine_errors("looking for the image of the class"):
-            found = engine.client().images.list(filters={"label": DIGEST})
-        images = [str(each.id) for each in found]
-    plan = ClassPlan(
-        name=name,
-        seats=tuple(
-            SeatPlan(seat, (), ranges.get(seat, _NOWHERE), None, None, sizes.get(seat))
-            for seat in seats
-        ),
-        queue_gpus=(),
-        proxy_network=ranges.get("", _NOWHERE),
-        run_networks=(),
-        address="",
-        port=0,
-        domain="",
-        tls=None,
-        times=Times(),
-        disk_enforced=bool(sizes),
-        notices=(),
-    )
-    return StoredClass(plan, images[0] if images else "", "", ())
-
-
-def _seat_of(thing: Any) -> str:  # noqa: ANN401  (a network or a volume of docker-py)
-    labels = thing.attrs.get("Labels") or {}
-    return str(labels.get(names.SEAT, ""))
-
-
-def _range_of(network: Any) -> IPv4Network:  # noqa: ANN401
-    (pool,) = network.attrs["IPAM"]["Config"]
-    return IPv4Network(pool["Subnet"])
-
-
 def _labels(name: str, seat: str = "") -> dict[str, str]:
     return {names.CLASS: name, **({names.SEAT: seat} if seat else {})}
 
 
-def _labelled(engine: Engine, kind: str, name: str) -> list[Any]:
+def labelled(engine: Engine, kind: str, name: str) -> list[Any]:
     """List the containers, the networks or the volumes of a class."""
     label = f"{names.CLASS}={name}"
     if kind == "containers":
@@ -421,18 +353,3 @@ def _tls_archive(tls: Tls) -> bytes:
             entry.uid, entry.gid, entry.mode, entry.size = 1000, 1000, 0o400, len(content)
             archive.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
-
-
-def _collected(container: Container) -> tuple[str, str]:
-    """Run a container that collects, and remove it; return its seat, and why it failed or ""."""
-    import requests.exceptions  # noqa: PLC0415  (takes 0.2 s)
-
-    try:
-        container.start()
-        code = container.wait(timeout=_COLLECT_S)["StatusCode"]
-        lines = container.logs(tail=1, stdout=False).decode("utf-8", errors="replace").strip()
-    except (requests.exceptions.ConnectionError, requests.exceptions.Timeout):
-        code, lines = 1, f"it takes more than {_COLLECT_S:g} s"
-    finally:
-        container.remove(force=True)
-    return container.labels[names.SEAT], short(lines or f"exit code {code}") if code else ""

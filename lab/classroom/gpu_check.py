@@ -22,16 +22,12 @@ def check_seat_gpus(plan: ClassPlan, seat: str) -> None:
 
     A GPU of several seats is not checked: their processes may use it.
 
-    Args:
-        plan: The class.
-        seat: The seat.
-
     Raises:
         LabError: A process uses a GPU after 10 s.
     """
-    holders = {gpu: names for gpu, names in _holders(plan).items() if seat in names}
-    own = {gpu: names for gpu, names in holders.items() if len(names) == 1}
-    for gpu in holders.keys() - own.keys():
+    users = {gpu: names for gpu, names in plan.gpu_users.items() if seat in names}
+    own = {gpu: names for gpu, names in users.items() if len(names) == 1}
+    for gpu in users.keys() - own.keys():
         LOG.info(f"{gpu}: shared: not checked")
     if found := _check(own):
         raise LabError(
@@ -43,48 +39,31 @@ def check_seat_gpus(plan: ClassPlan, seat: str) -> None:
 def check_class_gpus(plan: ClassPlan) -> None:
     """Check that no process uses the GPUs of a class whose containers are gone.
 
-    Args:
-        plan: The class.
-
     Raises:
         LabError: A process uses a GPU after 10 s.
     """
-    if found := _check(_holders(plan)):
+    if found := _check(plan.gpu_users):
         raise LabError(
             f"the class {plan.name!r} is removed, but {', '.join(found)}",
             "end that process with `kill PID`",
         )
 
 
-def _holders(plan: ClassPlan) -> Mapping[str, Sequence[str]]:
-    """Return the seats of each GPU, or `queue`."""
-    holders = {gpu: ["queue"] for gpu in plan.queue_gpus}
-    for seat in plan.seats:
-        for gpu in seat.gpus:
-            holders.setdefault(gpu, []).append(seat.name)
-    return holders
-
-
-def _check(holders: Mapping[str, Sequence[str]]) -> list[str]:
+def _check(users: Mapping[str, Sequence[str]]) -> list[str]:
     """Report each GPU that no process uses; return a line for each other one."""
     until = time.monotonic() + _WAIT_S
-    while holders:
-        host = _read()
-        used = {gpu: held_in_use({gpu: names}, host) for gpu, names in holders.items()}
+    while users:
+        try:
+            host = read_host()
+        except NvmlError as error:
+            host = Inventory("none", (), None, None, notices=(error.what,))
+        used = {gpu: held_in_use({gpu: names}, host) for gpu, names in users.items()}
         if not any(used.values()) or time.monotonic() > until:
-            for gpu, lines in used.items():
-                if not lines:
-                    LOG.info(f"{gpu}: {_result(gpu, host)}")
+            for gpu in (gpu for gpu, lines in used.items() if not lines):
+                LOG.info(f"{gpu}: {_result(gpu, host)}")
             return [line for lines in used.values() for line in lines]
         time.sleep(_POLL_S)
     return []
-
-
-def _read() -> Inventory:
-    try:
-        return read_host()
-    except NvmlError as error:
-        return Inventory("none", (), None, None, notices=(error.what,))
 
 
 def _result(gpu: str, host: Inventory) -> str:

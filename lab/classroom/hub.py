@@ -17,12 +17,13 @@ from lab.classroom.queue.folder import configure_queue, queue_variables
 from lab.classroom.state import ClassDir, StoredClass, Tokens
 from lab.variables import LAB_CLUSTER_CONFIG, LAB_LESSONS
 
+_SERVICE: Final = "lab"
+"""The name under which `lab` sends requests to JupyterHub."""
+
 _STARTS_SEATS: Final = ["list:users", "read:users:activity", "servers"]
 """The scopes to list, start and stop seats, without access to their servers."""
 
-_OWN_SEAT: Final = [
-    *("access:servers!user", "read:users!user", "servers!user", "users:activity!user"),
-]
+_OWN_SEAT: Final = ["access:servers!user", "read:users!user", "servers!user", "users:activity!user"]
 """What a student needs: to open the own seat, which asks who opens it, to start and stop it, and
 its reports of activity."""
 
@@ -33,12 +34,7 @@ _IMAGE_USER: Final = "1000:1000"
 
 
 def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has no types for it)
-    """Set JupyterHub's options.
-
-    Args:
-        c: JupyterHub's configuration object.
-        folder: The class.
-    """
+    """Set the options of JupyterHub, in its configuration object."""
     stored, tokens = folder.stored(), folder.tokens()
     _hub(c, folder, tokens)
     if stored.plan.domain:
@@ -67,10 +63,10 @@ def _hub(c: Any, folder: ClassDir, tokens: Tokens) -> None:  # noqa: ANN401
     c.Spawner.default_url = "/lab/tree/notebooks"
     c.Spawner.start_timeout = _START_S
     c.Spawner.http_timeout = _START_S
-    c.JupyterHub.services = [{"name": names.SERVICE, "api_token": tokens.service}]
+    c.JupyterHub.services = [{"name": _SERVICE, "api_token": tokens.service}]
     c.JupyterHub.load_roles = [
         {"name": "user", "scopes": _OWN_SEAT},
-        {"name": names.SERVICE, "services": [names.SERVICE], "scopes": _STARTS_SEATS},
+        {"name": _SERVICE, "services": [_SERVICE], "scopes": [*_STARTS_SEATS, "proxy"]},
     ]
     if TEACHER in tokens.seats:  # no admin of JupyterHub: the teacher opens no seat
         scopes = ["admin-ui", *_STARTS_SEATS]
@@ -115,11 +111,8 @@ def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
         spawner.network_name = names.seat_object(plan.name, own.name)
         spawner.cpu_limit = own.cpus
         spawner.mem_limit = own.memory_bytes
-        spawner.environment = {
-            **variables,
-            **(GPU_ORDER if own.gpus else NO_GPU),
-            **queue[own.name],
-        }
+        gpus = GPU_ORDER if own.gpus else NO_GPU
+        spawner.environment = {**variables, **gpus, **queue[own.name]}
 
     c.JupyterHub.spawner_class = "lab.classroom.spawner.SeatSpawner"
     c.DockerSpawner.pre_spawn_hook = assign
@@ -150,23 +143,10 @@ def _first_page(handler: Any) -> str:  # noqa: ANN401
 
 def host_config(seat: SeatPlan) -> dict[str, Any]:
     """Return the engine's options for a seat's container: few rights, and its own GPUs."""
-    options: dict[str, Any] = {
-        "cap_drop": ["ALL"],
-        "security_opt": ["no-new-privileges:true"],
-        "read_only": True,
-        "tmpfs": {"/tmp": ""},  # noqa: S108  (in the container)
-        "pids_limit": _PIDS,
-        "init": True,
-        "log_config": names.LOG,
-    }
+    options: dict[str, Any] = {**names.FEW_RIGHTS, "pids_limit": _PIDS}
     if seat.memory_bytes is not None:
         options["memswap_limit"] = seat.memory_bytes  # no swap on top of the memory
     if seat.gpus:
-        options["device_requests"] = [
-            {
-                "Driver": "nvidia",
-                "DeviceIDs": list(seat.gpus),
-                "Capabilities": [["gpu", "compute", "utility"]],
-            }
-        ]
+        kind = {"Driver": "nvidia", "Capabilities": [["gpu", "compute", "utility"]]}
+        options["device_requests"] = [{**kind, "DeviceIDs": list(seat.gpus)}]
     return options

@@ -24,6 +24,8 @@ _REFUSED: Final = 300
 class HubApi:
     """JupyterHub's REST API.
 
+    Every request raises a `LabError` if JupyterHub does not answer, or refuses.
+
     Attributes:
         url: Its address, `http://10.89.0.1:8081/hub/api`.
         token: The token of the service `lab`.
@@ -40,39 +42,34 @@ class HubApi:
             return False
         return True
 
-    def users(self) -> list[Mapping[str, Any]]:
-        """Return JupyterHub's users with their servers.
+    def servers(self) -> dict[str, Mapping[str, Any]]:
+        """Return what JupyterHub knows about the server of each user; {}: it has none."""
+        return {user["name"]: user["servers"].get("", {}) for user in self.users()}
 
-        Raises:
-            LabError: JupyterHub does not answer, or refuses.
-        """
+    def users(self) -> list[Mapping[str, Any]]:
+        """Return JupyterHub's users with their servers."""
         found: list[Mapping[str, Any]] = self._request("GET", "users")
         return found
 
     def start(self, seat: str) -> None:
-        """Request the start of a seat; it goes on after this call.
-
-        Raises:
-            LabError: JupyterHub does not answer, or refuses.
-        """
+        """Request the start of a seat; it goes on after this call."""
         self._request("POST", f"users/{seat}/server")
 
     def stop(self, seat: str) -> None:
-        """Request the stop of a seat, which may be stopped already.
-
-        Raises:
-            LabError: JupyterHub does not answer, or refuses.
-        """
+        """Request the stop of a seat, which may be stopped already."""
         self._request("DELETE", f"users/{seat}/server")
+
+    def restore_routes(self) -> None:
+        """Let JupyterHub give its routes to a proxy that has just started."""
+        self._request("POST", "proxy")
 
     def _request(self, method: str, path: str) -> Any:  # noqa: ANN401  (JSON)
         import requests  # noqa: PLC0415  (takes 0.2 s)
 
         try:
             with requests.Session() as session:
-                session.trust_env = (
-                    False  # the proxy of the user's variables must not get the token
-                )
+                # The proxy of the user's variables must not get the token.
+                session.trust_env = False
                 session.headers["Authorization"] = f"token {self.token}"
                 answer = session.request(
                     method, f"{self.url}/{path}", timeout=_TIMEOUT_S, allow_redirects=False
@@ -86,12 +83,7 @@ class HubApi:
 
 
 def hub_api(plan: ClassPlan, token: str) -> HubApi:
-    """Return JupyterHub's API for a class.
-
-    Args:
-        plan: The class.
-        token: The token of the service `lab`.
-    """
+    """Return JupyterHub's API for a class, with the token of the service `lab`."""
     return HubApi(f"{names.hub_url(plan.proxy_network)}/hub/api", token)
 
 

@@ -1,9 +1,10 @@
-"""The names, addresses and labels of a class's containers, networks and volumes."""
+"""What the containers, networks and volumes of a class have: names, addresses, labels, rights."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from ipaddress import IPv4Network
-from typing import Final
+from typing import Any, Final
 
 from lab.backends.engine.client import LOG_LIMIT
 
@@ -13,26 +14,15 @@ CLASS: Final = "lab.class"
 SEAT: Final = "lab.seat"
 """Label with the name of the seat; the proxy has none."""
 
-PUBLIC_PORT: Final = 8000
-"""The port in the proxy's container at which browsers arrive."""
+# The ports in the proxy's container.
+PUBLIC_PORT: Final = 8000  # browsers arrive here
+PROXY_API_PORT: Final = 8001  # JupyterHub changes the routes
+RELAY_PORT: Final = 8081  # seats reach JupyterHub, without TLS
+QUEUE_RELAY_PORT: Final = 8083  # seats reach the queue
 
-PROXY_API_PORT: Final = 8001
-"""The port in the proxy's container at which JupyterHub changes the routes."""
-
-RELAY_PORT: Final = 8081
-"""The port in the proxy's container at which seats reach JupyterHub, without TLS."""
-
+# The ports on the host's address in the proxy's network.
 HUB_PORT: Final = 8081
-"""The port of JupyterHub on the host's address in the proxy's network."""
-
 QUEUE_PORT: Final = 8082
-"""The port of the queue on the host's address in the proxy's network."""
-
-QUEUE_RELAY_PORT: Final = 8083
-"""The port in the proxy's container at which seats reach the queue."""
-
-SERVICE: Final = "lab"
-"""The name under which `lab` sends requests to JupyterHub."""
 
 SEAT_PORT: Final = 8888
 """The port of JupyterLab in a seat's container."""
@@ -42,6 +32,16 @@ MOUNT: Final = "/home/student"
 
 LOG: Final = LOG_LIMIT
 """The limit of a container's log: a student can write to it."""
+
+FEW_RIGHTS: Final[Mapping[str, Any]] = {
+    "cap_drop": ["ALL"],
+    "security_opt": ["no-new-privileges:true"],
+    "read_only": True,
+    "tmpfs": {"/tmp": ""},  # noqa: S108  (in the container)
+    "init": True,
+    "log_config": LOG,
+}
+"""The engine's options for every container of a class."""
 
 
 def prefix(name: str) -> str:

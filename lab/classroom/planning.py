@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from ipaddress import IPv4Network
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from lab.classroom.config import ClassConfig, Times, Tls
-from lab.classroom.shortages import (
-    HostFacts,
-    class_networks,
-    run_count,
-    shortages,
-    usable_gpus,
-    users_of,
-)
+from lab.classroom.shortages import HostFacts, class_networks, shortages, usable_gpus, users_of
 from lab.config import Cluster
 from lab.config.diagnostics import texts
 from lab.errors import ConfigError
@@ -50,7 +44,7 @@ class SeatPlan:
     disk_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClassPlan:
     """A class on a host. The same config and host always give the same plan.
 
@@ -73,16 +67,16 @@ class ClassPlan:
 
     name: str
     seats: tuple[SeatPlan, ...]
-    queue_gpus: tuple[str, ...]
+    queue_gpus: tuple[str, ...] = ()
     proxy_network: IPv4Network
-    run_networks: tuple[IPv4Network, ...]
-    address: str
-    port: int
-    domain: str
-    tls: Tls | None
-    times: Times
-    disk_enforced: bool
-    notices: tuple[str, ...]
+    run_networks: tuple[IPv4Network, ...] = ()
+    address: str = ""
+    port: int = 0
+    domain: str = ""
+    tls: Tls | None = None
+    times: Times = field(default_factory=Times)
+    disk_enforced: bool = False
+    notices: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -93,6 +87,15 @@ class ClassPlan:
         port = "" if self.port == default else f":{self.port}"
         return f"{scheme}://{self.domain or address}{port}"
 
+    @property
+    def gpu_users(self) -> dict[str, list[str]]:
+        """The names of the seats that use each GPU, by its UUID; or `queue`."""
+        users = {gpu: ["queue"] for gpu in self.queue_gpus}
+        for seat in self.seats:
+            for gpu in seat.gpus:
+                users.setdefault(gpu, []).append(seat.name)
+        return users
+
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""
         shown = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -102,23 +105,20 @@ class ClassPlan:
 
 
 def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassPlan:
-    """Plan a class on a host.
-
-    Args:
-        config: The class.
-        host: The host.
-        cluster: The cluster config that each seat gets.
+    """Plan a class on a host, with the cluster config that each seat gets.
 
     Raises:
         ConfigError: The host has too little; the error lists all shortages.
     """
     if problems := list(shortages(config, host, cluster)):
         raise ConfigError(texts(problems))
-    names, seat = config.seat_names, config.seat
+    names, seat = config.seats, config.seat
     devices = usable_gpus(seat.gpus, host.inventory)
     gpus = _gpus_by_seat(config, devices, host.inventory)
     proxy, *networks = class_networks(config, devices)
-    return ClassPlan(
+    # Browsers know the names below `localhost` without DNS.
+    local = f"{config.name}.localhost" if config.address.host.is_loopback else ""
+    plan = ClassPlan(
         name=config.name,
         seats=tuple(
             SeatPlan(name, gpus[name], network, seat.cpus, seat.memory, seat.disk)
@@ -129,24 +129,12 @@ def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassP
         run_networks=tuple(networks[len(names) :]),
         address=str(config.address.host),
         port=config.address.port,
-        domain=_domain(config),
-        tls=config.tls and _absolute(config.tls),
+        domain=config.domain or local,
+        tls=config.tls and config.tls.below(Path.cwd()),  # JupyterHub has another directory
         times=config.times,
         disk_enforced=seat.disk is not None and host.disk_unenforced == "",
-        notices=tuple(_notices(config, host, cluster, gpus)),
     )
-
-
-def _domain(config: ClassConfig) -> str:
-    """Return the name of JupyterHub; browsers know the names below `localhost` without DNS."""
-    local = f"{config.name}.localhost" if config.address.host.is_loopback else ""
-    return config.domain or local
-
-
-def _absolute(tls: Tls) -> Tls:
-    """Return the files by absolute paths: JupyterHub has another current directory."""
-    files = {"certificate": tls.certificate.absolute(), "key": tls.key.absolute()}
-    return tls.model_copy(update=files)
+    return replace(plan, notices=tuple(_notices(plan, config, host, cluster)))
 
 
 # Allocation.
@@ -156,7 +144,7 @@ def _gpus_by_seat(
     config: ClassConfig, devices: Sequence[Gpu], inventory: Inventory
 ) -> dict[str, tuple[str, ...]]:
     """Return the UUIDs of each seat's GPUs. There must be enough."""
-    count, names = config.seat.gpus.count, config.seat_names
+    count, names = config.seat.gpus.count, config.seats
     if not count:
         return dict.fromkeys(names, ())
     if not config.seat.gpus.share and not config.seat.gpus.mig:
@@ -181,28 +169,25 @@ def _ids(gpus: Iterable[Gpu]) -> tuple[str, ...]:
 
 
 def _notices(
-    config: ClassConfig,
-    host: HostFacts,
-    cluster: Cluster,
-    gpus: Mapping[str, Sequence[str]],
+    plan: ClassPlan, config: ClassConfig, host: HostFacts, cluster: Cluster
 ) -> Iterator[str]:
     """Yield a line for everything that works in another way than the teacher may expect."""
-    if not _domain(config):
+    if not plan.domain:
         yield (
             "all seats have one address: a page that a student wrote can act as each student who "
             "opens it, and there is no admin page; give each seat a name with `domain:`"
         )
-    yield from _gpu_notices(config, host.inventory, gpus)
+    yield from _gpu_notices(plan, config, host.inventory)
     yield from _cluster_notices(config, cluster)
     if config.cpu_runs:
         how = "--backend class --gpus none" if cluster.gpus_needed else "--backend class"
-        runs = f"{counted(config.cpu_runs, 'run')} without GPUs"
-        yield f"{runs} can have containers at the same time: `lab run {how}`"
-    seat, seats, cpus = config.seat, len(config.seat_names), host.inventory.cpus
-    active = run_count(config, usable_gpus(seat.gpus, host.inventory))
-    if seat.cpus is not None and cpus is not None and seat.cpus * (seats + active) > cpus:
+        which = f"{counted(config.cpu_runs, 'run')} without GPUs"
+        yield f"{which} can have containers at the same time: `lab run {how}`"
+    seat, cpus = config.seat, host.inventory.cpus
+    seats, runs = len(plan.seats), len(plan.run_networks)
+    if seat.cpus is not None and cpus is not None and seat.cpus * (seats + runs) > cpus:
         yield (
-            f"{' and '.join(users_of(seats, active))} may use {seat.cpus * (seats + active):g} "
+            f"{' and '.join(users_of(seats, runs))} may use {seat.cpus * (seats + runs):g} "
             f"CPUs together, this host has {cpus}: programs that compute at once are slower"
         )
     limits = {"CPUs": seat.cpus, "memory": seat.memory, "disk": seat.disk}
@@ -216,37 +201,26 @@ def _notices(
         )
 
 
-def _gpu_notices(
-    config: ClassConfig, inventory: Inventory, gpus: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
-    if not config.seat.gpus.count and not config.seat.gpus.queue:
+def _gpu_notices(plan: ClassPlan, config: ClassConfig, inventory: Inventory) -> Iterator[str]:
+    users = plan.gpu_users
+    if not users:
         return
     yield from inventory.notices
-    devices, seats = usable_gpus(config.seat.gpus, inventory), len(gpus)
-    holders: dict[str, list[str]] = {}
-    for name, ids in gpus.items():
-        for each in ids:
-            holders.setdefault(each, []).append(name)
-    most = max(map(len, holders.values()), default=0)
+    most = max(map(len, users.values()))
     if most > 1:
         yield f"up to {most} seats share a GPU: their trainings also share its memory"
-    if config.seat.gpus.queue:
-        holders = {gpu.device_id: ["queue"] for gpu in devices}
+    if plan.queue_gpus:
         turn = about(config.times.slice.total_seconds())
         yield (
-            f"{counted(seats, 'seat')} take turns on {counted(len(devices), 'GPU')}: "
-            f"`lab run --backend class`, {turn} at most"
+            f"{counted(len(plan.seats), 'seat')} take turns on "
+            f"{counted(len(plan.queue_gpus), 'GPU')}: `lab run --backend class`, {turn} at most"
         )
-    for line in held_in_use(holders, inventory):
+    for line in held_in_use(users, inventory):
         yield f"warning: {line}"
 
 
 def _cluster_notices(config: ClassConfig, cluster: Cluster) -> Iterator[str]:
-    gpus, needed, name = (
-        config.seat.gpus,
-        cluster.gpus_needed,
-        short(str(config.cluster)),
-    )
+    gpus, needed, name = config.seat.gpus, cluster.gpus_needed, short(str(config.cluster))
     if needed and not gpus.count and not gpus.queue:
         yield f"{name} asks for {counted(needed, 'GPU')}, and a seat has none: it trains on CPUs"
     elif needed and gpus.queue:

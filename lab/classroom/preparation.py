@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ssl
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from lab.backends.build_context import prepare_context
 from lab.backends.engine.client import Engine
@@ -32,8 +31,6 @@ from lab.log import LOG
 from lab.project import find_root
 from lab.text import short
 
-T = TypeVar("T")
-
 _WIDEST_PREFIX: Final = 8
 """A route to a wider network leads out of the host, such as that of a VPN."""
 
@@ -56,33 +53,30 @@ def plan_from(path: Path, gpus: str | int) -> ClassPlan:
     inventory = chosen_host(gpus if wants_gpus or isinstance(gpus, int) else "none")
     problems = texts(_tls_problems(config, config.tls)) if config.tls else []
     fix = "write it with `lab init`, or name another file with `cluster:`"
-    cluster = _collected(problems, lambda: load_cluster(config.cluster, fix))
-    plan = None
-    if cluster is not None:
-        host = host_facts(inventory)
-        plan = _collected(problems, lambda: plan_class(config, host, cluster))
-    if plan is None or problems:
+    try:
+        cluster = load_cluster(config.cluster, fix)
+        plan = plan_class(config, host_facts(inventory), cluster)
+    except InputError as error:
+        found = error.problems if isinstance(error, ConfigError) else [str(error)]
+        raise ConfigError([*problems, *found]) from None
+    if problems:
         raise ConfigError(problems)
     return plan
 
 
 def boot(path: Path) -> ClassPlan:
-    """Boot a class; build its image if that is missing or old.
-
-    Args:
-        path: The file of the class config.
+    """Boot the class of a config; build its image if that is missing or old.
 
     Raises:
         InputError: The config is invalid, the class is up, or its end is over.
         LabError: The extra `class` is not installed, or a part could not be started; nothing is
             left.
     """
-    from lab.classroom.environment import check_not_up, up  # noqa: PLC0415  (docker-py)
+    from lab.classroom.environment import up  # noqa: PLC0415  (docker-py)
 
     config = load_class(path)
     check_extra("class")
     folder = ClassDir(config.name)
-    check_not_up(folder)
     stored = folder.stored() if folder.path.exists() else _new_class(path, config)
     up(stored)
     return stored.plan
@@ -104,22 +98,20 @@ def _new_class(path: Path, config: ClassConfig) -> StoredClass:
             "set DOCKER_HOST to the socket of a Docker Engine; one person trains with `lab run`",
         )
     plan = plan_from(path, "auto")
-    if config.times.has_ended(datetime.now().astimezone()):
+    if config.times.end and config.times.end <= datetime.now().astimezone():
         raise InputError(f"{path}: the class is over", "set another `end:`, or leave it out")
     for notice in plan.notices:
         LOG.info(notice)
-    has_gpus = bool(plan.queue_gpus or any(seat.gpus for seat in plan.seats))
     sources = prepare_context(root, SOURCES)
-    image = ensure_image(engine, gpus=has_gpus, cpu_runs=config.cpu_runs > 0, root=sources)
+    image = ensure_image(
+        engine, gpus=bool(plan.gpu_users), cpu_runs=config.cpu_runs > 0, root=sources
+    )
     text = config.cluster.read_text(encoding="utf-8")
-    return StoredClass(plan, image, text, config.lessons or (), str(root))
+    return StoredClass(plan, image, text, config.lessons, str(root))
 
 
 def running_class(path: Path) -> ClassDir:
     """Return the class that is up; if the class config is valid, it must be the one of that.
-
-    Args:
-        path: The file of the class config.
 
     Raises:
         InputError: No class is up, or the config names none of them.
@@ -151,27 +143,26 @@ def host_facts(inventory: Inventory) -> HostFacts:
     if inventory.mode == "index":
         LOG.info("another host: its CPUs, memory, disk and networks are not checked")
         return HostFacts(inventory)
-    facts = HostFacts(inventory)
     networks = [network for network, _ in routes()]
+    unenforced: str | None = None
+    free: int | None = None
     try:
         engine = read_engine()
     except (LabError, OSError) as error:
         what = error.what if isinstance(error, LabError) else short(str(error))
-        LOG.info(
-            f"{what.removeprefix('reaching the engine: ')}: its disk and networks are not checked"
-        )
+        what = what.removeprefix("reaching the engine: ")
+        LOG.info(f"{what}: its disk and networks are not checked")
     else:
         networks += engine.networks
         unenforced = _disk_unenforced(engine)
-        facts = replace(facts, disk_unenforced=unenforced)
         if engine.is_local:
             root = Path(str(engine.info.get("DockerRootDir") or "/var/lib/docker"))
             where = root / "volumes" if unenforced else state_directory()
             # Seats that reserve all free space would stop JupyterHub and the engine.
-            free = inspect_directory(where, "volumes", "").free - (0 if unenforced else ROOM_BYTES)
-            facts = replace(facts, disk_free_bytes=max(0, free))
+            room = 0 if unenforced else ROOM_BYTES
+            free = max(0, inspect_directory(where, "volumes", "").free - room)
     used = [each for each in dict.fromkeys(networks) if each.prefixlen >= _WIDEST_PREFIX]
-    return replace(facts, networks=tuple(used))
+    return HostFacts(inventory, free, unenforced, tuple(used))
 
 
 def _disk_unenforced(engine: EngineInfo) -> str:
@@ -183,30 +174,18 @@ def _disk_unenforced(engine: EngineInfo) -> str:
     return unavailable_reason()
 
 
-def _collected(problems: list[str], action: Callable[[], T]) -> T | None:
-    """Return the result of an action; None if it finds problems, which are then collected."""
-    try:
-        return action()
-    except ConfigError as error:
-        problems += error.problems
-    except InputError as error:
-        problems.append(str(error))
-    return None
-
-
 def _tls_problems(config: ClassConfig, tls: Tls) -> Iterator[Problem]:
     """Yield a problem if the files cannot serve HTTPS, or if other users can read the key."""
-    files = {"certificate": tls.certificate, "key": tls.key}
-    unreadable = False
-    for name, path in files.items():
+    unreadable = []
+    for name, path in (("certificate", tls.certificate), ("key", tls.key)):
         try:
             read_file(path, f"name another file with `{name}:`")
         except InputError as error:
-            unreadable = True
-            yield Problem(("tls", name), str(error))
+            unreadable.append(Problem(("tls", name), str(error)))
     if unreadable:
+        yield from unreadable
         return
-    certificate, key = (short(str(path)) for path in files.values())
+    certificate, key = short(str(tls.certificate)), short(str(tls.key))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # Without a password, OpenSSL would ask for one on the terminal.
@@ -215,7 +194,7 @@ def _tls_problems(config: ClassConfig, tls: Tls) -> Iterator[Problem]:
         message = f"{certificate} and {key} are not a certificate and its key without passphrase"
         yield Problem(("tls",), f"{message}; write both as PEM")
     else:
-        seats = [f"{seat}.{config.domain}" for seat in config.seat_names]
+        seats = [f"{seat}.{config.domain}" for seat in config.seats]
         if config.domain and (missing := _not_named(tls.certificate, [config.domain, *seats])):
             message = f"{certificate} is not valid for {missing[0]}"
             fix = f"get one for {config.domain} and *.{config.domain}"

@@ -51,7 +51,7 @@ def run_count(config: ClassConfig, devices: Sequence[Gpu]) -> int:
 
 def class_networks(config: ClassConfig, devices: Sequence[Gpu]) -> list[IPv4Network]:
     """Return the networks of the proxy, the seats and the runs, as far as the range has them."""
-    needed = 1 + len(config.seat_names) + run_count(config, devices)
+    needed = 1 + len(config.seats) + run_count(config, devices)
     return list(islice(config.network.subnets(new_prefix=SEAT_PREFIX), needed))
 
 
@@ -62,7 +62,7 @@ def users_of(seats: int, runs: int) -> list[str]:
 
 def shortages(config: ClassConfig, host: HostFacts, cluster: Cluster) -> Iterator[Problem]:
     """Yield a problem for each part of the class that the host cannot provide."""
-    seat, seats = config.seat, len(config.seat_names)
+    seat, seats = config.seat, len(config.seats)
     inventory = host.inventory
     devices = usable_gpus(seat.gpus, inventory)
     if shortage := _gpu_shortage(seat.gpus, seats, devices, inventory):
@@ -154,9 +154,9 @@ def _network_problems(
     config: ClassConfig, networks: Sequence[IPv4Network], runs: int, used: Sequence[IPv4Network]
 ) -> Iterator[Problem]:
     """Yield a problem if the range is too small, and if the host uses some of the networks."""
-    needed = len(config.seat_names) + 1 + runs
+    needed = len(config.seats) + 1 + runs
     if len(networks) < needed:
-        users = ", ".join(users_of(len(config.seat_names), runs))
+        users = ", ".join(users_of(len(config.seats), runs))
         message = f"{users} and the proxy need {needed} networks of /{SEAT_PREFIX}, and"
         fix = f"use a range of /{SEAT_PREFIX - (needed - 1).bit_length()}"
         yield Problem(("network",), f"{message} {config.network} has {len(networks)}; {fix}")

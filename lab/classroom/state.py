@@ -66,16 +66,14 @@ class StoredClass(msgspec.Struct, frozen=True):
     root: str = ""
 
 
-_FILES: Final[dict[type, str]] = {
-    StoredClass: "class.json",
-    Tokens: "tokens.json",
-    ProcessHandle: "hub.json",
-}
+_FILES: Final[dict[type, str]] = {StoredClass: "class.json", Tokens: "tokens.json"}
 
 
 @dataclass(frozen=True, slots=True)
 class ClassDir:
     """The directory of one class. Only its user can read it.
+
+    What reads a file raises a `LabError` if it cannot be read.
 
     Attributes:
         name: The class.
@@ -115,8 +113,7 @@ class ClassDir:
     @property
     def is_up(self) -> bool:
         """Whether JupyterHub runs."""
-        hub = self.hub()
-        return hub is not None and hub.alive()
+        return self.hub() is not None
 
     def create(self, stored: StoredClass) -> Tokens:
         """Write the class and new tokens.
@@ -138,26 +135,15 @@ class ClassDir:
         return tokens
 
     def stored(self) -> StoredClass:
-        """Read the class.
-
-        Raises:
-            LabError: It cannot be read.
-        """
+        """Read the class."""
         return self._read(StoredClass)
 
     def tokens(self) -> Tokens:
-        """Read the tokens.
-
-        Raises:
-            LabError: They cannot be read, or another user can read them.
-        """
+        """Read the tokens, if no other user can read them."""
         path = self.path / _FILES[Tokens]
         if path.exists() and path.stat().st_mode & _PRIVATE:
-            raise LabError(
-                f"{path}: other users can read the tokens",
-                f"run `chmod 600 {path}`; for other tokens, run `lab class down` and"
-                " `lab class up`",
-            )
+            fix = f"run `chmod 600 {path}`; for other tokens, run `lab class down` and"
+            raise LabError(f"{path}: other users can read the tokens", f"{fix} `lab class up`")
         return self._read(Tokens)
 
     def readable(self, kind: type[T]) -> T | None:
@@ -168,21 +154,8 @@ class ClassDir:
             LOG.warning(f"warning: {error.what}")
             return None
 
-    def write_hub(self, hub: ProcessHandle) -> None:
-        """Write the process of JupyterHub."""
-        self._write(hub)
-
     def hub(self) -> ProcessHandle | None:
-        """Return the process of JupyterHub; None if it does not run and is not recorded."""
-        if not (self.path / _FILES[ProcessHandle]).exists():
-            return None
-        try:
-            return self._read(ProcessHandle)
-        except LabError:
-            return self._find_hub()
-
-    def _find_hub(self) -> ProcessHandle | None:
-        """Find JupyterHub by its current directory, which no container can have."""
+        """Find the process of JupyterHub by its current directory, which no container can have."""
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 arguments = (process / "cmdline").read_bytes().split(b"\0")

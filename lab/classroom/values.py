@@ -8,6 +8,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
+from pydantic import BeforeValidator
+
 from lab import units as sizes
 from lab.config.fields import MAX_PORT, amount, text_of
 from lab.units import duration_s
@@ -43,16 +45,15 @@ class Address(NamedTuple):
         return f"{host}:{self.port}"
 
 
-def _name(text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise ValueError(_NAME_TEXT)
-    return text
+def _matching(pattern: re.Pattern[str], expected: str) -> BeforeValidator:
+    """Return a validator of texts that match a pattern as a whole."""
 
+    def read(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError(expected)
+        return text
 
-def _domain(text: str) -> str:
-    if not _DOMAIN.fullmatch(text):
-        raise ValueError(_DOMAIN_TEXT)
-    return text
+    return text_of(read, expected)
 
 
 def _time(text: str) -> datetime:
@@ -101,8 +102,8 @@ def _path(text: str) -> Path:
 Disk = Annotated[int, amount(sizes.MEMORY, _DISK_TEXT, 64 * sizes.MIB, 64 * sizes.TIB)]
 LocalTime = Annotated[datetime, text_of(_time, _TIME_TEXT)]
 Slice = Annotated[timedelta, text_of(_slice, _SLICE_TEXT)]
-ClassName = Annotated[str, text_of(_name, _NAME_TEXT)]
-DomainName = Annotated[str, text_of(_domain, _DOMAIN_TEXT)]
+ClassName = Annotated[str, _matching(_NAME, _NAME_TEXT)]
+DomainName = Annotated[str, _matching(_DOMAIN, _DOMAIN_TEXT)]
 PrivateNetwork = Annotated[IPv4Network, text_of(_network, _NETWORK_TEXT)]
 ListenAddress = Annotated[Address, text_of(_address, _ADDRESS_TEXT)]
 FilePath = Annotated[Path, text_of(_path, "the path of a file")]

@@ -20,8 +20,9 @@ from lab.backends.process import ProcessHandle
 from lab.classroom import names
 from lab.classroom.config import TEACHER, parse_class
 from lab.classroom.disks import SeatDisk, unavailable_reason
-from lab.classroom.environment import down, read_class, reset, up
+from lab.classroom.environment import down, reset, up
 from lab.classroom.planning import ClassPlan, plan_class
+from lab.classroom.remains import read_class
 from lab.classroom.shortages import HostFacts
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import seat_statuses
@@ -414,6 +415,20 @@ def test_the_output_of_a_seat_is_bounded(room: ClassDir) -> None:
 # ---- Faults, reset and end
 
 
+def test_a_proxy_that_has_ended_is_started_again(room: ClassDir) -> None:
+    """What runs in the seats goes on, and all seats are reached again."""
+    inside("seat-01", "import subprocess; subprocess.Popen(['sleep', '600'])")
+    with pytest.raises(InputError, match="is up already"):
+        up(room.stored())
+    docker("kill", names.proxy_container("e2e"))
+    up(room.stored())
+    page = page_of(room.stored().plan, "seat-01", "lab")
+    assert signed_in(room, "seat-01").get(page)[0] == 200
+    assert "sleep 600" in docker("top", names.seat_object("e2e", "seat-01"))
+    relay = f"http://proxy:{names.RELAY_PORT}/hub/api"
+    inside("seat-01", f"import urllib.request; urllib.request.urlopen({relay!r}, timeout=20)")
+
+
 def test_a_class_goes_on_after_a_restart_of_the_host(room: ClassDir, tmp_path: Path) -> None:
     """No program of it runs, no device is attached, and the numbers of devices are others."""
     inside("seat-03", "open('mine.txt', 'w').write('kept')")
@@ -514,7 +529,6 @@ def test_a_class_whose_file_is_damaged_is_reset_and_removed(
     assert "mine.txt" not in disk("seat-02")["names"]
     assert disk("seat-02")["size"] == size
     (folder.path / "tokens.json").unlink()
-    (folder.path / "hub.json").write_text("")
     assert [each.state for each in seat_statuses(*read_class(folder))] == ["running"] * 3
     down(folder, tmp_path / "work.zip")
     with zipfile.ZipFile(tmp_path / "work.zip") as work:

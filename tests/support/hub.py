@@ -41,10 +41,9 @@ class PageSpawner(SeatSpawner):
 
 
 @contextmanager
-def proxy_api(address: str, port: int, token: str) -> Iterator[dict[str, str]]:
-    """The API of a proxy that sends no request anywhere; yields its routes and their targets."""
+def proxy_api(address: str, port: int, token: str) -> Iterator[dict[str, Any]]:
+    """The API of a proxy that sends no request anywhere; yields its routes."""
     routes: dict[str, dict[str, Any]] = {}
-    targets: dict[str, str] = {}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -53,12 +52,10 @@ def proxy_api(address: str, port: int, token: str) -> Iterator[dict[str, str]]:
         def do_POST(self) -> None:
             route = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             routes[self._path()] = route
-            targets[self._path()] = route["target"]
             self._answer(201)
 
         def do_DELETE(self) -> None:
             routes.pop(self._path(), None)
-            targets.pop(self._path(), None)
             self._answer(204)
 
         def _path(self) -> str:
@@ -78,7 +75,7 @@ def proxy_api(address: str, port: int, token: str) -> Iterator[dict[str, str]]:
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield targets
+            yield routes
         finally:
             server.shutdown()
             thread.join()

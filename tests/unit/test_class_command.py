@@ -268,7 +268,7 @@ def table(page: str, heading: str) -> dict[str, list[str]]:
 def test_what_the_page_says_the_example_needs(place: Path) -> None:
     page = (ROOT / "docs/teach.md").read_text("utf-8")
     config = parse_class(example().encode(), "class.yaml")
-    seat, seats, runs = config.seat, len(config.seat_names), 8 + config.cpu_runs
+    seat, seats, runs = config.seat, len(config.seats), 8 + config.cpu_runs
     assert seat.cpus and seat.memory and seat.disk
     heading = f"| | each | {seats} seats | {runs} runs of the queue | together |"
     counts = (1, seats, runs, seats + runs)

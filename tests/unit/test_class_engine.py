@@ -10,9 +10,12 @@ from unittest.mock import Mock
 
 import docker.errors
 import pytest
+import requests.exceptions
 
 from lab.backends.engine.client import Engine
-from lab.classroom.containers import Containers, remains
+from lab.classroom.containers import Containers
+from lab.classroom.queue.folder import ledger_file
+from lab.classroom.remains import remains
 from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from tests.support.classes import a_plan, certificate, created, own_state, stored  # noqa: F401
@@ -26,6 +29,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Mock:
     found = Mock()
     found.containers.create.return_value.id = "c1"
     monkeypatch.setattr(Engine, "client", lambda _: found)
+    monkeypatch.setattr(Engine, "containers", lambda *_: [])
     return found
 
 
@@ -63,7 +67,7 @@ def test_the_proxy_has_few_rights_and_one_published_port(client: Mock) -> None:
     for call, address in ((proxy, "10.89.0.2"), (relay, "127.0.0.1")):
         assert call.kwargs["cap_drop"] == ["ALL"]
         assert call.kwargs["read_only"] is True
-        assert call.kwargs["log_config"].config["max-size"] == "10m"
+        assert call.kwargs["log_config"]["config"]["max-size"] == "10m"
         assert call.kwargs["security_opt"] == ["no-new-privileges:true"]
         assert call.kwargs["environment"] == {"CONFIGPROXY_AUTH_TOKEN": token}
         command = call.args[1]
@@ -81,6 +85,28 @@ def test_the_proxy_has_few_rights_and_one_published_port(client: Mock) -> None:
     assert [each for each in order if each in {"connect", "start"}] == [
         "connect", "connect", "start", "start",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ended", ["proxy", "relay-hub", "relay-queue", ""])
+def test_a_proxy_that_has_ended_is_replaced_with_its_relays(
+    ended: str, client: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = a_plan(cpu_runs=1)
+    created(plan)
+    own = {each: thing(f"lab-class-w.{each}") for each in ("proxy", "relay-hub", "relay-queue")}
+    for each, container in own.items():
+        container.status = "exited" if each == ended else "running"
+    seat = thing("lab-class-w-ada")
+    monkeypatch.setattr(Engine, "containers", lambda *_: [seat, *own.values()])
+    client.containers.get = {each.id: each for each in (seat, *own.values())}.get
+    assert Containers(stored(plan)).proxy_runs() is (not ended)
+    Containers(stored(plan)).start_proxy()
+    for each in own.values():
+        each.remove.assert_called_once_with(force=True)
+    seat.remove.assert_not_called()
+    assert client.containers.create.call_count == 3
+    del own["relay-queue"]  # a container that is gone does not run
+    assert not Containers(stored(plan)).proxy_runs()
 
 
 def test_the_proxy_gets_its_own_copy_of_the_key(client: Mock, tmp_path: Path) -> None:
@@ -151,10 +177,11 @@ def test_the_engine_knows_what_belongs_to_a_class(
     ]  # fmt: skip
     proxy = Mock(attrs={"Config": {"Image": "lab-class:cuda"}})
     monkeypatch.setattr(Engine, "containers", lambda *_: [proxy])
-    disks = ClassDir("w").disks
+    folder = ClassDir("w")
+    disks = folder.disks
     disks.mkdir(parents=True)
     (disks / "ada.ext4").write_bytes(bytes(4096))
-    found = remains("w")
+    found = remains(folder)
     assert [(each.name, each.disk_bytes) for each in found.plan.seats] == [
         ("ada", 4096), ("bob", None),
     ]  # fmt: skip
@@ -166,7 +193,7 @@ def test_the_engine_knows_what_belongs_to_a_class(
         kind.list.return_value = []
     monkeypatch.setattr(Engine, "containers", lambda *_: [])
     client.images.list.return_value = [Mock(id="sha256:1")]
-    found = remains("w")
+    found = remains(folder)
     assert (found.plan.seats, found.image) == ((), "sha256:1")
 
 
@@ -174,6 +201,35 @@ def test_nothing_is_read_of_a_seat_without_its_volume(client: Mock, tmp_path: Pa
     """The engine would make one, without a label and without a limit."""
     client.volumes.get.side_effect = docker.errors.NotFound("no such volume")
     with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
-        assert Containers(stored(PLAN)).save("ada", archive, "ada") == 0
+        Containers(stored(PLAN)).save("ada", archive, "ada")
+    Containers(stored(PLAN)).collect(["ada", "bob"])  # without a queue
+    ledger_file(created(PLAN)).parent.mkdir()
     Containers(stored(PLAN)).collect(["ada", "bob"])
     client.containers.create.assert_not_called()
+
+
+@pytest.mark.parametrize(
+    ("end", "problem"),
+    [
+        ({"StatusCode": 0}, ""),
+        ({"StatusCode": 1}, r"mine\x1b cannot be read"),
+        (requests.exceptions.ReadTimeout(), "it takes more than 120 s"),
+        (
+            docker.errors.APIError("no space left"),
+            "collecting the runs of the queue: no space left",
+        ),
+    ],
+)
+def test_a_seat_whose_runs_are_not_collected_is_named(
+    end: object, problem: str, client: Mock, notices: list[str]
+) -> None:
+    ledger_file(created(PLAN)).parent.mkdir()
+    container = client.containers.create.return_value
+    container.wait.side_effect = [end]
+    container.logs.return_value = b"mine\x1b cannot be read\n"
+    Containers(stored(PLAN)).collect(["ada"])
+    (call,) = client.containers.create.call_args_list
+    assert call.kwargs["network_mode"] == "none"
+    container.remove.assert_called_once_with(force=True)
+    what = f"ada: not all runs of the queue are collected: {problem}"
+    assert [line[: len(what)] for line in notices] == ([what] if problem else [])

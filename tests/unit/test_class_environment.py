@@ -23,7 +23,7 @@ from lab.backends.gpu_record import Holder, hold_gpus
 from lab.backends.names import CLASS
 from lab.backends.process import ProcessHandle
 from lab.backends.state import Busy, locked, state_directory
-from lab.classroom import environment
+from lab.classroom import environment, hub_process, remains
 from lab.classroom.environment import down, reset, up
 from lab.classroom.queue.folder import ledger_file
 from lab.classroom.state import ClassDir
@@ -57,6 +57,7 @@ class Seats:
     server: dict[str, object] = field(default_factory=lambda: {"ready": True})
     started: list[str] = field(default_factory=list)
     has_files: bool = True
+    has_proxy: bool = True
 
     def do(self, *words: str) -> None:
         self.log.append(" ".join(filter(None, words)))
@@ -91,10 +92,15 @@ class Seats:
     def is_stopped(self, seat: str) -> bool:
         return seat not in self.started
 
-    def save(self, seat: str, archive: zipfile.ZipFile, folder: str) -> int:
+    def proxy_runs(self) -> bool:
+        return self.has_proxy
+
+    def servers(self) -> dict[str, Any]:
+        return {each["name"]: each["servers"].get("", {}) for each in self.users()}
+
+    def save(self, seat: str, archive: zipfile.ZipFile, folder: str) -> None:
         self.do("save", seat)
         archive.writestr(f"{folder}/mine.txt", b"mine")
-        return 2 if seat == "bob" else 0
 
     def contents(self) -> dict[str, int]:
         return {"container": 4, "network": 1, "volume": 0}
@@ -125,12 +131,13 @@ def seats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Seats]:
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv(LAB_GPU_RECORD, str(tmp_path / "gpus"))
     clock = {"time": time.time, "monotonic": lambda: next(seconds)}
-    monkeypatch.setattr(
-        environment, "time", SimpleNamespace(**clock, sleep=lambda _: time.sleep(0.001))
-    )
-    for name in ("Containers", "hub_api"):
-        monkeypatch.setattr(environment, name, lambda *_: found)
-    monkeypatch.setattr(environment, "remains", lambda _: stored(PLAN))
+    for module in (environment, hub_process):
+        fast = SimpleNamespace(**clock, sleep=lambda _: time.sleep(0.001))
+        monkeypatch.setattr(module, "time", fast)
+    monkeypatch.setattr(environment, "Containers", lambda _: found)
+    for module in (environment, remains):
+        monkeypatch.setattr(module, "hub_api", lambda *_: found)
+    monkeypatch.setattr(remains, "remains", lambda _: stored(PLAN))
     for name in ("check_seat_gpus", "check_class_gpus"):
         monkeypatch.setattr(environment, name, lambda *_: found.do("check GPUs"))
     for name in ("end_environments", "remove_environments"):
@@ -250,19 +257,6 @@ def test_a_signal_while_jupyterhub_starts_removes_everything(
     assert_nothing_is_left(seats)
 
 
-def test_a_jupyterhub_that_cannot_be_recorded_is_killed(
-    seats: Seats, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        wait_for((FOLDER.path / "ready").exists, "JupyterHub does not start")
-        raise ERRORS[1]
-
-    monkeypatch.setattr(ClassDir, "write_hub", refuse)
-    with pytest.raises(OSError, match="No space"):
-        boot(seats)
-    assert_nothing_is_left(seats)
-
-
 def test_parts_that_cannot_be_removed_can_be_removed_later(
     seats: Seats, tmp_path: Path, notices: list[str]
 ) -> None:
@@ -357,6 +351,20 @@ def test_a_class_goes_on_without_a_seat_that_does_not_start(
         boot(seats)
 
 
+def test_a_proxy_that_has_ended_is_started_alone(seats: Seats, notices: list[str]) -> None:
+    boot(seats)
+    before, hub = record(), hubs()
+    seats.has_proxy = False
+    boot(seats)
+    assert seats.log == ["start_proxy", "restore_routes"]  # no seat is stopped
+    assert notices[-1] == "class w: starting its proxy, which has ended"
+    seats.fails = ["start_proxy"]
+    with pytest.raises(LabError, match="no space"):
+        boot(seats)
+    assert (record(), hubs()) == (before, hub)
+    assert FOLDER.is_up
+
+
 def test_what_no_action_changes(seats: Seats, tmp_path: Path) -> None:
     def refused(error: type[LabError], what: str, *actions: Callable[[], None]) -> None:
         for action in actions:
@@ -389,9 +397,6 @@ def test_down_collects_what_no_program_changes_any_more(
     (FOLDER.copies / "ada-20261201-090000.zip").write_bytes(b"earlier")
     seats.log.clear()
     down(FOLDER, tmp_path / "w.zip")
-    assert (
-        "bob: not in the archive: 2 (links, special files, or beyond the limit of size)" in notices
-    )
     assert notices[-1] == (
         "class w: removed 4 containers, 1 network, 3 queue environments; the work of "
         f"its seats is in {tmp_path}/w.zip"
@@ -413,7 +418,7 @@ def test_nothing_can_start_a_seat_while_its_work_is_collected(
 ) -> None:
     boot(seats)
     is_up: list[bool] = []
-    monkeypatch.setattr(seats, "save", lambda *_: is_up.append(FOLDER.is_up) or 0, raising=False)
+    monkeypatch.setattr(seats, "save", lambda *_: is_up.append(FOLDER.is_up), raising=False)
     down(FOLDER, tmp_path / "w.zip")
     assert is_up == [False, False]
 
@@ -471,18 +476,18 @@ def test_nothing_is_removed_if_the_work_cannot_be_collected(
 
 
 @pytest.mark.parametrize("content", ["{", '{"plan": {"version": 9}}', None])
-@pytest.mark.parametrize("name", ["class.json", "tokens.json", "hub.json"])
+@pytest.mark.parametrize("name", ["class.json", "tokens.json"])
 def test_a_class_with_a_damaged_file_is_removed(
     name: str, content: str | None, seats: Seats, tmp_path: Path, notices: list[str]
 ) -> None:
     boot(seats)
     path = FOLDER.path / name
     path.unlink()
-    if content is not None or name == "hub.json":
-        path.write_text(content or "")
+    if content is not None:
+        path.write_text(content)
     down(FOLDER, tmp_path / "w.zip")
     told = [line for line in notices if line.startswith(f"warning: {path} cannot be read: ")]
-    assert len(told) == (name != "hub.json")  # it is found without its file
+    assert len(told) == 1
     with zipfile.ZipFile(tmp_path / "w.zip") as archive:
         assert {"ada/mine.txt", "bob/mine.txt"} <= set(archive.namelist())
     assert_nothing_is_left(seats)

@@ -106,7 +106,7 @@ def test_the_teacher_starts_and_stops_seats_and_is_no_admin() -> None:
     own = [f"{right}!user" for right in rights]
     assert settings.load_roles == [
         {"name": "user", "scopes": own},
-        {"name": "lab", "services": ["lab"], "scopes": starts_seats},
+        {"name": "lab", "services": ["lab"], "scopes": [*starts_seats, "proxy"]},
         {"name": TEACHER, "users": [TEACHER], "scopes": ["admin-ui", *starts_seats]},
     ]
     page = settings.default_url

@@ -10,15 +10,17 @@ from dataclasses import replace
 from http.client import HTTPConnection
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import Any
 from unittest import mock
 from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler
 
 import pytest
 
-from lab.classroom import environment, names
+from lab.classroom import environment, hub_process, names
 from lab.classroom.config import TEACHER
 from lab.classroom.environment import down, up
+from lab.classroom.hub_api import hub_api
 from lab.classroom.sign_in import MOST_FAILED
 from lab.classroom.state import ClassDir
 from tests.support.agents import ROOT, wait_for
@@ -74,11 +76,11 @@ def opens(seat: str) -> str:
 
 
 @pytest.fixture
-def routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+def routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """The routes of the proxy of a class, which is booted."""
     config = tmp_path / "config.py"
-    config.write_text(CONFIG.format(settings=str(environment._HUB_CONFIG)))
-    monkeypatch.setattr(environment, "_HUB_CONFIG", config)
+    config.write_text(CONFIG.format(settings=str(hub_process._HUB_CONFIG)))
+    monkeypatch.setattr(hub_process, "_HUB_CONFIG", config)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     folder, found = ClassDir(PLAN.name), {}
     with ExitStack() as stack:
@@ -90,7 +92,6 @@ def routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
 
         seats = mock.Mock(start_proxy=start_proxy)
         seats.contents.return_value = {}
-        seats.save.return_value = 0
         monkeypatch.setattr(environment, "Containers", lambda _: seats)
         up(stored(PLAN))
         try:
@@ -101,11 +102,18 @@ def routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
         connect(names.gateway(NETWORK))
 
 
+def test_a_new_proxy_gets_its_routes_again(routes: dict[str, Any]) -> None:
+    before = set(routes)
+    routes.clear()
+    hub_api(PLAN, ClassDir(PLAN.name).tokens().service).restore_routes()
+    assert set(routes) == before
+
+
 def connect(address: str) -> None:
     socket.create_connection((address, names.HUB_PORT), timeout=5).close()
 
 
-def test_no_user_makes_the_log_grow_without_limit(routes: dict[str, str]) -> None:
+def test_no_user_makes_the_log_grow_without_limit(routes: dict[str, Any]) -> None:
     log = ClassDir(PLAN.name).log
     with log.open("a") as file:
         file.write("x" * 11_000_000)
@@ -115,7 +123,7 @@ def test_no_user_makes_the_log_grow_without_limit(routes: dict[str, str]) -> Non
     assert size < log.stat().st_size < 1_000_000
 
 
-def test_each_user_opens_only_what_is_theirs(routes: dict[str, str]) -> None:
+def test_each_user_opens_only_what_is_theirs(routes: dict[str, Any]) -> None:
     tokens = ClassDir(PLAN.name).tokens().seats
     hosts = ("w.localhost", "ada.w.localhost/user/ada", "bob.w.localhost/user/bob")
     assert routes.keys() == {f"/{each}" for each in hosts}, "no page of JupyterHub at a seat"

@@ -16,7 +16,7 @@ import docker.errors
 import pytest
 
 from lab.backends.engine.client import Engine
-from lab.classroom import containers, names, seat
+from lab.classroom import names, seat, status
 from lab.classroom.seat_report import RunReport, parse_report
 from lab.classroom.status import SeatStatus, seat_statuses
 from lab.errors import LabError
@@ -263,7 +263,7 @@ def test_only_the_beginning_of_an_endless_output_is_read(monkeypatch: pytest.Mon
 def test_one_seat_cannot_hide_the_others(
     statuses: Callable[..., list[SeatStatus]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(containers, "REPORT_S", 0.5)
+    monkeypatch.setattr(status, "REPORT_S", 0.5)
     late = report(since_step_s=99)
     answers = {
         "ada": lambda: Output(*[ENDLESS] * 1_000),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -60,10 +61,9 @@ def test_every_seat_and_the_teacher_get_a_password_that_can_be_typed() -> None:
 
 def test_only_the_user_can_read_a_class() -> None:
     folder = created()
-    folder.write_hub(ProcessHandle(1, "2", "3"))
     assert folder.path.stat().st_mode & 0o777 == 0o700
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.path.iterdir()}
-    assert modes == dict.fromkeys(("tokens.json", "class.json", "hub.json"), 0o600)
+    assert modes == dict.fromkeys(("tokens.json", "class.json"), 0o600)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
@@ -99,14 +99,21 @@ def test_a_damaged_class_is_reported_in_one_line(change: str) -> None:
 def test_the_classes_of_this_user(tmp_path: Path) -> None:
     classes = tmp_path / "state" / "classes"
     assert class_dirs() == []
-    folder, own = created(), ProcessHandle.of(os.getpid())
+    folder = created()
     (classes / "b").mkdir()
     (classes / "w.lock").touch()
     assert class_dirs() == [ClassDir("b"), ClassDir("w")]
     assert not any(each.is_up for each in class_dirs())
-    folder.write_hub(own)
-    assert folder.is_up
-    folder.write_hub(ProcessHandle(own.pid, "0", own.boot))  # a later process with the same id
+    program = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with (
+        subprocess.Popen([*program, "jupyterhub"], cwd=folder.path) as hub,
+        subprocess.Popen(program, cwd=folder.path) as service,
+        subprocess.Popen([*program, "jupyterhub"], cwd=classes / "b" / "..") as another,
+    ):
+        assert [each.is_up for each in class_dirs()] == [False, True]
+        assert folder.hub() == ProcessHandle.of(hub.pid)
+        for process in (hub, service, another):
+            process.kill()
     assert not folder.is_up
 
 

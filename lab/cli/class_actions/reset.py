@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from lab.classroom.environment import check_seat, read_class, reset
+from lab.classroom.environment import check_seat, reset
 from lab.classroom.preparation import running_class
+from lab.classroom.remains import read_class
 from lab.cli.class_actions import ClassOptions
 
 

@@ -10,9 +10,9 @@ import msgspec
 from rich.text import Text
 
 from lab.backends.classroom.protocol import State
-from lab.classroom.environment import read_class
 from lab.classroom.preparation import running_class
 from lab.classroom.queue.folder import Queued, queued
+from lab.classroom.remains import read_class
 from lab.classroom.status import SeatStatus, seat_statuses
 from lab.cli.class_actions import ClassOptions
 from lab.cli.class_actions.validate import short_ids
