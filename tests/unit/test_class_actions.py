@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -24,15 +23,12 @@ from lab.classroom.queue.folder import Queued
 from lab.classroom.seat_report import RunReport
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import SeatStatus
-from lab.cli import main
+from lab.cli import class_tables, main
 from tests.golden.boxes import box, uuid_of
 from tests.support.agents import ROOT
 from tests.support.classes import CLASS, CLUSTER, a_plan, stored
 from tests.support.cli import lab, refused
 
-status, down, reset = (
-    importlib.import_module(f"lab.cli.class_actions.{name}") for name in ("status", "down", "reset")
-)
 Call = Callable[..., Any]
 
 
@@ -181,7 +177,7 @@ def seats(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         SeatStatus("cy", "stopped", (), None, True, None, stuck=False),
         SeatStatus("dan", "ready", (), 1.0, True, RUN, stuck=True),
     ]
-    monkeypatch.setattr(status, "seat_statuses", lambda *_: found)
+    monkeypatch.setattr("lab.classroom.status.seat_statuses", lambda *_: found)
 
 
 @pytest.mark.parametrize(
@@ -195,8 +191,8 @@ def test_the_tables_of_the_seats_and_the_queue(
     snapshot: SnapshotAssertion,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(status, "terminal_width", lambda stream: width)
-    monkeypatch.setattr(status, "queued", lambda folder: queue)
+    monkeypatch.setattr(class_tables, "terminal_width", lambda stream: width)
+    monkeypatch.setattr("lab.classroom.queue.folder.queued", lambda folder: queue)
     done, as_json = call("status"), call("status --json")
     assert max(map(len, done.stdout.splitlines())) <= width
     lines = done.stdout.splitlines()
@@ -224,12 +220,13 @@ def test_the_end_of_the_class_is_above_the_seats(
     end: str, line: str, call: Call, seats: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(now=datetime.fromisoformat("2026-12-01T10:25:00+00:00").astimezone)
-    monkeypatch.setattr(status, "datetime", clock)
+    monkeypatch.setattr(class_tables, "datetime", clock)
     times = Times.model_construct(
         start=None, end=datetime.fromisoformat(end), slice=timedelta(minutes=10)
     )
     plan = replace(a_plan(), times=times)
-    monkeypatch.setattr(status, "read_class", lambda _: (stored(plan), None))
+    monkeypatch.setattr("lab.classroom.remains.read_class", lambda _: (stored(plan), None))
+    monkeypatch.setattr("lab.classroom.queue.folder.queued", lambda _: None)
     assert call("status").stderr == f"{line}\n"
     assert json.loads(call("status --json").stdout)["end"] == end
 
@@ -273,8 +270,8 @@ def test_only_a_yes_removes(
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("builtins.input", lambda: answer)
-    monkeypatch.setattr(down, "down", lambda *given: calls.append(given[1]))
-    monkeypatch.setattr(reset, "reset", lambda *given: calls.append(given[1]))
+    monkeypatch.setattr(environment, "down", lambda *given: calls.append(given[1]))
+    monkeypatch.setattr(environment, "reset", lambda *given: calls.append(given[1]))
     codes = [main(["class", "down", "--output", "w.zip"]), main(["class", "reset", "ada"])]
     assert codes == ([0, 0] if removed else [2, 2])
     assert calls == ([Path("w.zip"), "ada"] if removed else [])

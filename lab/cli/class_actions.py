@@ -1,0 +1,124 @@
+"""The actions of `lab class`: the function of the action's name."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from lab.classroom.preparation import boot, plan_from, running_class
+from lab.cli import class_tables
+from lab.console import confirm, print_json
+from lab.errors import ConfigError, InputError
+from lab.formatting import counted
+from lab.log import LOG
+
+
+@dataclass(frozen=True, slots=True)
+class ClassOptions:
+    """The arguments and flags of all actions; an action uses those that apply to it.
+
+    Attributes:
+        file: The class config.
+        gpus: The host to plan for: `auto`, `none`, or the number of GPUs of another host.
+        json: Whether to print JSON.
+        seat: The seat, or "".
+        output: The file to write, or None.
+        url: The address for browsers, or None.
+        yes: Whether to remove without a question.
+    """
+
+    file: Path
+    gpus: str | int
+    json: bool
+    seat: str
+    output: Path | None
+    url: str | None
+    yes: bool
+
+    def confirm(self, question: str) -> None:
+        """Ask a question, unless `--yes` is given.
+
+        Raises:
+            InputError: The user does not agree, or cannot be asked.
+        """
+        if self.yes:
+            return
+        if not sys.stdin.isatty():
+            raise InputError(f"cannot ask: {question} (stdin is not a terminal)", "add --yes")
+        if not confirm(question):
+            raise InputError("nothing was removed", "answer y, or add --yes")
+
+
+def validate(options: ClassOptions) -> None:
+    """Check a class config and this host, and print what each seat gets."""
+    file = str(options.file)
+    try:
+        plan = plan_from(options.file, options.gpus)
+    except ConfigError as error:
+        if options.json:
+            print_json({"file": file, "valid": False, "problems": error.problems})
+        raise
+    if options.json:
+        print_json({"file": file, "valid": True, "problems": [], **plan.to_json()})
+        return
+    class_tables.show_plan(plan)
+    LOG.info(f"{file}: valid: {plan.name}, {counted(len(plan.seats), 'seat')}")
+
+
+def up(options: ClassOptions) -> None:
+    """Boot a class, and print where to go on."""
+    plan = boot(options.file)
+    LOG.info(f"class {plan.name}: {counted(len(plan.seats), 'seat')} at {plan.url}")
+    LOG.info("print the passwords with `lab class handouts`; see the seats with `lab class status`")
+
+
+def status(options: ClassOptions) -> None:
+    """Print the end of the class, each seat with its GPUs and its newest run, and the queue."""
+    from lab.classroom.queue.folder import queued  # noqa: PLC0415  (docker-py)
+    from lab.classroom.remains import read_class  # noqa: PLC0415
+    from lab.classroom.status import seat_statuses  # noqa: PLC0415
+
+    folder = running_class(options.file)
+    stored, api = read_class(folder)
+    times, seats, queue = stored.plan.times, seat_statuses(stored, api), queued(folder)
+    if options.json:
+        found = {"start": times.start, "end": times.end, "seats": seats, "queue": queue}
+        print_json(msgspec.to_builtins(found))
+        return
+    if times.end:
+        LOG.info(f"class {folder.name}: {class_tables.when_ends(times.end)}")
+    class_tables.show_seats(seats, queue)
+
+
+def handouts(options: ClassOptions) -> None:
+    """Write a page with a handout for each seat, to print."""
+    from lab.classroom.handouts import write_handouts  # noqa: PLC0415  (segno)
+
+    folder = running_class(options.file)
+    page = options.output or Path(f"{folder.name}-handouts.html")
+    write_handouts(folder, page, options.url)
+    LOG.info(f"print {page}, and then delete it: it has the password of every seat")
+
+
+def reset(options: ClassOptions) -> None:
+    """Give a seat its first state again; keep a copy of the student's work."""
+    from lab.classroom import environment, remains  # noqa: PLC0415  (docker-py)
+
+    folder = running_class(options.file)
+    environment.check_seat(remains.read_class(folder)[0].plan, options.seat)
+    options.confirm(f"reset {options.seat}? A copy of its work is kept.")
+    environment.reset(folder, options.seat)
+
+
+def down(options: ClassOptions) -> None:
+    """Collect the work of every seat, then remove the class."""
+    from lab.classroom import environment  # noqa: PLC0415  (docker-py)
+
+    folder = running_class(options.file)
+    options.confirm(f"remove the class {folder.name!r}? Its work is collected first.")
+    default = Path(f"{folder.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip")
+    environment.down(folder, options.output or default)

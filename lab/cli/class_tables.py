@@ -1,0 +1,128 @@
+"""The tables of `lab class validate` and `lab class status`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from lab.classroom.planning import ClassPlan, SeatPlan
+from lab.formatting import about, whole
+from lab.log import LOG
+from lab.tables import Cell, fitting, show, state_cell, table_of, terminal_width
+from lab.units import memory_for_people
+
+if TYPE_CHECKING:
+    # `lab class validate` does not need them.
+    from lab.classroom.queue.folder import Queued
+    from lab.classroom.status import SeatStatus
+
+_PLAN_COLUMNS = ("seat", "gpus", "network", ">cpus", ">memory", ">disk")
+_SEAT_COLUMNS = (
+    "seat",
+    "state",
+    "gpus",
+    "active",
+    "run",
+    "run's state",
+    ">started",
+    ">step",
+    ">last step",
+)
+_SEAT_GIVE_WAY = ("active", ">started", ">step", "gpus", "run")
+"""The columns that a narrow terminal leaves out, in this order."""
+
+_QUEUE_COLUMNS = ("seat", "environment", "state", ">position", "gpus", ">since", ">wait")
+_QUEUE_GIVE_WAY = (">since", "gpus", "environment")
+_BEFORE_TURN = ("waiting", "granted")
+_ID = 12  # characters of a UUID: `GPU-5e3f1a09`
+
+
+def show_plan(plan: ClassPlan) -> None:
+    """Print what each seat gets, then the proxy and the runs that can be active."""
+    show(table_of(_PLAN_COLUMNS, [*map(_plan_row, plan.seats), *_other_rows(plan)]))
+    for notice in plan.notices:
+        LOG.info(notice)
+
+
+def _plan_row(seat: SeatPlan) -> tuple[str, ...]:
+    return (
+        seat.name,
+        _short(seat.gpus),
+        str(seat.network),
+        "" if seat.cpus is None else f"{seat.cpus:g}",
+        "" if seat.memory_bytes is None else memory_for_people(seat.memory_bytes),
+        "" if seat.disk_bytes is None else memory_for_people(seat.disk_bytes),
+    )
+
+
+def _other_rows(plan: ClassPlan) -> Iterator[tuple[str, ...]]:
+    yield "(proxy)", "", str(plan.proxy_network), "", "", ""
+    for gpu, network in zip_longest(plan.queue_gpus, plan.run_networks, fillvalue=""):
+        yield "(queue)", str(gpu)[:_ID] or "none", str(network), "", "", ""
+
+
+def show_seats(seats: Sequence[SeatStatus], queue: Sequence[Queued] | None) -> None:
+    """Print the seats, and the queue if the class has one; name the columns that do not fit."""
+    waiting = {each.seat: each for each in queue or () if each.state in _BEFORE_TURN}
+    rows = [_seat_row(each, waiting.get(each.seat)) for each in seats]
+    left_out = _show(_SEAT_COLUMNS, rows, _SEAT_GIVE_WAY)
+    if queue:
+        sys.stdout.write("\n")
+        left_out += _show(_QUEUE_COLUMNS, map(_queue_row, queue), _QUEUE_GIVE_WAY)
+    elif queue is not None:
+        LOG.info("the queue is empty")
+    if left_out:
+        names = ", ".join(dict.fromkeys(name.lstrip(">") for name in left_out))
+        LOG.info(f"not shown at this width: {names}; --json prints all")
+
+
+def _show(
+    columns: Sequence[str], rows: Iterable[Sequence[Cell]], give_way: Sequence[str]
+) -> list[str]:
+    """Print a table that fits into the terminal; return the columns that it leaves out."""
+    width = terminal_width(sys.stdout)
+    table, left_out = fitting(columns, rows, width=width, give_way=give_way)
+    show(table)
+    return left_out
+
+
+def _seat_row(seat: SeatStatus, waits: Queued | None) -> tuple[Cell, ...]:
+    run = seat.run
+    facts: tuple[Cell, ...] = ("", "" if seat.answers else "no answer", "", "", "")
+    if waits is not None and (run is None or run.age_s >= waits.since_s):
+        # A run of the queue is in the seat's run store before its turn, and says nothing there.
+        facts = ("", f"queue: {waits.state}", "", "", "")
+    elif run is not None:
+        state = Text("stuck", "bold red") if seat.stuck else state_cell(run.state)
+        facts = (run.run_id, state, _ago(run.age_s), whole(run.global_step), _ago(run.since_step_s))
+    return (seat.seat, seat.state, _short(seat.gpus), _ago(seat.idle_s), *facts)
+
+
+def _queue_row(each: Queued) -> tuple[Cell, ...]:
+    wait = "" if each.wait_s is None else about(each.wait_s)
+    position = "" if each.position is None else str(each.position)
+    gpus = f"needs {each.needs}" if each.position and each.needs else _short(each.gpus)
+    return (each.seat, each.name, each.state, position, gpus, _ago(each.since_s), wait)
+
+
+def when_ends(end: datetime) -> str:
+    """Return the end of a class for people: `ends at 12:00, in 35 min`."""
+    now = datetime.now(end.tzinfo)
+    at = f"{end:%H:%M}" if end.date() == now.date() else f"{end:%Y-%m-%d %H:%M}"
+    if end <= now:
+        return f"over since {at}"
+    return f"ends at {at}, in {about((end - now).total_seconds())}"
+
+
+def _ago(seconds: float | None) -> str:
+    return "" if seconds is None else f"{about(seconds)} ago"
+
+
+def _short(ids: Sequence[str]) -> str:
+    """The beginnings of UUIDs."""
+    return " ".join(each[:_ID] for each in ids) or "none"
