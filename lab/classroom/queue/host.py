@@ -8,6 +8,7 @@ a container: containers, their processes and the clock are all that counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,16 +70,13 @@ class Host:
     def is_used(self, project: str) -> bool:
         """Return whether a program runs in a container of an environment."""
         for container in self.engine.containers(f"{PROJECT}={project}", TASK):
-            try:
-                with engine_errors(f"listing the processes of {container.name}"):
-                    container.reload()
-                    # Without the command lines: a program can make them of any size.
-                    runs = container.status == "running"
-                    rows = container.top(ps_args="-eo pid,ppid")["Processes"] if runs else []
-            except NotFound:
-                continue
-            if has_program(rows):
-                return True
+            doing = f"listing the processes of {container.name}"
+            with suppress(NotFound), engine_errors(doing):
+                container.reload()
+                # Without the command lines: a program can make them of any size.
+                runs = container.status == "running"
+                if runs and has_program(container.top(ps_args="-eo pid,ppid")["Processes"]):
+                    return True
         return False
 
     def inject_fault(self, project: str, node: str, arguments: tuple[str, ...]) -> None:
