@@ -25,8 +25,8 @@ from lab.classroom.config import parse_class
 from lab.classroom.disks import unavailable_reason
 from lab.classroom.environment import down, reset, up
 from lab.classroom.planning import plan_class
-from lab.classroom.queue.folder import ledger_file
-from lab.classroom.queue.ledger import Entry, Ledger
+from lab.classroom.queue.folder import read_ledger
+from lab.classroom.queue.ledger import Entry
 from lab.classroom.shortages import HostFacts
 from lab.classroom.state import ClassDir, StoredClass
 from lab.config import parse_cluster
@@ -121,13 +121,13 @@ def lab(seat: str, *arguments: str) -> Future[subprocess.CompletedProcess[str]]:
 
 def entry(room: ClassDir, seat: str) -> Entry | None:
     """The live environment of a seat."""
-    found = Ledger(ledger_file(room)).find(seat)
+    found = read_ledger(room).entries.get(seat)
     return found if found is not None and found.is_live else None
 
 
 def live(room: ClassDir) -> dict[str, str]:
     """The id of the live environment of each seat."""
-    entries = Ledger(ledger_file(room)).entries
+    entries = read_ledger(room).entries.values()
     return {each.seat: each.order.id for each in entries if each.is_live}
 
 

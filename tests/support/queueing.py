@@ -255,13 +255,11 @@ class QueueUnderTest:
 
     def entry(self, seat: str) -> Entry:
         """The entry of a seat."""
-        found = self.turns.ledger.find(seat)
-        assert found is not None
-        return found
+        return self.turns.ledger.entries[seat]
 
     def state(self, seat: str) -> State | None:
         """The state of the environment of a seat; None without one."""
-        found = self.turns.ledger.find(seat)
+        found = self.turns.ledger.entries.get(seat)
         return found.state if found else None
 
     def wait(self, seat: str, state: State | None) -> None:
@@ -279,7 +277,7 @@ def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
     """A service of its own thread; when the block ends, it is gone as after `kill -9`."""
     folder.mkdir(exist_ok=True)
     clock = Clock()
-    capacity = Capacity(GPUS, tuple("abcd"), ("y", "z"), SLICE_S)
+    capacity = Capacity(GPUS, tuple("abcdyz"), SLICE_S)
     ready: list[QueueUnderTest] = []
     started = threading.Event()
     stop = asyncio.Event()
@@ -287,8 +285,7 @@ def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
     async def serve() -> None:
         turns = Turns(
             "demo",
-            Ledger(folder / "ledger.json"),
-            capacity,
+            Ledger(folder / "ledger.json", capacity),
             host,
             clock=clock,
             delays=Delays(tick_s=0.02, check_s=0.02, retry_s=0.02, follows_s=PATIENCE_S),

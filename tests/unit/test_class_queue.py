@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,8 +25,8 @@ from lab.backends.classroom.backend import ClassBackend
 from lab.backends.classroom.protocol import NetworkFault, Queue, State, Status
 from lab.backends.environment import Environment
 from lab.backends.state import Busy
-from lab.classroom.queue.admission import MAX_CONFIG_CHARACTERS
-from lab.classroom.queue.ledger import Ledger
+from lab.classroom.queue.admission import MAX_CONFIG_CHARACTERS, admitted
+from lab.classroom.queue.ledger import Entry, Ledger
 from lab.classroom.queue.service import LIMITS, MAX_BODY_BYTES, MAX_REQUESTS
 from lab.classroom.seat_collect import collect_all
 from lab.errors import InputError, LabError
@@ -33,6 +34,7 @@ from lab.log import passed_on
 from lab.run.discovery import statuses_of
 from lab.threads import in_background
 from lab.variables import LAB_QUEUE_URL, LAB_STATE
+from lab.volume.files import write_atomically
 from lab.volume.states import State as RunState
 from tests.support.agents import wait_for
 from tests.support.queueing import (
@@ -63,7 +65,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lab.backends.classroom.environment._FRESH_S", 0.05)
     monkeypatch.setattr("lab.backends.classroom.backend._PATIENCE_S", 0.0)
     monkeypatch.setattr("lab.backends.classroom.backend._POLL_S", 0.02)
-    monkeypatch.setattr("lab.backends.classroom.environment._POLL_S", 0.02)
+    monkeypatch.setattr("lab.backends.classroom.protocol._PAUSE_S", 0.02)
 
 
 def order(queue: QueueUnderTest, **changes: object) -> dict[str, object]:
@@ -231,7 +233,7 @@ def test_a_run_waits_for_its_seat_whatever_number_of_environments_comes_after_it
     queue.wait("ada", State.ENDED)
     queue.clock.now += 1.0
     queue.wait("ada", None)
-    queue.turns._closed.clear()
+    queue.turns._seats["ada"].closed_s = 0.0
     for number in range(5):
         plan = plan_in_seat(1, f"other-{number}")
         queue.seat("ada").up(plan, root=queue.root).down()
@@ -249,7 +251,7 @@ def test_the_slice_begins_when_the_containers_are_up(queue: QueueUnderTest) -> N
     go_on.set()
     future.result(60)
     assert queue.entry("ada").slice_unix == queue.clock.now
-    assert queue.entry("ada").granted_unix == queue.clock.now - 70.0
+    assert queue.entry("ada").since_unix == queue.clock.now - 70.0
 
 
 def test_an_idle_environment_ends_and_one_with_a_program_goes_on(queue: QueueUnderTest) -> None:
@@ -360,12 +362,12 @@ def test_containers_that_are_never_removed_are_tried_less_and_less_often(
         raise LabError("the engine refuses")
 
     queue.host.ends = refuse
-    queue.turns._memory["ada"].failures = 5_000  # after weeks
+    queue.turns._seats["ada"].failures = 5_000  # after weeks
     client, one = queue.client("ada"), queue.entry("ada").order.id
     assert client.request(bool, "DELETE", f"?id={one}")
-    wait_for(lambda: queue.turns._memory["ada"].failures, "no failure", 10)
-    queue.turns._memory["ada"].failures = 5_000
-    wait_for(lambda: queue.turns._memory["ada"].failures > 5_000, "no other failure", 10)
+    wait_for(lambda: queue.turns._seats["ada"].failures, "no failure", 10)
+    queue.turns._seats["ada"].failures = 5_000
+    wait_for(lambda: queue.turns._seats["ada"].failures > 5_000, "no other failure", 10)
     note = client.request(Status, "GET").lines[-1]
     assert note == "the engine refuses; trying again in 5 s"
     assert queue.entry("ada").gpus == GPUS
@@ -382,7 +384,7 @@ def test_a_check_that_fails_does_not_delay_the_end(
 
     runs = queue.host.runs
     monkeypatch.setattr(queue.host, "runs", refuse)
-    wait_for(lambda: queue.turns._memory["ada"].failures, "no check")
+    wait_for(lambda: queue.turns._seats["ada"].failures, "no check")
     monkeypatch.setattr(queue.host, "runs", runs)
     queue.clock.now += 2 * SLICE_S
     queue.waiting("bob", 4)[0].result(60)
@@ -413,7 +415,7 @@ def test_a_killed_service_goes_on(tmp_path: Path, state: State) -> None:
     # The ledger as a service leaves it that was killed in this state.
     gpus = {"gpus": (), "network": ""} if state is State.ENDED else {}
     ended = msgspec.structs.replace(entry, state=state, released=True, **gpus)
-    Ledger(folder / "ledger.json").write((ended,))
+    Ledger(folder / "ledger.json", queue.turns.ledger.capacity)._write({"ada": ended})
     if state in {State.GRANTED, State.ENDED}:
         host.stop()
     with a_queue(folder, host) as queue:
@@ -437,18 +439,15 @@ def test_a_full_disk_stops_no_turn_for_ever(
 ) -> None:
     first = queue.up("ada", 4)
     second, _ = queue.waiting("bob", 4)
-    write = Ledger.write
 
-    def full(ledger: Ledger, entries: object) -> bool:
-        if entries != ledger.entries:
-            raise OSError(28, "No space left on device")
-        return False
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Ledger, "write", full)
+    monkeypatch.setattr("lab.classroom.queue.ledger.write_atomically", full)
     with pytest.raises(LabError, match="the queue failed; see its log"):
         first.down()
     assert queue.state("ada") is State.UP
-    monkeypatch.setattr(Ledger, "write", write)
+    monkeypatch.setattr("lab.classroom.queue.ledger.write_atomically", write_atomically)
     first.down()
     second.result(60)
 
@@ -472,8 +471,8 @@ def test_forged_statuses_and_links_decide_nothing(queue: QueueUnderTest, tmp_pat
     volume.root.rename(volume.root.with_name("moved"))
     volume.root.symlink_to(elsewhere)
     queue.turns.delays = replace(queue.turns.delays, idle_s=0.0, follows_s=0.0)
-    checks = queue.turns._memory["ada"].checked_s
-    wait_for(lambda: queue.turns._memory["ada"].checked_s > checks + 0.1, "no check")
+    checks = queue.turns._seats["ada"].checked_s
+    wait_for(lambda: queue.turns._seats["ada"].checked_s > checks + 0.1, "no check")
     assert queue.state("ada") is State.UP  # a program runs
     queue.turns.delays = replace(queue.turns.delays, idle_s=120.0)
     queue.clock.now += 2 * SLICE_S
@@ -563,7 +562,7 @@ def test_bad_orders_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=match):
         queue.client("ada").request(Status, "PUT", body=order(queue, **change))
-    assert queue.turns.ledger.entries == ()
+    assert queue.turns.ledger.entries == {}
 
 
 @pytest.mark.parametrize(
@@ -626,9 +625,30 @@ def test_a_teacher_who_ends_the_runs_of_a_seat_closes_it_for_a_time(
     with pytest.raises(InputError, match="the teacher ends the runs of this seat now"):
         queue.client("ada").request(Status, "PUT", body=order(queue))
     queue.up("bob", 1)
-    queue.turns._closed["ada"] = 0.0  # a minute later
+    queue.turns._seats["ada"].closed_s = 0.0  # a minute later
     queue.found("ada").down()
     queue.up("ada", 1)
+
+
+def test_an_order_that_is_checked_while_the_teacher_closes_its_seat_is_refused(
+    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(*given: Any) -> Entry:
+        begun.set()
+        go_on.wait(60)
+        return admitted(*given)
+
+    monkeypatch.setattr("lab.classroom.queue.turns.admitted", slowly)
+    client, body = queue.client("ada"), order(queue)
+    answer = in_background(lambda: client.request(Status, "PUT", body=body))
+    assert begun.wait(60)
+    assert not queue.client("teacher").request(bool, "DELETE", "?seat=ada")
+    go_on.set()
+    with pytest.raises(InputError, match="the teacher ends the runs of this seat now"):
+        answer.result(60)
+    assert queue.state("ada") is None
 
 
 def test_a_seat_that_waits_for_the_host_keeps_no_other_one_waiting(queue: QueueUnderTest) -> None:

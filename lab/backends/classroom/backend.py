@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.backends.boot import Boot
-from lab.backends.classroom.environment import (
-    ClassEnvironment,
-    EnvironmentRecord,
-    StateDir,
-)
+from lab.backends.classroom.environment import ClassEnvironment, EnvironmentRecord, StateDir
 from lab.backends.classroom.protocol import Gone, Order, Queue, State, Status
 from lab.backends.directory import RecordedBackend
 from lab.backends.environment_dir import EnvironmentDir, TaskRecord
@@ -70,12 +66,7 @@ class ClassBackend(RecordedBackend):
             InputError: It is not in the home directory.
         """
         del root
-        if not path.is_relative_to(Path.home()):
-            raise InputError(
-                f"--data_dir: {path} is not in {Path.home()}, and containers see no other"
-                " directory of this seat",
-                "move it there, or use --backend local",
-            )
+        _check_seen("--data_dir", path)
         return str(path)
 
     def unavailable_reason(self) -> str | None:
@@ -117,60 +108,53 @@ class ClassBoot(Boot[ClassEnvironment]):
         super().__init__(plan, root)
         self._queue = queue
         self._state_dir = StateDir.of(plan.name)
-        self._environment: ClassEnvironment | None = None
+        self._record = EnvironmentRecord(
+            project=plan.name,
+            id=secrets.token_hex(8),
+            cluster_sha256=plan.cluster_sha256,
+            root=str(root),
+            tasks=tuple(TaskRecord(each.name, each.node) for each in plan.tasks),
+            tensorflow=plan.tensorflow,
+            sources_sha256=digest(),
+        )
+        self._environment = ClassEnvironment(self._state_dir, self._record, queue)
         self._kept = False
 
     def prepare(self) -> None:
         """Refuse an environment that the queue has, and directories that containers do not see."""
         name, record = self.plan.name, self._state_dir.read()
-        status = None
         if record is not None:
             status = ClassEnvironment(self._state_dir, record, self._queue).refresh()
-        if status is not None and status.state is not State.ENDED:
-            raise LabError(
-                f"this seat has the environment {name!r} in the queue already ({status.state})",
-                f"use it, or remove it with `lab down {name}`",
-            )
-        for what, path in (("the project", self.root), (LAB_STATE, self._state_dir.directory)):
-            if not path.is_relative_to(Path.home()):
-                raise InputError(
-                    f"{what}: {short(str(path))} is not in {Path.home()}, and the containers of the"
-                    " queue see no other directory of this seat",
-                    "use a directory there, or `--backend local`",
+            if status is not None and status.state is not State.ENDED:
+                raise LabError(
+                    f"this seat has the environment {name!r} in the queue already ({status.state})",
+                    f"use it, or remove it with `lab down {name}`",
                 )
+        _check_seen("the project", self.root)
+        _check_seen(LAB_STATE, self._state_dir.directory)
         self._kept = self._state_dir.kept.exists()
 
     def start(self, lock: int | None, hold: Handover) -> ClassEnvironment:
         """Take a place, and wait for the turn and until every agent runs; see `Boot`."""
         del lock, hold
         plan, directory = self.plan, self._state_dir.directory
-        record = EnvironmentRecord(
-            project=plan.name,
-            id=secrets.token_hex(8),
-            cluster_sha256=plan.cluster_sha256,
-            root=str(self.root),
-            tasks=tuple(TaskRecord(each.name, each.node) for each in plan.tasks),
-            tensorflow=plan.tensorflow,
-            sources_sha256=digest(),
-        )
         with state_errors():
             self._state_dir.clear()
             (directory / "output").mkdir(exist_ok=True)
-            self._state_dir.write(record)
-        self._environment = ClassEnvironment(self._state_dir, record, self._queue)
+            self._state_dir.write(self._record)
         order = Order(
-            id=record.id,
+            id=self._record.id,
             config=plan.config,
             with_gpus=plan.mode != "none",
             folder=str(self.root),
             directory=str(directory),
             tensorflow=plan.tensorflow,
         )
-        self._wait(self._environment, self._queue.request(Status, "PUT", body=order))
+        self._wait(self._queue.request(Status, "PUT", body=order))
         return self._environment
 
-    def _wait(self, environment: ClassEnvironment, status: Status | None) -> None:
-        """Wait until an environment is up; report its place in the queue and its boot.
+    def _wait(self, status: Status | None) -> None:
+        """Wait until the environment is up; report its place in the queue and its boot.
 
         Raises:
             LabError: The queue has ended it.
@@ -188,7 +172,7 @@ class ClassBoot(Boot[ClassEnvironment]):
             if status.state is State.UP:
                 return
             time.sleep(_POLL_S)
-            status = environment.refresh()
+            status = self._environment.refresh()
         reason = (status and status.reason) or "the queue ended the environment"
         outputs = [self._state_dir.output(task.name) for task in self.plan.tasks]
         printed = next(filter(None, (last_lines(path, 3) for path in outputs)), "")
@@ -198,9 +182,20 @@ class ClassBoot(Boot[ClassEnvironment]):
     def undo(self) -> None:
         """Give the place of a failed boot back; an error here must not hide the boot's error."""
         try:
-            if self._environment is not None:
-                self._environment.end(keep_volume=self._kept)
-            else:
-                self._state_dir.remove(keep_volume=self._kept)
+            self._environment.end(keep_volume=self._kept)
         except LabError as error:
             LOG.warning(f"{self.plan.name} is not removed: {error}; run `lab down`")
+
+
+def _check_seen(what: str, path: Path) -> None:
+    """Check that the containers of the queue see a path: they have the home directory alone.
+
+    Raises:
+        InputError: They do not.
+    """
+    if not path.is_relative_to(Path.home()):
+        raise InputError(
+            f"{what}: {short(str(path))} is not in {Path.home()}, and the containers of the queue"
+            " see no other directory of this seat",
+            "use a directory there, or `--backend local`",
+        )

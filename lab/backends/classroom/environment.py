@@ -14,14 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from lab.backends.classroom.protocol import (
-    PATIENCE_S,
-    Gone,
-    NetworkFault,
-    Queue,
-    State,
-    Status,
-)
+from lab.backends.classroom.protocol import PATIENCE_S, Gone, NetworkFault, Queue, State, Status
 from lab.backends.directory import ReportingEnvironment
 from lab.backends.environment import TaskInfo
 from lab.backends.environment_dir import EnvironmentDir, Record, TaskRecord, record_text
@@ -32,13 +25,8 @@ from lab.volume import Chunk, control
 from lab.volume.continuation import mark_lost, next_step
 from lab.volume.status import read_statuses
 
-_END_S: Final = 90.0
-"""Seconds that the queue has to end an environment."""
-
 _FRESH_S: Final = 2.0
 """Seconds for which an answer of the queue counts as new."""
-
-_POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,12 +196,7 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
             LabError: The queue does not end it.
         """
         del gently
-        until, query = time.monotonic() + _END_S, f"?id={self._record.id}"
-        with suppress(Gone):
-            while self._queue is not None and self._queue.request(bool, "DELETE", query):
-                if time.monotonic() > until:
-                    raise LabError(
-                        f"the queue has not ended {self.project} after {_END_S:g} s", "see `lab ls`"
-                    )
-                time.sleep(_POLL_S)
+        if self._queue is not None:
+            with suppress(Gone):
+                self._queue.end({self.project: f"?id={self._record.id}"})
         self._status, self._asked_s = None, time.monotonic()

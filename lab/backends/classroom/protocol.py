@@ -16,21 +16,20 @@ error has a status of `ERRORS` and is `{"error": …, "fix": …}`.
 
 from __future__ import annotations
 
-import http.client
 import os
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from enum import StrEnum
-from http.client import HTTPResponse
-from typing import Final, Self, TypeVar
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from lab.errors import InputError, LabError
 from lab.text import short
 from lab.variables import LAB_QUEUE_TOKEN, LAB_QUEUE_URL
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse
 
 PATIENCE_S: Final = 60.0
 """Seconds for which requests are repeated while the queue is down: JupyterHub starts it again."""
@@ -38,7 +37,10 @@ PATIENCE_S: Final = 60.0
 _TIMEOUT_S: Final = 30.0
 """Seconds without data after which a request fails."""
 
-_AGAIN_S: Final = 0.5
+_END_S: Final = 90.0
+"""Seconds that the queue has to end environments."""
+
+_PAUSE_S: Final = 0.5
 _NOT_NOW: Final = frozenset({429, 502, 503, 504})
 """The queue has not done the request: it does another one of this seat, or is started again."""
 
@@ -155,67 +157,54 @@ class Queue:
         Raises:
             LabError: The queue refuses, does not answer, or has another version of lab.
         """
-        import msgspec  # noqa: PLC0415  (only seats and their queue need it)
+        import msgspec  # noqa: PLC0415  (only seats and their queue need both)
+        import urllib3  # noqa: PLC0415
 
-        request = urllib.request.Request(  # noqa: S310  (the teacher sets the address)
-            f"{self.url}/environment{query}",
-            data=None if body is None else msgspec.json.encode(body),
-            method=method,
-            headers={"Authorization": f"token {self.token}"},
-        )
-        with closing(_answer(request, patience_s)) as answer:
-            try:
-                return msgspec.json.decode(answer.read(), type=kind)
-            except msgspec.MsgspecError as error:
-                raise LabError(
-                    f"the queue has another version of lab than this seat: {error}",
-                    "ask your teacher",
-                ) from error
-            except (OSError, http.client.HTTPException) as error:
-                raise _unreachable(error) from error
+        url, until = f"{self.url}/environment{query}", time.monotonic() + patience_s
+        message = None if body is None else msgspec.json.encode(body)
+        headers = {"Authorization": f"token {self.token}"}
+        # It uses no proxy of the environment: the queue is in the network of the seat.
+        with urllib3.PoolManager(timeout=_TIMEOUT_S, retries=False) as pool:
+            while True:
+                try:
+                    answer = pool.request(method, url, message, headers=headers, redirect=False)
+                    if answer.status not in _NOT_NOW or time.monotonic() > until:
+                        return _decoded(answer, kind)
+                except urllib3.exceptions.HTTPError as error:
+                    was_sent = not isinstance(error, urllib3.exceptions.NewConnectionError)
+                    # The queue may receive all but a POST twice.
+                    if time.monotonic() > until or (was_sent and method == "POST"):
+                        what = f"the queue of the class does not answer: {short(str(error))}"
+                        raise LabError(what, "try again") from error
+                time.sleep(_PAUSE_S)
 
+    def end(self, queries: Mapping[str, str]) -> None:
+        """End environments, and wait until they have no containers.
 
-def _answer(request: urllib.request.Request, patience_s: float) -> HTTPResponse:
-    """Return the answer to a request; repeat the request while the queue is started again.
+        Args:
+            queries: The query of each, `?id=…`, by a name for the error.
 
-    Raises:
-        LabError: The queue refuses, or does not answer in time.
-    """
-    # Without a proxy of the environment: the queue is in the network of the seat.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    until = time.monotonic() + patience_s
-    while True:
-        try:
-            answer: HTTPResponse = opener.open(request, timeout=_TIMEOUT_S)
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code not in _NOT_NOW or time.monotonic() > until:
-                    raise _refused(error) from error
-        except (OSError, http.client.HTTPException) as error:
-            if not _can_repeat(request, error) or time.monotonic() > until:
-                raise _unreachable(error) from error
-        else:
-            return answer
-        time.sleep(_AGAIN_S)
+        Raises:
+            LabError: The queue refuses, does not answer, or does not end them in time.
+        """
+        until, left = time.monotonic() + _END_S, list(queries)
+        while left := [each for each in left if self.request(bool, "DELETE", queries[each])]:
+            if time.monotonic() > until:
+                what = f"the queue has not ended the environment of {left[0]} after {_END_S:g} s"
+                raise LabError(what, "try again")
+            time.sleep(_PAUSE_S)
 
 
-def _can_repeat(request: urllib.request.Request, error: Exception) -> bool:
-    """Whether the queue has not received the request, or may receive it twice."""
-    refused = isinstance(getattr(error, "reason", error), ConnectionRefusedError)
-    return refused or request.get_method() != "POST"
-
-
-def _refused(error: urllib.error.HTTPError) -> LabError:
-    """Return the error that the queue reports."""
+def _decoded(answer: BaseHTTPResponse, kind: type[T]) -> T:
+    """Return the message of an answer, or raise the error that the queue reports."""
     import msgspec  # noqa: PLC0415
 
     try:
-        found = msgspec.json.decode(error.read(), type=dict[str, str])
-        return ERRORS.get(error.code, LabError)(found["error"], found["fix"])
-    except (msgspec.MsgspecError, KeyError, OSError):
-        return LabError(f"the queue of the class refused: {short(str(error))}", "ask your teacher")
-
-
-def _unreachable(error: Exception) -> LabError:
-    reason = getattr(error, "reason", None) or error
-    return LabError(f"the queue of the class does not answer: {short(str(reason))}", "try again")
+        if answer.status == HTTPStatus.OK:
+            return msgspec.json.decode(answer.data, type=kind)
+        found = msgspec.json.decode(answer.data, type=dict[str, str])
+        refusal = ERRORS.get(answer.status, LabError)(found["error"], found["fix"])
+    except (msgspec.MsgspecError, KeyError) as error:
+        what = f"this version of lab does not know the queue's answer {answer.status}"
+        raise LabError(f"{what}: {short(str(error))}", "ask your teacher") from error
+    raise refusal

@@ -49,13 +49,7 @@ def project_name(class_name: str, seat: str) -> str:
 
 
 def admitted(order: Order, class_name: str, seat: str, now_unix: float) -> Entry:
-    """Return the entry for a seat's order.
-
-    Args:
-        order: The order.
-        class_name: The class.
-        seat: The seat.
-        now_unix: The time, in seconds since the epoch.
+    """Return the entry for a seat's order at a time, in seconds since the epoch.
 
     Raises:
         InputError: A part of the order is invalid, or too large for a queue.
@@ -77,7 +71,7 @@ def admitted(order: Order, class_name: str, seat: str, now_unix: float) -> Entry
         name=cluster.name,
         project=project_name(class_name, seat),
         needs=sum(node.gpu_count for node in cluster.nodes.values()) if order.with_gpus else 0,
-        requested_unix=now_unix,
+        since_unix=now_unix,
     )
 
 

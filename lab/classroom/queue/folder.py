@@ -17,10 +17,9 @@ from lab.backends.classroom.protocol import Queue, State
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.state import lock_path, with_lock_retry
 from lab.classroom import names
-from lab.classroom.planning import ClassPlan
 from lab.classroom.queue.admission import project_name
 from lab.classroom.queue.host import remove
-from lab.classroom.queue.ledger import Capacity, Ledger, waits
+from lab.classroom.queue.ledger import Capacity, Ledger
 from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import LabError
 from lab.log import LOG
@@ -28,9 +27,6 @@ from lab.variables import LAB_CLASS, LAB_QUEUE_TOKEN, LAB_QUEUE_URL
 
 TEACHER: Final = "*"
 """The teacher in place of a seat. No seat has this name."""
-
-_END_S: Final = 90.0
-_POLL_S: Final = 0.2
 
 _PASSED: Final = ("LAB_", "DOCKER_", "HOME", "XDG_")
 """The beginnings of the variables that JupyterHub would not pass on; docker needs the last ones."""
@@ -65,6 +61,18 @@ def ledger_file(folder: ClassDir) -> Path:
     return folder.path / "queue" / "ledger.json"
 
 
+def read_ledger(folder: ClassDir) -> Ledger:
+    """Read the ledger of a class; without a file, it is empty.
+
+    Raises:
+        LabError: The class or the ledger cannot be read.
+    """
+    plan = folder.stored().plan
+    networks = tuple(map(str, plan.run_networks))
+    capacity = Capacity(plan.queue_gpus, networks, plan.times.slice.total_seconds())
+    return Ledger(ledger_file(folder), capacity)
+
+
 def queued(folder: ClassDir) -> list[Queued] | None:
     """Return the environments in the queue of a class, those that wait last.
 
@@ -74,49 +82,33 @@ def queued(folder: ClassDir) -> list[Queued] | None:
     Raises:
         LabError: The class cannot be read.
     """
-    plan = folder.stored().plan
-    if not plan.run_networks:
+    if not folder.stored().plan.run_networks:
         return None
     try:
-        entries, now = Ledger(ledger_file(folder)).entries, time.time()
+        ledger, now = read_ledger(folder), time.time()
     except LabError as error:
         LOG.warning(f"warning: {error}")
         return None
-    places = waits(entries, capacity_of(plan), now)
-    found = []
-    for each in (each for each in entries if each.is_live):
-        place = places.get(each.seat)
-        found.append(
-            Queued(
-                seat=each.seat,
-                name=each.name,
-                state=str(each.state),
-                position=place.position if place else None,
-                needs=each.needs,
-                gpus=each.gpus,
-                since_s=max(0.0, now - (each.requested_unix if place else each.granted_unix)),
-                wait_s=place.seconds if place else None,
-            )
+    places = ledger.waits(now)
+    found = [
+        Queued(
+            seat=each.seat,
+            name=each.name,
+            state=str(each.state),
+            position=places[each.seat].position if each.seat in places else None,
+            needs=each.needs,
+            gpus=each.gpus,
+            since_s=max(0.0, now - each.since_unix),
+            wait_s=places[each.seat].seconds if each.seat in places else None,
         )
+        for each in ledger.entries.values()
+        if each.is_live
+    ]
     return sorted(found, key=lambda each: each.state == State.WAITING)
 
 
-def capacity_of(plan: ClassPlan) -> Capacity:
-    """Return what the queue of a class has to give."""
-    count, networks = len(plan.queue_gpus), tuple(map(str, plan.run_networks))
-    return Capacity(
-        plan.queue_gpus, networks[:count], networks[count:], plan.times.slice.total_seconds()
-    )
-
-
 def configure_queue(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN401
-    """Let JupyterHub run the queue of a class; do nothing if the class has none.
-
-    Args:
-        c: JupyterHub's configuration object, with the settings of the seats.
-        stored: The class.
-        folder: Its directory.
-    """
+    """Let JupyterHub run the queue of a class by its settings `c`, if the class has one."""
     if stored.plan.run_networks:
         variables = {name: text for name, text in os.environ.items() if name.startswith(_PASSED)}
         # Without a `url`, the proxy has no route to it: only seats reach it, through their relay.
@@ -131,11 +123,7 @@ def configure_queue(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # n
 
 
 def queue_token(folder: ClassDir, name: str) -> str:
-    """Return the token of a seat, or of the teacher, for the queue; no other token follows from it.
-
-    Args:
-        folder: The class.
-        name: The seat, or `TEACHER`.
+    """Return the token of a seat, or of `TEACHER`, for the queue; no other token follows from it.
 
     Raises:
         LabError: The tokens of the class cannot be read.
@@ -160,34 +148,18 @@ def end_environments(folder: ClassDir, seats: Collection[str]) -> None:
 
     The seats have time to collect what they follow. All files stay on the seats' disks.
 
-    Args:
-        folder: The class.
-        seats: The seats.
-
     Raises:
         LabError: The service does not answer, or does not end them in time.
     """
     plan = folder.stored().plan
-    if not plan.run_networks:
-        return
-    url = f"http://{names.gateway(plan.proxy_network)}:{names.QUEUE_PORT}"
-    queue = Queue(url, queue_token(folder, TEACHER))
-    until, left = time.monotonic() + _END_S, list(seats)
-    while left := [seat for seat in left if queue.request(bool, "DELETE", f"?seat={seat}")]:
-        if time.monotonic() > until:
-            raise LabError(
-                f"{left[0]} still has containers in the queue after {_END_S:g} s",
-                "try again",
-            )
-        time.sleep(_POLL_S)
+    if plan.run_networks:
+        url = f"http://{names.gateway(plan.proxy_network)}:{names.QUEUE_PORT}"
+        queue = Queue(url, queue_token(folder, TEACHER))
+        queue.end({seat: f"?seat={seat}" for seat in seats})
 
 
 def remove_environments(folder: ClassDir, seats: Collection[str]) -> int:
     """Remove the containers of the environments of some seats, without the service and its ledger.
-
-    Args:
-        folder: The class.
-        seats: The seats.
 
     Returns:
         The number of environments that there were.
@@ -199,9 +171,9 @@ def remove_environments(folder: ClassDir, seats: Collection[str]) -> int:
         return 0  # its service never began
     backend = ComposeBackend()
     removed, known = 0, backend.projects()
-    for seat in seats:
-        project = project_name(folder.name, seat)
-        if project in known or lock_path(backend.name, project).exists():
+    for project in [project_name(folder.name, seat) for seat in seats]:
+        lock = lock_path(backend.name, project)
+        if project in known or lock.exists():
             removed += with_lock_retry(partial(remove, project))
-            lock_path(backend.name, project).unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
     return removed

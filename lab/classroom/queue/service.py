@@ -27,9 +27,9 @@ from lab.backends.state import locked
 from lab.classroom import names
 from lab.classroom.queue.folder import (
     TEACHER,
-    capacity_of,
     ledger_file,
     queue_token,
+    read_ledger,
     remove_environments,
 )
 from lab.classroom.queue.host import Host
@@ -194,7 +194,7 @@ def open_ledger(folder: ClassDir) -> Ledger:
     file, problem = ledger_file(folder), ""
     try:
         if file.exists():
-            return Ledger(file)
+            return read_ledger(folder)
     except LabError as error:
         problem = str(error)
     removed = remove_environments(folder, [seat.name for seat in folder.stored().plan.seats])
@@ -202,7 +202,7 @@ def open_ledger(folder: ClassDir) -> Ledger:
         aside = file.with_name(f"{file.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
         file.rename(aside)
         LOG.error(f"{problem}; it is now {aside.name}, and {removed} environments are removed")
-    return Ledger(file)
+    return read_ledger(folder)
 
 
 async def serve(turns: Turns, tokens: Mapping[str, str], address: str) -> None:
@@ -230,7 +230,7 @@ def main() -> None:
     tokens = {queue_token(folder, name): name for name in (*seats, TEACHER)}
     with locked(ledger_file(folder).with_name("lock"), f"the queue of the class {plan.name!r}"):
         host = Host(plan.name, seats, Path(stored.root), Engine())
-        turns = Turns(plan.name, open_ledger(folder), capacity_of(plan), host)
+        turns = Turns(plan.name, open_ledger(folder), host)
         asyncio.run(serve(turns, tokens, names.gateway(plan.proxy_network)))
         # The threads of boots may wait for the engine; the next service repeats their steps.
         os._exit(0)

@@ -19,18 +19,7 @@ from lab.backends.classroom.protocol import Gone, Order, State, Status
 from lab.backends.state import Busy
 from lab.classroom.queue.admission import admitted
 from lab.classroom.queue.host import Host
-from lab.classroom.queue.ledger import (
-    Capacity,
-    Entries,
-    Entry,
-    Ledger,
-    added,
-    changed,
-    granted,
-    overdue,
-    removed,
-    waits,
-)
+from lab.classroom.queue.ledger import Entry, Ledger, Wait
 from lab.errors import InputError, LabError
 from lab.formatting import about
 from lab.log import LOG, passed_on
@@ -47,6 +36,7 @@ _CLOSED_S: Final = 60.0
 """Seconds for which a seat cannot order, after the teacher has ended its environment: a reset."""
 
 T = TypeVar("T")
+_Step = Callable[[Entry], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,59 +65,61 @@ class Delays:
 
 
 @dataclass
-class _Memory:
-    """What the service remembers of the environment of a seat, besides its entry.
+class _Seat:
+    """What the service remembers of a seat and its environment, besides the entry.
 
     Attributes:
-        lines: The progress of its boot.
-        contact_s: When the seat last asked for it.
-        checked_s: When its containers were last checked.
-        failures: The number of steps that failed in its state, one after the other.
+        lines: The progress of the boot.
+        contact_s: When the seat last asked for its environment.
+        checked_s: When the containers were last checked.
+        closed_s: Until when the seat cannot order.
+        state: The state of the environment when its step was last considered.
+        failures: The number of steps that failed in this state, one after the other.
         not_before_s: When the next step may begin.
+        step: The step that is under way.
     """
 
     lines: list[str] = field(default_factory=list)
     contact_s: float = field(default_factory=time.monotonic)
     checked_s: float = field(default_factory=time.monotonic)
+    closed_s: float = 0.0
+    state: State = State.WAITING
     failures: int = 0
     not_before_s: float = 0.0
+    step: asyncio.Task[None] | None = None
+
+    def silence_s(self) -> float:
+        """Return the seconds since the seat last asked for its environment."""
+        return time.monotonic() - self.contact_s
+
+    def note(self, line: str) -> None:
+        """Add a line for the seat."""
+        if len(self.lines) < _MAX_LINES:
+            self.lines.append(line)
 
 
+@dataclass(eq=False)
 class Turns:
-    """The environments of the seats, and their turns.
+    """The environments of the seats of a class, and their turns.
 
     Attributes:
-        ledger: The ledger.
+        name: The class.
+        ledger: Its ledger.
+        host: Boots and ends the containers.
+        clock: Returns seconds since the epoch.
         delays: The delays.
     """
 
-    def __init__(
-        self,
-        name: str,
-        ledger: Ledger,
-        capacity: Capacity,
-        host: Host,
-        *,
-        clock: Callable[[], float] = time.time,
-        delays: Delays = Delays(),
-    ) -> None:
-        """Make the turns of one class.
+    name: str
+    ledger: Ledger
+    host: Host
+    clock: Callable[[], float] = time.time
+    delays: Delays = field(default_factory=Delays)
 
-        Args:
-            name: The class.
-            ledger: Its ledger.
-            capacity: What the queue has to give.
-            host: Boots and ends the containers.
-            clock: Returns seconds since the epoch.
-            delays: The delays.
-        """
-        self.ledger = ledger
-        self.delays = delays
-        self._name, self._capacity, self._host, self._clock = name, capacity, host, clock
+    def __post_init__(self) -> None:
+        self._slice = about(self.ledger.capacity.slice_s)
         self._threads = ThreadPoolExecutor(_THREADS, "queue")
-        self._closed: dict[str, float] = {}
-        self._memory: dict[str, _Memory] = defaultdict(_Memory)
-        self._working: dict[str, asyncio.Task[None]] = {}
+        self._seats: dict[str, _Seat] = defaultdict(_Seat)
 
     # What a seat does.
 
@@ -137,14 +129,13 @@ class Turns:
         Raises:
             InputError: The order is invalid, or the seat has a place already.
         """
-        if time.monotonic() < self._closed.get(seat, 0.0):
-            raise InputError("the teacher ends the runs of this seat now", "try again later")
-        known = self.ledger.find(seat)
+        known = self.ledger.entries.get(seat)
         if known is None or known.order.id != order.id:
-            entry = await self._in_thread(admitted, order, self._name, seat, self._clock())
-            entries = added(self.ledger.entries, entry, self._capacity)
-            self._memory.pop(seat, None)
-            self._write(entries)
+            entry = await self._in_thread(admitted, order, self.name, seat, self.clock())
+            if time.monotonic() < self._seats[seat].closed_s:  # perhaps since a moment ago
+                raise InputError("the teacher ends the runs of this seat now", "try again later")
+            self.ledger.add(entry)
+            self._seats[seat] = _Seat()
             self.advance()
         return self.find(seat)
 
@@ -154,10 +145,10 @@ class Turns:
         Raises:
             Gone: The seat has none.
         """
-        entry = self.ledger.find(seat)
+        entry = self.ledger.entries.get(seat)
         if entry is None:
             raise Gone("the queue has no environment of this seat", "see `lab ls`")
-        self._memory[seat].contact_s = time.monotonic()
+        self._seats[seat].contact_s = time.monotonic()
         return entry
 
     def give_back(self, seat: str, identity: str) -> bool:
@@ -175,22 +166,21 @@ class Turns:
 
         The seat may still collect the run. For a time, it cannot order again.
         """
-        self._closed[seat] = time.monotonic() + _CLOSED_S
+        self._seats[seat].closed_s = time.monotonic() + _CLOSED_S
         return self._leave(seat, "the teacher ended it", released=False)
 
     def _leave(self, seat: str, reason: str, *, released: bool) -> bool:
-        entry = self.ledger.find(seat)
+        entry = self.ledger.entries.get(seat)
         if entry is None:
             return False
         if entry.state is State.WAITING or (released and entry.state is State.ENDED):
-            self._write(removed(self.ledger.entries, seat))
-        elif entry.state is State.ENDING:
-            if released:
-                self._write(changed(self.ledger.entries, seat, released=True))
-        elif entry.is_live:
-            self._end(entry, reason, released=released)
+            self.ledger.remove(seat)
+        elif entry.state in {State.GRANTED, State.UP}:
+            self._end(seat, reason, released=released)
+        elif released:
+            self.ledger.change(seat, released=True)
         self.advance()
-        found = self.ledger.find(seat)
+        found = self.ledger.entries.get(seat)
         return found is not None and found.is_live
 
     async def inject_fault(self, seat: str, node: str, arguments: tuple[str, ...]) -> None:
@@ -202,18 +192,18 @@ class Turns:
         entry = self.find(seat)
         if entry.state is not State.UP:
             raise InputError(f"environment {entry.name!r} is {entry.state}", "see `lab ls`")
-        await self._in_thread(self._host.inject_fault, entry.project, node, arguments)
+        await self._in_thread(self.host.inject_fault, entry.project, node, arguments)
 
     def status(self, entry: Entry) -> Status:
         """Return the status of an environment for its seat."""
-        wait = waits(self.ledger.entries, self._capacity, self._clock()).get(entry.seat)
+        wait = self.ledger.waits(self.clock()).get(entry.seat, Wait())
         return Status(
             id=entry.order.id,
             state=entry.state,
-            position=wait.position if wait else 0,
-            wait_s=wait.seconds if wait else 0.0,
+            position=wait.position,
+            wait_s=wait.seconds,
             reason=entry.reason,
-            lines=tuple(self._memory[entry.seat].lines),
+            lines=tuple(self._seats[entry.seat].lines),
             provenance=entry.provenance,
         )
 
@@ -227,152 +217,121 @@ class Turns:
 
     async def finish_steps(self, within_s: float) -> None:
         """Wait until no step is under way, with a time limit in seconds."""
-        if self._working:
-            await asyncio.wait(self._working.values(), timeout=within_s)
+        if steps := [each.step for each in self._seats.values() if each.step]:
+            await asyncio.wait(steps, timeout=within_s)
 
     def advance(self) -> None:
-        """Give every turn that is possible now, end those that are over, and start their work."""
+        """Give every turn that is possible now, end those that are over, and start their steps."""
+        now, delays = self.clock(), self.delays
         try:
-            self._write(self._next_entries())
+            for seat, entry in list(self.ledger.entries.items()):
+                silence_s = self._seats[seat].silence_s()
+                if entry.state is State.WAITING and silence_s > delays.no_follow_s:
+                    LOG.info(f"{seat}: {entry.name} left the queue")
+                    self.ledger.remove(seat)
+                elif entry.state is State.ENDED and now - entry.state_unix > delays.keep_s:
+                    self.ledger.remove(seat)
+            self.ledger.grant(now)
+            for entry in self.ledger.overdue(now):
+                self._end(entry.seat, f"its turn of {self._slice} has ended")
         except OSError as error:
             LOG.error(f"the ledger cannot be written: {error}")
             return
-        for entry in self.ledger.entries:
-            self._start_work(entry)
+        for entry in self.ledger.entries.values():
+            self._start_step(entry)
 
-    def _next_entries(self) -> Entries:
-        entries, now = self.ledger.entries, self._clock()
-        for entry in entries:
-            if entry.state is State.WAITING and self._silence_s(entry) > self.delays.no_follow_s:
-                LOG.info(f"{entry.seat}: {entry.name} left the queue")
-                entries = removed(entries, entry.seat)
-            if entry.state is State.ENDED and now - entry.ended_unix > self.delays.keep_s:
-                entries = removed(entries, entry.seat)
-        entries = granted(entries, self._capacity, now)
-        reason = f"its turn of {about(self._capacity.slice_s)} has ended"
-        for entry in overdue(entries, self._capacity, now):
-            entries = changed(
-                entries, entry.seat, state=State.ENDING, ending_unix=now, reason=reason
-            )
-        return entries
+    def _end(self, seat: str, reason: str, *, released: bool = False) -> None:
+        fields = {"reason": reason, "released": released}
+        self.ledger.enter(seat, State.ENDING, self.clock(), **fields)
 
-    def _start_work(self, entry: Entry) -> None:
-        seat, memory = entry.seat, self._memory[entry.seat]
-        if seat in self._working or time.monotonic() < memory.not_before_s:
+    def _start_step(self, entry: Entry) -> None:
+        seat, now_s = self._seats[entry.seat], time.monotonic()
+        if seat.state is not entry.state:
+            seat.state, seat.failures, seat.not_before_s = entry.state, 0, 0.0
+        if seat.step is not None or now_s < seat.not_before_s:
             return
-        work: Callable[[Entry], Coroutine[Any, Any, None]]
+        step: _Step
         if entry.state is State.GRANTED:
-            work = self._boot
-        elif entry.state is State.ENDING and self._may_finish(entry):
-            work = self._finish
-        elif entry.state is State.UP and time.monotonic() - memory.checked_s > self.delays.check_s:
-            work = self._check
+            step = self._boot
+        elif entry.state is State.ENDING and self._may_finish(entry, seat):
+            step = self._finish
+        elif entry.state is State.UP and now_s - seat.checked_s > self.delays.check_s:
+            step = self._check
         else:
             return
-        self._working[seat] = asyncio.create_task(self._work(work, entry))
+        seat.step = asyncio.create_task(self._take(step, entry))
 
-    async def _work(self, work: Callable[[Entry], Coroutine[Any, Any, None]], entry: Entry) -> None:
+    async def _take(self, step: _Step, entry: Entry) -> None:
         try:
-            await work(entry)
-            self._memory[entry.seat].failures = 0
+            await step(entry)
+            self._seats[entry.seat].failures = 0
         except Exception as error:  # noqa: BLE001  (one environment must not stop the others)
             self._fail(entry, error)
         finally:
-            del self._working[entry.seat]
+            self._seats[entry.seat].step = None
         self.advance()
 
     def _fail(self, entry: Entry, error: Exception) -> None:
         """Repeat a step that failed, later; but end a failed boot, which gives its GPUs back."""
-        memory, what = self._memory[entry.seat], str(error)
-        delay_s = min(self.delays.retry_s * 2 ** min(memory.failures, 8), _MAX_RETRY_S)
+        seat, what = self._seats[entry.seat], str(error)
         # An earlier service still boots it.
-        waits_for_boot = isinstance(error, Busy) and memory.failures < _BOOTS - 1
+        waits_for_boot = isinstance(error, Busy) and seat.failures < _BOOTS - 1
         if entry.state is State.GRANTED and not waits_for_boot:
             # Without its hint, which is for the teacher, as is the log.
             reason = error.what if isinstance(error, LabError) else "the boot failed"
-            self._end(entry, reason, released=True)
-        elif self._current(entry).state is entry.state:  # the end of a turn waits for no check
+            self._end(entry.seat, reason, released=True)
+        elif self._state(entry) is entry.state:  # the end of a turn waits for no check
+            delay_s = min(self.delays.retry_s * 2 ** min(seat.failures, 8), _MAX_RETRY_S)
             what = f"{error}; trying again in {about(delay_s)}"
-            memory.failures += 1
-            memory.not_before_s = time.monotonic() + delay_s
-            self._note(entry.seat, what)
+            seat.failures += 1
+            seat.not_before_s = time.monotonic() + delay_s
+            seat.note(what)
         expected = isinstance(error, LabError | OSError)
         LOG.warning(f"{entry.project}: {what}", exc_info=None if expected else error)
 
+    # The steps of an environment. It stays in the ledger until its step has ended.
+
     async def _boot(self, entry: Entry) -> None:
-        loop, seat = asyncio.get_running_loop(), entry.seat
+        loop, seat = asyncio.get_running_loop(), self._seats[entry.seat]
 
         def report(line: str) -> None:
-            loop.call_soon_threadsafe(self._note, seat, line)
+            loop.call_soon_threadsafe(seat.note, line)
 
-        def boot() -> dict[str, str]:
-            with passed_on(report):
-                return self._host.boot(entry)
+        seat.note(f"the turn has begun; if others wait, it ends after {self._slice}")
+        ran = await self._in_thread(passed_on(report)(self.host.boot), entry)
+        if self._state(entry) is State.GRANTED:
+            self.ledger.enter(entry.seat, State.UP, self.clock(), provenance=ran)
 
-        within = about(self._capacity.slice_s)
-        self._note(seat, f"the turn has begun; if others wait, it ends after {within}")
-        ran = await self._in_thread(boot)
-        if self._current(entry).state is State.GRANTED:
-            up = {"state": State.UP, "up_unix": self._clock(), "provenance": ran}
-            self._write(changed(self.ledger.entries, seat, **up))
-
-    def _may_finish(self, entry: Entry) -> bool:
+    def _may_finish(self, entry: Entry, seat: _Seat) -> bool:
         """Whether its seat has given it back, does not follow its run, or had enough time."""
         return (
             entry.released
-            or self._silence_s(entry) > self.delays.follows_s
-            or self._clock() - entry.ending_unix > self.delays.grace_s
+            or seat.silence_s() > self.delays.follows_s
+            or self.clock() - entry.state_unix > self.delays.grace_s
         )
 
     async def _finish(self, entry: Entry) -> None:
         """Remove the containers. The agents let the programs save first."""
-        await self._in_thread(self._host.end, entry.project)
-        ended = {"state": State.ENDED, "gpus": (), "network": "", "ended_unix": self._clock()}
-        self._write(changed(self.ledger.entries, entry.seat, **ended))
+        await self._in_thread(self.host.end, entry.project)
+        self.ledger.enter(entry.seat, State.ENDED, self.clock(), gpus=(), network="")
 
     async def _check(self, entry: Entry) -> None:
         """End an environment whose containers ended, or that is not used."""
-        self._memory[entry.seat].checked_s = time.monotonic()
+        seat = self._seats[entry.seat]
+        seat.checked_s = time.monotonic()
         idle_s, reason = self.delays.idle_s, ""
-        if not await self._in_thread(self._host.runs, entry.project):
+        if not await self._in_thread(self.host.runs, entry.project):
             reason = "its containers have ended; the host may have been restarted"
-        elif self._silence_s(entry) > idle_s and not await self._in_thread(
-            self._host.is_used, entry.project
+        elif seat.silence_s() > idle_s and not await self._in_thread(
+            self.host.is_used, entry.project
         ):
             reason = f"it was idle for {about(idle_s)}"
-        if reason and (current := self._current(entry)).state is State.UP:
-            self._end(current, reason)
+        if reason and self._state(entry) is State.UP:
+            self._end(entry.seat, reason)
 
-    # The ledger.
-
-    def _end(self, entry: Entry, reason: str, *, released: bool = False) -> None:
-        ending = {"state": State.ENDING, "ending_unix": self._clock()}
-        self._write(
-            changed(self.ledger.entries, entry.seat, reason=reason, released=released, **ending)
-        )
-
-    def _write(self, entries: Entries) -> None:
-        before = {each.seat: each.state for each in self.ledger.entries}
-        if not self.ledger.write(entries):
-            return
-        after = {each.seat: each.state for each in entries}
-        for seat, state in before.items():
-            if seat not in after:
-                self._memory.pop(seat, None)
-            elif after[seat] is not state:
-                self._memory[seat].failures, self._memory[seat].not_before_s = 0, 0.0
-
-    def _note(self, seat: str, line: str) -> None:
-        """Add a line for a seat."""
-        lines = self._memory[seat].lines
-        if len(lines) < _MAX_LINES:
-            lines.append(line)
-
-    def _current(self, entry: Entry) -> Entry:
-        return self.ledger.find(entry.seat) or entry
-
-    def _silence_s(self, entry: Entry) -> float:
-        return time.monotonic() - self._memory[entry.seat].contact_s
+    def _state(self, entry: Entry) -> State:
+        """Return the state of an environment by now."""
+        return self.ledger.entries[entry.seat].state
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function that blocks, in a thread."""
