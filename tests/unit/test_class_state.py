@@ -110,10 +110,12 @@ def test_the_classes_of_this_user(tmp_path: Path) -> None:
         subprocess.Popen(program, cwd=folder.path) as service,
         subprocess.Popen([*program, "jupyterhub"], cwd=classes / "b" / "..") as another,
     ):
-        assert [each.is_up for each in class_dirs()] == [False, True]
-        assert folder.hub() == ProcessHandle.of(hub.pid)
-        for process in (hub, service, another):
-            process.kill()
+        try:
+            assert [each.is_up for each in class_dirs()] == [False, True]
+            assert folder.hub() == ProcessHandle.of(hub.pid)
+        finally:
+            for process in (hub, service, another):
+                process.kill()
     assert not folder.is_up
 
 
