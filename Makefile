@@ -4,9 +4,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 OLD    := .venv-heritage
+TORCH  := .venv-torch
+JAX    := .venv-jax
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install class docs run heritage quick test test-containers test-wheel test-long test-all test-gpu test-slurm engines check \
+.PHONY: help install class docs run heritage torch jax quick test test-containers test-wheel test-long test-all test-gpu test-slurm engines check \
 	lint lint-code lint-workflows hostile torture oracle bench results mutants release lock golden notebooks notebooks-write jupyter \
 	samples clean
 
@@ -21,6 +23,10 @@ run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, f
 	$(LAB) run async --epochs 3 --backend local
 
 heritage: $(OLD)/.complete  ## install the Python for programs of 2017, with Estimator and Horovod (8 minutes)
+
+torch: $(TORCH)/.complete  ## install the Python for programs of PyTorch, built for CPUs
+
+jax: $(JAX)/.complete  ## install the Python for programs of JAX, built for CPUs
 
 test: $(VENV)/.dev  ## run unit, golden, property and short end-to-end tests (8 minutes)
 	$(BIN)/python -m pytest tests/unit tests/hostile --numprocesses 3 --dist worksteal
@@ -142,5 +148,17 @@ $(OLD)/.complete: requirements/heritage.txt requirements/horovod.txt
 		--require-hashes -r requirements/horovod.txt
 	touch $@
 
+# The package index has PyTorch for CUDA only. Its build for CPUs is found by PIP_FIND_LINKS or
+# PIP_EXTRA_INDEX_URL. For GPUs, use the image.
+
+$(TORCH)/.complete $(JAX)/.complete: .venv-%/.complete: requirements/image-%-cpu.txt
+	$(PYTHON) tools/require.py
+	rm -rf .venv-$*
+	$(PYTHON) -m venv .venv-$*
+	@echo "installing $$(grep -c == requirements/image-$*-cpu.txt) packages into .venv-$*; this takes about a minute"
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r requirements/image-$*-cpu.txt
+	touch $@
+
 clean:  ## remove what the other targets made, except runs/
-	rm -rf $(VENV) $(OLD) .pytest_cache .ruff_cache .mypy_cache .hypothesis mutants
+	rm -rf $(VENV) $(OLD) $(TORCH) $(JAX) .pytest_cache .ruff_cache .mypy_cache .hypothesis mutants

@@ -33,7 +33,7 @@ MODULES: Final = (
 )
 """The modules in the image, as `Dockerfile.gpu` copies them."""
 
-PACKAGES: Final = ("experiments", "network", "records", "task", "volume")
+PACKAGES: Final = ("experiments", "frameworks", "network", "records", "task", "volume")
 """The packages in the image, as `Dockerfile.gpu` copies them."""
 
 

@@ -20,7 +20,7 @@ from lab.config import load_cluster
 from lab.gpu import take_inventory
 from lab.log import shown_by
 from lab.placement.place import place
-from lab.tf_versions import TF1
+from lab.runtimes import HERITAGE
 from tests.support import engine as engines
 from tests.support import slurm as slurms
 from tests.support import suite
@@ -112,7 +112,7 @@ def class_image(image: str) -> str:
 def heritage_image(image: str) -> str:
     """The image for programs of 2017, with Horovod compiled in it."""
     cluster = load_cluster(engines.ROOT / "cluster.yaml")
-    plan = replace(place(cluster, take_inventory("none", cluster)), tensorflow=TF1.tensorflow)
+    plan = replace(place(cluster, take_inventory("none", cluster)), runtime=HERITAGE.name)
     return build_image(plan, root=engines.ROOT)
 
 

@@ -21,11 +21,13 @@ class Lock:
         extras: Extras of `gpulab`, beside its own dependencies. None leaves out both.
         groups: Dependency groups.
         like: Files that are resolved before, whose versions this one takes.
+        added: Lines that uv cannot resolve, added as they are.
     """
 
     extras: tuple[str, ...] | None
     groups: tuple[str, ...]
     like: tuple[str, ...] = ()
+    added: str = ""
 
     def arguments(self) -> list[str]:
         """Return the arguments of `uv pip compile`."""
@@ -36,6 +38,12 @@ class Lock:
             sources += [f"--group={name}" for name in self.groups]
         return [*sources, *(f"--constraints=requirements/{name}.txt" for name in self.like)]
 
+
+# PyTorch built for CPUs, with Python 3.11 on x86-64. The index has only its builds for CUDA.
+TORCH_CPU = """\
+torch==2.13.0+cpu \\
+    --hash=sha256:6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
+"""
 
 HOST = ("report", "simulation")
 LOCKS = {
@@ -59,6 +67,10 @@ LOCKS = {
     "image-cuda": Lock(None, ("image-cuda",), ("tensorflow",)),
     "image-heritage-cpu": Lock(None, ("image-heritage-cpu",), ("heritage",)),
     "image-heritage-cuda": Lock(None, ("image-heritage-cuda",), ("heritage",)),
+    "image-torch-cuda": Lock(None, ("image-torch-cuda",)),
+    "image-torch-cpu": Lock(None, ("image-torch-cpu",), ("image-torch-cuda",), TORCH_CPU),
+    "image-jax-cpu": Lock(None, ("image-jax-cpu",)),
+    "image-jax-cuda": Lock(None, ("image-jax-cuda",), ("image-jax-cpu",)),
     # What Dockerfile.class adds to `image-cpu` or `image-cuda`, beside the packages of lab.
     "class-image": Lock(
         HOST,
@@ -74,8 +86,11 @@ def main() -> None:
         command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal"]
         command += ["--generate-hashes", "--no-header", "--python-version", "3.11"]
         command += ["--no-emit-index-url", "--no-emit-find-links", "--no-annotate"]
-        command += ["--output-file", f"requirements/{name}.txt", *lock.arguments()]
+        file = ROOT / "requirements" / f"{name}.txt"
+        command += ["--output-file", str(file), *lock.arguments()]
         subprocess.run(command, cwd=ROOT, check=True)
+        with file.open("a") as text:
+            text.write(lock.added)
 
 
 if __name__ == "__main__":

@@ -17,15 +17,15 @@ from lab.config import Cluster
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
 from lab.options import Argument, Flag, Switch, read_options
-from lab.options.shared import BackendName, GpuMode, OwnOptions, RunsDir, Tensorflow
+from lab.options.shared import BackendName, Framework, GpuMode, OwnOptions, RunsDir
 from lab.project import AnyPath, default_name, default_root
 from lab.run.discovery import statuses_of
 from lab.run.planning import make_plan
 from lab.run.prepared import find_place
 from lab.run.removal import Confirm, remove, run_all
 from lab.run.status import GONE
+from lab.runtimes import TENSORFLOW
 from lab.store.directory import runs_path
-from lab.tf_versions import CURRENT
 from lab.volume import TaskStatus
 from lab.volume.states import Cause, State
 
@@ -102,7 +102,7 @@ def up(
     explain: Annotated[bool, Switch()] = False,
     strict: Annotated[bool, Switch()] = False,
     share: Annotated[bool, Switch()] = False,
-    tensorflow: Tensorflow = None,
+    framework: Framework = None,
     runs_dir: RunsDir = None,
 ) -> Booted:
     """Boot the environment of a config, unless it exists; its tasks wait for runs.
@@ -115,7 +115,7 @@ def up(
         explain: Explain which GPUs each node gets, and which CPUs each task gets.
         strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
         share: Also use GPUs that another environment of lab holds.
-        tensorflow: The tasks' TensorFlow version.
+        framework: The tasks' framework.
         runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
 
     Raises:
@@ -127,7 +127,7 @@ def up(
     placed = make_plan(
         where.cluster,
         gpus,
-        tensorflow=tensorflow or CURRENT.tensorflow,
+        runtime=framework or TENSORFLOW.name,
         backend=backend,
         own=options_of(backend, given["option"]),
         file=where.path,

@@ -21,8 +21,8 @@ from lab.backends.rendered_file import (
     planned_run,
     read_state,
     run_override,
+    runtime_of,
     stale_diff,
-    tensorflow_version,
     write,
 )
 from lab.config import Cluster, load_cluster
@@ -32,7 +32,7 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.extras import named_extras
 from lab.log import LOG
 from lab.options import Argument, Flag, ProgramArguments, Switch, given_flags, read_options
-from lab.options.shared import GpuMode, OwnOptions, Tensorflow
+from lab.options.shared import Framework, GpuMode, OwnOptions
 from lab.options.types import one_of, text
 from lab.outputs import check_output
 from lab.placement.place import Placed
@@ -40,8 +40,8 @@ from lab.placement.plan import PlannedRun
 from lab.plots import is_svg
 from lab.project import AnyPath, cluster_path, own_root
 from lab.run.planning import make_plan, report_warnings
+from lab.runtimes import RUNTIMES, TENSORFLOW
 from lab.text import short
-from lab.tf_versions import CURRENT, IMAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
     gpus: GpuMode = AUTO,
     explain: Annotated[bool, Switch()] = False,
     strict: Annotated[bool, Switch()] = False,
-    tensorflow: Tensorflow = None,
+    framework: Framework = None,
     output: Annotated[AnyPath | None, Flag(parse=text, shows="FILE")] = None,
     force: Annotated[bool, Switch()] = False,
     picture: Annotated[AnyPath | None, Flag(parse=text, shows="FILE")] = None,
@@ -101,7 +101,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         explain: Explain which GPUs each node gets, and which CPUs each task gets.
         strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
-        tensorflow: The tasks' TensorFlow version.
+        framework: The tasks' framework.
         output: The file to write, or - for stdout (default: compose.yaml, or cluster.sbatch).
         force: Replace the file even if lab did not write it.
         picture: Also draw the cluster to this SVG file.
@@ -116,7 +116,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
     given = read_options(render, locals())
     path = cluster_path(given["cluster"], given["file"], shipped=False)
     own = options_of(target, given["option"])
-    options = RenderOptions(gpus, tensorflow, run_override(run, given["rest"]), own)
+    options = RenderOptions(gpus, framework, run_override(run, given["rest"]), own)
     written = given["output"] or default_output(target, existing=check)
     _refuse(given)
     if check:
@@ -217,11 +217,11 @@ def render_config(
     planner = planner_named(target).with_options(options.own)
     cluster = load_cluster(path)
     run = planned_run(cluster, options.run)
-    version = tensorflow_version(run, options.tensorflow, CURRENT.tensorflow)
+    runtime = runtime_of(run, options.runtime, TENSORFLOW.name)
     placed = make_plan(
         cluster,
         options.gpus,
-        tensorflow=version,
+        runtime=runtime,
         backend=target,
         own=options.own,
         file=path,
@@ -241,7 +241,7 @@ def with_recorded(options: RenderOptions, file: Path, target: str) -> RenderOpti
     others = recorded(file, target) or RenderOptions()
     return RenderOptions(
         others.gpus if options.gpus == AUTO else options.gpus,
-        options.tensorflow or (others.tensorflow if others.tensorflow in IMAGES else None),
+        options.runtime or (others.runtime if others.runtime in RUNTIMES else None),
         options.run or others.run,
         {**others.own, **options.own},
     )
@@ -266,7 +266,7 @@ def command_of(path: Path, target: str, output: str, options: RenderOptions) -> 
         f"--target={target}": target != TARGETS[0],
         **{f"-o={name}={text_of(value)}": True for name, value in own.items()},
         f"--gpus={options.gpus}": options.gpus in {"index", "none"},
-        f"--tensorflow={options.tensorflow}": options.tensorflow not in {None, CURRENT.tensorflow},
+        f"--framework={options.runtime}": options.runtime not in {None, TENSORFLOW.name},
         f"--output={output}": output != default_output(target, existing=False),
     }
     name, *flags = shlex.split(options.run) or [""]

@@ -41,10 +41,10 @@ from lab.run.outcome import check_succeeded, unread_notice
 from lab.run.prepared import RunOptions, prepare_run
 from lab.run.runner import RunInterruptedError, execute
 from lab.run.view import View
+from lab.runtimes import RUNTIMES
 from lab.store.directory import RunDir, runs_path
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
-from lab.tf_versions import IMAGES
 from lab.units import duration
 from lab.volume import STALL_S, RunSpec
 
@@ -108,7 +108,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         RepeatedFlag(parse=parse_map, shows="FLAG=MEANING"),
     ] = (),
     record: Annotated[str, Flag(shows="REGEX")] = "",
-    tensorflow: Annotated[str | None, Flag(parse=one_of(*IMAGES), shows="VERSION")] = None,
+    framework: Annotated[str | None, Flag(parse=one_of(*RUNTIMES), shows="NAME")] = None,
     listing: Annotated[bool, Switch()] = False,
     faithful: Annotated[bool, Switch()] = False,
     mend: Annotated[bool, Switch()] = False,
@@ -147,7 +147,8 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         map: For your own program: the flag of its job_name, task_index or JOB_hosts.
         record: How to read your program's lines: groups step, global_step, local_step, epoch,
             loss, accuracy.
-        tensorflow: For your own program: 2.21, or 2.15 with Estimator and Horovod.
+        framework: For your own program: tensorflow, tensorflow-2.15, torch or jax. By default, its
+            imports decide.
         listing: Run your program unchanged with TensorFlow 1's API, as printed in 2017.
         faithful: With --listing: keep 30-second polls, and resume from old checkpoints.
         mend: With --listing: fix the known bugs of printed synchronous programs.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +12,15 @@ from typing import Final
 from lab.backends.state import state_directory
 from lab.errors import LabError
 from lab.shipped import SHIPPED, copy_exactly
+from lab.text import short
+from lab.variables import LAB_WHEELS
 
 DOCKERFILE: Final = "Dockerfile.gpu"
 COPY: Final = Path(".lab/image")
 """The copy of the sources in a project that is no clone."""
+
+WHEELS: Final = "wheels"
+"""The directory in it with packages that the package index does not have."""
 
 SOURCES: Final = (DOCKERFILE, "lab", "requirements", "scripts")
 """What the tasks' image is built from, as in a clone."""
@@ -73,4 +80,34 @@ def prepare_context(root: Path, more: Iterable[str] = ()) -> Path:
                 f"{context.folder} cannot be written ({error.strerror})",
                 "change its permissions, or make room",
             ) from error
+    _add_wheels(context.folder)
     return context.folder
+
+
+def _add_wheels(folder: Path) -> None:
+    """Copy the wheels in the directory of LAB_WHEELS; `pip` takes those with the locked hashes.
+
+    They are a part of the directory that the engine receives: the builder of Docker Engine 20.10
+    knows no named build contexts.
+
+    Raises:
+        LabError: The directory has no wheel, or they cannot be copied.
+    """
+    given = os.environ.get(LAB_WHEELS)
+    if not given:
+        return
+    wheels = sorted(Path(given).glob("*.whl"))
+    if not wheels:
+        raise LabError(
+            f"LAB_WHEELS: {short(given)} has no wheel (*.whl)",
+            "name the directory with the wheels, or unset LAB_WHEELS",
+        )
+    try:
+        (folder / WHEELS).mkdir(exist_ok=True)
+        for wheel in wheels:
+            shutil.copy2(wheel, folder / WHEELS / wheel.name)
+    except OSError as error:
+        raise LabError(
+            f"{folder / WHEELS} cannot be written ({error.strerror})",
+            "change its permissions, or make room",
+        ) from error

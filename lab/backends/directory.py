@@ -214,7 +214,7 @@ class RecordedEnvironment(DirectoryEnvironment, Generic[R]):
         self.project = record.project
         self.folder = record.root
         self.cluster_sha256 = record.cluster_sha256
-        self.tensorflow = record.tensorflow
+        self.runtime = record.runtime
 
     @property
     def sources_sha256(self) -> str:

@@ -69,14 +69,14 @@ class Environment(ABC):
         project: The environment's name.
         folder: The project's directory; "" if it is no longer known.
         cluster_sha256: Digest of the config.
-        tensorflow: The TensorFlow version of its tasks, as the plan names it.
+        runtime: The runtime of its tasks, a key of `lab.runtimes.RUNTIMES`.
     """
 
     backend: str
     project: str
     folder: str
     cluster_sha256: str
-    tensorflow: str
+    runtime: str
 
     @property
     @abstractmethod

@@ -42,7 +42,7 @@ class Record:
         cluster_sha256: Digest of the config.
         root: The project's directory.
         tasks: The tasks, in the plan's order.
-        tensorflow: The TensorFlow version of its tasks, as the plan names it.
+        runtime: The runtime of its tasks, a key of `lab.runtimes.RUNTIMES`.
         sources_sha256: Digest of lab's code that the agents run.
     """
 
@@ -50,7 +50,7 @@ class Record:
     cluster_sha256: str
     root: str
     tasks: Sequence[TaskRecord]
-    tensorflow: str
+    runtime: str
     sources_sha256: str
 
 

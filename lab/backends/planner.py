@@ -41,14 +41,14 @@ class Planner:
         return made
 
     def plan(
-        self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None
+        self, cluster: Cluster, mode: str, *, runtime: str, file: Path | None = None
     ) -> Placed:
         """Place a config where the tasks of this backend run; by default on this host.
 
         Args:
             cluster: The config.
             mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-            tensorflow: The tasks' TensorFlow version.
+            runtime: The tasks' runtime.
             file: The file of the config, for the line of an error; None: it has none.
 
         Raises:
@@ -59,13 +59,13 @@ class Planner:
         from lab.placement.place import place_here  # noqa: PLC0415  (imports pydantic)
 
         del file
-        return place_here(cluster, mode, tensorflow)
+        return place_here(cluster, mode, runtime)
 
     def render(self, plan: Plan, rendering: Rendering) -> str:
         """Render a plan as a file that another program boots: the same plan gives the same bytes.
 
         Args:
-            plan: The plan, with the final mode and TensorFlow version.
+            plan: The plan, with the final mode and runtime.
             rendering: The run, and the paths of the config and of the project.
 
         Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import sys
@@ -10,9 +9,10 @@ from importlib import metadata
 from pathlib import Path
 
 import lab
+from lab.frameworks import FRAMEWORKS
 from lab.placement.plan import Plan
+from lab.runtimes import RUNTIMES, Runtime
 from lab.shipped import CLONE, install_command
-from lab.tf_versions import IMAGES
 from lab.variables import LAB_FORKSERVER, LAB_LEASH, LAB_STAMPS
 
 # Variables that would change the behavior of an agent or of a program.
@@ -20,40 +20,40 @@ _DROPPED = {
     *(LAB_LEASH, LAB_FORKSERVER, LAB_STAMPS),
     *("TF_CONFIG", "PYTHONSAFEPATH"),
 }
-_PACKAGES = ("tensorflow", "tensorflow-cpu", "horovod", "numpy")
+_PACKAGES = (*(name for each in FRAMEWORKS.values() for name in each.packages), "numpy")
 
 
-def missing_tensorflow() -> str | None:
-    """Return why TensorFlow is missing for this Python, with a hint; None if it is installed."""
-    if importlib.util.find_spec("tensorflow") is None:
-        return (
-            f"TensorFlow is not installed for {sys.executable};"
-            f" install the extra `tensorflow` with `{install_command('tensorflow')}`"
-        )
-    return None
+def missing_runtimes() -> str | None:
+    """Return why processes can run no framework here, with a hint; None if they can."""
+    reasons = [_missing(each, Path.cwd()) for each in RUNTIMES.values()]
+    return None if None in reasons else reasons[0]
 
 
 def python_of(plan: Plan, root: Path) -> str:
-    """Return the Python with the plan's TensorFlow: this one, or one in another environment.
+    """Return the Python with the plan's runtime: this one, or one in another environment.
 
     Args:
         plan: The plan.
         root: The project's directory.
     """
-    image = IMAGES[plan.tensorflow]
-    found = image.python(root) if image.environment else None
-    return str(found or sys.executable)
+    return str(RUNTIMES[plan.runtime].python(root) or sys.executable)
 
 
 def missing_python(plan: Plan, root: Path) -> str | None:
-    """Return why no Python with the plan's TensorFlow is here, with a hint; None if one is."""
-    image = IMAGES[plan.tensorflow]
-    if not image.environment or image.python(root) is not None:
+    """Return why no Python with the plan's runtime is here, with a hint; None if one is."""
+    return _missing(RUNTIMES[plan.runtime], root)
+
+
+def _missing(runtime: Runtime, root: Path) -> str | None:
+    if runtime.python(root) is not None:
         return None
-    fix = f"create it with `make {image.target}`"
-    if CLONE is None:
-        fix = f"use `--backend compose`, or `make {image.target}` in a clone of lab"
-    return f"there is no {image.environment} with TensorFlow {image.tensorflow}; {fix}"
+    if runtime.environment and CLONE is not None:
+        fix = f"create {runtime.environment} with `make {runtime.target}`"
+    elif runtime.extra:
+        fix = f"install the extra `{runtime.extra}` with `{install_command(runtime.extra)}`"
+    else:
+        fix = f"use `--backend compose`, or `make {runtime.target}` in a clone of lab"
+    return f"{runtime.title} is not installed for {sys.executable}; {fix}"
 
 
 def module_command(module: str, python: str = sys.executable) -> list[str]:

@@ -27,7 +27,7 @@ BASH: Final = b"#!/bin/bash\n"
 _STATE: Final = re.compile(
     r"^# lab: (\S.* cluster-sha256=[0-9a-f]{64})$((?:\n# lab: .+$)*)", re.MULTILINE
 )
-_TENSORFLOW: Final = re.compile(r"[0-9.]+")
+_RUNTIME: Final = re.compile(r"[a-z0-9.-]+")
 _MAX_HEADER: Final = 4000  # characters that are searched for the header
 
 
@@ -90,13 +90,13 @@ class RenderOptions:
 
     Attributes:
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        tensorflow: The TensorFlow version of its tasks; None: the run's, or the current one.
+        runtime: The runtime of its tasks; None: the run's, or the default one.
         run: The value of `--run` with its flags; "": the config's run.
         own: The options of the backend alone, without its defaults.
     """
 
     gpus: str = "auto"
-    tensorflow: str | None = None
+    runtime: str | None = None
     run: str = ""
     own: Values = field(default_factory=dict)
 
@@ -126,7 +126,7 @@ def state_lines(
         **({"target": target} if target else {}),
         "gpus": gpus,
         **inline,
-        "tensorflow": plan.tensorflow,
+        "runtime": plan.runtime,
         "cluster-sha256": plan.cluster_sha256,
     }
     long = {each.name: text_of(values[each.name]) for each in declared if each.own_line}
@@ -149,15 +149,15 @@ def read_state(text: str, declared: Sequence[BackendOption]) -> RenderOptions | 
         return None
     words = [*state[1].split(" "), *(line.removeprefix("# lab: ") for line in state[2].split("\n"))]
     found = dict(word.split("=", 1) for word in words if "=" in word)
-    gpus, tensorflow = found.get("gpus", ""), found.get("tensorflow", "")
+    gpus, runtime = found.get("gpus", ""), found.get("runtime", "")
     try:
         own = {each.name: each.parse(found[each.name]) for each in declared if each.name in found}
     except ValueError:
         return None
-    if gpus not in {"uuid", "index", "none", "count"} or not _TENSORFLOW.fullmatch(tensorflow):
+    if gpus not in {"uuid", "index", "none", "count"} or not _RUNTIME.fullmatch(runtime):
         return None
     mode = "auto" if gpus == "count" else gpus
-    return RenderOptions(mode, tensorflow, found.get("run", ""), changed(declared, own))
+    return RenderOptions(mode, runtime, found.get("run", ""), changed(declared, own))
 
 
 def stale_diff(path: Path, text: str) -> str:
@@ -273,24 +273,24 @@ def planned_run(cluster: Cluster, override: str = "") -> PlannedRun | None:
     return PlannedRun(arguments, cluster.start, cluster.faults)
 
 
-def tensorflow_version(run: PlannedRun | None, wanted: str | None, default: str) -> str:
-    """Return the TensorFlow version of the tasks.
+def runtime_of(run: PlannedRun | None, wanted: str | None, default: str) -> str:
+    """Return the name of the tasks' runtime.
 
     Args:
         run: The run, if there is one.
-        wanted: The version that the user names, or None.
-        default: The version without a run and without a named version.
+        wanted: The runtime that the user names, or None.
+        default: The runtime without a run and without a named runtime.
 
     Raises:
-        InputError: The run needs another version than the user names.
+        InputError: The run needs another runtime than the user names.
     """
     if run is None:
         return wanted or default
-    needed = EXPERIMENTS[run.arguments[0]].tensorflow
+    needed = EXPERIMENTS[run.arguments[0]].runtime
     if wanted not in {None, needed}:
         raise InputError(
-            f"the config's run, {run.arguments[0]!r}, needs TensorFlow {needed}",
-            "leave out --tensorflow, or leave out the run with `--run none`",
+            f"the config's run, {run.arguments[0]!r}, needs {needed}",
+            "leave out --framework, or leave out the run with `--run none`",
         )
     return needed
 

@@ -81,7 +81,7 @@ def check_compatible(environment: Environment, plan: Plan, config: str, root: Pa
 
     Raises:
         InputError: It was booted from another directory or from another version of the config, or
-            has another TensorFlow or another version of lab's code.
+            has another runtime or another version of lab's code.
         LabError: The environment's backend does not answer.
     """
     name = f"environment {environment.project!r} ({environment.backend})"
@@ -96,9 +96,9 @@ def check_compatible(environment: Environment, plan: Plan, config: str, root: Pa
             f"{name} was booted from another version of {config}",
             f"undo the change to the config, or {again}",
         )
-    if environment.tensorflow != plan.tensorflow:
+    if environment.runtime != plan.runtime:
         raise InputError(
-            f"{name} has TensorFlow {environment.tensorflow}, but {plan.tensorflow} is needed",
+            f"{name} has {environment.runtime}, but {plan.runtime} is needed",
             again,
         )
     if environment.sources_sha256 != digest():

@@ -13,11 +13,11 @@ from rich.text import Text
 
 from lab.formatting import counted
 from lab.gpu import Gpu, Inventory, Pair, Process
-from lab.gpu.support import Support, build_of, by_gpus, indices, judge_gpu
+from lab.gpu.support import BUILDS, Support, build_of, by_gpus, indices, judge_gpu
 from lab.gpu.verification import GpuCheck, GpuStatus
+from lab.runtimes import RUNTIMES, TENSORFLOW
 from lab.tables import table_of
 from lab.text import clipped, visible
-from lab.tf_versions import CURRENT, IMAGES
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
 _NAME: Final = 20
@@ -126,7 +126,7 @@ def _gpu_table(gpus: Sequence[Gpu], holders: Holders) -> Table:
 
 
 def _support(inventory: Inventory) -> list[Table | Text]:
-    """Return the table of the TensorFlow versions that each GPU works with, and the reasons."""
+    """Return the table of the runtimes that each GPU works with, and the reasons."""
     alike: dict[str, list[Gpu]] = {}
     for gpu in inventory.gpus:
         alike.setdefault(gpu.compute_capability, []).append(gpu)
@@ -134,26 +134,30 @@ def _support(inventory: Inventory) -> list[Table | Text]:
         (
             indices(gpus),
             capability or "unknown",
-            *(_support_cell(gpus[0], inventory, version) for version in IMAGES),
+            *(_support_cell(gpus[0], inventory, runtime) for runtime in BUILDS),
         )
         for capability, gpus in alike.items()
     ]
-    columns = ("gpu", ">compute\ncapability", *(f"TensorFlow\n{version}" for version in IMAGES))
-    current = build_of(CURRENT.tensorflow, os.environ)
+    columns = (
+        "gpu",
+        ">compute\ncapability",
+        *(RUNTIMES[each].title.replace(" ", "\n") for each in BUILDS),
+    )
+    current = build_of(TENSORFLOW.name, os.environ)
     found = by_gpus(inventory.gpus, inventory, current)
     return [table_of(columns, rows), *(Text(visible(str(each))) for each in found if each.what)]
 
 
-def _support_cell(gpu: Gpu, inventory: Inventory, version: str) -> Text:
-    found = judge_gpu(gpu, inventory, build_of(version, os.environ)).status
+def _support_cell(gpu: Gpu, inventory: Inventory, runtime: str) -> Text:
+    found = judge_gpu(gpu, inventory, build_of(runtime, os.environ)).status
     return Text(found.value, style=_SUPPORT_STYLES.get(found, "yellow"))
 
 
 def support_to_json(gpu: Gpu, inventory: Inventory) -> dict[str, dict[str, Any]]:
-    """Return the judgement of a GPU for each TensorFlow version, for `--json`."""
+    """Return the judgement of a GPU for each runtime, for `--json`."""
     return {
-        version: judge_gpu(gpu, inventory, build_of(version, os.environ)).as_json()
-        for version in IMAGES
+        runtime: judge_gpu(gpu, inventory, build_of(runtime, os.environ)).as_json()
+        for runtime in BUILDS
     }
 
 

@@ -15,8 +15,8 @@ from lab.formatting import counted
 from lab.gpu import Condition, Fault, Inventory, NvmlError, read_host
 from lab.gpu.model import CUDA_VERSION, DRIVER, DRIVER_VERSION
 from lab.gpu.support import Support, build_of, by_gpus
+from lab.runtimes import TENSORFLOW
 from lab.text import short
-from lab.tf_versions import CURRENT
 from lab.units import memory_for_people
 
 NVML_S: Final = 30.0
@@ -226,7 +226,7 @@ def judge_support(inventory: Inventory, environ: Mapping[str, str]) -> Outcome:
         inventory: This host.
         environ: The environment variables: they may name another TensorFlow.
     """
-    build = build_of(CURRENT.tensorflow, environ)
+    build = build_of(TENSORFLOW.name, environ)
     found = by_gpus(inventory.gpus, inventory, build)
     problems = sorted(
         (each for each in found if each.status is not Support.WORKS),

@@ -16,9 +16,9 @@ import lab
 from lab.backends.python import base_environ
 from lab.doctor.commands import CommandResult, run_command
 from lab.doctor.model import Outcome, failed, ok, warning
+from lab.runtimes import TENSORFLOW
 from lab.shipped import DISTRIBUTION, install_command
 from lab.text import short
-from lab.tf_versions import CURRENT
 
 OLDEST: Final = (3, 11)
 UNTESTED: Final = (3, 14)
@@ -143,6 +143,6 @@ def judge_tensorflow(tensorflow: CommandResult | None) -> Outcome:
         return failed(what, fix, "TensorFlow")
     version, cuda = tensorflow_build(tensorflow)
     what = f"{short(version)}, built for {f'CUDA {short(cuda)}' if cuda else 'CPUs'}"
-    if not version.startswith(CURRENT.pin.removesuffix("*")):
-        return warning(f"{what}: lab is tested with {CURRENT.pin}", fix)
+    if not version.startswith(TENSORFLOW.pin.removesuffix("*")):
+        return warning(f"{what}: lab is tested with {TENSORFLOW.pin}", fix)
     return ok(what)

@@ -44,7 +44,7 @@ class Experiment:
         results: Names of the results that each run must have; the program reports their limits.
         expected: The expected outcome, as a text.
         lesson: Its page in `docs/lessons/`, or "".
-        tensorflow: The TensorFlow version of its image.
+        runtime: Its runtime, a key of `lab.runtimes.RUNTIMES`.
     """
 
     name: str
@@ -66,7 +66,12 @@ class Experiment:
     results: tuple[str, ...] = ()
     expected: str = ""
     lesson: str = ""
-    tensorflow: str = "2.21"
+    runtime: str = "tensorflow"
+
+    @property
+    def framework(self) -> str:
+        """Its framework: `tensorflow` of the runtime `tensorflow-2.15`."""
+        return self.runtime.partition("-")[0]
 
 
 def misfit(wanted: Experiment, tasks: Mapping[str, int]) -> str:
@@ -202,7 +207,7 @@ _ESTIMATOR: Final = Experiment(
     steps_add_up=True,
     results=("RunConfig fields that differ", "checkpoints evaluated", "accuracy gained"),
     expected="RunConfig matches the cluster; the last checkpoint is no worse than the first",
-    tensorflow="2.15",
+    runtime="tensorflow-2.15",
 )
 
 EXPERIMENTS: Final[Mapping[str, Experiment]] = {
@@ -386,7 +391,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             horovod=True,
             results=("ranks compared", "ranks that differ"),
             expected="all ranks end with the same parameters, bit by bit",
-            tensorflow="2.15",
+            runtime="tensorflow-2.15",
         ),
     )
 }

@@ -10,7 +10,7 @@ from typing import Final
 
 from lab.finding import Finding
 from lab.gpu.model import Gpu, Inventory
-from lab.tf_versions import CURRENT, IMAGES, TF1
+from lab.runtimes import HERITAGE, RUNTIMES, TENSORFLOW
 
 _LISTED: Final = 2
 """More consecutive indices than these are shown as a range."""
@@ -65,10 +65,10 @@ class Build:
 
 
 BUILDS: Final[Mapping[str, Build]] = {
-    "2.21": Build("2.21.0", {"6.0": "525.60.13", "9.0": "555.42.02"}, cudnn="7.5"),
-    "2.15": Build("2.15.1", {"5.0": "525.60.13", "9.0": "530.30.02"}, cudnn="5.0"),
+    "tensorflow": Build("2.21.0", {"6.0": "525.60.13", "9.0": "555.42.02"}, cudnn="7.5"),
+    "tensorflow-2.15": Build("2.15.1", {"5.0": "525.60.13", "9.0": "530.30.02"}, cudnn="5.0"),
 }
-"""The builds, by the name of the version in `lab.tf_versions.IMAGES`. Sources:
+"""The builds of TensorFlow, by the name of the runtime in `lab.runtimes.RUNTIMES`. Sources:
 
 - The least capabilities are those of the machine code in the wheels for x86-64, as
   `cuobjdump --list-elf --list-ptx` prints it. TensorFlow 2.21.0: 6.0; its NCCL 2.32.3: 6.0, its
@@ -82,24 +82,24 @@ BUILDS: Final[Mapping[str, Build]] = {
 """
 
 
-def build_of(tensorflow: str, environ: Mapping[str, str]) -> Build | None:
+def build_of(runtime: str, environ: Mapping[str, str]) -> Build | None:
     """Return the build that the tasks of a plan use.
 
     Args:
-        tensorflow: The plan's version, `2.21`.
+        runtime: The plan's runtime.
         environ: The environment variables: `LAB_IMAGE` and `LAB_TENSORFLOW` name another build.
 
     Returns:
         The build; None if it is not a known one.
     """
-    image = IMAGES[tensorflow]
+    image = RUNTIMES[runtime]
     if environ.get(image.image_variable):
         return None
     wanted = environ.get(image.version_variable)
     if not wanted:
-        return BUILDS[tensorflow]
+        return BUILDS.get(runtime)
     pin = wanted.partition("==")[2].strip()
-    return next((BUILDS[name] for name, each in IMAGES.items() if pin == each.pin), None)
+    return next((BUILDS[name] for name, each in RUNTIMES.items() if pin == each.pin), None)
 
 
 def judge(capability: str, driver: str, build: Build) -> Finding[Support]:
@@ -142,7 +142,7 @@ def judge_gpu(gpu: Gpu, inventory: Inventory, build: Build | None) -> Finding[Su
         build: The build; None if it is not a known one.
     """
     if build is None:
-        reason = "LAB_IMAGE or LAB_TENSORFLOW names a TensorFlow that lab does not know"
+        reason = "lab does not know which GPUs this build supports"
         return Finding(Support.UNKNOWN, reason)
     return judge(gpu.compute_capability, inventory.driver, build)
 
@@ -166,9 +166,11 @@ def indices(gpus: Iterable[Gpu]) -> str:
 
 
 def _too_old(capability: str, build: Build) -> Finding[Support]:
-    older = BUILDS[TF1.tensorflow]
-    helps = build == BUILDS[CURRENT.tensorflow] and _numbers(capability) >= _numbers(older.least)
-    fix = f"set LAB_TENSORFLOW='tensorflow[and-cuda]=={TF1.pin}' and build the image, or {_CPUS}"
+    older = BUILDS[HERITAGE.name]
+    helps = build == BUILDS[TENSORFLOW.name] and _numbers(capability) >= _numbers(older.least)
+    fix = (
+        f"set LAB_TENSORFLOW='tensorflow[and-cuda]=={HERITAGE.pin}' and build the image, or {_CPUS}"
+    )
     return Finding(
         Support.TOO_OLD,
         f"TensorFlow {build.short} needs compute capability {build.least} or later",

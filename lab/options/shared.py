@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from lab.backends.names import AUTO, BACKENDS, CAPABILITIES
 from lab.options import Argument, Flag, RepeatedFlag, Switch
 from lab.options.types import host_gpus, one_of
-from lab.tf_versions import CURRENT, IMAGES, TF1
+from lab.runtimes import RUNTIMES
 
 OWN_OPTION: Final = "KEY=VALUE"
 """The placeholder of an option of one backend alone, in the help."""
@@ -50,13 +50,12 @@ RunsDir = Annotated[
     str | os.PathLike[str] | None,
     Flag("the directory of the run store (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),
 ]
-Tensorflow = Annotated[
+Framework = Annotated[
     str | None,
     Flag(
-        f"the tasks' TensorFlow version: {CURRENT.tensorflow}, or {TF1.tensorflow} with Estimator"
-        " and Horovod",
-        one_of(*IMAGES),
-        shows="VERSION",
+        f"the tasks' framework: {', '.join(RUNTIMES)}",
+        one_of(*RUNTIMES),
+        shows="NAME",
     ),
 ]
 Force = Annotated[bool, Switch("replace the file even if lab did not write it")]

@@ -51,19 +51,19 @@ class _NodeGpus:
     why: str = ""
 
 
-def place_here(cluster: Cluster, mode: str, tensorflow: str) -> Placed:
+def place_here(cluster: Cluster, mode: str, runtime: str) -> Placed:
     """Place a config on this host.
 
     Args:
         cluster: The config.
         mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        tensorflow: The tasks' TensorFlow version.
+        runtime: The tasks' runtime.
 
     Raises:
         LabError: The config does not fit the host, or its driver does not answer.
     """
     inventory = take_inventory(mode, cluster)
-    return Placed(replace(place(cluster, inventory), tensorflow=tensorflow), inventory)
+    return Placed(replace(place(cluster, inventory), runtime=runtime), inventory)
 
 
 def place(cluster: Cluster, inventory: Inventory) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lab.tf_versions import CURRENT
+from lab.runtimes import TENSORFLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Plan:
         notices: One line each, for the user: what was clamped or left out.
         shortfalls: The notices of tasks that get less than the config states.
         reasons: One line for each node with GPUs, why it got them, and one for each task's CPUs.
-        tensorflow: The TensorFlow version of its tasks, a key of `lab.tf_versions.IMAGES`.
+        runtime: The runtime of its tasks, a key of `lab.runtimes.RUNTIMES`.
         config: The text of the config without its run, for a host that places it again.
     """
 
@@ -84,7 +84,7 @@ class Plan:
     notices: tuple[str, ...] = ()
     shortfalls: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
-    tensorflow: str = CURRENT.tensorflow
+    runtime: str = TENSORFLOW.name
     config: str = ""
 
     def cluster_spec(self) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.program.cluster_arguments import HOSTS, INDEX, JOB, ClusterArguments, builds_cluster
-from lab.program.python_source import imports_horovod, names_in, uses_estimator
+from lab.program.python_source import imported_packages, names_in, uses_estimator
 from lab.program.tensorflow_use import STRATEGIES
 from lab.text import short
 
@@ -97,7 +97,7 @@ def knows_its_place(trees: Mapping[Path, ast.Module]) -> bool:
     names, texts = names_in(trees.values()), [*_texts(nodes)]
     if names & _HOST_NAMES or any(map(_VARIABLE.fullmatch, texts)):
         return True
-    if imports_horovod(trees):
+    if "horovod" in imported_packages(trees):
         return True
     if _TF_CONFIG in texts:
         # A program that only sets the variable does not use the one that the task has.

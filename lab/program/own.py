@@ -13,13 +13,14 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.formatting import counted
+from lab.frameworks import TENSORFLOW, framework_of
 from lab.program import FOR_A_TASK, SUFFIX, TASK
 from lab.program.cluster_arguments import ClusterArguments, find_arguments, has_placeholders
 from lab.program.cluster_notice import missing_notice
 from lab.program.data_files import DataFiles, find_data_files
 from lab.program.declared_flags import imports_dynamically
 from lab.program.python2 import Conversion
-from lab.program.python_source import Sources, imports_horovod, uses_estimator
+from lab.program.python_source import Sources, imported_packages, uses_estimator
 from lab.program.tensorflow_use import Need, Use, has_coordinator, needed_tf1, tensorflow_1_use
 from lab.project import user_path
 from lab.volume import RunSpec, TaskProgram
@@ -51,6 +52,7 @@ class OwnProgram:
         tensorflow_1: What shows that it is for TensorFlow 1; None if the user said so, or if it
             is for another version.
         converted: File to conversion, for the files of a listing in Python 2.
+        framework: The framework that its imports show, a key of `lab.frameworks.FRAMEWORKS`.
         horovod: Whether a file that runs imports Horovod.
         estimator: Whether a file that runs uses Estimator.
         coordinator: Whether its chief assigns all steps, and its workers only serve.
@@ -68,6 +70,7 @@ class OwnProgram:
     data: DataFiles = field(default_factory=DataFiles)
     tensorflow_1: Use | None = None
     converted: Mapping[Path, Conversion] = field(default_factory=dict)
+    framework: str = TENSORFLOW.name
     horovod: bool = False
     estimator: bool = False
     coordinator: bool = False
@@ -168,6 +171,7 @@ def read_program(
         task: TaskProgram(str(file), args[file].templates) for task, file in own.items() if task
     }
     program, name = (argument, argument.replace(".", "-")) if module else _shown(own)
+    packages = imported_packages(sources.trees)
     checked = not (several or described)
     notice = missing_notice(program, read[first], args[first], jobs) if checked else None
     return OwnProgram(
@@ -180,7 +184,8 @@ def read_program(
         data=find_data_files(folder, sources.trees, argv),
         tensorflow_1=use,
         converted=sources.converted,
-        horovod=imports_horovod(sources.trees),
+        framework=framework_of(packages).name,
+        horovod="horovod" in packages,
         estimator=uses_estimator(sources.trees.values()),
         coordinator=has_coordinator(sources.trees),
         need=needed_tf1(sources.trees, sum(jobs.values())),

@@ -117,17 +117,17 @@ def names_in(trees: Iterable[ast.AST]) -> set[str]:
     return found
 
 
-def imports_horovod(trees: Mapping[Path, ast.Module]) -> bool:
-    """Return whether a program or one of its modules imports Horovod, in any place.
+def imported_packages(trees: Mapping[Path, ast.Module]) -> set[str]:
+    """Return the packages that a program or one of its modules imports, in any place.
+
+    The user's own modules are none of them.
 
     Args:
         trees: The syntax trees, by path relative to the program's directory.
     """
-    if any(file.parts[0] in {"horovod", f"horovod{SUFFIX}"} for file in trees):
-        return False  # the user has a module of this name
-    return any(
-        name[:1] == ("horovod",) for file, tree in trees.items() for name in _imported(file, tree)
-    )
+    own = {file.parts[0].removesuffix(SUFFIX) for file in trees}
+    found = (name for file, tree in trees.items() for name in _imported(file, tree))
+    return {name[0] for name in found if name} - own
 
 
 def uses_estimator(trees: Iterable[ast.Module]) -> bool:

@@ -10,8 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from lab.program.python_source import imports_horovod, names_in, uses_estimator
-from lab.tf_versions import TF1
+from lab.program.python_source import imported_packages, names_in, uses_estimator
+from lab.runtimes import HERITAGE, RUNTIMES
 
 _WITH_PS: Final = frozenset(
     {"ParameterServerStrategy", "ParameterServerStrategyV1", "ParameterServerStrategyV2"}
@@ -24,7 +24,7 @@ _FIT: Final = frozenset({"fit", "fit_generator"})
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Why a program needs `TF1`, TensorFlow's last version with Keras 2.
+    """Why a program needs `HERITAGE`, TensorFlow's last version with Keras 2.
 
     Attributes:
         what: What the program does: `imports Horovod`.
@@ -34,34 +34,34 @@ class Need:
     what: str
     fault: str
 
-    def notice(self, program: str, tensorflow: str, *, chosen: bool) -> str:
-        """Return the notice about the version that a program runs with; "" if there is none.
+    def notice(self, program: str, runtime: str, *, chosen: bool) -> str:
+        """Return the notice about the runtime that a program runs with; "" if there is none.
 
         Args:
             program: The program's name.
-            tensorflow: The version.
+            runtime: The name of the runtime.
             chosen: Whether the user has chosen it.
         """
-        if tensorflow != TF1.tensorflow:
-            fault = self.fault.format(tensorflow)
-            return f"{program} {self.what}, which {fault}; use --tensorflow {TF1.tensorflow}"
-        return "" if chosen else f"{program} {self.what}: it runs with TensorFlow {tensorflow}"
+        if runtime != HERITAGE.name:
+            fault = self.fault.format(RUNTIMES[runtime].title)
+            return f"{program} {self.what}, which {fault}; use --framework {HERITAGE.name}"
+        return "" if chosen else f"{program} {self.what}: it runs with {HERITAGE.title}"
 
 
 def needed_tf1(trees: Mapping[Path, ast.Module], tasks: int) -> Need | None:
-    """Return why a program needs `TF1`; None if it runs with TensorFlow's newest version.
+    """Return why a program needs `HERITAGE`; None if it runs with TensorFlow's newest version.
 
     Args:
         trees: The syntax trees of the program and of the modules that it imports.
         tasks: The number of tasks in the cluster.
     """
-    if imports_horovod(trees):
-        return Need("imports Horovod", "TensorFlow {} lacks: its tasks form no ring")
+    if "horovod" in imported_packages(trees):
+        return Need("imports Horovod", "{} lacks: its tasks form no ring")
     if uses_estimator(trees.values()):
-        return Need("uses Estimator", "TensorFlow {} lacks")
+        return Need("uses Estimator", "{} lacks")
     # Keras 3 has no parameter servers, and its `fit` does not accept the inputs of several workers.
     if tasks > 1 and _fits_in_strategy(trees):
-        return Need("calls Keras's fit in a strategy for several tasks", "fails in TensorFlow {}")
+        return Need("calls Keras's fit in a strategy for several tasks", "fails in {}")
     return None
 
 

@@ -11,12 +11,14 @@ from typing import Final
 from lab.config import Cluster
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.frameworks import FRAMEWORKS
 from lab.log import LOG
 from lab.program.own import OwnProgram, read_program
 from lab.project import Project
 from lab.records.record_pattern import GROUPS, LONGEST, PatternError, RecordPattern
 from lab.run.fitting import check_listing_flags, try_config
-from lab.tf_versions import CURRENT, IMAGES, TF1
+from lab.runtimes import HERITAGE, RUNTIMES, TENSORFLOW
+from lab.text import short
 from lab.volume import RunSpec
 
 SERVICES: Final = ("ps",)
@@ -32,13 +34,13 @@ CHIEF: Final = "chief"
 
 
 def own_experiment(
-    spec: RunSpec, tensorflow: str | None, project: Project
+    spec: RunSpec, runtime: str | None, project: Project
 ) -> tuple[Experiment, OwnProgram]:
     """Read the user's own program, and return its experiment.
 
     Args:
         spec: The specification; its experiment is the path of the program.
-        tensorflow: The TensorFlow version that the user asks for; None: the one that it needs.
+        runtime: The runtime that the user asks for; None: the one that it needs.
         project: The project.
 
     Raises:
@@ -55,31 +57,35 @@ def own_experiment(
         given=spec.map,
     )
     check_listing_flags(spec, listing=spec.listing or own.tensorflow_1 is not None)
-    default = CURRENT if own.need is None else TF1
-    version = tensorflow or default.tensorflow
-    horovod = own.horovod and bool(IMAGES[version].horovod)
-    made = experiment_of(own, project.cluster, version, horovod=horovod)
-    chosen = tensorflow is not None
-    if own.need and (notice := own.need.notice(own.program, version, chosen=chosen)):
+    default = RUNTIMES[own.framework] if own.need is None else HERITAGE
+    name = runtime or default.name
+    horovod = own.horovod and bool(RUNTIMES[name].horovod)
+    made = experiment_of(own, project.cluster, name, horovod=horovod)
+    chosen = runtime is not None
+    if own.need and (notice := own.need.notice(own.program, name, chosen=chosen)):
         LOG.info(notice)
+    if not chosen and own.framework != TENSORFLOW.name:
+        title, used = default.title, FRAMEWORKS[own.framework]
+        LOG.info(f"{short(own.program)} imports {used.modules[0]}: it runs with {title}")
     # A program that gets its job may serve without Horovod.
     gets_job = any("{job}" in each for each in (*own.cluster_args, *spec.args))
-    if horovod and not own.programs and not gets_job:
+    if made.gang and not own.programs and not gets_job:
         check_ranks(own, made, project.cluster, project.config_name, project.root)
-    if own.notice:
+    # Ranks find their place in variables.
+    if own.notice and not FRAMEWORKS[made.framework].has_ranks:
         LOG.warning(f"warning: {own.notice}")
     return made, own
 
 
 def experiment_of(
-    program: OwnProgram, cluster: Cluster, tensorflow: str, *, horovod: bool = False
+    program: OwnProgram, cluster: Cluster, runtime: str, *, horovod: bool = False
 ) -> Experiment:
     """Return an unregistered experiment for the user's own program.
 
     Args:
         program: The program.
         cluster: The config.
-        tensorflow: The TensorFlow version.
+        runtime: Its runtime.
         horovod: Whether Horovod forms a ring of its tasks.
 
     Raises:
@@ -93,8 +99,8 @@ def experiment_of(
         summary="a program of your own",
         jobs=(),
         services=services,
-        tensorflow=tensorflow,
-        gang=horovod,
+        runtime=runtime,
+        gang=horovod or FRAMEWORKS[RUNTIMES[runtime].framework].has_ranks,
         horovod=horovod,
     )
 
@@ -133,15 +139,16 @@ def _services(cluster: Cluster, client: str) -> tuple[str, ...]:
 def check_ranks(
     program: OwnProgram, wanted: Experiment, cluster: Cluster, config: str, root: Path
 ) -> None:
-    """Check that every task is one of Horovod's ranks.
+    """Check that every task is a rank.
 
     Raises:
         InputError: A task has no rank. The hint names a config that fits, if there is one.
     """
     idle = [job for job in cluster.jobs if job in wanted.services or job == EVALUATOR]
     if idle:
+        title = "Horovod" if wanted.horovod else FRAMEWORKS[wanted.framework].title
         raise InputError(
-            f"{program.program}: Horovod gives no rank to the job {idle[0]!r} of {config}",
+            f"{program.program}: {title} gives no rank to the job {idle[0]!r} of {config}",
             try_config(EXPERIMENTS["horovod"], root) or "remove it from `jobs:`",
         )
 

@@ -18,14 +18,14 @@ from lab.log import LOG
 from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import Placed, place_here
 from lab.placement.plan import Plan
-from lab.tf_versions import CURRENT
+from lab.runtimes import TENSORFLOW
 
 
 def make_plan(
     cluster: Cluster,
     mode: str,
     *,
-    tensorflow: str = CURRENT.tensorflow,
+    runtime: str = TENSORFLOW.name,
     backend: str = AUTO,
     own: Values = MappingProxyType({}),
     file: Path | None = None,
@@ -36,7 +36,7 @@ def make_plan(
     Args:
         cluster: The config.
         mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        tensorflow: The tasks' TensorFlow version.
+        runtime: The tasks' runtime.
         backend: The backend's name, or `auto`.
         own: The options of the backend alone that are given, by their names.
         file: The file of the config, for the line of an error; None: it has none.
@@ -48,10 +48,10 @@ def make_plan(
         LabError: The cluster does not fit the host.
     """
     if backend == AUTO:
-        placed = place_here(cluster, mode, tensorflow)
+        placed = place_here(cluster, mode, runtime)
     else:
         planner = planner_named(backend).with_options(own)
-        placed = planner.plan(cluster, mode, tensorflow=tensorflow, file=file)
+        placed = planner.plan(cluster, mode, runtime=runtime, file=file)
     if explain and placed.inventory is not None:
         for reason in placed.plan.reasons:
             LOG.info(reason)
@@ -107,7 +107,7 @@ def _support(plan: Plan, inventory: Inventory) -> tuple[list[str], list[str]]:
     """Return a line for the plan's GPUs that cannot be used, and for those with a limit."""
     pinned = {device for task in plan.tasks for device in task.gpus}
     gpus = [gpu for gpu in inventory.gpus if gpu.device_id in pinned]
-    found = by_gpus(gpus, inventory, build_of(plan.tensorflow, os.environ))
+    found = by_gpus(gpus, inventory, build_of(plan.runtime, os.environ))
     return (
         [str(each) for each in found if not each.status.usable],
         [str(each) for each in found if each.status is Support.NO_CUDNN],

@@ -58,7 +58,7 @@ class RunOptions:
         ready_s: Seconds within which every program must be ready; None: the default.
         on_failure: The policy for a failed task; None: the experiment's policy.
         faults: Faults to inject, in addition to those of the experiment and the config.
-        tensorflow: The TensorFlow version of the user's own program; None: the default.
+        framework: The runtime of the user's own program; None: the one that it needs.
         resume: The run whose checkpoints this run starts from.
     """
 
@@ -76,7 +76,7 @@ class RunOptions:
     ready_s: float | None = None
     on_failure: Policy | None = None
     faults: Sequence[Fault] = ()
-    tensorflow: str | None = None
+    framework: str | None = None
     resume: str | None = None
 
 
@@ -270,7 +270,7 @@ def _placed(options: RunOptions, project: Project, experiment: Experiment) -> Pl
     return make_plan(
         project.cluster,
         options.gpus,
-        tensorflow=experiment.tensorflow,
+        runtime=experiment.runtime,
         backend=options.backend,
         own=options_of(options.backend, options.option),
         file=project.path,
@@ -285,7 +285,7 @@ def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnP
         # Imported here: an experiment of the registry needs none of its modules.
         from lab.run.own_experiment import own_experiment  # noqa: PLC0415
 
-        return own_experiment(spec, options.tensorflow, project)
+        return own_experiment(spec, options.framework, project)
     check_listing_flags(spec, listing=spec.listing)
     for flag, used in (("--map", spec.map), ("--record", spec.record)):
         if used:
@@ -294,9 +294,9 @@ def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnP
         what = f"--listing: {name} is an experiment, not a printed program"
         raise InputError(what, "give the path of a printed program, or leave out --listing")
     wanted = experiment_named(name)
-    if options.tensorflow not in {None, wanted.tensorflow}:
-        what = f"experiment {name!r} needs TensorFlow {wanted.tensorflow}"
-        raise InputError(what, "leave out --tensorflow")
+    if options.framework not in {None, wanted.runtime}:
+        what = f"experiment {name!r} needs {wanted.runtime}"
+        raise InputError(what, "leave out --framework")
     config = project.path or Path(project.cluster.name)
     check_jobs(wanted, project.cluster, config, project.root)
     check_program(wanted, project.root)

@@ -12,9 +12,9 @@ from typing import Final
 from lab.experiments.policy import FAIL, Policy
 from lab.experiments.program_flags import TRAINING_FLAGS, ProgramFlag
 from lab.program import SUFFIX
+from lab.runtimes import TENSORFLOW
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
-from lab.tf_versions import CURRENT
 from lab.volume import READY_S, RunSpec
 from lab.volume.run_spec import registered, seconds
 
@@ -104,7 +104,7 @@ def _settings(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     yield "experiment", spec.experiment
     yield "program", _source(run, info) if spec.own else spec.program
     yield "program of each task", spec.program if spec.programs else ""
-    yield "TensorFlow", _tensorflow(info)
+    yield "framework", _runtime(info)
     yield "backend", info.backend
     yield "config", info.cluster_sha256[:DIGITS] or info.project
     yield "tasks", ", ".join(f"{len(hosts)} {job}" for job, hosts in info.cluster.items())
@@ -119,8 +119,8 @@ def _settings(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     yield from ((name.replace("-", " "), text or "yes") for name, text in options_of(info).items())
 
 
-def _tensorflow(info: RunInfo) -> str:
-    return str((info.plan or {}).get("tensorflow", CURRENT.tensorflow))
+def _runtime(info: RunInfo) -> str:
+    return str((info.plan or {}).get("runtime", TENSORFLOW.name))
 
 
 def _host_path(data_dir: str) -> str:
@@ -154,8 +154,8 @@ def command(info: RunInfo) -> str:
 
 def _program(info: RunInfo) -> Iterator[str]:
     yield _own_program(info.spec) if info.spec.own else info.spec.experiment
-    if info.spec.own and (version := _tensorflow(info)) != CURRENT.tensorflow:
-        yield from ("--tensorflow", version)
+    if info.spec.own and (version := _runtime(info)) != TENSORFLOW.name:
+        yield from ("--framework", version)
 
 
 def _own_program(spec: RunSpec) -> str:

@@ -18,15 +18,19 @@ from lab.variables import LAB_LAZY_KERAS
 _SWITCH: Final = "TF_USE_LEGACY_KERAS"
 
 
-def defer_keras(environ: Mapping[str, str], tensorflow: str = "") -> dict[str, str]:
+def defer_keras(environ: Mapping[str, str], runtime: str = "") -> dict[str, str]:
     """Return the variables that defer Keras; none if the user has chosen a Keras.
 
     Args:
         environ: The program's environment variables.
-        tensorflow: The TensorFlow version. On 2.15 nothing is deferred: Horovod needs Keras when it
+        runtime: The runtime. On `tensorflow-2.15` nothing is deferred: Horovod needs Keras when it
             is imported.
     """
-    return {} if _SWITCH in environ or tensorflow == "2.15" else {_SWITCH: "1", LAB_LAZY_KERAS: "1"}
+    return (
+        {}
+        if _SWITCH in environ or runtime == "tensorflow-2.15"
+        else {_SWITCH: "1", LAB_LAZY_KERAS: "1"}
+    )
 
 
 def restore_keras(environ: MutableMapping[str, str]) -> None:

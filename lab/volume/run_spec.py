@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from lab.experiments.policy import OnFailure
 from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.frameworks import FRAMEWORKS, TENSORFLOW
 from lab.volume.decoding import from_json
 from lab.volume.layout import (
     CLUSTER_FLAGS,
@@ -100,6 +101,7 @@ class RunSpec:
         map: Flag of the user's own program to what it means: `job_name`, `worker_hosts`.
         programs: The program of each task, if they differ; empty: all tasks start `program`. A
             task without an entry starts no program.
+        framework: The framework of the programs, a key of `lab.frameworks.FRAMEWORKS`.
         horovod: Whether Horovod forms a ring of the tasks that are no services.
         tf_config: Whether the programs get TF_CONFIG.
         data_dir: The directory of the user's own data as a task sees it; "" for the shipped data.
@@ -130,6 +132,7 @@ class RunSpec:
     cluster_args: tuple[str, ...] = CLUSTER_ARGS
     map: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, TaskProgram] = field(default_factory=dict)
+    framework: str = TENSORFLOW.name
     horovod: bool = False
     tf_config: bool = True
     data_dir: str = ""
@@ -155,6 +158,7 @@ class RunSpec:
             on_failure=experiment.policy.on_failure,
             restarts=experiment.policy.restarts,
             gang=experiment.gang,
+            framework=experiment.framework,
             horovod=experiment.horovod,
         )
 
@@ -192,6 +196,11 @@ class RunSpec:
         }
 
     @property
+    def has_ranks(self) -> bool:
+        """Whether each task that is no service is a rank."""
+        return self.horovod or FRAMEWORKS[self.framework].has_ranks
+
+    @property
     def waits(self) -> bool:
         """Whether the program waits for the start signal."""
         return not self.own
@@ -200,7 +209,7 @@ class RunSpec:
 _NOT_PLAIN: Final = {
     *("experiment", "program", "args", "own", "folder", "cluster_args"),
     *("map", "programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
-    *("faults", "ready_s", "resumed_from", "horovod", "tf_config"),
+    *("faults", "ready_s", "resumed_from", "framework", "horovod", "tf_config"),
 }
 
 
@@ -256,14 +265,15 @@ class Request:
         return [task for task in self.tasks() if not self.spec.is_service(task)]
 
     def ranks(self) -> list[str]:
-        """Return the tasks of Horovod's ring in the order of their ranks: the chief is rank 0.
+        """Return the tasks that are ranks, in the order of their ranks: the chief is rank 0.
 
-        Services and evaluators have no rank, and neither has a task without a program.
+        They are those of Horovod's ring, or of a framework whose tasks are ranks. Services and
+        evaluators have no rank, and neither has a task without a program.
         """
         found = [
             task
             for task in self.others()
-            if self.spec.horovod
+            if self.spec.has_ranks
             and self.spec.program_of(task) is not None
             and not task.startswith("evaluator-")
         ]

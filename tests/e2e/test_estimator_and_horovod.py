@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from lab.mnist import load_mnist
+from lab.runtimes import HERITAGE
 from lab.saved_model import load_model
-from lab.tf_versions import TF1
 from lab.volume import READY_S
 from tests import oracle
 from tests.support.agents import processes_with
@@ -34,8 +34,8 @@ assert_close = partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-6)
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
     if request.param == "compose":
         request.getfixturevalue("heritage_image")
-    elif TF1.python(ROOT) is None:
-        lacking(f"no {TF1.environment} here; `make {TF1.target}` makes it")
+    elif HERITAGE.python(ROOT) is None:
+        lacking(f"no {HERITAGE.environment} here; `make {HERITAGE.target}` makes it")
     yield make_project(tmp_path, request.param)
     left = processes_with(str(tmp_path))
     assert not left, f"left behind: {left}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.tf_versions import TF1
+from lab.runtimes import HERITAGE
 from tests.support.commands import ROOT, environ
 from tests.support.conditions import lacking
 
@@ -84,8 +84,8 @@ def run(folder: Path, tensorflow: str, *arguments: str, lines: str = "") -> tupl
         The number of refused steps, and what it printed on stderr.
     """
     python: Path | None = Path(sys.executable)
-    if tensorflow == TF1.tensorflow and (python := TF1.python(ROOT)) is None:
-        lacking(f"no {TF1.environment} here; `make {TF1.target}` makes it")
+    if tensorflow == HERITAGE.name and (python := HERITAGE.python(ROOT)) is None:
+        lacking(f"no {HERITAGE.environment} here; `make {HERITAGE.target}` makes it")
     (folder / "first").mkdir()
     (folder / "first" / "sitecustomize.py").write_text(SIXTEEN_SEEDS)
     program = folder / "program.py"
@@ -112,7 +112,7 @@ def run(folder: Path, tensorflow: str, *arguments: str, lines: str = "") -> tupl
     return int(done.stdout.splitlines()[-1]), done.stderr
 
 
-both_versions = pytest.mark.parametrize("tensorflow", ["2.21", TF1.tensorflow])
+both_versions = pytest.mark.parametrize("tensorflow", ["tensorflow", HERITAGE.name])
 
 
 @both_versions

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.tf_versions import TF1
+from lab.runtimes import HERITAGE
 from tests.support.apptainer import install_apptainer, make_image
 from tests.support.commands import call, command, lab, start, until
 from tests.support.conditions import lacking
@@ -90,10 +90,10 @@ def test_the_rendered_script_trains(slurm: Slurm, project: Path) -> None:
 def test_the_rendered_script_trains_with_horovod(
     slurm: Slurm, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if TF1.python(ROOT) is None:
-        lacking(f"no {TF1.environment} here; `make {TF1.target}` makes it")
+    if HERITAGE.python(ROOT) is None:
+        lacking(f"no {HERITAGE.environment} here; `make {HERITAGE.target}` makes it")
     monkeypatch.delenv("LAB_PYTHON")
-    for name in ("lab", TF1.environment):
+    for name in ("lab", HERITAGE.environment):
         (project / name).symlink_to(ROOT / name)
     (project / "cluster.yaml").write_bytes((ROOT / "clusters/workers.yaml").read_bytes())
     job = submit(slurm, "--run", "horovod", "--", "--global_steps=20")

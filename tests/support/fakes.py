@@ -113,7 +113,7 @@ class FakeEnvironment(DirectoryEnvironment):
     project: str = "mnist"
     folder: str = ""
     cluster_sha256: str = "abc"
-    tensorflow: str = "2.21"
+    runtime: str = "tensorflow"
     sources_sha256: str = digest()
     plan: Plan = PLAN
     is_down: bool = False

@@ -35,7 +35,7 @@ def a_record(**changes: object) -> EnvironmentRecord:
         interpreter=sys.executable,
         nodes=manifest.nodes_of(PLAN, Isolation.NAMESPACES),
         tasks=manifest.tasks_of(PLAN, Isolation.NAMESPACES, root=Path("/p"), runs=Path("/v")),
-        tensorflow="2.21",
+        runtime="tensorflow",
         sources_sha256="5" * 64,
     )
     return replace(record, **changes)

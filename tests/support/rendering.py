@@ -27,7 +27,7 @@ def render_file(
 
 def plan_file(path: Path, mode: str = "index") -> Plan:
     """The plan of a config."""
-    return place_here(load_cluster(path), mode, "2.21").plan
+    return place_here(load_cluster(path), mode, "tensorflow").plan
 
 
 def read_header(text: str, target: str = COMPOSE) -> RenderOptions | None:

@@ -18,7 +18,7 @@ from lab.volume.status import write_status
 CLUSTER = {"ps": ["a:2222"], "worker": ["a:2223", "b:2222"]}
 VARIABLES = {
     "LAB_CLUSTER": json.dumps(CLUSTER),
-    "LAB_TENSORFLOW_VERSION": "2.21",
+    "LAB_RUNTIME": "tensorflow",
     "LAB_RUN": "async --epochs=5 --seed=7",
     "LAB_RUN_TERMS": '{"start": {"worker-1": "10s"}, "faults": ["stop worker-1 after 9 steps"]}',
 }

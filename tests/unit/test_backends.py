@@ -71,16 +71,16 @@ def test_its_reason_is_one_line(backend: Backend) -> None:
 @pytest.mark.parametrize("mode", ["none", AUTO])
 def test_it_plans_a_config(backend: Backend, mode: str) -> None:
     cluster = parse_cluster(CLUSTER, "cluster.yaml")
-    placed = backend.plan(cluster, mode, tensorflow="2.21")
+    placed = backend.plan(cluster, mode, runtime="tensorflow")
     assert [task.name for task in placed.plan.tasks] == ["worker-0"]
     assert mode != "none" or placed.plan.tasks[0].gpus == ()
     assert placed.plan.cluster_sha256 == cluster.sha256
-    assert placed.plan.tensorflow == "2.21"
+    assert placed.plan.runtime == "tensorflow"
 
 
 def test_it_renders_the_same_bytes_or_refuses_by_name(backend: Backend, able: Capabilities) -> None:
     cluster = parse_cluster(CLUSTER, "cluster.yaml")
-    plan = backend.plan(cluster, "none", tensorflow="2.21").plan
+    plan = backend.plan(cluster, "none", runtime="tensorflow").plan
     if not able.renders:
         with pytest.raises(InputError, match=f"backend {backend.name} has no file to render; use"):
             backend.render(plan, Rendering())
@@ -91,7 +91,7 @@ def test_it_renders_the_same_bytes_or_refuses_by_name(backend: Backend, able: Ca
     assert backend.start_hint(Path(able.renders[0]))
     found = read_state(text, able.options)
     assert found is not None
-    assert (found.gpus, found.tensorflow, found.run, found.own) == ("none", "2.21", "", {})
+    assert (found.gpus, found.runtime, found.run, found.own) == ("none", "tensorflow", "", {})
 
 
 def test_only_tasks_that_see_files_under_the_same_path_have_any_file(
@@ -111,7 +111,7 @@ def test_only_tasks_that_see_files_under_the_same_path_have_any_file(
 def test_its_options_are_read_and_reach_the_rendered_file(
     backend: Backend, able: Capabilities
 ) -> None:
-    plan = backend.plan(parse_cluster(CLUSTER, "x.yaml"), "none", tensorflow="2.21").plan
+    plan = backend.plan(parse_cluster(CLUSTER, "x.yaml"), "none", runtime="tensorflow").plan
     for option in able.options:
         assert "\n" not in option.help
         assert option.default == "" or option.parse(text_of(option.default)) == option.default
@@ -170,7 +170,7 @@ def test_options_need_the_name_of_a_backend() -> None:
     with pytest.raises(InputError, match="-o het=no needs a backend; name it with --backend NAME"):
         backends(AUTO, ["het=no"])
     (slurm,) = backends("slurm", ["het=no"])
-    plan = slurm.plan(parse_cluster(CLUSTER, "x.yaml"), "none", tensorflow="2.21").plan
+    plan = slurm.plan(parse_cluster(CLUSTER, "x.yaml"), "none", runtime="tensorflow").plan
     assert " het=no " in slurm.render(plan, Rendering())
 
 

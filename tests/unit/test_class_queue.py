@@ -71,7 +71,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def order(queue: QueueUnderTest, **changes: object) -> dict[str, object]:
     known = {"id": "0" * 16, "config": plan_in_seat(1).config, "with_gpus": True}
     paths = {"folder": "/", "directory": str(queue.root / "x")}
-    return {**known, **paths, "tensorflow": "2.21", **changes}
+    return {**known, **paths, "runtime": "tensorflow", **changes}
 
 
 def config_with(node: object = {}, *, nodes: int = 1, jobs: int = 1, **more: object) -> str:
@@ -543,7 +543,7 @@ def test_a_token_without_access_is_refused(queue: QueueUnderTest, token: str) ->
         ({"config": "a: [1]"}, "the cluster config is invalid"),
         ({"config": config_with({"gpus": -1})}, "the cluster config is invalid"),
         ({"config": config_with(jobs=0)}, "the cluster config is invalid"),
-        ({"tensorflow": "9"}, "no TensorFlow version '9'"),
+        ({"runtime": "9"}, "no framework '9'"),
         ({"id": "../x"}, "the id is invalid"),
         ({"directory": "relative"}, "not a path in the seat: 'relative'"),
         ({"folder": "/a\n/b"}, "not a path in the seat"),

@@ -27,7 +27,7 @@ Make = Callable[..., Ledger]
 
 def entry(seat: str, needs: int, name: str = "mnist") -> Entry:
     paths = {"folder": "/", "directory": "/"}
-    order = Order(id=name, config="", with_gpus=True, tensorflow="", **paths)
+    order = Order(id=name, config="", with_gpus=True, runtime="", **paths)
     return Entry(order=order, seat=seat, name=name, project=f"p-{seat}", needs=needs)
 
 

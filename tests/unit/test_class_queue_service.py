@@ -127,7 +127,7 @@ def test_the_queue_has_the_gpus_and_networks_of_the_plan() -> None:
 def order(config: str, **changes: Any) -> Order:
     known = {"id": "0" * 16, "config": config, "with_gpus": True}
     paths = {"folder": "/home/student", "directory": "/home/student/x"}
-    return Order(**{**known, **paths, "tensorflow": "2.21", **changes})
+    return Order(**{**known, **paths, "runtime": "tensorflow", **changes})
 
 
 def config(gpus: object, **of_tf2: object) -> str:
@@ -158,7 +158,7 @@ def test_indices_count_as_a_number_of_gpus() -> None:
     assert admitted(order(text, with_gpus=False), "demo", "ada", 0.0).needs == 0
     plan = planned(uuid_of(2), uuid_of(0), text=text, host=box(4))
     assert sorted(plan.tasks[1].gpus) == [uuid_of(0), uuid_of(2)]
-    assert (plan.name, plan.mode, plan.tensorflow) == ("demo-ada-1", "uuid", "2.21")
+    assert (plan.name, plan.mode, plan.runtime) == ("demo-ada-1", "uuid", "tensorflow")
 
 
 @pytest.mark.parametrize(

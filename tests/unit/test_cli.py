@@ -78,7 +78,7 @@ REFUSED = [
     "ls -- --epochs 1", "render -- --trace", "runs -- --interactive", "show last -- --help",
     # Options of other programs.
     "run async --listing", "run async --faithful", "run own.py --mend",
-    "run async --tensorflow 2.15", "run own.py --tensorflow 1.4",
+    "run async --framework tensorflow-2.15", "run own.py --framework tensorflow-1.4",
     # Files.
     "validate cluster", "render scripts", "validate a.yaml --cluster b.yaml",
     "validate cluster.yaml --cluster loop", "up --cluster none.yaml",

@@ -86,7 +86,10 @@ def test_failed_run_exits_1_with_the_tasks_last_lines(host: Host) -> None:
     ("change", "error"),
     [
         ({"cluster_sha256": "other"}, "was booted from another version of cluster.yaml; undo the"),
-        ({"tensorflow": "2.15"}, "has TensorFlow 2.15, but 2.21 is needed; run `lab down mnist`"),
+        (
+            {"runtime": "tensorflow-2.15"},
+            "has tensorflow-2.15, but tensorflow is needed; run `lab down mnist`",
+        ),
         ({"sources_sha256": "0" * 64}, "has another version of lab's code than this lab; run `lab"),
         (
             {"folder": "/home/\x1bada"},

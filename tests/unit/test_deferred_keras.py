@@ -46,16 +46,16 @@ def test_deferred_modules_are_restored_and_the_users_choice_stays(
 @pytest.mark.parametrize(
     ("tensorflow", "own", "variables", "keras"),
     [
-        ("2.21", False, {}, {"TF_USE_LEGACY_KERAS": "1", "LAB_LAZY_KERAS": "1"}),
-        ("2.15", False, {}, {}),  # with Horovod
-        ("2.21", True, {}, {}),
-        ("2.21", False, {"TF_USE_LEGACY_KERAS": "0"}, {"TF_USE_LEGACY_KERAS": "0"}),
+        ("tensorflow", False, {}, {"TF_USE_LEGACY_KERAS": "1", "LAB_LAZY_KERAS": "1"}),
+        ("tensorflow-2.15", False, {}, {}),  # with Horovod
+        ("tensorflow", True, {}, {}),
+        ("tensorflow", False, {"TF_USE_LEGACY_KERAS": "0"}, {"TF_USE_LEGACY_KERAS": "0"}),
     ],
 )
 def test_only_programs_of_the_lab_get_deferred_keras(
     tensorflow: str, own: bool, variables: dict[str, str], keras: dict[str, str]
 ) -> None:
-    place = replace(PLACE, tensorflow=tensorflow)
+    place = replace(PLACE, runtime=tensorflow)
     found = environ(place, changed(REQUEST, own=own), 0, variables)
     assert {name: value for name, value in found.items() if "KERAS" in name} == keras
 

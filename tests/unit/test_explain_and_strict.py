@@ -81,7 +81,7 @@ def put(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
         ("an old and a new GPU", "render", 0),
         ("an old and a new GPU", "up --strict", 1),
         ("two old GPUs", "up --strict", 1),
-        ("two old GPUs", "render --strict --tensorflow 2.15", 0),
+        ("two old GPUs", "render --strict --framework tensorflow-2.15", 0),
         ("an old driver", "up --strict", 1),
         ("limits", "render --strict", 0),
         ("an old GPU without a task", "render --strict", 0),

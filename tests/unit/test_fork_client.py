@@ -137,7 +137,7 @@ def test_not_forked(
     assert starter.is_ready(request(**more)) is (why_not is not None)
 
 
-def record(*gpus: tuple[str, ...], tensorflow: str = "2.21") -> EnvironmentRecord:
+def record(*gpus: tuple[str, ...], runtime: str = "tensorflow") -> EnvironmentRecord:
     tasks = tuple(
         TaskRecord(f"worker-{index}", "n", "n:1", each, None, {"A": "1", "B": str(index)})
         for index, each in enumerate(gpus)
@@ -146,24 +146,24 @@ def record(*gpus: tuple[str, ...], tensorflow: str = "2.21") -> EnvironmentRecor
         process=ProcessHandle(1, "", ""),
         interpreter="/bin/true",
         tasks=tasks,
-        tensorflow=tensorflow,
+        runtime=runtime,
     )
 
 
 @pytest.mark.parametrize(
-    ("gpus", "tensorflow", "switch", "tasks"),
+    ("gpus", "runtime", "switch", "tasks"),
     [
-        (((), ("GPU-1",), ()), "2.21", "", ["worker-0", "worker-2"]),
-        ((("GPU-1",),), "2.21", "", []),
-        (((),), "2.15", "", []),
-        (((),), "2.21", "0", []),
+        (((), ("GPU-1",), ()), "tensorflow", "", ["worker-0", "worker-2"]),
+        ((("GPU-1",),), "tensorflow", "", []),
+        (((),), "tensorflow-2.15", "", []),
+        (((),), "tensorflow", "0", []),
     ],
 )
 def test_fork_servers(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     gpus: tuple[tuple[str, ...], ...],
-    tensorflow: str,
+    runtime: str,
     switch: str,
     tasks: list[str],
 ) -> None:
@@ -172,7 +172,7 @@ def test_fork_servers(
     monkeypatch.setenv("LAB_LOCAL_FORK", switch)
     where = LocalPlace(tmp_path)
     where.output("x").parent.mkdir()
-    opened = local.start_forkserver(record(*gpus, tensorflow=tensorflow), where)
+    opened = local.start_forkserver(record(*gpus, runtime=runtime), where)
     assert sorted(opened.ends) == tasks
     assert (opened.pid is not None) is bool(tasks)
     if opened.pid is not None:

@@ -8,11 +8,11 @@ import pytest
 
 from lab.gpu import Gpu, Inventory
 from lab.gpu.support import BUILDS, Build, Support, build_of, by_gpus, indices, judge
-from lab.tf_versions import IMAGES
+from lab.runtimes import RUNTIMES
 from tests.support.engine import ROOT
 
 NEW = "580.95.05"
-CURRENT, TF1 = BUILDS["2.21"], BUILDS["2.15"]
+TENSORFLOW, HERITAGE = BUILDS["tensorflow"], BUILDS["tensorflow-2.15"]
 
 
 def status(capability: str, build: Build) -> Support:
@@ -23,22 +23,28 @@ def status(capability: str, build: Build) -> Support:
     ("capability", "driver", "build", "status", "words"),
     [
         # Another driver does not help a GPU that is too old; another TensorFlow may.
-        ("3.7", "410.48", CURRENT, Support.TOO_OLD, "6.0 or later → use `--gpus none`$"),
-        ("5.2", NEW, CURRENT, Support.TOO_OLD, "LAB_TENSORFLOW=.*and-cuda.==2.15.1'"),
-        ("3.7", NEW, TF1, Support.TOO_OLD, "→ use `--gpus none`$"),
-        ("7.0", NEW, CURRENT, Support.NO_CUDNN, "convolutions"),
-        ("8.9", "525.60.13", CURRENT, Support.WORKS, ""),
-        ("8.9", "520.61.05", CURRENT, Support.OLD_DRIVER, "not 520.61.05 → .*525.60.13 or later"),
+        ("3.7", "410.48", TENSORFLOW, Support.TOO_OLD, "6.0 or later → use `--gpus none`$"),
+        ("5.2", NEW, TENSORFLOW, Support.TOO_OLD, "LAB_TENSORFLOW=.*and-cuda.==2.15.1'"),
+        ("3.7", NEW, HERITAGE, Support.TOO_OLD, "→ use `--gpus none`$"),
+        ("7.0", NEW, TENSORFLOW, Support.NO_CUDNN, "convolutions"),
+        ("8.9", "525.60.13", TENSORFLOW, Support.WORKS, ""),
+        (
+            "8.9",
+            "520.61.05",
+            TENSORFLOW,
+            Support.OLD_DRIVER,
+            "not 520.61.05 → .*525.60.13 or later",
+        ),
         # Versions are compared as numbers.
-        ("8.9", "525.60.9", CURRENT, Support.OLD_DRIVER, "not 525.60.9"),
-        ("12.0", NEW, CURRENT, Support.WORKS, ""),
+        ("8.9", "525.60.9", TENSORFLOW, Support.OLD_DRIVER, "not 525.60.9"),
+        ("12.0", NEW, TENSORFLOW, Support.WORKS, ""),
         # The newer GPU needs the newer driver.
-        ("9.0", "550.54.15", CURRENT, Support.OLD_DRIVER, "555.42.02 or later"),
-        ("12.0", "550.54.15", CURRENT, Support.OLD_DRIVER, "555.42.02 or later"),
-        ("9.0", "550.54.15", TF1, Support.WORKS, ""),
-        ("8.9", "", CURRENT, Support.UNKNOWN, "driver's version is unknown"),
-        ("", NEW, CURRENT, Support.UNKNOWN, "compute capability is unknown"),
-        ("", "410.48", CURRENT, Support.OLD_DRIVER, "525.60.13 or later"),
+        ("9.0", "550.54.15", TENSORFLOW, Support.OLD_DRIVER, "555.42.02 or later"),
+        ("12.0", "550.54.15", TENSORFLOW, Support.OLD_DRIVER, "555.42.02 or later"),
+        ("9.0", "550.54.15", HERITAGE, Support.WORKS, ""),
+        ("8.9", "", TENSORFLOW, Support.UNKNOWN, "driver's version is unknown"),
+        ("", NEW, TENSORFLOW, Support.UNKNOWN, "compute capability is unknown"),
+        ("", "410.48", TENSORFLOW, Support.OLD_DRIVER, "525.60.13 or later"),
     ],
 )
 def test_the_judgement(
@@ -51,19 +57,19 @@ def test_the_judgement(
 
 
 def test_the_build_follows_the_variables_that_name_another_one() -> None:
-    assert build_of("2.21", {}) is CURRENT
-    assert build_of("2.15", {"LAB_TENSORFLOW": "tensorflow==1.0"}) is TF1
-    assert build_of("2.21", {"LAB_TENSORFLOW": "tensorflow[and-cuda]==2.15.1"}) is TF1
-    assert build_of("2.21", {"LAB_TENSORFLOW": "tensorflow[and-cuda]==2.19.*"}) is None
-    assert build_of("2.21", {"LAB_IMAGE": "mine"}) is None
-    assert build_of("2.15", {"LAB_HERITAGE_IMAGE": "mine"}) is None
+    assert build_of("tensorflow", {}) is TENSORFLOW
+    assert build_of("tensorflow-2.15", {"LAB_TENSORFLOW": "tensorflow==1.0"}) is HERITAGE
+    assert build_of("tensorflow", {"LAB_TENSORFLOW": "tensorflow[and-cuda]==2.15.1"}) is HERITAGE
+    assert build_of("tensorflow", {"LAB_TENSORFLOW": "tensorflow[and-cuda]==2.19.*"}) is None
+    assert build_of("tensorflow", {"LAB_IMAGE": "mine"}) is None
+    assert build_of("tensorflow-2.15", {"LAB_HERITAGE_IMAGE": "mine"}) is None
 
 
 def test_equal_gpus_and_slices_are_judged_together() -> None:
     found = ((0, "GPU-0", "6.0"), (1, "MIG-1", "8.0"), (1, "MIG-2", "8.0"), (2, "GPU-2", "6.0"))
     gpus = [Gpu(index, name, compute_capability=each) for index, name, each in found]
     host = Inventory("uuid", tuple(gpus), 8, 1, driver=NEW)
-    judged = {each.status: each.where for each in by_gpus(gpus, host, CURRENT)}
+    judged = {each.status: each.where for each in by_gpus(gpus, host, TENSORFLOW)}
     assert judged == {Support.NO_CUDNN: "GPU 0, 2", Support.WORKS: "GPU 1"}
     assert [each.status for each in by_gpus(gpus, host, None)] == [Support.UNKNOWN]
     assert indices(Gpu(each, "") for each in range(8)) == "0 to 7"
@@ -80,7 +86,9 @@ def test_the_documents_have_the_judgements_and_the_table() -> None:
     gpus = [row for row in rows if len(row) == 4 and row[0] != "GPUs"]
     assert len(gpus) == 11
     for _, capability, current, tf1 in gpus:
-        assert (current, tf1) == (status(capability, CURRENT), status(capability, TF1)), capability
+        assert (current, tf1) == (status(capability, TENSORFLOW), status(capability, HERITAGE)), (
+            capability
+        )
     facts = [row[1:] for row in rows if len(row) == 3][-5:]
     assert [tuple(column) for column in zip(*facts, strict=True)] == [
         (
@@ -90,13 +98,13 @@ def test_the_documents_have_the_judgements_and_the_table() -> None:
             build.driver_for("9.0"),
             build.cudnn,
         )
-        for build in (CURRENT, TF1)
+        for build in (TENSORFLOW, HERITAGE)
     ]
 
 
 def test_the_table_has_the_locked_versions() -> None:
     """If a lock has changed, read the new wheels: the sources of `BUILDS` say how."""
-    assert set(BUILDS) == set(IMAGES)
+    assert set(BUILDS) == {name for name in RUNTIMES if name.startswith("tensorflow")}
     for name, build in BUILDS.items():
-        lock = ROOT / "requirements" / f"{IMAGES[name].requirements(gpus=True)}.txt"
+        lock = ROOT / "requirements" / f"{RUNTIMES[name].requirements(gpus=True)}.txt"
         assert f"\ntensorflow=={build.tensorflow} " in lock.read_text("utf-8")

@@ -114,8 +114,13 @@ def test_the_output_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     gpus = found["gpus"]
     assert [gpu["tasks"] for gpu in gpus] == [["mnist/worker-0"], ["mnist/worker-1"], [], [], []]
     assert gpus[1]["unknown"] == {"numa_node": "not supported by this GPU"}
-    assert gpus[3]["tensorflow"]["2.21"] == {"status": "works", "what": "", "fix": "", "where": ""}
-    assert gpus[4]["tensorflow"]["2.21"]["status"] == "too old"
+    assert gpus[3]["support"]["tensorflow"] == {
+        "status": "works",
+        "what": "",
+        "fix": "",
+        "where": "",
+    }
+    assert gpus[4]["support"]["tensorflow"]["status"] == "too old"
     assert found["faults"][0]["status"] == "GPU lost"
     tasks = {
         each["where"]: (each["status"], each["planned"], each["seen"]) for each in found["tasks"]

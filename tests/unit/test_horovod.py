@@ -75,22 +75,34 @@ def prepared(
 
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
-    ("source", "chosen", "ring", "tensorflow", "notice"),
+    ("source", "chosen", "ring", "runtime", "notice"),
     [
-        (PROGRAM, "", True, "2.15", "own.py imports Horovod: it runs with TensorFlow 2.15"),
-        (PROGRAM, "2.15", True, "2.15", ""),
-        (PROGRAM, "2.21", False, "2.21", "its tasks form no ring"),
-        ("MultiWorkerMirroredStrategy()\nmodel.fit(x)\n", "", False, "2.15", "TensorFlow 2.15"),
-        ("import tensorflow\n", "", False, "2.21", ""),
+        (
+            PROGRAM,
+            "",
+            True,
+            "tensorflow-2.15",
+            "own.py imports Horovod: it runs with TensorFlow 2.15",
+        ),
+        (PROGRAM, "tensorflow-2.15", True, "tensorflow-2.15", ""),
+        (PROGRAM, "tensorflow", False, "tensorflow", "its tasks form no ring"),
+        (
+            "MultiWorkerMirroredStrategy()\nmodel.fit(x)\n",
+            "",
+            False,
+            "tensorflow-2.15",
+            "TensorFlow 2.15",
+        ),
+        ("import tensorflow\n", "", False, "tensorflow", ""),
     ],
 )
 def test_it_gets_a_ring_and_the_tensorflow_with_horovod(
-    source: str, chosen: str, ring: bool, tensorflow: str, notice: str
+    source: str, chosen: str, ring: bool, runtime: str, notice: str
 ) -> None:
-    run, notices = prepared(source, **({"tensorflow": chosen} if chosen else {}))
+    run, notices = prepared(source, **({"framework": chosen} if chosen else {}))
     spec = run.spec
     assert (spec.horovod, spec.gang, spec.tf_config) == (ring, ring, True)
-    assert run.plan.tensorflow == tensorflow
+    assert run.plan.runtime == runtime
     about = [line for line in notices if "Horovod" in line or "it runs with" in line]
     assert len(about) == bool(notice)
     assert notice in "".join(about)

@@ -32,7 +32,7 @@ from tests.support.fakes import PLAN
 BASE = "python:3.11-slim-bookworm"
 IMAGE = Image("tf1", "lab:cpu", BASE, "image-cpu")
 MINE = replace(IMAGE, name="lab:mine")
-HERITAGE = replace(PLAN, tensorflow="2.15")
+HERITAGE = replace(PLAN, runtime="tensorflow-2.15")
 HERE = f"{digest()}\n".encode()
 OLD = b"0" * 64 + b"\n"
 

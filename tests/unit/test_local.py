@@ -25,6 +25,7 @@ from lab.backends.local.state import Isolation, StateDir
 from lab.backends.log_tail import follow, last_lines
 from lab.backends.process import ProcessHandle, boot_id, pid_in_namespace
 from lab.errors import LabError
+from lab.runtimes import RUNTIMES, Runtime
 from lab.volume import Volume
 from tests.support.agents import ROOT, wait_for
 from tests.support.conditions import lacking
@@ -348,11 +349,12 @@ def test_a_boot_that_fails_lets_the_next_one_probe_again(
 
 
 def test_unavailable_without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(Runtime, "python", lambda *_: None)
     reason = LocalBackend().unavailable_reason()
-    assert reason is not None
-    assert "TensorFlow is not installed" in reason
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert str(reason).startswith("TensorFlow 2.21 is not installed for ")
+    # One framework is enough.
+    only = RUNTIMES["jax"]
+    monkeypatch.setattr(Runtime, "python", lambda each, _: Path("x") if each is only else None)
     assert LocalBackend().unavailable_reason() is None
 
 

@@ -16,7 +16,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from lab.tf_versions import CURRENT, IMAGES
+from lab.runtimes import RUNTIMES, TENSORFLOW
 from tests.support.commands import ROOT
 from tools.lock import LOCKS
 
@@ -99,7 +99,7 @@ def test_a_file_has_what_the_wheel_of_tensorflow_requires(
     python: str, machine: str, *, gpus: bool
 ) -> None:
     """With CUDA, this includes NVIDIA's packages."""
-    locked = versions(CURRENT.requirements(gpus=gpus), python, machine)
+    locked = versions(TENSORFLOW.requirements(gpus=gpus), python, machine)
     name = next(each for each in ("tensorflow-cpu", "tensorflow") if _is_installed(each))
     assert locked.get("tensorflow-cpu", locked.get("tensorflow")) == metadata.version(name)
     extra = "and-cuda" if gpus else ""
@@ -126,7 +126,21 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", IMAGE_LOCKS)
+OF_TENSORFLOW = [name for name in IMAGE_LOCKS if "torch" not in name and "jax" not in name]
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_cpus_and_gpus_have_the_same_versions(framework: str) -> None:
+    """Processes are installed from the lock of the image for CPUs."""
+    cpu, cuda = (versions(f"image-{framework}-{each}", "3.11") for each in ("cpu", "cuda"))
+    assert cpu.pop("torch", "2.13.0+cpu") == "2.13.0+cpu"
+    check_equal(cpu, cuda, 5)
+    assert not any("nvidia-c" in name for name in cpu)
+    pins = {"torch": "2.13.0", "jax": "0.10.2"}
+    assert cuda[framework] == RUNTIMES[framework].pin == pins[framework]
+
+
+@pytest.mark.parametrize("name", OF_TENSORFLOW)
 def test_containers_and_processes_have_the_same_versions(name: str) -> None:
     beside = "tensorflow" if name in PYTHONS else "heritage"
     for python in PYTHONS.get(name, ("3.11",)):
@@ -136,7 +150,7 @@ def test_containers_and_processes_have_the_same_versions(name: str) -> None:
 def test_horovod_fits_the_image_that_it_is_built_in() -> None:
     assert versions("horovod", "3.11")["horovod"] == "0.28.1"
     for gpus in (False, True):
-        image = versions(IMAGES["2.15"].requirements(gpus=gpus), "3.11")
+        image = versions(RUNTIMES["tensorflow-2.15"].requirements(gpus=gpus), "3.11")
         for other in ("horovod", "horovod-build"):
             check_equal(versions(other, "3.11"), image, 0)
 
@@ -172,7 +186,7 @@ def test_the_dockerfiles_install_only_locked_packages() -> None:
         assert "--require-hashes" in arguments or "${packages[@]}" in arguments
     assert "packages=(--require-hashes --requirement /opt/requirements.txt)" in DOCKERFILE
     named = {Path(each).stem for each in re.findall(r"COPY requirements/(\S+)", DOCKERFILE)}
-    assert named == {"${REQUIREMENTS}", "horovod*"}
+    assert named == {"${REQUIREMENTS}", "horovod*", "horovod"}
     assert own[0][-1] == f"/opt/class/{CLASS_LOCK}.txt"
     assert re.findall(r"npm-cli.js\" (\w+)", CLASS_DOCKERFILE) == ["ci"]
 
@@ -181,8 +195,11 @@ def test_the_build_receives_every_file_that_it_copies() -> None:
     ignore = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     patterns = [line[1:] for line in ignore if line.startswith("!requirements/")]
     sent = {file.stem for each in patterns for file in ROOT.glob(each)}
-    images = {image.requirements(gpus=gpus) for image in IMAGES.values() for gpus in (False, True)}
-    assert images == {"image-cpu", "image-cuda", "image-heritage-cpu", "image-heritage-cuda"}
+    images = {
+        image.requirements(gpus=gpus) for image in RUNTIMES.values() for gpus in (False, True)
+    }
+    kinds = ("", "heritage-", "torch-", "jax-")
+    assert images == {f"image-{kind}{device}" for kind in kinds for device in ("cpu", "cuda")}
     assert {*images, "horovod", "horovod-build", CLASS_LOCK} == set(IMAGE_LOCKS)
     assert sent == {*IMAGE_LOCKS, "package", "package-lock"}
-    assert {image.horovod for image in IMAGES.values()} == {"", "horovod"}
+    assert {image.horovod for image in RUNTIMES.values()} == {"", "horovod"}

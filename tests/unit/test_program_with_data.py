@@ -295,7 +295,7 @@ def test_each_task_has_its_program(tmp_path: Path) -> None:
     assert own.programs["worker-1"] == TaskProgram("b.py", ("--task_index={index}",))
     assert own.programs["worker-0"] == own.programs["ps-0"]
     assert own.programs["worker-0"].cluster_args == ()
-    wanted = experiment_of(own, cluster("worker: {on: [tf1, tf1]}, ps: {on: [tf1]}"), "2.21")
+    wanted = experiment_of(own, cluster("worker: {on: [tf1, tf1]}, ps: {on: [tf1]}"), "tensorflow")
     assert (wanted.name, wanted.program) == ("a-b", own.program)
 
 
@@ -325,7 +325,7 @@ def test_a_job_that_assigns_all_steps_makes_the_others_services(
     write(tmp_path, a=source)
     own = read_program(str(tmp_path / "a.py"))
     described = cluster(", ".join(f"{job}: {{on: [tf1]}}" for job in jobs.split()))
-    assert experiment_of(own, described, "2.21").services == services
+    assert experiment_of(own, described, "tensorflow").services == services
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_tasks_and_programs_fit(tmp_path: Path, jobs: str, error: str) -> None:
     write(tmp_path, a="")
     own = read_program(f"worker-0={tmp_path}/a.py,worker-1={tmp_path}/a.py")
     if not error:
-        assert experiment_of(own, cluster(jobs), "2.21").services == ("ps",)
+        assert experiment_of(own, cluster(jobs), "tensorflow").services == ("ps",)
         return
     with pytest.raises(InputError, match=error):
-        experiment_of(own, cluster(jobs), "2.21")
+        experiment_of(own, cluster(jobs), "tensorflow")

@@ -143,6 +143,6 @@ def test_the_callers_environment_chooses_image_build_and_run(tmp_path: Path) -> 
 
 def test_the_file_at_the_root_is_fresh() -> None:
     file = ROOT / "docker-compose.yml"
-    assert recorded(file, COMPOSE) == RenderOptions("index", "2.21")
+    assert recorded(file, COMPOSE) == RenderOptions("index", "tensorflow")
     again = render_file(ROOT / "cluster.yaml", relative_to=ROOT)
     assert stale_diff(file, again) == "", "write it with `python -m lab render --gpus index`"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.backends.names import CAPABILITIES
-from lab.backends.rendered_file import RenderOptions, planned_run, run_override, tensorflow_version
+from lab.backends.rendered_file import RenderOptions, planned_run, run_override, runtime_of
 from lab.config import Cluster, parse_cluster
 from lab.errors import InputError
 from lab.image_digest import digest
@@ -100,7 +100,7 @@ def test_check_compares_the_file_that_docker_compose_uses(project: Path) -> None
     "more",
     [
         ["--run", "sync", "--", "--epochs=2"],
-        ["--tensorflow", "2.15"],
+        ["--framework", "tensorflow-2.15"],
         ["-o", "gpus-by=cdi", "-o", "network=isolated"],
     ],
 )
@@ -201,10 +201,10 @@ def test_flags_need_an_experiment() -> None:
             run_override(experiment, ["--epochs=2"])
 
 
-def test_the_run_determines_the_tensorflow_of_the_tasks() -> None:
+def test_the_run_determines_the_runtime_of_the_tasks() -> None:
     run = planned_run(cluster())
-    assert tensorflow_version(run, None, "2.15") == "2.21"
-    assert tensorflow_version(None, "2.15", "2.21") == "2.15"
-    assert tensorflow_version(None, None, "2.21") == "2.21"
-    with pytest.raises(InputError, match="the config's run, 'async', needs TensorFlow"):
-        tensorflow_version(run, "2.15", "2.21")
+    assert runtime_of(run, None, "tensorflow-2.15") == "tensorflow"
+    assert runtime_of(None, "tensorflow-2.15", "tensorflow") == "tensorflow-2.15"
+    assert runtime_of(None, None, "tensorflow") == "tensorflow"
+    with pytest.raises(InputError, match="the config's run, 'async', needs tensorflow"):
+        runtime_of(run, "tensorflow-2.15", "tensorflow")

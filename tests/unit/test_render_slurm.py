@@ -118,7 +118,7 @@ def test_the_script_is_written_and_checked_with_its_own_options(
     )
     script = project / "cluster.sbatch"
     own = {"het": False, "time": 5400.0, "container": "my lab.sif"}
-    assert recorded(script, SLURM) == RenderOptions("auto", "2.21", "sync --epochs=2", own)
+    assert recorded(script, SLURM) == RenderOptions("auto", "tensorflow", "sync --epochs=2", own)
     assert "export LAB_RUN='sync --epochs=2'\n" in script.read_text()
     assert main([*command, "--check"]) == 0
     assert main([*command, "--check", "-o", "time=2h"]) == 1

@@ -97,7 +97,7 @@ def test_the_header_has_source_digest_and_mode(tmp_path: Path) -> None:
     assert first == "# Rendered from ../my.yaml by `python -m lab render`; do not edit."
     assert f"cluster-sha256={plan.cluster_sha256}\n" in text
     assert "LAB_ONCE" not in text  # there is no run
-    assert read_header(text) == RenderOptions("index", "2.21")
+    assert read_header(text) == RenderOptions("index", "tensorflow")
     assert read_header(text.replace("# lab: gpus=index", "# lab: gpus=all")) is None
     assert read_header(text.replace("gpus-by=nvidia", "gpus-by=guess")) is None
     assert read_header("services: {}\n" * 1000 + text) is None
@@ -123,7 +123,7 @@ def test_names_of_a_plan_cannot_become_variables() -> None:
 
 def test_the_mode_none_is_for_cpus() -> None:
     text = render_file(ROOT / "cluster.yaml", RenderOptions("none"))
-    assert read_header(text) == RenderOptions("none", "2.21")
+    assert read_header(text) == RenderOptions("none", "tensorflow")
     assert "lab:cpu" in text
     assert "REQUIREMENTS: image-cpu\n" in text
     assert "lab:cuda" not in text
@@ -133,7 +133,7 @@ def test_the_mode_none_is_for_cpus() -> None:
 def test_gpus_by_cdi() -> None:
     options = RenderOptions("index", own={"gpus-by": "cdi"})
     text = render_file(ROOT / "cluster.yaml", options)
-    assert read_header(text) == RenderOptions("index", "2.21", own={"gpus-by": "cdi"})
+    assert read_header(text) == RenderOptions("index", "tensorflow", own={"gpus-by": "cdi"})
     services = read(text)["services"]
     (request,) = devices(services["worker-0"])
     # compose requires capabilities; a count and options are errors of the engine's CDI driver.
@@ -172,7 +172,9 @@ def test_the_network_can_be_isolated() -> None:
         ROOT / "cluster.yaml", RenderOptions("index", own={"network": "isolated"})
     )
     portable = render_file(ROOT / "cluster.yaml")
-    assert read_header(isolated) == RenderOptions("index", "2.21", own={"network": "isolated"})
+    assert read_header(isolated) == RenderOptions(
+        "index", "tensorflow", own={"network": "isolated"}
+    )
     options = read(isolated)["networks"]["cluster"]["driver_opts"]
     mode = "com.docker.network.bridge.gateway_mode_ipv"
     assert options == {
@@ -189,8 +191,8 @@ def test_the_network_can_be_isolated() -> None:
 
 
 def test_the_older_tensorflow_has_an_image_of_its_own_with_horovod() -> None:
-    text = render_file(ROOT / "cluster.yaml", RenderOptions("index", "2.15", "none"))
-    assert read_header(text) == RenderOptions("index", "2.15", "none")
+    text = render_file(ROOT / "cluster.yaml", RenderOptions("index", "tensorflow-2.15", "none"))
+    assert read_header(text) == RenderOptions("index", "tensorflow-2.15", "none")
     assert "image: ${LAB_HERITAGE_IMAGE:-lab:heritage-cuda}\n" in text
     build = read(text)["services"]["tf1"]["build"]
     assert build["args"] == {

@@ -30,12 +30,12 @@ from lab.report.loader import marks_of, not_done, read_runs
 from lab.reproduce import view
 from lab.reproduce.evaluation import Evaluation
 from lab.reproduce.verdicts import Result, Verdict
+from lab.runtimes import HERITAGE
 from lab.statistics import Interval
 from lab.store.dataframe import records_frame
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.settings import command
-from lab.tf_versions import TF1
 from lab.volume import READY_S, RunSpec
 from lab.volume.states import State
 from tests.support import recorded
@@ -486,7 +486,7 @@ SPECS = {
 @pytest.mark.parametrize("name", SPECS)
 def test_the_command_makes_the_same_run_again(name: str, snapshot: SnapshotAssertion) -> None:
     spec = SPECS[name]
-    plan = {"tensorflow": TF1.tensorflow} if spec.listing else None
+    plan = {"runtime": HERITAGE.name} if spec.listing else None
     made = command(RunInfo("x", spec, backend="local", cluster_file="a/book.yaml", plan=plan))
     assert made == snapshot
     lab, run, *arguments = shlex.split(made)

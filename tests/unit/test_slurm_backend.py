@@ -23,7 +23,7 @@ from lab.errors import ConfigError, InputError, LabError
 from lab.log import shown_by
 from lab.run.lifecycle import has_stopped
 from lab.run.planning import make_plan, report_warnings
-from lab.tf_versions import INSTALLED_MARKER, TF1
+from lab.runtimes import HERITAGE, INSTALLED_MARKER
 from tests.support.commands import ROOT
 from tests.support.slurm_site import (
     CLUSTER,
@@ -79,7 +79,7 @@ def test_the_reason_of_the_wait_is_shown_once(site: Site, notices: list[str]) ->
 def test_another_process_finds_it_and_removes_it(site: Site) -> None:
     site.up()
     (found,) = SlurmBackend().all()
-    assert (found.project, found.folder, found.tensorflow) == ("x", str(site.root), "2.21")
+    assert (found.project, found.folder, found.runtime) == ("x", str(site.root), "tensorflow")
     with pytest.raises(LabError, match=r"'x' is job 7 already, running; wait for it, or remove"):
         site.up()
     found.down()
@@ -301,20 +301,20 @@ def test_slurm_is_chosen_only_on_request_and_where_it_is(
 def test_the_agents_run_on_the_python_of_the_plans_tensorflow(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = site.root / TF1.environment
-    site.plan = replace(site.plan, tensorflow=TF1.tensorflow)
-    missing = "create it with `make heritage`"
+    own = site.root / HERITAGE.environment
+    site.plan = replace(site.plan, runtime=HERITAGE.name)
+    missing = "create .venv-heritage with `make heritage`"
     with monkeypatch.context() as patch:
-        patch.setattr("lab.tf_versions.TensorFlowVersion.python", lambda *_: None)
+        patch.setattr("lab.runtimes.Runtime.python", lambda *_: None)
         assert missing in str(SlurmBackend().missing_image(site.plan, root=site.root))
     own.mkdir()
     (own / INSTALLED_MARKER).touch()
     assert site.up().provenance()["interpreter"] == str(own / "bin/python")
     assert f"LAB_PYTHON={own}/bin/python\n" in site.read("environ")
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    current = replace(site.plan, tensorflow="2.21")
+    monkeypatch.setattr("lab.runtimes.find_spec", lambda _: None)
+    current = replace(site.plan, runtime="tensorflow")
     reason = SlurmBackend().missing_image(current, root=site.root)
-    assert str(reason).startswith("TensorFlow is not installed for ")
+    assert str(reason).startswith("TensorFlow 2.21 is not installed for ")
 
 
 def test_a_plan_for_slurm_knows_only_numbers_of_gpus() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from lab.placement.place import Placed
 from lab.placement.plan import Plan
 from lab.project import Project
 from lab.run.prepared import find_place
+from lab.runtimes import HERITAGE, INSTALLED_MARKER
 from lab.store.directory import all_runs
-from lab.tf_versions import INSTALLED_MARKER, TF1
 from lab.volume import Request, RunSpec
 from lab.volume.states import State
 from tests.support.cli import replace_backends
@@ -94,30 +95,31 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_an_environment_counts_once_all_of_it_is_installed(tmp_path: Path) -> None:
-    backend, plan = LocalBackend(), replace(PLAN, tensorflow="2.15")
+    backend, plan = LocalBackend(), replace(PLAN, runtime="tensorflow-2.15")
     assert backend.missing_image(PLAN, root=tmp_path) is None
-    lacks = "there is no .venv-heritage with TensorFlow 2.15; create it with `make heritage`"
+    what = f"TensorFlow 2.15 is not installed for {sys.executable}"
+    lacks = f"{what}; create .venv-heritage with `make heritage`"
     assert backend.missing_image(plan, root=tmp_path) == lacks
-    folder = tmp_path / TF1.environment
+    folder = tmp_path / HERITAGE.environment
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to("/usr/bin/python3")
     assert backend.missing_image(plan, root=tmp_path) == lacks
     (folder / INSTALLED_MARKER).touch()
     assert backend.missing_image(plan, root=tmp_path) is None
     # The link itself: by it Python finds the packages installed beside it.
-    assert TF1.python(tmp_path) == folder / "bin" / "python"
+    assert HERITAGE.python(tmp_path) == folder / "bin" / "python"
 
 
 def test_the_one_beside_the_package_is_for_every_project(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(lab, "__file__", str(tmp_path / "checkout/lab/__init__.py"))
-    folder = tmp_path / "checkout" / TF1.environment
+    folder = tmp_path / "checkout" / HERITAGE.environment
     folder.mkdir(parents=True)
     (folder / INSTALLED_MARKER).touch()
     project = tmp_path / "project"
-    assert TF1.python(project) == folder / "bin" / "python"
-    own = project / TF1.environment
+    assert HERITAGE.python(project) == folder / "bin" / "python"
+    own = project / HERITAGE.environment
     own.mkdir(parents=True)
     (own / INSTALLED_MARKER).touch()
-    assert TF1.python(project) == own / "bin" / "python"
+    assert HERITAGE.python(project) == own / "bin" / "python"

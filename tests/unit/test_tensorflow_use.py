@@ -15,12 +15,12 @@ KERAS = "own.py calls Keras's fit in a strategy for several tasks"
 
 
 def notice(
-    source: str, *, module: str = "", tasks: int = 2, tensorflow: str = "", chosen: bool = False
+    source: str, *, module: str = "", tasks: int = 2, runtime: str = "", chosen: bool = False
 ) -> str | None:
     """The notice about a program and a module that it imports; None if it needs no version."""
     sources = {"own.py": source, "module.py": module}
     need = needed_tf1({Path(name): ast.parse(text) for name, text in sources.items()}, tasks)
-    return need and need.notice("own.py", tensorflow or "2.15", chosen=chosen)
+    return need and need.notice("own.py", runtime or "tensorflow-2.15", chosen=chosen)
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,11 @@ def notice(
 def test_the_version_is_chosen_and_said(source: str, module: str, what: str) -> None:
     assert notice(source, module=module) == f"{what}: it runs with TensorFlow 2.15"
     assert notice(source, module=module, chosen=True) == ""
-    other = notice(source, module=module, tensorflow="2.21", chosen=True)
+    other = notice(source, module=module, runtime="tensorflow", chosen=True)
     assert other is not None
     assert other.startswith(f"{what}, which ")
     assert "TensorFlow 2.21" in other
-    assert other.endswith("; use --tensorflow 2.15")
+    assert other.endswith("; use --framework tensorflow-2.15")
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ CONTRIB = (
     "metrics, rnn, slim, training"
 )
 SLIM = "neither TensorFlow 2 nor tf-slim has it"
-KERAS = "it needs Keras 2; add --tensorflow 2.15"
+KERAS = "it needs Keras 2; add --framework tensorflow-2.15"
 GONE = "TensorFlow 2 removed it"
-ESTIMATOR = "TensorFlow 2.15 is the last version with it; add --tensorflow 2.15"
-LEARN = "TensorFlow 2 has no tf.contrib.learn; use tf.estimator with --tensorflow 2.15"
+ESTIMATOR = "TensorFlow 2.15 is the last version with it; add --framework tensorflow-2.15"
+LEARN = "TensorFlow 2 has no tf.contrib.learn; use tf.estimator with --framework tensorflow-2.15"
 TF = "import tensorflow as tf"
 IMPORTED = ("contrib", "layers", "mnist_model", "parts", "renames")
 """The modules of the package that import TensorFlow."""

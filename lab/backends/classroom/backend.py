@@ -52,11 +52,11 @@ class ClassBackend(RecordedBackend):
         self._here = Queue.here()
 
     def plan(
-        self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None
+        self, cluster: Cluster, mode: str, *, runtime: str, file: Path | None = None
     ) -> Placed:
         """Place a config by numbers: the queue places it again on the GPUs that it grants."""
         return super().plan(
-            cluster, mode if mode == "none" else "index", tensorflow=tensorflow, file=file
+            cluster, mode if mode == "none" else "index", runtime=runtime, file=file
         )
 
     def task_path(self, path: Path, root: Path) -> str:
@@ -114,7 +114,7 @@ class ClassBoot(Boot[ClassEnvironment]):
             cluster_sha256=plan.cluster_sha256,
             root=str(root),
             tasks=tuple(TaskRecord(each.name, each.node) for each in plan.tasks),
-            tensorflow=plan.tensorflow,
+            runtime=plan.runtime,
             sources_sha256=digest(),
         )
         self._environment = ClassEnvironment(self._state_dir, self._record, queue)
@@ -148,7 +148,7 @@ class ClassBoot(Boot[ClassEnvironment]):
             with_gpus=plan.mode != "none",
             folder=str(self.root),
             directory=str(directory),
-            tensorflow=plan.tensorflow,
+            runtime=plan.runtime,
         )
         self._wait(self._queue.request(Status, "PUT", body=order))
         return self._environment

@@ -68,7 +68,7 @@ class Order:
         with_gpus: Whether the environment gets the GPUs of the config; otherwise none.
         folder: The project's directory in the seat, with `scripts/`.
         directory: The directory of the environment in the seat, with `runs/` and `output/`.
-        tensorflow: The TensorFlow version of its tasks.
+        runtime: The runtime of its tasks.
     """
 
     id: str
@@ -76,7 +76,7 @@ class Order:
     with_gpus: bool
     folder: str
     directory: str
-    tensorflow: str
+    runtime: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

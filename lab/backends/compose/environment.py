@@ -66,7 +66,7 @@ class ComposeEnvironment(Environment):
         project: The project's name.
         folder: Its project's directory; "" if only a volume is left.
         cluster_sha256: Digest of its config; "" if only a volume is left.
-        tensorflow: The TensorFlow version of its tasks; "" if only a volume is left.
+        runtime: The runtime of its tasks; "" if only a volume is left.
         containers: Its containers when this object was made. Their state may have changed since.
     """
 
@@ -80,7 +80,7 @@ class ComposeEnvironment(Environment):
         task = next((each for each in self.containers if each.task), None)
         self.folder = task.root if task else ""
         self.cluster_sha256 = task.cluster_sha256 if task else ""
-        self.tensorflow = task.tensorflow if task else ""
+        self.runtime = task.runtime if task else ""
 
     @property
     def is_up(self) -> bool:
@@ -274,7 +274,7 @@ class ComposeEnvironment(Environment):
             cpus = str(client.info().get("NCPU", 0))
         return {
             "image": image,
-            "tensorflow": self.tensorflow,
+            "runtime": self.runtime,
             "engine": str(reported["Version"]),
             "kernel": str(reported.get("KernelVersion", "")),
             "compose": cli.compose_version(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -22,8 +22,8 @@ from lab.image_digest import PACKAGE, digest
 from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.project import DEFAULT_CLUSTER
+from lab.runtimes import RUNTIMES
 from lab.text import short, visible
-from lab.tf_versions import IMAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def image_of(config: dict[str, Any]) -> Image:
                 service["image"],
                 arguments["BASE_IMAGE"],
                 arguments["REQUIREMENTS"],
-                arguments["TENSORFLOW"],
+                arguments.get("TENSORFLOW", ""),
                 arguments.get("HOROVOD", ""),
             )
     raise ValueError("no service of the rendered file builds an image")
@@ -94,7 +94,7 @@ def can_pull(engine: Engine, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of one TensorFlow build, measured on x86-64.
+    """The size of one set of packages, measured on x86-64.
 
     Attributes:
         what: Its description for the user.
@@ -109,6 +109,12 @@ class Size:
 
 CPU: Final = Size("TensorFlow for CPUs", 334, 1690)
 CUDA: Final = Size("TensorFlow with CUDA's libraries", 3440, 6720)
+_SIZES: Final[Mapping[str, Size]] = {
+    "image-cpu": CPU,
+    "image-cuda": CUDA,
+    "image-heritage-cpu": CPU,
+    "image-heritage-cuda": CUDA,
+}
 BASE_MB: Final = 45
 """Megabytes of an official slim Python image, compressed for the download."""
 
@@ -121,7 +127,8 @@ def download_notice(image: Image, *, has_base: bool) -> str:
     base = f"base image {image.base}" + (" is here" if has_base else f" (about {BASE_MB} MB)")
     size = size_of(image)
     if size is None:
-        parts = [f"{image.tensorflow} (of unknown size)", base]
+        what = image.tensorflow or f"requirements/{image.requirements}.txt"
+        parts = [f"{what} (of unknown size)", base]
     else:
         named = f", {image.tensorflow}" if image.tensorflow else ""
         wheels = f"{size.what}{named} (about {_size(size.download_mb)})"
@@ -133,9 +140,9 @@ def download_notice(image: Image, *, has_base: bool) -> str:
 
 
 def size_of(image: Image) -> Size | None:
-    """Return the size of an image's TensorFlow; None if it was not measured."""
+    """Return the size of an image's packages; None if it was not measured."""
     if not image.tensorflow:
-        return CUDA if image.requirements.endswith("cuda") else CPU
+        return _SIZES.get(image.requirements)
     if "and-cuda" in image.tensorflow:
         return CUDA
     return CPU if image.tensorflow.startswith("tensorflow-cpu") else None
@@ -193,7 +200,7 @@ class ImageBuilder:
             return ImageStatus.FITS
         own = render.image_of(self.plan)
         if name != own:
-            variable = IMAGES[self.plan.tensorflow].image_variable
+            variable = RUNTIMES[self.plan.runtime].image_variable
             raise LabError(
                 f"the image {short(name)} ({variable}) holds another version of lab's code than"
                 " this lab",
@@ -235,7 +242,7 @@ class ImageBuilder:
         image = self.image
         LOG.info(download_notice(image, has_base=image_exists(self.engine, image.base)))
         if image.tensorflow:
-            variable = IMAGES[self.plan.tensorflow].version_variable
+            variable = RUNTIMES[self.plan.runtime].version_variable
             LOG.warning(
                 f"{variable} is set, so the image is not locked: pip chooses its packages and"
                 " checks no hashes"

@@ -26,11 +26,11 @@ class ComposePlanner(Planner):
     name = COMPOSE
 
     def plan(
-        self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None
+        self, cluster: Cluster, mode: str, *, runtime: str, file: Path | None = None
     ) -> Placed:
         """Place a config on this host; see `Planner`."""
         self._check_subnet(len(cluster.nodes))
-        return super().plan(cluster, mode, tensorflow=tensorflow, file=file)
+        return super().plan(cluster, mode, runtime=runtime, file=file)
 
     def render(self, plan: Plan, rendering: Rendering) -> str:
         """Render a plan as a compose file; see `Planner`."""

@@ -17,7 +17,7 @@ from lab.backends.rendered_file import PLAIN, Rendering
 from lab.config.validation import RUN_SERVICE
 from lab.network.link import MTU
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
-from lab.tf_versions import IMAGES
+from lab.runtimes import RUNTIMES
 from lab.units import ENGINE_MEMORY, exact
 
 DEFAULTS: Final[Values] = defaults_of(capabilities(COMPOSE).options)
@@ -77,7 +77,7 @@ class Home:
 
 def image_of(plan: Plan) -> str:
     """Return the image of a plan's containers, unless `LAB_IMAGE` names another."""
-    return IMAGES[plan.tensorflow].name(gpus=_has_gpus(plan))
+    return RUNTIMES[plan.runtime].image(gpus=_has_gpus(plan))
 
 
 def _has_gpus(plan: Plan) -> bool:
@@ -159,7 +159,7 @@ class _SharedBlocks:
         labels = {
             "lab.project": plan.name,
             "lab.cluster-sha256": plan.cluster_sha256,
-            "lab.tensorflow": plan.tensorflow,
+            "lab.runtime": plan.runtime,
         }
         self.labels = Block(labels, name="labels")
 
@@ -171,7 +171,7 @@ class _SharedBlocks:
 
 
 def _service(plan: Plan) -> dict[str, Value]:
-    variable = IMAGES[plan.tensorflow].image_variable
+    variable = RUNTIMES[plan.runtime].image_variable
     return {
         "image": Variable(f"${{{variable}:-{image_of(plan)}}}"),
         "pull_policy": "never",
@@ -186,8 +186,11 @@ def _service(plan: Plan) -> dict[str, Value]:
 
 
 def _build(plan: Plan, rendering: Rendering) -> dict[str, Value]:
-    image = IMAGES[plan.tensorflow]
+    image = RUNTIMES[plan.runtime]
     folder, context = rendering.folder, rendering.context
+    other: dict[str, Value] = {}
+    if image.version_variable:  # another version, which is not locked
+        other = {"TENSORFLOW": Variable(f"${{{image.version_variable}:-}}")}
     horovod: dict[str, Value] = {}
     if image.horovod:
         operations = Variable("${LAB_HOROVOD_GPU_OPERATIONS:-}")
@@ -199,8 +202,7 @@ def _build(plan: Plan, rendering: Rendering) -> dict[str, Value]:
         "args": {
             "BASE_IMAGE": Variable(f"${{LAB_BASE_IMAGE:-{BASE_IMAGE}}}"),
             "REQUIREMENTS": image.requirements(gpus=_has_gpus(plan)),
-            # Another TensorFlow, which is not locked.
-            "TENSORFLOW": Variable(f"${{{image.version_variable}:-}}"),
+            **other,
             **horovod,
         },
     }
@@ -261,7 +263,7 @@ def _environment(plan: Plan) -> dict[str, Value]:
         var.LAB_RUNS: "/runs",
         var.LAB_SCRIPTS: "/lab/scripts",
         var.LAB_DATA: "/lab/data",
-        var.LAB_TENSORFLOW_VERSION: plan.tensorflow,
+        var.LAB_RUNTIME: plan.runtime,
     }
 
 

@@ -19,7 +19,7 @@ NODE: Final = "lab.node"
 TASK: Final = "lab.task"
 GPUS: Final = "lab.gpus"
 CLUSTER_SHA256: Final = "lab.cluster-sha256"
-TENSORFLOW: Final = "lab.tensorflow"
+RUNTIME: Final = "lab.runtime"
 
 COMPOSE_PROJECT: Final = "com.docker.compose.project"
 COMPOSE_SERVICE: Final = "com.docker.compose.service"
@@ -60,7 +60,7 @@ class ContainerInfo:
         planned: Device ids of its planned GPUs.
         variables: Its environment variables.
         cluster_sha256: Digest of its config.
-        tensorflow: The TensorFlow version of its image, as the plan names it.
+        runtime: The runtime of its image, a key of `lab.runtimes.RUNTIMES`.
         image: The id of its image.
         file: Its compose file, as compose names it.
         root: Its project's directory: with the programs that a task mounts; of an anchor, the
@@ -83,7 +83,7 @@ class ContainerInfo:
     planned: tuple[str, ...]
     variables: Mapping[str, str]
     cluster_sha256: str
-    tensorflow: str
+    runtime: str
     image: str
     file: str
     root: str
@@ -142,7 +142,7 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
         planned=tuple(filter(None, labels[GPUS].split(","))) if GPUS in labels else given or (),
         variables=variables,
         cluster_sha256=labels.get(CLUSTER_SHA256, ""),
-        tensorflow=labels.get(TENSORFLOW, ""),
+        runtime=labels.get(RUNTIME, ""),
         image=attributes["Image"],
         file=labels.get(COMPOSE_FILE, ""),
         root=str(Path(scripts).parent) if scripts else folder,

@@ -19,7 +19,7 @@ from lab.backends.process import ProcessHandle
 from lab.backends.python import (
     base_environ,
     missing_python,
-    missing_tensorflow,
+    missing_runtimes,
     module_command,
     python_of,
 )
@@ -43,11 +43,11 @@ class LocalBackend(RecordedBackend):
     environments = LocalEnvironment
 
     def unavailable_reason(self) -> str | None:
-        """Why TensorFlow is missing here, with a hint; None if it is installed."""
-        return missing_tensorflow()
+        """Why processes can run no framework here, with a hint; None if they can."""
+        return missing_runtimes()
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
-        """Why no Python with the plan's TensorFlow is here, with a hint; None if one is."""
+        """Why no Python with the plan's runtime is here, with a hint; None if one is."""
         return missing_python(plan, root)
 
     def notices(self, plan: Plan) -> list[str]:
@@ -157,7 +157,7 @@ class LocalBoot(Boot[LocalEnvironment]):
             interpreter=python_of(plan, root),
             nodes=manifest.nodes_of(plan, kind),
             tasks=manifest.tasks_of(plan, kind, root=root, runs=self._state_dir.runs),
-            tensorflow=plan.tensorflow,
+            runtime=plan.runtime,
             sources_sha256=digest(),
         )
 

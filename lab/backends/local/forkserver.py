@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from lab.backends.local.state import EnvironmentRecord, StateDir
 from lab.backends.python import base_environ
+from lab.runtimes import RUNTIMES, TENSORFLOW
 from lab.task.agent import forkserver
 from lab.task.agent.command import environ_of_import
-from lab.tf_versions import CURRENT
 from lab.variables import LAB_LOCAL_FORK
 
 
@@ -42,7 +42,7 @@ def start_forkserver(record: EnvironmentRecord, state_dir: StateDir) -> ForkServ
         OSError: It could not be started.
     """
     tasks = [task for task in record.tasks if not task.gpus]
-    if unavailable_reason(record.tensorflow) is not None or not tasks:
+    if unavailable_reason(record.runtime) is not None or not tasks:
         return ForkServer()
     pairs = {task.task: socket.socketpair() for task in tasks}
     server_ends = [pair[1].fileno() for pair in pairs.values()]
@@ -51,7 +51,7 @@ def start_forkserver(record: EnvironmentRecord, state_dir: StateDir) -> ForkServ
     with state_dir.output("forkserver").open("ab") as output:
         process = subprocess.Popen(
             [record.interpreter, *forkserver.argv(server_ends)],
-            env=environ_of_import({**base_environ(), **shared}, record.tensorflow),
+            env=environ_of_import({**base_environ(), **shared}, record.runtime),
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -65,12 +65,12 @@ def start_forkserver(record: EnvironmentRecord, state_dir: StateDir) -> ForkServ
     return ForkServer(process.pid, {task: pair[0] for task, pair in pairs.items()})
 
 
-def unavailable_reason(tensorflow: str) -> str | None:
+def unavailable_reason(runtime: str) -> str | None:
     """Why each program must import TensorFlow itself; None if the fork server imports it."""
     if os.environ.get(LAB_LOCAL_FORK) == "0":
         return f"{LAB_LOCAL_FORK} is 0"
     if sys.platform != "linux":
         return f"{sys.platform} is not Linux"
-    if tensorflow != CURRENT.tensorflow:
-        return f"forking is not tested with TensorFlow {tensorflow}"
+    if runtime != TENSORFLOW.name:
+        return f"forking is not tested with {RUNTIMES[runtime].title}"
     return None

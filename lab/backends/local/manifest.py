@@ -61,7 +61,7 @@ def tasks_of(plan: Plan, isolation: Isolation, *, root: Path, runs: Path) -> tup
         var.LAB_RUNS: str(runs),
         var.LAB_SCRIPTS: str(root / "scripts"),
         var.LAB_DATA: str(root / "data"),
-        var.LAB_TENSORFLOW_VERSION: plan.tensorflow,
+        var.LAB_RUNTIME: plan.runtime,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     return tuple(

@@ -6,7 +6,6 @@ import hashlib
 import os
 import secrets
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from lab.backends.directory import RecordedBackend
 from lab.backends.gpu_record import Handover
 from lab.backends.names import SLURM
 from lab.backends.options import Values
-from lab.backends.python import base_environ, missing_python, missing_tensorflow, python_of
+from lab.backends.python import base_environ, missing_python, python_of
 from lab.backends.rendered_file import Rendering
 from lab.backends.slurm import queue
 from lab.backends.slurm.environment import SlurmEnvironment
@@ -51,12 +50,10 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
         return None
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
-        """Why no Python with the plan's TensorFlow is here, with a hint; None if one is."""
+        """Why no Python with the plan's runtime is here, with a hint; None if one is."""
         if image := self._image:
             return _unusable(Path(image), root)
-        reason = missing_python(plan, root)
-        own = python_of(plan, root) == sys.executable
-        return reason or (missing_tensorflow() if own else None)
+        return missing_python(plan, root)
 
     def notices(self, plan: Plan) -> Sequence[str]:
         """Lines about the network of the job, and its image."""
@@ -157,7 +154,7 @@ def _record_of(plan: Plan, root: Path, image: str) -> EnvironmentRecord:
         root=str(root),
         interpreter="" if image else python_of(plan, root),
         tasks=tuple(TaskRecord(each.name, each.node, len(each.gpus)) for each in plan.tasks),
-        tensorflow=plan.tensorflow,
+        runtime=plan.runtime,
         sources_sha256=digest(),
         container=image,
         container_sha256=_sha256(Path(image)),

@@ -22,7 +22,7 @@ from lab.gpu import another_host
 from lab.gpu.model import Inventory
 from lab.placement.place import Placed, place
 from lab.placement.plan import Plan
-from lab.tf_versions import CURRENT
+from lab.runtimes import TENSORFLOW
 
 
 class SlurmPlanner(Planner):
@@ -31,7 +31,7 @@ class SlurmPlanner(Planner):
     name = SLURM
 
     def plan(
-        self, cluster: Cluster, mode: str, *, tensorflow: str, file: Path | None = None
+        self, cluster: Cluster, mode: str, *, runtime: str, file: Path | None = None
     ) -> Placed:
         """Place a config on nodes that Slurm selects; see `Planner`."""
         if mode not in {AUTO, "none"}:
@@ -39,7 +39,7 @@ class SlurmPlanner(Planner):
         gpus = mode == AUTO
         if file is not None:
             load_for_slurm(file, gpus=gpus)
-        return Placed(plan_for_slurm(cluster, gpus=gpus, tensorflow=tensorflow), None)
+        return Placed(plan_for_slurm(cluster, gpus=gpus, runtime=runtime), None)
 
     def render(self, plan: Plan, rendering: Rendering) -> str:
         """Render a plan as a batch script; see `Planner`."""
@@ -94,7 +94,7 @@ def load_for_slurm(path: Path, *, gpus: bool) -> Cluster:
     return parse_config(replace(CLUSTER, rules=rules), read_file(path, CLUSTER.fix), str(path))
 
 
-def plan_for_slurm(cluster: Cluster, *, gpus: bool, tensorflow: str = CURRENT.tensorflow) -> Plan:
+def plan_for_slurm(cluster: Cluster, *, gpus: bool, runtime: str = TENSORFLOW.name) -> Plan:
     """Place a config on nodes that Slurm selects: its GPUs, CPUs and memory are only numbers.
 
     A list of GPUs counts as its number, with a notice.
@@ -102,7 +102,7 @@ def plan_for_slurm(cluster: Cluster, *, gpus: bool, tensorflow: str = CURRENT.te
     Args:
         cluster: The config.
         gpus: Whether the job gets GPUs.
-        tensorflow: The TensorFlow version of the tasks.
+        runtime: The runtime of the tasks.
 
     Raises:
         ConfigError: The config has values that a Slurm job cannot have.
@@ -120,7 +120,7 @@ def plan_for_slurm(cluster: Cluster, *, gpus: bool, tensorflow: str = CURRENT.te
     ]
     return replace(
         plan,
-        tensorflow=tensorflow,
+        runtime=runtime,
         cluster_sha256=cluster.sha256,
         notices=(*plan.notices, *lists),
     )

@@ -16,8 +16,8 @@ from lab.backends.options import Values
 from lab.backends.rendered_file import PLAIN, Rendering, state_lines
 from lab.backends.slurm.components import Component, components_of
 from lab.placement.plan import Plan
+from lab.runtimes import RUNTIMES
 from lab.text import short, visible
-from lab.tf_versions import IMAGES
 
 _SCRIPT: Final = """\
 set -euo pipefail
@@ -31,7 +31,7 @@ export LAB_PROJECT={name}
 export LAB_SCRIPTS="$PWD/scripts" LAB_DATA="$PWD/data"
 export LAB_JOB_DIR="${{LAB_JOB_DIR:-$PWD/slurm-${{SLURM_JOB_ID:?submit this script with sbatch}}}}"
 export LAB_RUNS="$LAB_JOB_DIR/runs" LAB_OUTPUT="$LAB_JOB_DIR/output"
-export LAB_TENSORFLOW_VERSION={tensorflow} LAB_STAMPS=1
+export LAB_RUNTIME={runtime} LAB_STAMPS=1
 if [ ! -d "$LAB_SCRIPTS" ]; then
     # Slurm has started the job in /tmp, because the node does not see the project.
     echo "error: there is no $LAB_SCRIPTS on $HOSTNAME; all nodes must see the project" >&2
@@ -132,7 +132,7 @@ def render(plan: Plan, options: Values, rendering: Rendering = PLAIN) -> str:
     groups = [f"_HET_GROUP_{number}" for number in range(len(components))] if het else [""]
     text = _SCRIPT.format(
         name=plan.name,
-        tensorflow=plan.tensorflow,
+        runtime=plan.runtime,
         python=_python(plan, str(options["container"])),
         components=shlex.quote(json.dumps(nodes)),
         lists=",".join(f"$SLURM_JOB_NODELIST{group}" for group in groups),
@@ -153,7 +153,7 @@ def render(plan: Plan, options: Values, rendering: Rendering = PLAIN) -> str:
 def _python(plan: Plan, container: str) -> str:
     """The lines that set the Python of the tasks."""
     if not container:
-        return _PYTHON.format(environment=IMAGES[plan.tensorflow].environment or ".venv")
+        return _PYTHON.format(environment=RUNTIMES[plan.runtime].environment or ".venv")
     # A path that starts with a slash is no option of a command, whatever its name is.
     start = "" if container.startswith("/") else '"$PWD"/'
     nv = " --nv" if any(task.gpus for task in plan.tasks) else ""

@@ -21,8 +21,8 @@ from lab.errors import InputError
 from lab.gpu import Gpu, Inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan, PlannedTask
+from lab.runtimes import RUNTIMES
 from lab.text import short
-from lab.tf_versions import IMAGES
 from lab.units import MIB, memory_for_people
 
 MAX_CONFIG_CHARACTERS: Final = 1 << 14
@@ -55,9 +55,9 @@ def admitted(order: Order, class_name: str, seat: str, now_unix: float) -> Entry
         InputError: A part of the order is invalid, or too large for a queue.
     """
     cluster = cluster_of(order.config)
-    if order.tensorflow not in IMAGES:
+    if order.runtime not in RUNTIMES:
         raise InputError(
-            f"no TensorFlow version {short(order.tensorflow)!r}", f"use one of {', '.join(IMAGES)}"
+            f"no framework {short(order.runtime)!r}", f"use one of {', '.join(RUNTIMES)}"
         )
     if not _ID.fullmatch(order.id):
         raise InputError("the id is invalid", _UPDATE)
@@ -132,7 +132,7 @@ def plan_of(entry: Entry, host: Inventory, seat: SeatPlan) -> Plan:
     return replace(
         plan,
         name=entry.project,
-        tensorflow=entry.order.tensorflow,
+        runtime=entry.order.runtime,
         tasks=_limited(plan.tasks, seat),
     )
 

@@ -13,20 +13,20 @@ from lab.backends.compose.image_build import build_image
 from lab.backends.names import AUTO
 from lab.config import load_cluster
 from lab.log import LOG
-from lab.options.shared import ClusterFile, GpuMode, Tensorflow
+from lab.options.shared import ClusterFile, Framework, GpuMode
 from lab.placement.place import place_here
 from lab.project import cluster_path, find_root
-from lab.tf_versions import CURRENT
+from lab.runtimes import TENSORFLOW
 
 
 def command(
     *,
     cluster: ClusterFile = None,
     gpus: GpuMode = AUTO,
-    tensorflow: Tensorflow = None,
+    framework: Framework = None,
 ) -> None:
     """Build the image of the tasks of a config."""
     path = cluster_path(cluster)
-    plan = place_here(load_cluster(path), gpus, tensorflow or CURRENT.tensorflow).plan
+    plan = place_here(load_cluster(path), gpus, framework or TENSORFLOW.name).plan
     image = build_image(plan, root=find_root(path))
     LOG.info(f"built the image {image}; boot an environment with `lab up`")

@@ -21,6 +21,7 @@ from lab.experiments.policy import FAIL
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.options import Argument
 from lab.options.shared import AsJson
+from lab.runtimes import RUNTIMES
 from lab.tables import show, table_of, wrapped
 from lab.text import suggestion
 
@@ -50,7 +51,7 @@ def _experiments_table(experiments: Sequence[Experiment]) -> Table:
     """Return a table with two lines or more for each experiment; a name is never cut."""
     found = wrapped(table_of(("experiment", "description, requirements, lesson")), 1)
     for each in experiments:
-        facts = [f"needs {' '.join(each.jobs)}", f"image {each.tensorflow}"]
+        facts = [f"needs {' '.join(each.jobs)}", f"image {each.runtime}"]
         lesson = [f"docs/lessons/{each.lesson}"] if each.lesson else []
         found.add_row(
             each.name, Text.assemble(f"{each.summary}\n", (", ".join([*facts, *lesson]), "dim"))
@@ -61,7 +62,7 @@ def _experiments_table(experiments: Sequence[Experiment]) -> Table:
 def _facts(experiment: Experiment) -> list[tuple[str, str]]:
     facts = {
         "needs": f"a cluster with the jobs {', '.join(experiment.jobs)}",
-        "image": f"TensorFlow {experiment.tensorflow}",
+        "image": RUNTIMES[experiment.runtime].title,
         "program": f"scripts/{experiment.program}",
         "defaults": " ".join(experiment.args),
         "ends": _end_condition(experiment),
@@ -93,6 +94,6 @@ def _as_json(experiment: Experiment) -> dict[str, object]:
         "results": experiment.results,
         "expected": experiment.expected,
         "lesson": experiment.lesson,
-        "tensorflow": experiment.tensorflow,
+        "framework": experiment.runtime,
         "flags": {name: flag.help for name, flag in experiment.flags.items()},
     }

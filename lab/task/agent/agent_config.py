@@ -30,7 +30,7 @@ class AgentConfig:
         scripts: Directory of the training programs.
         data: Directory of a student's own data.
         gpus: Device ids of the task's GPUs; `all` if no GPUs are assigned; `none` without GPUs.
-        tensorflow: The TensorFlow version of the programs, such as `2.21`; "" if unknown.
+        runtime: The runtime of the programs, such as `tensorflow-2.15`; "" if unknown.
         locks: Whether all agents run on one host, so that a free lock shows an agent's end.
     """
 
@@ -42,7 +42,7 @@ class AgentConfig:
     scripts: Path
     data: Path
     gpus: str = ""
-    tensorflow: str = ""
+    runtime: str = ""
     locks: bool = True
 
     @classmethod
@@ -73,7 +73,7 @@ class AgentConfig:
             scripts=Path(environ[var.LAB_SCRIPTS]),
             data=Path(environ[var.LAB_DATA]),
             gpus=_gpus(environ),
-            tensorflow=environ.get(var.LAB_TENSORFLOW_VERSION, ""),
+            runtime=environ.get(var.LAB_RUNTIME, ""),
             locks=environ.get(var.LAB_LOCKS) != "0",
         )
 
@@ -86,6 +86,11 @@ class AgentConfig:
     def index(self) -> int:
         """The index in the job: 0 of `worker-0`."""
         return int(self.task.rpartition("-")[2])
+
+    @property
+    def gpu_count(self) -> int:
+        """The number of its GPUs; 0 if none are assigned."""
+        return 0 if self.gpus in {"none", "all"} else len(self.gpus.split(","))
 
     @property
     def address(self) -> str:

@@ -96,7 +96,7 @@ class Autorun:
             argv = shlex.split(text)
         except ValueError as error:
             raise AutorunError(f"LAB_RUN: {error}; write it as in a shell") from error
-        request = _request(argv, cluster, environ.get(var.LAB_TENSORFLOW_VERSION, ""))
+        request = _request(argv, cluster, environ.get(var.LAB_RUNTIME, ""))
         experiment = EXPERIMENTS[request.spec.experiment]
         try:
             wanted = [check_target(parse(text), nodes) for text in (*experiment.faults, *faults)]
@@ -129,16 +129,16 @@ def _json(environ: Mapping[str, str], name: str) -> dict[str, Any]:
     return value
 
 
-def _request(arguments: Sequence[str], cluster: ClusterSpec, tensorflow: str) -> Request:
+def _request(arguments: Sequence[str], cluster: ClusterSpec, runtime: str) -> Request:
     """Return the request for the experiment in LAB_RUN.
 
     Args:
         arguments: The experiment's name and its flags.
         cluster: TensorFlow's cluster spec of the environment.
-        tensorflow: The environment's TensorFlow version, or "" if unknown.
+        runtime: The environment's runtime, or "" if unknown.
 
     Raises:
-        AutorunError: The experiment is unknown, or does not fit the cluster or TensorFlow.
+        AutorunError: The experiment is unknown, or does not fit the cluster or the runtime.
     """
     name, *flags = arguments
     experiment = EXPERIMENTS.get(name)
@@ -147,10 +147,10 @@ def _request(arguments: Sequence[str], cluster: ClusterSpec, tensorflow: str) ->
         raise AutorunError(f"LAB_RUN: no experiment {name!r}; {hint}")
     if why := misfit(experiment, {job: len(hosts) for job, hosts in cluster.items()}):
         raise AutorunError(f"LAB_RUN: {name} {why}; change `jobs:` in the config")
-    if tensorflow and tensorflow != experiment.tensorflow:
+    if runtime and runtime != experiment.runtime:
         raise AutorunError(
-            f"LAB_RUN: {name} needs TensorFlow {experiment.tensorflow}, but the"
-            f" environment has {tensorflow}; render with --tensorflow {experiment.tensorflow}"
+            f"LAB_RUN: {name} needs {experiment.runtime}, but the"
+            f" environment has {runtime}; render with --framework {experiment.runtime}"
         )
     return Request(
         run_id=new_run_id(name),

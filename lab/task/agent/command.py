@@ -10,6 +10,8 @@ from pathlib import Path
 
 import lab
 from lab import variables as var
+from lab.frameworks import FRAMEWORKS, TENSORFLOW, Rank
+from lab.network.interface import interface_of
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.lazy_keras import defer_keras
 from lab.volume import Request, TaskProgram, Volume
@@ -45,12 +47,20 @@ def argv(config: AgentConfig, request: Request) -> list[str]:
     data = [f"--data_dir={config.data / request.spec.data_dir}"] if given else []
     return [
         sys.executable,
+        *_launcher(config, request),
         *_runner(request),
         *_start(config, request),
         *_filled_in(config, request, _entry(config, request).cluster_args),
         *data,
         *(_filled_in(config, request, request.spec.args) if own else request.spec.args),
     ]
+
+
+def _launcher(config: AgentConfig, request: Request) -> list[str]:
+    """The module that starts the program once for each GPU of the task, if it has several."""
+    launcher = FRAMEWORKS[request.spec.framework].launcher
+    is_rank = config.task in request.ranks()
+    return ["-m", launcher] if launcher and is_rank and config.gpu_count > 1 else []
 
 
 def _runner(request: Request) -> list[str]:
@@ -85,12 +95,12 @@ def environ(
     tf_config = {"cluster": request.cluster, "task": {"type": config.job, "index": config.index}}
     return {
         **(
-            _OWN_PROGRAM_DEFAULTS
-            if request.spec.own
-            else _experiment_environ(base, config.tensorflow)
+            _OWN_PROGRAM_DEFAULTS if request.spec.own else _experiment_environ(base, config.runtime)
         ),
+        **FRAMEWORKS[request.spec.framework].defaults,
         **base,
         **_no_proxy(request, base),
+        **_framework_environ(config, request),
         **_python_environ(inherited, _module_folder(config, request)),
         **({var.LAB_DATA_DIR: str(config.data / data_dir)} if data_dir else {}),
         **({"TF_CONFIG": json.dumps(tf_config)} if _has_tf_config(request) else {}),
@@ -103,19 +113,19 @@ def environ(
     }
 
 
-def environ_of_import(inherited: Mapping[str, str], tensorflow: str) -> dict[str, str]:
+def environ_of_import(inherited: Mapping[str, str], runtime: str) -> dict[str, str]:
     """The variables for the one import of TensorFlow that the programs of all experiments share.
 
     They are the programs' variables without those that identify the task, and without GPUs.
 
     Args:
         inherited: The variables that all agents have.
-        tensorflow: The version.
+        runtime: The runtime of the programs.
     """
     base = _inherited(inherited)
     no_gpus = {"CUDA_VISIBLE_DEVICES": "-1"}
     return {
-        **_experiment_environ(base, tensorflow),
+        **_experiment_environ(base, runtime),
         **base,
         **_python_environ(inherited),
         **no_gpus,
@@ -138,18 +148,50 @@ def _python_environ(inherited: Mapping[str, str], first: Sequence[str] = ()) -> 
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONUNBUFFERED": "1"}
 
 
-def _experiment_environ(inherited: Mapping[str, str], tensorflow: str) -> dict[str, str]:
-    return _EXPERIMENT_DEFAULTS | defer_keras(inherited, tensorflow)
+def _experiment_environ(inherited: Mapping[str, str], runtime: str) -> dict[str, str]:
+    return _EXPERIMENT_DEFAULTS | defer_keras(inherited, runtime)
+
+
+def _framework_environ(config: AgentConfig, request: Request) -> dict[str, str]:
+    """The variables by which a framework's programs find each other; TensorFlow's have flags.
+
+    Raises:
+        OSError: No network interface has the task's address.
+    """
+    framework, ranks = FRAMEWORKS[request.spec.framework], request.ranks()
+    if not framework.interface_in:
+        return {}
+    interface = interface_of(config.address.rpartition(":")[0])
+    found = dict.fromkeys(framework.interface_in, interface)
+    if framework.of_rank is None or config.task not in ranks:
+        return found
+    job, _, index = ranks[0].rpartition("-")
+    host, _, port = request.cluster[job][int(index)].rpartition(":")
+    rank = Rank(
+        index=ranks.index(config.task),
+        size=len(ranks),
+        host=host,
+        port=int(port),
+        gpus=config.gpu_count,
+        run=request.run_id,
+    )
+    return {**found, **framework.of_rank(rank)}
 
 
 def _has_tf_config(request: Request) -> bool:
     """Whether it gets TF_CONFIG, with which Estimator expects a cluster of several tasks."""
+    is_other = request.spec.framework != TENSORFLOW.name
     is_single = request.spec.listing and len(request.tasks()) == 1
-    return request.spec.tf_config and not is_single
+    return request.spec.tf_config and not is_single and not is_other
 
 
 def _no_proxy(request: Request, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The variable that keeps gRPC from using a configured proxy to reach the other tasks."""
+    """The variable that keeps gRPC from using a configured proxy to reach the other tasks.
+
+    Without a proxy there is none: JAX warns of each variable of this kind.
+    """
+    if not any(inherited.get(name) for name in _PROXIES):
+        return {}
     hosts = {address.rpartition(":")[0] for each in request.cluster.values() for address in each}
     given = inherited.get("no_grpc_proxy") or inherited.get("no_proxy", "")
     exempt = [*filter(None, given.split(",")), *sorted(hosts), *_LOOPBACK]
@@ -163,5 +205,8 @@ _OWN_PROGRAM_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "0", "PYTHONDONTWRITEBYTECODE":
 
 # Many sources name their servers `localhost:PORT` instead of reading the cluster's addresses.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+"""The variables in which gRPC looks for a proxy."""
 
 _AGENT_ONLY = {var.LAB_LEASH, var.LAB_FORKSERVER, var.LAB_STAMPS}

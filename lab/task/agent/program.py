@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from lab.frameworks import FRAMEWORKS
 from lab.task.agent import command, ring
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
@@ -36,8 +38,21 @@ class Program:
         is_running: Whether `finish` was not called yet.
     """
 
-    def __init__(self, process: ChildProcess | ForkedProgram, output: Output) -> None:
+    def __init__(
+        self,
+        process: ChildProcess | ForkedProgram,
+        output: Output,
+        lost_peer: re.Pattern[str] | None = None,
+    ) -> None:
+        """Watch a program that has just been started.
+
+        Args:
+            process: Its process.
+            output: Its output.
+            lost_peer: What the message of its error has if another task was lost.
+        """
         self._oom_kills = OomKills.now()
+        self._lost_peer = lost_peer
         self.process = process
         self.output = output
         self.is_running = True
@@ -53,11 +68,13 @@ class Program:
         self.output.finish(_DRAIN_S, beat)
         self.is_running = False
         now, parser = OomKills.now(), self.output.parser
+        error_line = parser.error_lines.error_line()
+        lost_peer = self._lost_peer is not None and self._lost_peer.search(error_line)
         return ProgramEnd(
             code,
-            error_line=parser.error_lines.error_line(),
+            error_line=error_line,
             last_line=parser.last_own_line,
-            lost_contact=parser.lost_contact,
+            lost_contact=parser.lost_contact or bool(lost_peer),
             out_of_memory=now.own != self._oom_kills.own,
             host_out_of_memory=now.shared != self._oom_kills.shared,
             fault=fault,
@@ -191,7 +208,7 @@ class ProgramStarter:
             process.reap()
             os.close(process.output)
             raise
-        program = Program(process, output)
+        program = Program(process, output, FRAMEWORKS[request.spec.framework].lost_peer)
         output.start()
         return program, how
 

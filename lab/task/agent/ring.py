@@ -32,7 +32,7 @@ class Ring:
             request: The run.
         """
         self._task = config.task
-        self._ranks = request.ranks()
+        self._ranks = request.ranks() if request.spec.horovod else []
         self._file = Volume(config.runs).rendezvous(request.run_id)
         self._server: subprocess.Popen[bytes] | None = None
         job, _, index = (self._ranks or [config.task])[0].rpartition("-")

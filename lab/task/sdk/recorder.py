@@ -9,11 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import Final, Literal, SupportsFloat, SupportsIndex
+from typing import Final, Literal, Self, SupportsFloat, SupportsIndex
 
 from lab.records import FIELDS, Value, format_record
 from lab.task.sdk.steps import Steps
-from lab.variables import LAB_ATTEMPT, LAB_RUN_ID
+from lab.variables import LAB_ATTEMPT, LAB_RUN_ID, LAB_TASK
 from lab.volume.clock import unix_time
 from lab.volume.files import write_all
 
@@ -74,6 +74,12 @@ class Recorder:
         self._started = time.monotonic()
         self._started_unix = unix_time()
         self._steps = Steps()
+
+    @classmethod
+    def here(cls) -> Self:
+        """Return the recorder of this process's task; of `worker-0` if started by hand."""
+        job, _, index = (os.environ.get(LAB_TASK) or "worker-0").rpartition("-")
+        return cls(job, int(index))
 
     def write(self, kind: Kind, **fields: str | Number) -> None:
         """Write one record.

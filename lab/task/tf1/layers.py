@@ -50,7 +50,7 @@ def batch_normalization(  # noqa: PLR0917  (TensorFlow 1's order of arguments)
     if any(unsupported) or not (channels_first or axis in {-1, rank - 1}):
         raise NotImplementedError(
             "tf.layers.batch_normalization has no renorm, constraint or other axis here; "
-            "add --tensorflow 2.15"
+            "add --framework tensorflow-2.15"
         )
     del renorm_momentum
     initializers = {

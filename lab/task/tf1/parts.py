@@ -11,7 +11,7 @@ from lab.task.tf1 import contrib, input_data, mnist_model, renames
 from lab.task.tf1.import_hook import REMOVED, CompatModule, Part, vars_of
 
 _HERITAGE: Final = "2.15"
-"""The last version with Keras 2 and Estimator, which `lab run --tensorflow` accepts."""
+"""The last version with Keras 2 and Estimator, which `lab run --framework` accepts."""
 
 _NO_CONTRIB: Final = (
     "TensorFlow 2 has no tf.contrib; lab has its data, framework, layers, learn.datasets, losses, "
@@ -61,7 +61,7 @@ def _tensorflow(train: Mapping[str, Any]) -> Part:
     """Return the parts of `tf`."""
     # A program that already runs with the last version gets no hint to use it.
     has_old = tf.__version__.startswith(f"{_HERITAGE}.")
-    hint = "" if has_old else f"; add --tensorflow {_HERITAGE}"
+    hint = "" if has_old else f"; add --framework tensorflow-{_HERITAGE}"
     keras = f"it needs Keras 2{hint}"
     estimator = f"TensorFlow {_HERITAGE} is the last version with it{hint}"
     rnn_cells = ("tf.nn.rnn_cell", _RNN_CELLS)
@@ -87,7 +87,9 @@ def _tensorflow(train: Mapping[str, Any]) -> Part:
 
 def _contrib(rnn_cells: tuple[str, ...], has_old: bool) -> Part:
     data_sets = _data_sets()
-    estimators = "use tf.estimator" + ("" if has_old else f" with --tensorflow {_HERITAGE}")
+    estimators = "use tf.estimator" + (
+        "" if has_old else f" with --framework tensorflow-{_HERITAGE}"
+    )
     slim_layers = Part(sources=("tf_slim.layers",), why=_NOT_IN_SLIM)
     slim = Part(
         {

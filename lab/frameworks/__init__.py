@@ -1,0 +1,29 @@
+"""The frameworks of training programs, one module each: variables, defaults, names.
+
+The image contains them: the agents set the variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import Final
+
+from lab.frameworks.framework import Framework, Rank
+from lab.frameworks.jax import JAX
+from lab.frameworks.tensorflow import TENSORFLOW
+from lab.frameworks.torch import TORCH
+
+__all__ = ["FRAMEWORKS", "JAX", "TENSORFLOW", "TORCH", "Framework", "Rank", "framework_of"]
+
+FRAMEWORKS: Final[Mapping[str, Framework]] = {each.name: each for each in (TENSORFLOW, TORCH, JAX)}
+"""The frameworks by name, the default one first."""
+
+
+def framework_of(packages: Set[str]) -> Framework:
+    """Return the framework of a program, by the packages that it imports.
+
+    TensorFlow is the default. Many programs of JAX read their data with it.
+    """
+    others = (each for each in FRAMEWORKS.values() if each is not TENSORFLOW)
+    found = (each for each in others if not packages.isdisjoint(each.modules))
+    return next(found, TENSORFLOW)

@@ -1,0 +1,60 @@
+"""What the lab knows of a framework."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A task of a program whose tasks are ranks.
+
+    Attributes:
+        index: Its number, from 0.
+        size: The number of ranks.
+        host: The host of rank 0, as all tasks reach it.
+        port: A port of that host which belongs to rank 0.
+        gpus: The number of GPUs that the task sees.
+        run: The run's id.
+    """
+
+    index: int
+    size: int
+    host: str
+    port: int
+    gpus: int
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """A framework of training programs.
+
+    Attributes:
+        name: Its name in a run's specification: `torch`.
+        title: Its name in messages: `PyTorch`.
+        modules: The modules whose import shows that a program uses it.
+        packages: The packages whose versions a run records.
+        defaults: Variables of every program, unless the environment has them.
+        interface_in: The variables that name the network interface of the task's node.
+        of_rank: Returns the variables by which a rank finds the others; None: tasks are no ranks.
+        lost_peer: What the message of a program's error has if another rank was lost.
+        launcher: The module that starts a program on several GPUs of one task, or "".
+    """
+
+    name: str
+    title: str
+    modules: tuple[str, ...]
+    packages: tuple[str, ...]
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    interface_in: tuple[str, ...] = ()
+    of_rank: Callable[[Rank], Mapping[str, str]] | None = None
+    lost_peer: re.Pattern[str] | None = None
+    launcher: str = ""
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether each task of a program is a rank."""
+        return self.of_rank is not None

@@ -1,0 +1,42 @@
+"""JAX: tasks find each other as Open MPI arranges it for its processes.
+
+JAX has no variables for the number of processes and for their ids, but it recognizes those of Open
+MPI before those of Slurm. Sources: `distributed.py` and `clusters/ompi_cluster.py` of `jax/_src` in
+JAX 0.10.2.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lab.frameworks.framework import Framework, Rank
+
+
+def of_rank(rank: Rank) -> dict[str, str]:
+    """Return the variables of a rank, with which `jax.distributed.initialize()` needs no arguments.
+
+    A task sees only its own GPUs, so it is the only rank of its host and takes all of them.
+    """
+    address = f"{rank.host}:{rank.port}"
+    gpus = {"JAX_LOCAL_DEVICE_IDS": ",".join(map(str, range(rank.gpus)))} if rank.gpus else {}
+    return {
+        "JAX_COORDINATOR_ADDRESS": address,
+        # JAX takes the address from the variable above. This one shows that it is Open MPI.
+        "OMPI_MCA_orte_hnp_uri": f"0.0;tcp://{address}",
+        "OMPI_COMM_WORLD_SIZE": str(rank.size),
+        "OMPI_COMM_WORLD_RANK": str(rank.index),
+        "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+        **gpus,
+    }
+
+
+JAX: Final = Framework(
+    name="jax",
+    title="JAX",
+    modules=("jax", "flax", "optax"),
+    packages=("jax",),
+    # As TensorFlow here: otherwise a process takes three quarters of a GPU's memory.
+    defaults={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+    interface_in=("NCCL_SOCKET_IFNAME",),
+    of_rank=of_rank,
+)

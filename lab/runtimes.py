@@ -1,0 +1,142 @@
+"""The runtimes: a framework in one version, and how it is installed.
+
+An experiment names its runtime, and the plan has it for the backend. Containers run in an image
+with the runtime, processes on a Python with it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import lab
+from lab.variables import (
+    LAB_HERITAGE_IMAGE,
+    LAB_HERITAGE_TENSORFLOW,
+    LAB_IMAGE,
+    LAB_JAX_IMAGE,
+    LAB_TENSORFLOW,
+    LAB_TORCH_IMAGE,
+)
+
+INSTALLED_MARKER: Final = ".complete"
+"""The file that make creates in a virtual environment when its installation is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A framework in one version, and how it is installed.
+
+    Attributes:
+        name: Its name for `--framework` and in plans: `tensorflow-2.15`.
+        title: Its name in messages: `TensorFlow 2.15`.
+        extra: The extra of lab with it for the Python of lab itself; "": there is none.
+        prefix: The prefix of the tags of its images: `heritage-` in `lab:heritage-cpu`.
+        pin: The version that is installed, `2.21.*`.
+        horovod: The name of the file in `requirements/` with Horovod; "" without Horovod.
+        image_variable: The environment variable that names another image.
+        version_variable: The environment variable that names another version; "": none does.
+        environment: The directory of the virtual environment for tasks that are processes; "" for
+            the Python of lab itself.
+        target: The target of make that creates this environment.
+    """
+
+    name: str
+    title: str
+    extra: str
+    prefix: str
+    pin: str
+    horovod: str
+    image_variable: str
+    version_variable: str
+    environment: str
+    target: str
+
+    @property
+    def framework(self) -> str:
+        """Its framework, a key of `lab.frameworks.FRAMEWORKS`."""
+        return self.name.partition("-")[0]
+
+    def image(self, *, gpus: bool) -> str:
+        """Return the name of its image: `lab:cpu`, or `lab:cuda` for tasks with GPUs."""
+        return f"lab:{self.prefix}{'cuda' if gpus else 'cpu'}"
+
+    def requirements(self, *, gpus: bool) -> str:
+        """Return the name of the file in `requirements/` that locks its image: `image-cpu`."""
+        return self.image(gpus=gpus).replace("lab:", "image-")
+
+    def python(self, root: Path) -> Path | None:
+        """Find a Python with it: of its virtual environment, or the one of lab itself.
+
+        Args:
+            root: The project's directory. The environment is in it or next to the package `lab`.
+
+        Returns:
+            The path of Python; None if there is none.
+        """
+        for folder in (root, Path(lab.__file__).parents[1]) if self.environment else ():
+            environment = folder.absolute() / self.environment
+            if (environment / INSTALLED_MARKER).exists():
+                # Not resolved: Python finds the environment by the path of this link.
+                return environment / "bin" / "python"
+        is_here = bool(self.extra) and find_spec(self.framework) is not None
+        return Path(sys.executable) if is_here else None
+
+
+TENSORFLOW: Final = Runtime(
+    name="tensorflow",
+    title="TensorFlow 2.21",
+    extra="tensorflow",
+    prefix="",
+    pin="2.21.*",
+    horovod="",
+    image_variable=LAB_IMAGE,
+    version_variable=LAB_TENSORFLOW,
+    environment="",
+    target="",
+)
+HERITAGE: Final = Runtime(
+    name="tensorflow-2.15",
+    title="TensorFlow 2.15",
+    extra="",
+    prefix="heritage-",
+    # The last version with Estimator.
+    pin="2.15.1",
+    horovod="horovod",
+    image_variable=LAB_HERITAGE_IMAGE,
+    version_variable=LAB_HERITAGE_TENSORFLOW,
+    environment=".venv-heritage",
+    target="heritage",
+)
+TORCH: Final = Runtime(
+    name="torch",
+    title="PyTorch 2.13",
+    extra="torch",
+    prefix="torch-",
+    pin="2.13.0",
+    horovod="",
+    image_variable=LAB_TORCH_IMAGE,
+    version_variable="",
+    environment=".venv-torch",
+    target="torch",
+)
+JAX: Final = Runtime(
+    name="jax",
+    title="JAX 0.10",
+    extra="jax",
+    prefix="jax-",
+    pin="0.10.2",
+    horovod="",
+    image_variable=LAB_JAX_IMAGE,
+    version_variable="",
+    environment=".venv-jax",
+    target="jax",
+)
+RUNTIMES: Final[Mapping[str, Runtime]] = {
+    each.name: each for each in (TENSORFLOW, HERITAGE, TORCH, JAX)
+}
+"""The runtimes by name, the default one first."""

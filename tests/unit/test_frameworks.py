@@ -1,0 +1,237 @@
+"""The frameworks: how a program's framework is found, and the variables of its tasks."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.api import planning
+from lab.backends.python import missing_python
+from lab.errors import InputError
+from lab.frameworks import FRAMEWORKS, framework_of
+from lab.log import shown_by
+from lab.network import interface
+from lab.run.prepared import PreparedRun, RunOptions, prepare_run
+from lab.runtimes import RUNTIMES
+from lab.task.agent import command
+from lab.task.agent.agent_config import AgentConfig
+from lab.volume import Request, RunSpec
+from tests.support.cli import replace_backends
+from tests.support.fakes import FakeBackend
+
+CLUSTER = {"worker": ["tf1:2222", "tf2:2223"], "ps": ["tf3:2224"]}
+TORCH = RunSpec("own", "own.py", own=True, framework="torch")
+
+
+def place(task: str = "worker-1", gpus: str = "none") -> AgentConfig:
+    job, _, index = task.partition("-")
+    return AgentConfig(
+        project="p",
+        node=CLUSTER[job][int(index)].partition(":")[0],
+        task=task,
+        cluster=CLUSTER,
+        runs=Path("/runs"),
+        scripts=Path("/scripts"),
+        data=Path("/data"),
+        gpus=gpus,
+    )
+
+
+@pytest.fixture(autouse=True)
+def eth0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "interface_of", lambda host: f"eth0 of {host}")
+
+
+def variables(
+    spec: RunSpec, config: AgentConfig, given: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The variables that the agent itself sets, without those of every program."""
+    found = command.environ(config, Request("r1", spec, CLUSTER), 0, given or {})
+    kept = ("PET_", "MASTER_", "JAX_", "OMPI_", "TF_C", "GLOO_", "NCCL_", "OMP_", "XLA_", "TORCH")
+    kept = (*kept, "RANK", "WORLD", "LOCAL_", "NODE_", "GROUP_")
+    return {name: value for name, value in found.items() if name.startswith(kept)}
+
+
+def test_a_task_of_pytorch_is_a_rank() -> None:
+    assert variables(TORCH, place()) == {
+        "TF_CPP_MIN_LOG_LEVEL": "0",
+        "OMP_NUM_THREADS": "1",
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "NODE_RANK": "1",
+        "GROUP_RANK": "1",
+        "MASTER_ADDR": "tf1",
+        "MASTER_PORT": "2222",
+        "TORCHELASTIC_RUN_ID": "r1",
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "1",
+        "PET_NODE_RANK": "1",
+        "PET_MASTER_ADDR": "tf1",
+        "PET_MASTER_PORT": "2222",
+        "PET_LOCAL_RANKS_FILTER": "0",
+        "GLOO_SOCKET_IFNAME": "eth0 of tf2",
+        "NCCL_SOCKET_IFNAME": "eth0 of tf2",
+    }
+
+
+def test_a_task_of_jax_is_a_rank() -> None:
+    assert variables(replace(TORCH, framework="jax"), place(gpus="GPU-1,GPU-2")) == {
+        "TF_CPP_MIN_LOG_LEVEL": "0",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "JAX_COORDINATOR_ADDRESS": "tf1:2222",
+        "JAX_LOCAL_DEVICE_IDS": "0,1",
+        "OMPI_MCA_orte_hnp_uri": "0.0;tcp://tf1:2222",
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "OMPI_COMM_WORLD_RANK": "1",
+        "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+        "NCCL_SOCKET_IFNAME": "eth0 of tf2",
+    }
+    assert "JAX_LOCAL_DEVICE_IDS" not in variables(replace(TORCH, framework="jax"), place())
+
+
+def test_a_service_has_no_rank_and_tensorflow_has_no_such_variables() -> None:
+    assert set(variables(TORCH, place("ps-0"))) == {
+        *("TF_CPP_MIN_LOG_LEVEL", "OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    }
+    assert set(variables(replace(TORCH, framework="tensorflow"), place())) == {
+        *("TF_CPP_MIN_LOG_LEVEL", "TF_CONFIG")
+    }
+
+
+def test_the_users_variables_replace_the_defaults_but_not_the_place() -> None:
+    found = variables(TORCH, place(), {"OMP_NUM_THREADS": "4", "RANK": "7", "MASTER_ADDR": "x"})
+    assert (found["OMP_NUM_THREADS"], found["RANK"], found["MASTER_ADDR"]) == ("4", "1", "tf1")
+
+
+@pytest.mark.parametrize(
+    ("framework", "gpus", "own", "start"),
+    [
+        ("torch", "GPU-1,GPU-2", False, ["-m", "torch.distributed.run", "/scripts/own.py"]),
+        ("torch", "GPU-1,GPU-2", True, ["-m", "torch.distributed.run", "-m", "lab.task.own"]),
+        ("torch", "GPU-1", False, ["/scripts/own.py"]),
+        ("torch", "none", False, ["/scripts/own.py"]),
+        ("jax", "GPU-1,GPU-2", False, ["/scripts/own.py"]),
+        ("tensorflow", "GPU-1,GPU-2", False, ["/scripts/own.py"]),
+    ],
+)
+def test_only_a_task_of_pytorch_with_several_gpus_starts_torchrun(
+    framework: str, gpus: str, own: bool, start: list[str]
+) -> None:
+    spec = replace(TORCH, framework=framework, own=own)
+    config = place(gpus=gpus)
+    assert command.argv(config, Request("r1", spec, CLUSTER))[1 : 1 + len(start)] == start
+    if framework == "torch":
+        count = str(max(1, config.gpu_count))
+        assert variables(spec, config)["PET_NPROC_PER_NODE"] == count
+
+
+@pytest.mark.parametrize(
+    ("packages", "framework"),
+    [
+        ({"torch", "numpy"}, "torch"),
+        ({"lightning"}, "torch"),
+        ({"jax", "tensorflow"}, "jax"),  # it reads its data with TensorFlow
+        ({"tensorflow"}, "tensorflow"),
+        ({"numpy"}, "tensorflow"),
+        (set(), "tensorflow"),
+    ],
+)
+def test_the_imports_show_the_framework(packages: set[str], framework: str) -> None:
+    assert framework_of(packages).name == framework
+
+
+def test_every_runtime_has_a_framework() -> None:
+    assert {each.framework for each in RUNTIMES.values()} == set(FRAMEWORKS)
+
+
+WORKERS = "worker: {on: [tf1, tf2]}"
+
+
+def prepared(
+    source: str, jobs: str = WORKERS, framework: str | None = None
+) -> tuple[PreparedRun, list[str]]:
+    """The prepared run of a program, and its notices."""
+    Path("cluster.yaml").write_text(
+        f"version: 1\nname: own\nnodes: {{tf1: {{}}, tf2: {{}}}}\njobs: {{{jobs}}}\n"
+    )
+    Path("own.py").write_text(source)
+    notices: list[str] = []
+    asked = RunOptions(spec=RunSpec("own.py"), backend="local", gpus="none", framework=framework)
+    with shown_by(notices.append):
+        return prepare_run(asked, planning.project("cluster.yaml"), Path("runs")), notices
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scripts").mkdir()
+    monkeypatch.chdir(tmp_path)
+    replace_backends(monkeypatch, FakeBackend("local", None))
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("source", "chosen", "framework", "notice"),
+    [
+        ("import torch\n", None, "torch", "own.py imports torch: it runs with PyTorch 2.13"),
+        ("def f():\n    from jax import numpy\n", None, "jax", "it runs with JAX 0.10"),
+        ("import torch\n", "tensorflow", "tensorflow", ""),
+        ("x = 1\n", "torch", "torch", ""),
+    ],
+)
+def test_a_program_of_ones_own_gets_its_framework_and_a_gang(
+    source: str, chosen: str | None, framework: str, notice: str
+) -> None:
+    run, notices = prepared(source, framework=chosen)
+    spec = run.spec
+    assert (run.plan.runtime, spec.framework) == (framework, framework)
+    assert spec.gang is FRAMEWORKS[framework].has_ranks
+    about = [line for line in notices if "it runs with" in line]
+    assert len(about) == bool(notice)
+    assert notice in "".join(about)
+    # Its tasks know their place by variables: no notice that they start alike.
+    assert not any("alike" in line for line in notices if framework != "tensorflow")
+
+
+@pytest.mark.usefixtures("project")
+def test_a_module_of_ones_own_with_the_name_of_a_framework_is_none() -> None:
+    Path("torch.py").write_text("x = 1\n")
+    run, _ = prepared("import torch\n")
+    assert run.plan.runtime == "tensorflow"
+
+
+@pytest.mark.usefixtures("project")
+def test_a_job_without_a_rank_is_refused_with_a_config_that_fits() -> None:
+    jobs = "ps: {on: [tf1]}, worker: {on: [tf2]}"
+    with pytest.raises(InputError, match=r"PyTorch gives no rank to the job 'ps' of cluster.yaml"):
+        prepared("import torch\n", jobs)
+
+
+@pytest.mark.usefixtures("project")
+def test_a_missing_framework_is_named_with_the_way_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = prepared("import torch\n")
+    monkeypatch.setattr("lab.runtimes.Runtime.python", lambda *_: Path(sys.executable))
+    assert missing_python(run.plan, tmp_path) is None
+    monkeypatch.setattr("lab.runtimes.Runtime.python", lambda *_: None)
+    what = f"PyTorch 2.13 is not installed for {sys.executable}; create .venv-torch with"
+    assert missing_python(run.plan, tmp_path) == f"{what} `make torch`"
+    for module in ("lab.backends.python", "lab.shipped"):
+        monkeypatch.setattr(f"{module}.CLONE", None)
+    assert "; install the extra `torch` with `" in str(missing_python(run.plan, tmp_path))
+
+
+def test_the_interface_of_this_host_is_found_by_its_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert interface.interface_of("localhost") == "lo"
+    monkeypatch.setattr(socket, "gethostbyname", lambda _: "203.0.113.7")
+    with pytest.raises(OSError, match=r"no network interface has the address 203.0.113.7 of tf9"):
+        interface.interface_of("tf9")
