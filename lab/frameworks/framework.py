@@ -40,7 +40,7 @@ class Framework:
         defaults: Variables of every program, unless the environment has them.
         interface_in: The variables that name the network interface of the task's node.
         of_rank: Returns the variables by which a rank finds the others; None: tasks are no ranks.
-        lost_peer: What the message of a program's error has if another rank was lost.
+        lost_peer: A part of the message of a program's error if another rank was lost.
         launcher: The module that starts a program on several GPUs of one task, or "".
     """
 

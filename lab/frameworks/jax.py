@@ -7,6 +7,7 @@ JAX 0.10.2.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from lab.frameworks.framework import Framework, Rank
@@ -39,4 +40,7 @@ JAX: Final = Framework(
     defaults={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
     interface_in=("NCCL_SOCKET_IFNAME",),
     of_rank=of_rank,
+    lost_peer=re.compile(
+        r"Connection (?:closed|reset) by peer|heartbeat timeout|coordination service"
+    ),
 )

@@ -6,6 +6,7 @@ Sources: "Environment Variables" of https://docs.pytorch.org/docs/stable/elastic
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from lab.frameworks.framework import Framework, Rank
@@ -47,5 +48,8 @@ TORCH: Final = Framework(
     # Without them, Gloo and NCCL may take an interface that no other node reaches.
     interface_in=("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
     of_rank=of_rank,
+    lost_peer=re.compile(
+        r"Connection (?:closed|reset) by peer|recvValue failed|remote process exited"
+    ),
     launcher="torch.distributed.run",
 )

@@ -8,6 +8,8 @@ import re
 from lab.text import short
 
 _COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
+# PyTorch marks each line of the traceback of a rank.
+_RANK = re.compile(rb"^\[rank\d{1,9}\]: ")
 _HEADER = b"Traceback (most recent call last):"
 # The line of an exception, with or without a traceback before it (a SyntaxError has none).
 _EXCEPTION = re.compile(rb"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
@@ -65,7 +67,7 @@ class ErrorLineFinder:
 
     def feed(self, line: bytes) -> None:
         """Process one line, without its line end."""
-        line = _COLOUR.sub(b"", line)
+        line = _RANK.sub(b"", _COLOUR.sub(b"", line))
         if _IGNORED.match(line):
             self._is_ignored = True
         elif line == _HEADER:

@@ -95,3 +95,16 @@ def test_a_message_of_argparse(tmp_path: Path) -> None:
 def test_the_place_begins_with_the_directory_that_the_user_typed(tmp_path: Path) -> None:
     line = line_of(tmp_path, "raise ValueError('bad')", shown_folder="examples/mnist")
     assert line == "examples/mnist/train.py:1: ValueError: bad"
+
+
+def test_the_traceback_of_a_rank(tmp_path: Path) -> None:
+    program = tmp_path / "own.py"
+    finder = ErrorLineFinder(str(tmp_path))
+    for line in (
+        "[rank1]: Traceback (most recent call last):",
+        f'[rank1]:   File "{program}", line 5, in <module>',
+        "[rank1]:     dist.all_reduce(t)",
+        "[rank1]: RuntimeError: Connection closed by peer",
+    ):
+        finder.feed(line.encode())
+    assert finder.error_line() == "own.py:5: RuntimeError: Connection closed by peer"

@@ -147,6 +147,21 @@ def test_the_imports_show_the_framework(packages: set[str], framework: str) -> N
     assert framework_of(packages).name == framework
 
 
+@pytest.mark.parametrize(
+    ("framework", "line", "is_lost"),
+    [
+        ("torch", "RuntimeError: [pair.cc:553] Connection closed by peer [10.77.0.3]:5", True),
+        ("torch", "RuntimeError: mat1 and mat2 shapes cannot be multiplied", False),
+        ("jax", "ValueError: UNKNOWN: Gloo AllGather failed: Connection reset by peer", True),
+        ("jax", "ValueError: incompatible shapes", False),
+        ("tensorflow", "RuntimeError: Connection closed by peer", False),
+    ],
+)
+def test_the_message_of_a_lost_rank_is_known(framework: str, line: str, is_lost: bool) -> None:
+    lost_peer = FRAMEWORKS[framework].lost_peer
+    assert bool(lost_peer and lost_peer.search(line)) is is_lost
+
+
 def test_every_runtime_has_a_framework() -> None:
     assert {each.framework for each in RUNTIMES.values()} == set(FRAMEWORKS)
 
