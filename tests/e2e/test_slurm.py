@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.runtimes import HERITAGE
+from lab.runtimes import HERITAGE, RUNTIMES
 from tests.support.apptainer import install_apptainer, make_image
 from tests.support.commands import call, command, lab, start, until
 from tests.support.conditions import lacking
 from tests.support.engine import ROOT, NoEngine
+from tests.support.rank_programs import add_program
 from tests.support.slurm import Slurm, make_project, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -265,4 +266,23 @@ def test_programs_in_an_image_have_time_to_end_after_scancel(
         assert lines[0] == "of the tests None"
         assert lines[1] == f"{contained}/lab/__init__.py"
         assert lines[-1] == "saved"
+    assert slurm.lab_jobs() == []
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_program_of_another_framework_finds_its_ranks_in_a_job(
+    slurm: Slurm, project: Path, framework: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JAX would take the variables of Slurm, in which each task is the only one of its step."""
+    program = add_program(project, framework)
+    monkeypatch.delenv("LAB_PYTHON")
+    name = RUNTIMES[framework].environment
+    (project / name).symlink_to(ROOT / name)
+    (project / "cluster.yaml").write_bytes((ROOT / "clusters/workers.yaml").read_bytes())
+    out, _ = lab(project, "run", program, "--backend", "slurm", "--json")
+    assert json.loads(out.splitlines()[-1])["state"] == "succeeded"
+    (run,) = (project / "runs").iterdir()
+    last = {"torch": "rank {} of 2: same weights: True, 0", "jax": "process {} of 2: total 3.0"}
+    for rank in (0, 1):
+        assert last[framework].format(rank) in (run / f"logs/worker-{rank}.log").read_text()
     assert slurm.lab_jobs() == []
