@@ -20,7 +20,7 @@ from lab.config import load_cluster
 from lab.gpu import take_inventory
 from lab.log import shown_by
 from lab.placement.place import place
-from lab.runtimes import HERITAGE
+from lab.runtimes import HERITAGE, JAX, TORCH, Runtime
 from tests.support import engine as engines
 from tests.support import slurm as slurms
 from tests.support import suite
@@ -108,11 +108,41 @@ def class_image(image: str) -> str:
     return ensure_image(Engine(), gpus=False, root=engines.ROOT)
 
 
+TORCH_CPU = f"torch=={TORCH.pin}+cpu"
+
+
 @pytest.fixture(scope="session")
 def heritage_image(image: str) -> str:
     """The image for programs of 2017, with Horovod compiled in it."""
+    return _image_of(HERITAGE)
+
+
+@pytest.fixture(scope="session")
+def torch_image(
+    image: str, variables: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """The image with PyTorch for CPUs, from LAB_WHEELS or from the wheel that pip finds."""
+    if "LAB_WHEELS" not in os.environ:
+        folder = tmp_path_factory.mktemp("wheels")
+        download = ["download", "--quiet", "--no-deps", "--dest", str(folder), TORCH_CPU]
+        command = [sys.executable, "-m", "pip", *download]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            lacking(f"pip finds no {TORCH_CPU}, which the package index does not have")
+        variables.setenv("LAB_WHEELS", str(folder))
+    return _image_of(TORCH)
+
+
+@pytest.fixture(scope="session")
+def jax_image(image: str) -> str:
+    """The image with JAX for CPUs."""
+    return _image_of(JAX)
+
+
+def _image_of(runtime: Runtime) -> str:
+    """Build the image of a runtime for CPUs."""
     cluster = load_cluster(engines.ROOT / "cluster.yaml")
-    plan = replace(place(cluster, take_inventory("none", cluster)), runtime=HERITAGE.name)
+    plan = replace(place(cluster, take_inventory("none", cluster)), runtime=runtime.name)
     return build_image(plan, root=engines.ROOT)
 
 

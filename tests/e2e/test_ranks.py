@@ -14,9 +14,9 @@ from tests.support.rank_programs import add_program
 WORKERS = ("worker-0", "worker-1")
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
-    yield make_project(tmp_path)
+@pytest.fixture(params=["local"])
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
+    yield make_project(tmp_path, request.param)
     left = processes_with(str(tmp_path))
     assert not left, f"left behind: {left}"
 
@@ -37,6 +37,22 @@ def test_a_script_for_jax_runs_unchanged(project: Project) -> None:
     for rank, task in enumerate(WORKERS):
         assert f"process {rank} of 2: total 3.0" in ran.log(task)
         assert ran.losses(task) == [3.0, 1.5, 1.0]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("project", ["compose"], indirect=True)
+@pytest.mark.parametrize(
+    ("framework", "line"),
+    [("torch", "rank {} of 2: same weights: True, 0"), ("jax", "process {} of 2: total 3.0")],
+)
+def test_ranks_in_containers(
+    project: Project, framework: str, line: str, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(f"{framework}_image")
+    ran = project.run(add_program(project.path, framework), "workers")
+    assert ran.states == dict.fromkeys(WORKERS, "succeeded")
+    for rank, task in enumerate(WORKERS):
+        assert line.format(rank) in ran.log(task)
 
 
 def test_a_killed_rank_is_named_and_the_gang_restarts(project: Project) -> None:
