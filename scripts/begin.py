@@ -1,20 +1,15 @@
-"""The common first lines of the programs: the recorder, and the server's use of GPUs."""
+"""The common first lines of the programs of TensorFlow: the recorder, and the use of GPUs."""
 
 import tensorflow.compat.v1 as tf
+from begin_task import begin_task
 
-from lab.task.sdk.interrupt import leave_on_interrupt
-from lab.task.sdk.program import number_requests, report_failure
-from lab.task.sdk.recorder import Recorder
+from lab.task.sdk.program import number_requests
 
 
 def begin(flags, **fields):
     """Record the start of this task; return the recorder for all further records."""
-    leave_on_interrupt()
     tf.logging.set_verbosity(tf.logging.ERROR)
-    recorder = Recorder(flags.job_name, flags.task_index)
-    hosts = getattr(flags, f"{flags.job_name}_hosts")
-    report_failure(recorder, hosts[flags.task_index] if hosts else "")
-    recorder.write("start", status="starting", **fields)
+    recorder = begin_task(flags, **fields)
     number_requests(flags, recorder)
     return recorder
 

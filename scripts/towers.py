@@ -17,9 +17,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from begin import begin
 from compare import apart
-from mnist_model import MODELS, PIXELS, share_correct
+from mnist_model import MODELS, share_correct
 
-from lab.task.sdk.data import load_mnist
+from lab.task.sdk.data import PIXELS, load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import ProgramError, make_directory, run_directory, wait_for_start
 
