@@ -7,95 +7,44 @@ import re
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from lab.mnist import Floats, Mnist, load_mnist
-from lab.records import Record
+from lab.mnist import Mnist, load_mnist
 from lab.saved_model import load_model
 from tests import oracle
 from tests.support.agents import wait_for
 from tests.support.cluster import (
     ROOT,
-    Task,
     assert_staleness_adds_up,
     cluster,
     mean_staleness,
+)
+from tests.support.trained import (
+    SEED,
+    assert_close,
+    assert_same,
+    assert_whole,
+    batches,
+    losses,
+    reference,
 )
 
 pytestmark = pytest.mark.tensorflow
 
 ASYNC, SYNC = "mnist_async.py", "mnist_sync.py"
 FAST, SYNC_FAST = "async_fast.py", "sync_fast.py"
-SEED = 7
 HELD = "the parameter servers still hold an earlier run; restart them"
-# Sums of float32 in another order: the difference grows with the number of updates.
-assert_close = partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-6)
 
 
 @pytest.fixture(scope="module")
 def mnist() -> Mnist:
     return load_mnist()
-
-
-def batches(mnist: Mnist, task_index: int = 0, size: int = 100) -> Iterator[oracle.Batch]:
-    return oracle.worker_batches(mnist.train, SEED, task_index, size)
-
-
-def reference(
-    model: str, stream: Iterator[oracle.Batch], updates: int, **rates: float
-) -> list[oracle.Step]:
-    """The oracle's updates, each with its parameters."""
-    steps = oracle.train(oracle.initial_parameters(model, SEED), stream, **rates)
-    copied = (
-        oracle.Step(step.loss, {name: value.copy() for name, value in step.parameters.items()})
-        for step in steps
-    )
-    return list(islice(copied, updates))
-
-
-def assert_whole(task: Task) -> None:
-    """No record is lost, and the last one reports that the task succeeded."""
-    assert [record["seq"] for record in task.records] == list(range(len(task.records)))
-    assert task.records[0]["kind"] == "start"
-    assert task.final["status"] == "succeeded"
-    assert "Traceback" not in task.stderr.read_text()
-    assert "deprecated" not in task.stderr.read_text()
-
-
-def assert_same(
-    found: Mapping[str, Floats],
-    model: str,
-    stream: Callable[[], Iterator[oracle.Batch]],
-    updates: int,
-    **rates: float,
-) -> None:
-    """The parameters are the oracle's, except where rounding decides on a gradient.
-
-    Where it does, a unit ends between a training that lets each such gradient pass and one that
-    stops each. It may differ from both by as much again, since their differences can cancel out.
-    """
-
-    def trained(kink: float) -> oracle.Parameters:
-        return reference(model, stream(), updates, kink=kink, **rates)[-1].parameters
-
-    expected = trained(0.0)
-    room = oracle.apart(trained(-oracle.ROUNDING), trained(oracle.ROUNDING))
-    assert max(float(each.max()) for each in room.values()) < 2e-3
-    assert max(float(np.median(each)) for each in room.values()) < 1e-5
-    for name, value in expected.items():
-        low, high = value - 2 * room[name], value + 2 * room[name]
-        assert_close(found[name], np.clip(found[name], low, high), err_msg=name)
-
-
-def losses(records: list[Record]) -> list[float]:
-    return [float(record["loss"]) for record in records]
 
 
 @dataclass(frozen=True)

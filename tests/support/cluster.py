@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,7 +84,18 @@ def mean_staleness(finals: Sequence[Record]) -> float:
 
 @dataclass
 class Cluster:
-    """The tasks of one run of one program."""
+    """The tasks of one run of one program.
+
+    Attributes:
+        program: The program.
+        directory: Where it runs, and where its output is.
+        ps, workers: The number of tasks of each job.
+        flags: The flags of each task.
+        environment: The variables of each task.
+        python: The command of Python.
+        own_variables: Returns a task's own variables, by its job and index.
+        tasks: The started tasks by name.
+    """
 
     program: Path
     directory: Path
@@ -92,6 +103,8 @@ class Cluster:
     workers: int = 1
     flags: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    python: Sequence[str] = (sys.executable,)
+    own_variables: Callable[[str, int], Mapping[str, str]] = lambda *_: {}
     tasks: dict[str, Task] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,9 +114,9 @@ class Cluster:
     def start(self, job_name: str, index: int) -> Task:
         name = f"{job_name}-{index}"
         command = [
-            *(sys.executable, str(self.program)),
+            *(*self.python, str(self.program)),
             *(f"--job_name={job_name}", f"--task_index={index}"),
-            f"--ps_hosts={','.join(self.ps_hosts)}",
+            *([f"--ps_hosts={','.join(self.ps_hosts)}"] if self.ps else []),
             f"--worker_hosts={','.join(self.worker_hosts)}",
             *self.flags,
         ]
@@ -121,6 +134,7 @@ class Cluster:
                     "TF_CPP_MIN_LOG_LEVEL": "1",
                     "CUDA_VISIBLE_DEVICES": "-1",
                     **self.environment,
+                    **self.own_variables(job_name, index),
                 },
             )
         self.tasks[name] = Task(name, process, stdout, stderr)
@@ -163,8 +177,15 @@ def cluster(
 ) -> Iterator[Cluster]:
     """Make a cluster whose tasks, started or not, are removed when the block ends."""
     made = Cluster(ROOT / "scripts" / program, directory, ps, workers, flags, environment)
-    try:
+    with removed_at_end(made):
         yield made
+
+
+@contextlib.contextmanager
+def removed_at_end(made: Cluster) -> Iterator[None]:
+    """Kill the tasks of a cluster when the block ends."""
+    try:
+        yield
     finally:
         for task in made.tasks.values():
             task.process.send_signal(signal.SIGKILL)
