@@ -160,6 +160,9 @@ PROGRAM_FLAGS: Final[Mapping[str, ProgramFlag]] = {
         "steps from one summary, and one line, to the next", positive, default=10
     ),
     "records": ProgramFlag("path of the TFRecords, as the task sees it"),
+    "average_every": ProgramFlag(
+        "local steps from one mean of the parameters to the next", positive, default=10
+    ),
     "pause": ProgramFlag("seconds for which a worker holds its gradients", amount, default=0.03),
     "steps": ProgramFlag("steps of the gradient descent", positive, default=200),
     "eval_every": ProgramFlag(

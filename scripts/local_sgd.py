@@ -1,0 +1,83 @@
+"""Local SGD: every rank trains alone for some steps; then all ranks take the mean of their models.
+
+Shows: one exchange for many steps. With `--average_every 1` the result is that of `ddp.py`.
+Try to break: the accuracy, by rare means. Compare the time of a step on a slow network.
+
+In `ddp.py` the ranks exchange gradients in each step, and all copies of the model are always equal.
+Here each rank updates its own copy. The copies drift apart, until the ranks replace all of them by
+their mean. The size of a message is the same, but there are fewer messages.
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+from begin_task import begin_task
+from mnist_parameters import digest
+from torch_group import own_device, report_lost_ranks
+from torch_model import MODELS, tensors
+
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.flags import experiment_flags, parse
+from lab.task.sdk.model import save_trained
+from lab.task.sdk.program import wait_for_start
+
+flags = parse(experiment_flags("local-sgd", __doc__))
+recorder = begin_task(flags, batch_size=flags.batch_size)
+
+# ---- 1. The process group, as in `ddp.py`.
+place = f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
+recorder.write("event", status="ready", message=place)
+wait_for_start()
+device = own_device()
+dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+report_lost_ranks(recorder)
+rank, ranks = dist.get_rank(), dist.get_world_size()
+
+# ---- 2. The data: every rank draws its own batches.
+mnist = load_mnist(flags.data_dir)
+batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + rank])
+joined_size = flags.batch_size * ranks
+steps_per_epoch = mnist.train.batches_per_epoch(joined_size)
+all_steps = flags.global_steps or flags.epochs * steps_per_epoch
+
+# ---- 3. The model: every rank draws the same initial values, and has an optimizer of its own.
+model = MODELS[flags.model](flags.seed).to(device)
+learning_rate = flags.learning_rate or model.synchronous_rate
+optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate)
+
+
+@torch.no_grad()
+def average():
+    """Replace the parameters of all ranks by their mean."""
+    for parameter in model.parameters():
+        dist.all_reduce(parameter)
+        parameter.div_(ranks)
+
+
+# ---- 4. The training. The loss is that of this rank: a mean of all ranks would be an exchange.
+recorder.begin_training(
+    flags, local_steps_per_epoch=steps_per_epoch, examples_per_step=joined_size, last_step=all_steps
+)
+means = 0
+for number in range(1, all_steps + 1):
+    optimizer.zero_grad()
+    loss = model(*tensors(next(batches), device))
+    loss.backward()
+    optimizer.step()
+    if number % flags.average_every == 0 or number == all_steps:
+        average()
+        means += 1
+    recorder.step(number, number, loss=loss.item())
+
+# ---- 5. The test: after the last mean, are all copies equal, bit by bit?
+digests = [None] * ranks
+dist.all_gather_object(digests, digest(model.values()))
+different = sum(each != digests[0] for each in digests)
+if rank == 0:
+    save_trained(flags, all_steps, model.values())
+expected = -(-all_steps // flags.average_every)  # rounded up: the last mean may come early
+recorder.write("result", name="means", value=means, low=expected, high=expected)
+recorder.write("result", name="ranks that differ", value=different, low=0, high=0)
+recorder.finish(accuracy=model.accuracy(mnist.test))
+dist.destroy_process_group()
