@@ -27,7 +27,7 @@ INSTALLED_MARKER: Final = ".complete"
 """The file that make creates in a virtual environment when its installation is complete."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
     """A framework in one version, and how it is installed.
 
@@ -47,14 +47,14 @@ class Runtime:
 
     name: str
     title: str
-    extra: str
     prefix: str
     pin: str
-    horovod: str
     image_variable: str
-    version_variable: str
-    environment: str
-    target: str
+    extra: str = ""
+    horovod: str = ""
+    version_variable: str = ""
+    environment: str = ""
+    target: str = ""
 
     @property
     def framework(self) -> str:
@@ -93,16 +93,12 @@ TENSORFLOW: Final = Runtime(
     extra="tensorflow",
     prefix="",
     pin="2.21.*",
-    horovod="",
     image_variable=LAB_IMAGE,
     version_variable=LAB_TENSORFLOW,
-    environment="",
-    target="",
 )
 HERITAGE: Final = Runtime(
     name="tensorflow-2.15",
     title="TensorFlow 2.15",
-    extra="",
     prefix="heritage-",
     # The last version with Estimator.
     pin="2.15.1",
@@ -118,9 +114,7 @@ TORCH: Final = Runtime(
     extra="torch",
     prefix="torch-",
     pin="2.13.0",
-    horovod="",
     image_variable=LAB_TORCH_IMAGE,
-    version_variable="",
     environment=".venv-torch",
     target="torch",
 )
@@ -130,9 +124,7 @@ JAX: Final = Runtime(
     extra="jax",
     prefix="jax-",
     pin="0.10.2",
-    horovod="",
     image_variable=LAB_JAX_IMAGE,
-    version_variable="",
     environment=".venv-jax",
     target="jax",
 )

@@ -51,7 +51,7 @@ def _experiments_table(experiments: Sequence[Experiment]) -> Table:
     """Return a table with two lines or more for each experiment; a name is never cut."""
     found = wrapped(table_of(("experiment", "description, requirements, lesson")), 1)
     for each in experiments:
-        facts = [f"needs {' '.join(each.jobs)}", f"image {each.runtime}"]
+        facts = [f"needs {' '.join(each.jobs)}", f"framework {each.runtime}"]
         lesson = [f"docs/lessons/{each.lesson}"] if each.lesson else []
         found.add_row(
             each.name, Text.assemble(f"{each.summary}\n", (", ".join([*facts, *lesson]), "dim"))
@@ -62,7 +62,7 @@ def _experiments_table(experiments: Sequence[Experiment]) -> Table:
 def _facts(experiment: Experiment) -> list[tuple[str, str]]:
     facts = {
         "needs": f"a cluster with the jobs {', '.join(experiment.jobs)}",
-        "image": RUNTIMES[experiment.runtime].title,
+        "framework": RUNTIMES[experiment.runtime].title,
         "program": f"scripts/{experiment.program}",
         "defaults": " ".join(experiment.args),
         "ends": _end_condition(experiment),
