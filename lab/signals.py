@@ -176,6 +176,16 @@ def ignore_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
+def way_to_end(code: int) -> str:
+    """Say how a process ended, from Python's return code: `exit code 1`, or `SIGKILL`."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:  # a real-time signal
+        return f"signal {-code}"
+
+
 def exit_on_signal() -> None:
     """Let each signal end the process from now on, because the command has ended."""
     for number in HANDLED:

@@ -109,7 +109,7 @@ def _boot(folder: ClassDir, containers: Containers, plan: ClassPlan, *, goes_on:
     with hold_gpus(holder, share=False) as hand_over:
         containers.start_proxy()
         hub = start_hub(folder)
-        hand_over(hub)
+        hand_over(ProcessHandle.of(hub.pid))
         api = hub_api(plan, folder.tokens().service)
         wait_for_hub(api, hub, folder)
         LOG.info(f"class {folder.name}: JupyterHub is up")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from lab import signals
-from lab.backends.process import ProcessHandle
 from lab.backends.state import state_directory
 from lab.classroom.hub_api import HubApi
 from lab.classroom.state import ClassDir
@@ -34,11 +33,11 @@ _STOP_S: Final = 20.0
 _LAST_LINES: Final = 3
 
 
-def start_hub(folder: ClassDir) -> ProcessHandle:
+def start_hub(folder: ClassDir) -> subprocess.Popen[bytes]:
     """Start JupyterHub in a session of its own."""
     # Without interrupts: it is found, and stopped, only when its program has begun.
     with folder.log.open("ab") as log, signals.block_interrupts():
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "jupyterhub", "--config", str(_HUB_CONFIG)],
             cwd=folder.path,
             # An absolute path: JupyterHub has another current directory.
@@ -49,14 +48,13 @@ def start_hub(folder: ClassDir) -> ProcessHandle:
             start_new_session=True,
             preexec_fn=_unblock_signals,  # noqa: PLW1509  (it only sets the mask)
         )
-    return ProcessHandle.of(process.pid)
 
 
 def _unblock_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def wait_for_hub(api: HubApi, hub: ProcessHandle, folder: ClassDir) -> None:
+def wait_for_hub(api: HubApi, hub: subprocess.Popen[bytes], folder: ClassDir) -> None:
     """Return when JupyterHub answers.
 
     Raises:
@@ -64,10 +62,12 @@ def wait_for_hub(api: HubApi, hub: ProcessHandle, folder: ClassDir) -> None:
     """
     until = time.monotonic() + _HUB_S
     while not api.answers():
-        if not hub.alive() or time.monotonic() > until:
-            ended = "ended" if not hub.alive() else f"is not ready after {_HUB_S:g} s"
-            last = " ".join(line.strip() for line in _lines(folder)[-_LAST_LINES:])
-            raise LabError(f"JupyterHub {ended}: {short(last)}")
+        code = hub.poll()
+        if code is not None or time.monotonic() > until:
+            late = f"is not ready after {_HUB_S:g} s"
+            what = late if code is None else f"ended ({signals.way_to_end(code)})"
+            last = " ".join(short(line.strip()) for line in _lines(folder)[-_LAST_LINES:])
+            raise LabError(f"JupyterHub {what}: {last}")
         time.sleep(POLL_S)
 
 

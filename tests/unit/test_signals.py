@@ -16,7 +16,7 @@ from lab import signals
 from lab.backends.boot import Boot, boot
 from lab.backends.environment import no_check
 from lab.backends.gpu_record import Handover
-from lab.signals import EXIT_INTERRUPTED
+from lab.signals import EXIT_INTERRUPTED, way_to_end
 from tests.support.fakes import PLAN
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -254,3 +254,8 @@ def test_signals_while_a_clean_up_begins_do_not_keep_it_from_its_beginning(
         monkeypatch.undo()
     assert done
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
+
+
+def test_how_a_process_ended_is_said_by_code_or_signal() -> None:
+    ways = [way_to_end(code) for code in (0, 3, -signal.SIGKILL, -signal.SIGRTMIN - 1)]
+    assert ways == ["exit code 0", "exit code 3", "SIGKILL", f"signal {signal.SIGRTMIN + 1}"]

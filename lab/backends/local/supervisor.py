@@ -26,6 +26,7 @@ from lab.backends.local.manifest import parse_cpuset
 from lab.backends.local.state import START, EnvironmentRecord, Isolation, StateDir, TaskRecord
 from lab.backends.process import ProcessHandle
 from lab.backends.python import base_environ, module_command
+from lab.signals import way_to_end
 from lab.task.agent.agent_log import AgentLog
 from lab.variables import LAB_FORKSERVER, LAB_LEASH, LAB_STAMPS
 
@@ -149,8 +150,7 @@ class Supervisor:
                 self._forkserver = replace(self._forkserver, pid=None)
             task = self._agents.pop(pid, None)
             if task is not None:
-                code = os.waitstatus_to_exitcode(status)
-                how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+                how = way_to_end(os.waitstatus_to_exitcode(status))
                 _log(f"{task}: agent ended, {how}")
                 # A full disk must not end the other agents.
                 with contextlib.suppress(OSError):
