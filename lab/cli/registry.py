@@ -62,7 +62,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "schema": "print the JSON Schema of the cluster config",
         "build": "build the image of the tasks",
     },
-    "Teach a class": {
+    "Learn and teach": {
+        "check": "check the stages of a lesson by your runs and answers",
         "class": "run a class: JupyterLab in a container for each seat",
     },
     "Set up the command line": {

@@ -1,0 +1,103 @@
+"""`lab check [LESSON]`.
+
+The runs in the run store are checked, not what you say about them. Answers are kept in
+`answers.jsonl` in the run store. The exit code is 1 while a stage is not passed.
+
+Examples:
+    # the lessons, and how far you are
+    lab check
+    # the stages of a lesson: what is done, and what is next
+    lab check async
+    # answer a question of it
+    lab check async --answer updates=8250
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from lab.cli.lesson_view import lesson_page, lessons_table
+from lab.console import print_json
+from lab.errors import InputError, LabError
+from lab.lessons.answers import add_answers
+from lab.lessons.check import StageResult, check_lesson
+from lab.lessons.lesson import Lesson, lesson_names, load_lesson
+from lab.options import Argument, RepeatedFlag
+from lab.options.shared import AsJson, RunsDir
+from lab.store.directory import runs_path
+from lab.tables import show
+from lab.text import short, suggestion
+
+
+def command(
+    *,
+    lesson: Annotated[str | None, Argument("the lesson; without it, all are listed")] = None,
+    answer: Annotated[
+        tuple[str, ...], RepeatedFlag("answer a question of the lesson", shows="QUESTION=VALUE")
+    ] = (),
+    json: AsJson = False,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Check the stages of a lesson by your runs and answers.
+
+    Raises:
+        InputError: There is no such lesson or question.
+        LabError: A stage is not passed.
+    """
+    store = runs_path(runs_dir)
+    if lesson is None:
+        if answer:
+            raise InputError("--answer needs a lesson", "see `lab check`")
+        _list(store, json=json)
+        return
+    wanted = load_lesson(lesson)
+    if answer:
+        add_answers(store, lesson, _answers(wanted, answer))
+    results = check_lesson(lesson, wanted, store)
+    if json:
+        print_json({"lesson": lesson, "stages": [_as_json(each) for each in results]})
+    else:
+        show(lesson_page(lesson, wanted, results))
+    left = [each.stage for each in results if not each.passed]
+    if left:
+        raise LabError(
+            f"{lesson}: {len(left)} of {len(results)} stages are not passed", f"next: {left[0]}"
+        )
+
+
+def _list(store: Path, *, json: bool) -> None:
+    lessons = {name: load_lesson(name) for name in lesson_names()}
+    results = {name: check_lesson(name, each, store) for name, each in lessons.items()}
+    if json:
+        print_json({name: [_as_json(each) for each in found] for name, found in results.items()})
+    else:
+        show(lessons_table(lessons, results))
+
+
+def _answers(lesson: Lesson, given: tuple[str, ...]) -> dict[str, str]:
+    """Return the answers by question.
+
+    Raises:
+        InputError: One of them is no answer to a question of the lesson.
+    """
+    names = [question.name for stage in lesson.stages for question in stage.questions]
+    found = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        if not equals or not text.strip():
+            raise InputError(
+                f"--answer {short(each)!r}", "write QUESTION=VALUE, as in updates=8250"
+            )
+        if name not in names:
+            hint = suggestion(name, names)
+            raise InputError(
+                f"no question {short(name)!r} in this lesson", f"{hint}it has {', '.join(names)}"
+            )
+        found[name] = text.strip()
+    return found
+
+
+def _as_json(result: StageResult) -> dict[str, object]:
+    return {**asdict(result), "passed": result.passed}

@@ -1,0 +1,1 @@
+"""Lessons: their stages, and whether a student's runs and answers pass them."""

@@ -1,0 +1,196 @@
+"""Whether runs and answers pass the stages of a lesson."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice, product
+from pathlib import Path
+from typing import Final
+
+from lab.errors import LabError
+from lab.lessons.answers import FILE, newest, read_answers
+from lab.lessons.lesson import Condition, Lesson, Operand, Question, Stage
+from lab.lessons.measures import Figure, MeasuredRun, figure_of
+from lab.store.directory import infos
+
+_MOST_RUNS: Final = 30
+"""The newest runs of an experiment that are looked at."""
+
+_YES: Final = {"yes": True, "true": True, "no": False, "false": False}
+_ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The result of one question.
+
+    Attributes:
+        question: Its name.
+        text: The question.
+        given: The answer as it was typed; None: there is none yet.
+        right: Whether it is right; None without an answer, or without the runs.
+        note: The hint for a wrong answer, or why a right one is right.
+    """
+
+    question: str
+    text: str
+    given: str | None
+    right: bool | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """The result of one stage.
+
+    Attributes:
+        stage: Its name.
+        text: What to do in it.
+        runs: The ids of the runs that were taken, by their name in the stage.
+        hint: What the runs lack; "": nothing.
+        replies: The questions.
+    """
+
+    stage: str
+    text: str
+    runs: Mapping[str, str] = field(default_factory=dict)
+    hint: str = ""
+    replies: Sequence[Reply] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the runs have all that is needed, and every answer is right."""
+        return not self.hint and all(each.right for each in self.replies)
+
+
+def check_lesson(name: str, lesson: Lesson, store: Path) -> list[StageResult]:
+    """Check the stages of a lesson by the runs of a run store, and by the answers in it.
+
+    Args:
+        name: The lesson's name.
+        lesson: The lesson.
+        store: The run store.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    runs = _measured(store, {each for stage in lesson.stages for each in stage.runs.values()})
+    given = newest(read_answers(store / FILE), name)
+    return [check_stage(stage, runs, given) for stage in lesson.stages]
+
+
+def _measured(store: Path, experiments: set[str]) -> dict[str, list[MeasuredRun]]:
+    """Return the newest runs of each experiment that have ended, the newest first."""
+    found: dict[str, list[MeasuredRun]] = {name: [] for name in experiments}
+    for run, info in reversed(infos(store).items()):
+        if info is None or info.imported or not info.state.ended:
+            continue
+        runs = found.get(info.spec.experiment)
+        if runs is not None and len(runs) < _MOST_RUNS:
+            with suppress(LabError):  # a damaged run proves nothing
+                runs.append(MeasuredRun.read(run))
+    return found
+
+
+def check_stage(
+    stage: Stage, measured: Mapping[str, Sequence[MeasuredRun]], given: Mapping[str, str]
+) -> StageResult:
+    """Check one stage.
+
+    Args:
+        stage: The stage.
+        measured: The runs by experiment, the newest first.
+        given: The answers by question.
+    """
+    missing = next((each for each in stage.runs.values() if not measured.get(each)), None)
+    if missing is not None:
+        hint = f"no run of {missing} has ended yet: `{stage.command}`"
+        replies = [
+            Reply(each.name, each.text, given.get(each.name), None) for each in stage.questions
+        ]
+        return StageResult(stage.name, stage.text, {}, hint, replies)
+    choices = product(*(measured[each] for each in stage.runs.values()))
+    best: tuple[int, dict[str, MeasuredRun]] = (-1, {})
+    for chosen in islice(choices, _MOST_RUNS**2):
+        runs = dict(zip(stage.runs, chosen, strict=True))
+        held = _held(stage.holds, runs)
+        if held > best[0]:
+            best = held, runs
+        if held == len(stage.holds):
+            break
+    held, runs = best
+    return StageResult(
+        stage=stage.name,
+        text=stage.text,
+        runs={name: run.info.run_id for name, run in runs.items()},
+        hint="" if held == len(stage.holds) else stage.holds[held].hint,
+        replies=[reply_to(each, given.get(each.name), runs) for each in stage.questions],
+    )
+
+
+def _held(conditions: Sequence[Condition], runs: Mapping[str, MeasuredRun]) -> int:
+    """Return how many conditions hold before the first that does not."""
+    for number, condition in enumerate(conditions):
+        if not holds(condition, runs):
+            return number
+    return len(conditions)
+
+
+def holds(condition: Condition, runs: Mapping[str, MeasuredRun]) -> bool:
+    """Whether a condition holds; a value that the runs do not have fulfils none."""
+    value = figure_of(condition, runs)
+    if value is None:
+        return False
+    if condition.contains and condition.contains not in str(value):
+        return False
+    limits = (condition.equals, condition.at_least, condition.at_most)
+    wanted, least, most = (None if each is None else figure_of(each, runs) for each in limits)
+    if condition.equals is not None and value != wanted:
+        return False
+    if condition.at_least is not None and not _ordered(least, value):
+        return False
+    return condition.at_most is None or _ordered(value, most)
+
+
+def _ordered(low: Figure | None, high: Figure | None) -> bool:
+    numbers = isinstance(low, int | float) and isinstance(high, int | float)
+    return numbers and low <= high  # type: ignore[operator]
+
+
+def reply_to(question: Question, given: str | None, runs: Mapping[str, MeasuredRun]) -> Reply:
+    """Judge the answer to a question."""
+    if given is None:
+        return Reply(question.name, question.text, None, None)
+    if _matches(given, question.answer, question, runs):
+        return Reply(question.name, question.text, given, True, question.because)
+    hints = (
+        each.hint for each in question.mistakes if _matches(given, each.answer, question, runs)
+    )
+    return Reply(question.name, question.text, given, False, next(hints, question.hint))
+
+
+def _matches(
+    given: str, answer: Operand, question: Question, runs: Mapping[str, MeasuredRun]
+) -> bool:
+    value = figure_of(answer, runs)
+    text = given.strip().lower()
+    if isinstance(value, bool):
+        return _YES.get(text) is value
+    if isinstance(value, str):
+        return text == value.lower()
+    number = _number(text)
+    if value is None or number is None:
+        return False
+    tolerance = max(question.within, question.share * abs(value), _ROUNDING * abs(value))
+    return abs(number - value) <= tolerance
+
+
+def _number(text: str) -> float | None:
+    """Return the number in an answer: `82,500`, `74.5%`; None: it is none."""
+    share = 0.01 if text.endswith("%") else 1.0
+    try:
+        return float(text.removesuffix("%").strip().replace(",", "")) * share
+    except ValueError:
+        return None

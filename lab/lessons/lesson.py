@@ -1,0 +1,179 @@
+"""The stages of a lesson, as `docs/lessons/NAME.yaml` states them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from lab.errors import InputError, LabError
+from lab.shipped import SHIPPED
+from lab.text import short, suggestion
+
+FOLDER: Final = SHIPPED / "docs" / "lessons"
+
+_Name = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9-]*$")]
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A part of the file; a key that it does not know is an error."""
+
+
+class Value(_Part, frozen=True, kw_only=True):
+    """A value of a run.
+
+    Attributes:
+        measure: What is measured, a key of `lab.lessons.measures.MEASURES`. For a measure of tasks
+            name the task, or its job and how the values of its tasks become one.
+        setting: A setting of the run instead: a flag of its program, or an option of `lab run`.
+        of: The run, by its name in the stage.
+        task: The task: `worker-0`.
+        job: The job whose tasks are taken: `worker`.
+        take: How their values become one: `sum`, `mean`, `least`, `most`, or the name of the task
+            with the least or the most: `least-task`, `most-task`.
+        over: What the value is divided by.
+        times: What it is multiplied by.
+        plus: What is added to it at the end.
+    """
+
+    measure: str = ""
+    setting: str = ""
+    of: str = "run"
+    task: str = ""
+    job: str = ""
+    take: str = ""
+    over: Value | None = None
+    times: float = 1.0
+    plus: float = 0.0
+
+
+Operand = bool | float | str | Value
+"""A fixed value, or one of a run."""
+
+
+class Condition(Value, frozen=True, kw_only=True):
+    """What must hold of the runs of a stage.
+
+    Attributes:
+        equals: What the value is; the key of the file is `is`.
+        at_least: The minimum of the value.
+        at_most: The maximum of the value.
+        contains: A part of the value as text.
+        hint: What to do if it does not hold.
+    """
+
+    equals: Operand | None = msgspec.field(name="is", default=None)
+    at_least: Operand | None = None
+    at_most: Operand | None = None
+    contains: str = ""
+    hint: _Text
+
+
+class Mistake(_Part, frozen=True, kw_only=True):
+    """A wrong answer that has a hint of its own.
+
+    Attributes:
+        answer: The wrong answer.
+        hint: What it shows, and how to go on.
+    """
+
+    answer: Operand
+    hint: _Text
+
+
+class Question(_Part, frozen=True, kw_only=True):
+    """A question about the runs of a stage.
+
+    Attributes:
+        name: Its name, for `--answer NAME=VALUE`.
+        text: The question.
+        answer: The right answer.
+        within: The largest difference of a number from the right one.
+        share: The same as a share of the right number: 0.1 is 10%.
+        mistakes: Wrong answers with a hint, the most telling first.
+        hint: The hint for any other wrong answer.
+        because: Why the answer is right, for those who have found it.
+    """
+
+    name: _Name
+    text: _Text
+    answer: Operand
+    within: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    share: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    mistakes: tuple[Mistake, ...] = ()
+    hint: _Text
+    because: _Text
+
+
+class Stage(_Part, frozen=True, kw_only=True):
+    """One stage of a lesson.
+
+    Attributes:
+        name: Its name.
+        text: What to do.
+        runs: The runs that it needs: a name to the experiment.
+        command: A command that makes its newest run, for those who have none.
+        holds: What must hold of these runs; the first that does not hold gives the hint.
+        questions: The questions.
+    """
+
+    name: _Name
+    text: _Text
+    runs: Mapping[str, str]
+    command: _Text
+    holds: tuple[Condition, ...] = ()
+    questions: tuple[Question, ...] = ()
+
+
+class Lesson(_Part, frozen=True, kw_only=True):
+    """A lesson.
+
+    Attributes:
+        title: Its title.
+        minutes: How long it takes.
+        stages: Its stages, in order.
+    """
+
+    title: _Text
+    minutes: Annotated[int, msgspec.Meta(gt=0)]
+    stages: Annotated[tuple[Stage, ...], msgspec.Meta(min_length=1)]
+
+
+def lesson_names() -> list[str]:
+    """Return the names of all lessons with stages."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def load_lesson(name: str) -> Lesson:
+    """Return a lesson.
+
+    Raises:
+        InputError: There is no such lesson.
+        LabError: Its file is invalid.
+    """
+    names = lesson_names()
+    if name not in names:
+        hint = suggestion(name, names)
+        raise InputError(f"no lesson {short(name)!r}", f"{hint}see `lab check`")
+    return read_lesson(FOLDER / f"{name}.yaml")
+
+
+@cache
+def read_lesson(path: Path) -> Lesson:
+    """Read a lesson's file.
+
+    Raises:
+        LabError: It cannot be read, or is invalid.
+    """
+    from ruamel.yaml import YAML  # noqa: PLC0415  (its import is slow)
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415
+
+    try:
+        content = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+        return msgspec.convert(content, Lesson)
+    except (OSError, ValueError, YAMLError) as error:
+        raise LabError(f"{path}: {short(str(error))}") from error

@@ -1,0 +1,141 @@
+"""What lessons can ask of a run: its measures and settings, computed from its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lab.errors import LabError
+from lab.lessons.lesson import Operand, Value
+from lab.store.directory import RunDir, RunStatus
+from lab.store.run_info import RunInfo
+from lab.store.settings import options_of
+from lab.store.summarize import sum_up
+from lab.store.summary import Summary, TaskSummary
+
+Figure = bool | float | str
+"""A value: whether, how many, or a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """A run with all that is asked of it.
+
+    Attributes:
+        info: Its `run.json`.
+        summary: Its summary, computed from its files.
+    """
+
+    info: RunInfo
+    summary: Summary
+
+    @classmethod
+    def read(cls, run: RunDir) -> MeasuredRun:
+        """Read a run of a run store.
+
+        Raises:
+            LabError: A file of it is damaged.
+            OSError: A file of it cannot be read.
+        """
+        status = RunStatus.recorded(run)
+        return cls(status.info, sum_up(run, status.info, status.statuses))
+
+    def setting(self, name: str) -> Figure | None:
+        """Return a flag of its program or an option of `lab run`; None: neither was used."""
+        value = self.info.hyperparameters.get(name)
+        if isinstance(value, int | float):
+            return value
+        return options_of(self.info).get(name) if value is None else str(value)
+
+
+RUN_MEASURES: Final[Mapping[str, Callable[[Summary], Figure | None]]] = {
+    "state": lambda run: run.state,
+    "reason": lambda run: run.reason,
+    "degraded": lambda run: run.degraded,
+    "global_step": lambda run: run.global_step,
+    "updates_conserved": lambda run: run.updates_conserved,
+    "updates_lost": lambda run: run.updates_lost,
+    "steps_redone": lambda run: run.steps_redone,
+    "accuracy": lambda run: run.accuracy,
+    "wall_s": lambda run: run.wall_s,
+    "first_step_s": lambda run: run.first_step_s,
+    "steps_per_s": lambda run: run.steps_per_s,
+    "mean_staleness": lambda run: run.mean_staleness,
+    "records_lost": lambda run: run.records_lost,
+}
+"""The measures of a whole run."""
+
+TASK_MEASURES: Final[Mapping[str, Callable[[TaskSummary], Figure | None]]] = {
+    "task_state": lambda task: task.state,
+    "exit_code": lambda task: task.exit_code,
+    "cause": lambda task: task.cause,
+    "attempts": lambda task: task.attempts,
+    "local_step": lambda task: task.local_step,
+    "last_step": lambda task: task.global_step,
+    "loss": lambda task: task.loss,
+    "test_accuracy": lambda task: task.accuracy,
+    "task_steps_per_s": lambda task: task.steps_per_s,
+    "time_s": lambda task: task.time_s,
+    "staleness": lambda task: task.mean_staleness,
+    "present": lambda task: True,
+}
+"""The measures of a task; `present` counts tasks with `take: sum`."""
+
+_TAKES: Final[Mapping[str, Callable[[Mapping[str, float]], Figure]]] = {
+    "sum": lambda found: sum(found.values()),
+    "mean": lambda found: sum(found.values()) / len(found),
+    "least": lambda found: min(found.values()),
+    "most": lambda found: max(found.values()),
+    "least-task": lambda found: min(found, key=lambda task: found[task]),
+    "most-task": lambda found: max(found, key=lambda task: found[task]),
+}
+
+
+def figure_of(operand: Operand, runs: Mapping[str, MeasuredRun]) -> Figure | None:
+    """Return a fixed value, or that of a run.
+
+    Args:
+        operand: The value.
+        runs: The runs of the stage, by name.
+
+    Returns:
+        The value; None if the runs do not have it.
+
+    Raises:
+        LabError: There is no such run, measure or way to take it.
+    """
+    if not isinstance(operand, Value):
+        return operand
+    found = _found(operand, runs)
+    if found is None or isinstance(found, str):
+        return found
+    if operand.over is not None:
+        divisor = figure_of(operand.over, runs)
+        if not isinstance(divisor, int | float) or not divisor:
+            return None
+        found = found / divisor
+    if operand.times == 1 and not operand.plus:
+        return found
+    return found * operand.times + operand.plus
+
+
+def _found(value: Value, runs: Mapping[str, MeasuredRun]) -> Figure | None:
+    run = runs.get(value.of)
+    if run is None:
+        raise LabError(f"the stage has no run {value.of!r}")
+    if value.setting:
+        return run.setting(value.setting)
+    if value.measure in RUN_MEASURES:
+        return RUN_MEASURES[value.measure](run.summary)
+    if value.measure not in TASK_MEASURES:
+        raise LabError(f"no measure {value.measure!r}")
+    measure = TASK_MEASURES[value.measure]
+    tasks = run.summary.tasks
+    if value.task:
+        return next((measure(task) for task in tasks if task.task == value.task), None)
+    known = ((task.task, measure(task)) for task in tasks if task.job_name == value.job)
+    figures = {name: each for name, each in known if isinstance(each, int | float)}
+    if value.take not in _TAKES:
+        raise LabError(f"cannot take {value.take!r} of {value.measure}")
+    return _TAKES[value.take](figures) if figures else None

@@ -1,0 +1,90 @@
+"""The stages of lessons: right and wrong runs and answers, each with its own hint."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.experiments.registry import EXPERIMENTS
+from lab.lessons.check import check_stage
+from lab.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
+from lab.lessons.measures import figure_of
+from tests.support.lessons import RUNS, Runs, measured
+
+LEAST_HINTS = 3
+STAGES = [
+    pytest.param(name, stage, id=f"{name}-{stage.name}")
+    for name in lesson_names()
+    for stage in load_lesson(name).stages
+]
+every_stage = pytest.mark.parametrize(("name", "stage"), STAGES)
+
+
+def by_experiment(stage: Stage, runs: Runs) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = {}
+    for alias, experiment in stage.runs.items():
+        found.setdefault(experiment, []).append(runs[alias])
+    return found
+
+
+@every_stage
+def test_right_runs_and_answers_pass(name: str, stage: Stage) -> None:
+    runs = RUNS[name, stage.name][-1]
+    right = {each.name: str(figure_of(each.answer, runs)) for each in stage.questions}
+    result = check_stage(stage, by_experiment(stage, runs), right)
+    assert (result.hint, [each.right for each in result.replies]) == ("", [True] * len(right))
+    assert result.passed
+    assert [each.note for each in result.replies] == [each.because for each in stage.questions]
+
+
+@every_stage
+def test_each_wrong_run_has_the_hint_of_its_condition(name: str, stage: Stage) -> None:
+    *wrong, _ = RUNS[name, stage.name]
+    found = [check_stage(stage, by_experiment(stage, runs), {}).hint for runs in wrong]
+    assert found == [each.hint for each in stage.holds]
+
+
+@every_stage
+def test_each_mistake_has_its_own_hint(name: str, stage: Stage) -> None:
+    runs = RUNS[name, stage.name][-1]
+    for question in stage.questions:
+        wrong = [str(figure_of(each.answer, runs)) for each in question.mistakes] + ["no answer"]
+        hints = [each.hint for each in question.mistakes] + [question.hint]
+        for text, hint in zip(wrong, hints, strict=True):
+            result = check_stage(stage, by_experiment(stage, runs), {question.name: text})
+            (reply,) = (each for each in result.replies if each.question == question.name)
+            assert (reply.right, reply.note) == (False, hint)
+            assert not result.passed
+
+
+@every_stage
+def test_a_stage_has_three_different_hints_and_a_command(name: str, stage: Stage) -> None:
+    hints = [each.hint for each in stage.holds]
+    for question in stage.questions:
+        hints += [each.hint for each in question.mistakes] + [question.hint]
+    assert len(set(hints)) >= LEAST_HINTS
+    assert set(stage.runs.values()) <= set(EXPERIMENTS)
+    result = check_stage(stage, {}, {})
+    assert stage.command in result.hint
+    assert not result.passed
+
+
+@pytest.mark.parametrize("name", lesson_names())
+def test_the_names_in_a_lesson_are_unique(name: str) -> None:
+    lesson: Lesson = load_lesson(name)
+    stages = [each.name for each in lesson.stages]
+    questions = [question.name for each in lesson.stages for question in each.questions]
+    assert len(set(stages)) == len(stages)
+    assert len(set(questions)) == len(questions)
+
+
+def test_numbers_are_read_as_people_write_them() -> None:
+    (stage, *_) = load_lesson("async").stages
+    for text, right in (("1,650", True), (" 1650 ", True), ("1651", False), ("165000%", True)):
+        result = check_stage(stage, {"async": [measured()]}, {"updates": text})
+        assert result.replies[0].right is right, text
+
+
+def test_the_newest_run_that_fulfils_all_is_taken() -> None:
+    (stage, *_) = load_lesson("async").stages
+    result = check_stage(stage, {"async": [measured(state="failed"), measured()]}, {})
+    assert result.hint == ""
