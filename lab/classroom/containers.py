@@ -7,7 +7,9 @@ alone says what belongs to a class.
 from __future__ import annotations
 
 import io
+import socket
 import tarfile
+import time
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +40,9 @@ _SECRETS: Final = "/etc/lab-class"
 _NO_MASQUERADE: Final = {"com.docker.network.bridge.enable_ip_masquerade": "false"}
 KINDS: Final = ("containers", "networks", "volumes")
 """What the engine has of a class."""
+
+_PROXY_S: Final = 60.0
+_POLL_S: Final = 0.1
 
 _COLLECT_S: Final = 120.0
 """Seconds that the collection of a seat's runs may take."""
@@ -142,6 +147,28 @@ class Containers:
                     name=names.relay_container(plan.name, to),
                     network_mode=f"container:{proxy.id}",
                 ).start()
+
+    def wait_for_proxy(self) -> None:
+        """Return when the proxy and its relays accept connections.
+
+        Raises:
+            LabError: One of them has ended, or is not ready in time; with its last line.
+        """
+        address = names.proxy_address(self._plan.proxy_network)
+        ports = [names.PUBLIC_PORT, names.PROXY_API_PORT]
+        ports += [port for port, _ in self._relays().values()]
+        until = time.monotonic() + _PROXY_S
+        while not all(_accepts(address, port) for port in ports):
+            if not self.proxy_runs() or time.monotonic() > until:
+                raise LabError(f"the proxy is not ready: {self._last_line_of_proxies()}")
+            time.sleep(_POLL_S)
+
+    def _last_line_of_proxies(self) -> str:
+        """Return the last line of the first of them that has ended, or of the proxy."""
+        found = sorted(self._proxies(), key=lambda each: (each.status == "running", each.name))
+        with engine_errors("reading the log of the proxy"):
+            line = found[0].logs(tail=1) if found else b"it is removed"
+        return short(line.strip() or b"it printed nothing")
 
     def _relays(self) -> dict[str, tuple[int, int]]:
         """Return the port of each relay, and the port on the host to which it leads."""
@@ -332,6 +359,15 @@ class Containers:
 
 def _labels(name: str, seat: str = "") -> dict[str, str]:
     return {names.CLASS: name, **({names.SEAT: seat} if seat else {})}
+
+
+def _accepts(address: str, port: int) -> bool:
+    """Whether something listens on a port of a container."""
+    try:
+        socket.create_connection((address, port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def labelled(engine: Engine, kind: str, name: str) -> list[Any]:

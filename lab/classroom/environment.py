@@ -88,6 +88,7 @@ def _start_proxy_again(folder: ClassDir, containers: Containers, plan: ClassPlan
         )
     LOG.info(f"class {folder.name}: starting its proxy, which has ended")
     containers.start_proxy()
+    containers.wait_for_proxy()
     hub_api(plan, folder.tokens().service).restore_routes()
 
 
@@ -112,6 +113,7 @@ def _boot(folder: ClassDir, containers: Containers, plan: ClassPlan, *, goes_on:
         hand_over(ProcessHandle.of(hub.pid))
         api = hub_api(plan, folder.tokens().service)
         wait_for_hub(api, hub, folder)
+        containers.wait_for_proxy()  # a seat reaches JupyterHub through a relay
         LOG.info(f"class {folder.name}: JupyterHub is up")
         problems = start_seats(api, folder, [seat.name for seat in plan.seats])
         if problems and (not goes_on or len(problems) == len(plan.seats)):

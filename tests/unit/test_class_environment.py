@@ -223,7 +223,10 @@ def test_the_gpus_are_held_while_jupyterhub_runs(seats: Seats) -> None:
     [
         *(
             (each, NO_SPACE)
-            for each in ("create_networks", "create_storage", "start_proxy", "start ada")
+            for each in (
+                *("create_networks", "create_storage", "start_proxy", "wait_for_proxy"),
+                "start ada",
+            )
         ),
         *(("start bob", error) for error in ERRORS),
     ],
@@ -356,7 +359,8 @@ def test_a_proxy_that_has_ended_is_started_alone(seats: Seats, notices: list[str
     before, hub = record(), hubs()
     seats.has_proxy = False
     boot(seats)
-    assert seats.log == ["start_proxy", "restore_routes"]  # no seat is stopped
+    # No seat is stopped.
+    assert seats.log == ["start_proxy", "wait_for_proxy", "restore_routes"]
     assert notices[-1] == "class w: starting its proxy, which has ended"
     seats.fails = ["start_proxy"]
     with pytest.raises(LabError, match="no space"):
