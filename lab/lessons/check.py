@@ -141,8 +141,8 @@ def _held(conditions: Sequence[Condition], runs: Mapping[str, MeasuredRun]) -> i
 def holds(condition: Condition, runs: Mapping[str, MeasuredRun]) -> bool:
     """Whether a condition holds; a value that the runs do not have fulfils none."""
     value = figure_of(condition, runs)
-    if value is None:
-        return False
+    if value is None or condition.absent:
+        return value is None and condition.absent
     if condition.contains and condition.contains not in str(value):
         return False
     limits = (condition.equals, condition.at_least, condition.at_most)

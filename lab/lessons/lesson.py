@@ -35,9 +35,10 @@ class Value(_Part, frozen=True, kw_only=True):
         job: The job whose tasks are taken: `worker`.
         take: How their values become one: `sum`, `mean`, `least`, `most`, or the name of the task
             with the least or the most: `least-task`, `most-task`.
-        over: What the value is divided by.
-        times: What it is multiplied by.
-        plus: What is added to it at the end.
+        less: What is subtracted from the value.
+        over: What it is divided by, after that.
+        times: What it is multiplied by, after that.
+        plus: What is added at the end.
     """
 
     measure: str = ""
@@ -46,6 +47,7 @@ class Value(_Part, frozen=True, kw_only=True):
     task: str = ""
     job: str = ""
     take: str = ""
+    less: Value | None = None
     over: Value | None = None
     times: float = 1.0
     plus: float = 0.0
@@ -63,6 +65,7 @@ class Condition(Value, frozen=True, kw_only=True):
         at_least: The minimum of the value.
         at_most: The maximum of the value.
         contains: A part of the value as text.
+        absent: Whether the run must not have it, for a setting.
         hint: What to do if it does not hold.
     """
 
@@ -70,6 +73,7 @@ class Condition(Value, frozen=True, kw_only=True):
     at_least: Operand | None = None
     at_most: Operand | None = None
     contains: str = ""
+    absent: bool = False
     hint: _Text
 
 

@@ -110,14 +110,24 @@ def figure_of(operand: Operand, runs: Mapping[str, MeasuredRun]) -> Figure | Non
     found = _found(operand, runs)
     if found is None or isinstance(found, str):
         return found
-    if operand.over is not None:
-        divisor = figure_of(operand.over, runs)
-        if not isinstance(divisor, int | float) or not divisor:
-            return None
-        found = found / divisor
-    if operand.times == 1 and not operand.plus:
-        return found
-    return found * operand.times + operand.plus
+    for other, change in ((operand.less, _minus), (operand.over, _divided)):
+        if other is not None:
+            second = figure_of(other, runs)
+            if not isinstance(second, int | float):
+                return None
+            found = change(found, second)
+            if found is None:
+                return None
+    is_plain = operand.times == 1 and not operand.plus
+    return found if is_plain else found * operand.times + operand.plus
+
+
+def _minus(first: float, second: float) -> float | None:
+    return first - second
+
+
+def _divided(first: float, second: float) -> float | None:
+    return first / second if second else None
 
 
 def _found(value: Value, runs: Mapping[str, MeasuredRun]) -> Figure | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from lab.experiments.faults import parse
+from lab.experiments.policy import OnFailure
 from lab.lessons.measures import MeasuredRun
 from lab.store.summary import Summary, TaskSummary
 from tests.support.specs import run_info
@@ -46,6 +47,22 @@ TWO: Final = {name: each for name, each in WORKERS.items() if name != "worker-2"
 LATE: Final = {"start": {"worker-2": "after 600 steps"}}
 SLOW: Final = {"faults": (parse("slow:0.3 worker-1"),)}
 
+KILLED: Final = {
+    "faults": (parse("kill worker-1 after 300 steps"),),
+    "on_failure": OnFailure.CONTINUE,
+}
+ONE: Final = {"hyperparameters": {"epochs": 1}}
+FEWER: Final = {**WORKERS, "worker-1": {"local_step": 100, "global_step": 313}}
+ROUNDS: Final = {name: {"local_step": 550, "global_step": 550} for name in WORKERS}
+
+
+def rounds(*given: Mapping[str, Any], **facts: Any) -> MeasuredRun:
+    """A synchronous run."""
+    merged = {name: value for each in given for name, value in each.items()}
+    usual = {"global_step": 550, "steps_per_s": 40.0}
+    return measured("sync", ROUNDS, ONE | merged, **usual | facts)
+
+
 Runs = Mapping[str, MeasuredRun]
 
 RUNS: Final[Mapping[tuple[str, str], Sequence[Runs]]] = {
@@ -64,6 +81,45 @@ RUNS: Final[Mapping[tuple[str, str], Sequence[Runs]]] = {
         {"run": measured()},
         {"run": measured(given=SLOW, state="failed")},
         {"run": measured(given=SLOW)},
+    ],
+    ("hour", "first"): [
+        {"run": measured(state="failed")},
+        {"run": measured(given=SLOW)},
+        {"run": measured()},
+    ],
+    ("hour", "sync"): [
+        {"async": measured(given=ONE), "sync": rounds(state="failed")},
+        {"async": measured(given=ONE), "sync": rounds(SLOW)},
+        {"async": measured(given=ONE | SLOW), "sync": rounds()},
+        {"async": measured(given={"hyperparameters": {"epochs": 2}}), "sync": rounds()},
+        {"async": measured(given=ONE), "sync": rounds()},
+    ],
+    ("hour", "slow"): [
+        {"normal": rounds(), "slow": rounds()},
+        {"normal": rounds(SLOW), "slow": rounds(SLOW)},
+        {"normal": rounds(), "slow": rounds(SLOW, state="failed")},
+        {"normal": rounds(), "slow": rounds(SLOW, steps_per_s=18.0)},
+    ],
+    ("hour", "stale"): [
+        {"run": measured()},
+        {"run": measured(given=SLOW, state="failed")},
+        {"run": measured(given=SLOW)},
+    ],
+    ("hour", "killed"): [
+        {"first": measured(given=ONE), "run": measured(given=ONE)},
+        {"first": measured(given=ONE), "run": measured(tasks=FEWER, given=ONE | KILLED)},
+        {
+            "first": measured(given=ONE | SLOW),
+            "run": measured(tasks=FEWER, given=ONE | KILLED, degraded=True),
+        },
+        {
+            "first": measured(given={"hyperparameters": {"epochs": 2}}),
+            "run": measured(tasks=FEWER, given=ONE | KILLED, degraded=True),
+        },
+        {
+            "first": measured(given=ONE),
+            "run": measured(tasks=FEWER, given=ONE | KILLED, degraded=True, global_step=1211),
+        },
     ],
 }
 """For each stage of each lesson: runs that lack its first, second, … condition, and none."""
