@@ -117,8 +117,8 @@ def page_of(plan: ClassPlan, seat: str, path: str) -> str:
 
 def signed_in(room: ClassDir, user: str) -> Browser:
     browser = Browser(room.stored().plan.url)
-    code, _, _ = browser.sign_in(user, room.tokens().seats[user])
-    assert code == 200
+    code, url, page = browser.sign_in(user, room.tokens().seats[user])
+    assert code == 200, f"{code} at {url}: {page[-1000:]}"
     return browser
 
 
