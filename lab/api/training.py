@@ -129,7 +129,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         backend: A backend, such as `local` or `compose`, or `auto`.
         option: Options of the backend alone (`lab backends` lists them): `{"time": "2h"}`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        explain: Explain which GPUs each node gets, and which CPUs each task gets.
+        explain: Explain which GPUs and CPUs each task gets, and what follows if a task fails.
         strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
         share: Also use GPUs that another environment of lab holds.
         data_dir: A directory with your own data: the four IDX files.
@@ -138,7 +138,8 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         stall: Fail after this time without a step: 90s, 5m; 0: never.
         max_time: Save a checkpoint and end after this time: 10m; 0: no limit.
         ready_within: Fail if a program is not ready in this time (default: 120s).
-        on_failure: If a task fails: fail (the default), restart, restart:N or continue.
+        on_failure: If a task fails: fail, restart, restart:N or continue (default: fail; with
+            PyTorch and JAX: restart).
         start: Tasks that start later: worker-1: 10s; worker-2: after 500 steps.
         fault: Faults to inject: kill worker-1 after 500 steps; cut:5s tf2.
         module: Run a module of the current directory, as `python -m` does.

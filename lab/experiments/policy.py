@@ -38,9 +38,28 @@ class Policy:
         restarts = f":{self.restarts}" if self.on_failure is OnFailure.RESTART else ""
         return f"{self.on_failure.value}{restarts}"
 
+    def explained(self, *, gang: bool) -> str:
+        """Return what follows a failed task, as a sentence.
+
+        Args:
+            gang: Whether all tasks restart together.
+        """
+        match self.on_failure:
+            case OnFailure.FAIL:
+                effect = "the run ends"
+            case OnFailure.CONTINUE:
+                effect = "the other tasks continue"
+            case OnFailure.RESTART:
+                who = "all tasks start again together" if gang else "it starts again"
+                effect = f"{who}, at most {self.restarts} times"
+        return f"if a task fails, {effect} (--on-failure {self})"
+
 
 FAIL: Final = Policy()
 """The default policy."""
+
+RESTART: Final = Policy(OnFailure.RESTART, RESTARTS)
+"""The default policy of programs that can go on after a restart."""
 
 
 def parse_policy(text: str) -> Policy:
@@ -52,7 +71,7 @@ def parse_policy(text: str) -> Policy:
     if found := _RESTART.fullmatch(text):
         return Policy(OnFailure.RESTART, int(found[1]))
     if text == OnFailure.RESTART:
-        return Policy(OnFailure.RESTART, RESTARTS)
+        return RESTART
     if text in {OnFailure.FAIL, OnFailure.CONTINUE}:
         return Policy(OnFailure(text))
     raise ValueError("fail, restart, restart:N (N from 1 to 999), or continue")

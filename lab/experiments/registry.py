@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from lab.experiments.policy import FAIL, RESTARTS, OnFailure, Policy
+from lab.experiments.policy import FAIL, RESTART, Policy
 from lab.experiments.program_flags import PROGRAM_FLAGS, ProgramFlag, flags, one_of, positive, rate
 
 MAX_SEED: Final = 2**31
@@ -220,6 +220,7 @@ _DDP: Final = Experiment(
     args=("--model=mlp",),
     flags=flags(*_TRAINING),
     gang=True,
+    policy=RESTART,
     results=("ranks compared", "ranks that differ"),
     expected="all ranks end with the same parameters, bit by bit",
     runtime="torch",
@@ -348,7 +349,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             lesson="coordinator.md",
             jobs=("chief", "ps", "worker"),
             services=("ps", "worker"),
-            policy=Policy(OnFailure.RESTART, RESTARTS),
+            policy=RESTART,
             counts={"chief": 1},
             flags=flags(*_TRAINING),
             results=("steps counted",),
@@ -437,6 +438,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             flags=flags(*_TRAINING),
             steps_add_up=True,
             gang=True,
+            policy=RESTART,
             runtime="torch",
         ),
         Experiment(
@@ -450,6 +452,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             args=("--model=mlp",),
             flags=flags(*_TRAINING),
             gang=True,
+            policy=RESTART,
             results=("processes compared", "processes that differ"),
             expected="all processes end with the same parameters, bit by bit",
             runtime="jax",

@@ -167,7 +167,8 @@ _PAIR: Final = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _NO_EXAMPLE: Final = re.compile(
-    r"\W*\d+/\d+ |epoch \d+/\d+$|\s*File \"|lab kind=|[\w.]*(?:Error|Exception|Warning):",
+    r"\W*\d+/\d+ |epoch \d+/\d+$|\s*File \"|lab kind=|\[[IWEF]\d{4} |"
+    r"[\w.]*(?:Error|Exception|Warning):",
     re.IGNORECASE,
 )
 

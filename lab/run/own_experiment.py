@@ -20,6 +20,7 @@ from lab.run.fitting import check_listing_flags, try_config
 from lab.runtimes import HERITAGE, RUNTIMES, TENSORFLOW
 from lab.text import short
 from lab.volume import RunSpec
+from lab.volume.run_spec import own_policy
 
 SERVICES: Final = ("ps",)
 """Jobs that serve until every other job has ended, with any program."""
@@ -93,6 +94,7 @@ def experiment_of(
     """
     services = _services(cluster, CHIEF if program.coordinator else CLIENT)
     _check_tasks(program, cluster, services)
+    framework = RUNTIMES[runtime].framework
     return Experiment(
         name=program.name,
         program=program.program,
@@ -100,7 +102,8 @@ def experiment_of(
         jobs=(),
         services=services,
         runtime=runtime,
-        gang=horovod or FRAMEWORKS[RUNTIMES[runtime].framework].has_ranks,
+        gang=horovod or FRAMEWORKS[framework].has_ranks,
+        policy=own_policy(framework),
         horovod=horovod,
     )
 

@@ -328,6 +328,8 @@ def _resolve(
             f"--on-failure continue: experiment {experiment.name!r} needs all of its workers",
             "use --on-failure fail, or --on-failure restart",
         )
+    if options.explain:
+        LOG.info(policy.explained(gang=experiment.gang))
     ready_s = options.ready_s
     if ready_s is None:
         # A user's own program may never report that it is ready.

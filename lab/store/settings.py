@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from lab.experiments.policy import FAIL, Policy
+from lab.experiments.policy import Policy
 from lab.experiments.program_flags import TRAINING_FLAGS, ProgramFlag
 from lab.program import SUFFIX
 from lab.runtimes import TENSORFLOW
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.volume import READY_S, RunSpec
-from lab.volume.run_spec import registered, seconds
+from lab.volume.run_spec import own_policy, registered, seconds
 
 _MOUNTED: Final = PurePosixPath("/lab")
 """The project's directory in a container."""
@@ -45,7 +45,7 @@ def options_of(info: RunInfo) -> dict[str, str]:
     Config, backend, defaults and what the experiment itself sets are left out.
     """
     spec, wanted = info.spec, registered(info.spec)
-    usual = str(wanted.policy if wanted else FAIL)
+    usual = str(wanted.policy if wanted else own_policy(spec.framework))
     policy = str(Policy(spec.on_failure, spec.restarts))
     usual_s = 0 if spec.own else READY_S
     faults = [str(each) for each in spec.faults if not wanted or each not in wanted.faults]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
-from lab.experiments.policy import OnFailure
+from lab.experiments.policy import FAIL, RESTART, OnFailure, Policy
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.frameworks import FRAMEWORKS, TENSORFLOW
 from lab.volume.decoding import from_json
@@ -227,6 +227,14 @@ def seconds(value: float) -> str:
 def registered(spec: RunSpec) -> Experiment | None:
     """Return the experiment of a run; None if the run has the user's own program."""
     return None if spec.own else EXPERIMENTS.get(spec.experiment)
+
+
+def own_policy(framework: str) -> Policy:
+    """Return the default policy of a user's own program.
+
+    A group of ranks does not survive the end of one of them, so all of them start again.
+    """
+    return RESTART if FRAMEWORKS[framework].has_ranks else FAIL
 
 
 def module_files(name: str) -> tuple[str, str]:

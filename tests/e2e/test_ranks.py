@@ -58,11 +58,11 @@ def test_ranks_in_containers(
 def test_a_killed_rank_is_named_and_the_gang_restarts(project: Project) -> None:
     program = add_program(project.path, "torch")
     fault = ("--fault", "kill worker-1 after 10 steps")
-    ran = project.run(program, "workers", *fault, "--", "100", code=1)
+    ran = project.run(program, "workers", *fault, "--on-failure", "fail", "--", "100", code=1)
     assert ran.summary["reason"] == (
         "worker-1 failed: killed by SIGKILL (the injected fault `kill worker-1 after 10 steps`)"
     )
-    ran = project.run(program, "workers", *fault, "--on-failure", "restart:1", "--", "40")
+    ran = project.run(program, "workers", *fault, "--", "40")  # by default the gang restarts
     assert ran.states == dict.fromkeys(WORKERS, "succeeded")
     for rank, task in enumerate(WORKERS):
         assert f"rank {rank} of 2: same weights: True, 1" in ran.log(task)

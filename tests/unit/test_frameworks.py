@@ -13,6 +13,7 @@ import pytest
 from lab.api import planning
 from lab.backends.python import missing_python
 from lab.errors import InputError
+from lab.experiments.registry import EXPERIMENTS
 from lab.frameworks import FRAMEWORKS, framework_of
 from lab.log import shown_by
 from lab.network import interface
@@ -21,6 +22,7 @@ from lab.runtimes import RUNTIMES
 from lab.task.agent import command
 from lab.task.agent.agent_config import AgentConfig
 from lab.volume import Request, RunSpec
+from lab.volume.run_spec import own_policy
 from tests.support.cli import replace_backends
 from tests.support.fakes import FakeBackend
 
@@ -166,6 +168,12 @@ def test_every_runtime_has_a_framework() -> None:
     assert {each.framework for each in RUNTIMES.values()} == set(FRAMEWORKS)
 
 
+def test_experiments_have_the_policy_of_own_programs_of_their_framework() -> None:
+    ranks = [each for each in EXPERIMENTS.values() if FRAMEWORKS[each.framework].has_ranks]
+    assert len(ranks) == 5
+    assert all(each.policy == own_policy(each.framework) and each.gang for each in ranks)
+
+
 WORKERS = "worker: {on: [tf1, tf2]}"
 
 
@@ -178,7 +186,9 @@ def prepared(
     )
     Path("own.py").write_text(source)
     notices: list[str] = []
-    asked = RunOptions(spec=RunSpec("own.py"), backend="local", gpus="none", framework=framework)
+    asked = RunOptions(
+        spec=RunSpec("own.py"), backend="local", gpus="none", framework=framework, explain=True
+    )
     with shown_by(notices.append):
         return prepare_run(asked, planning.project("cluster.yaml"), Path("runs")), notices
 
@@ -207,6 +217,8 @@ def test_a_program_of_ones_own_gets_its_framework_and_a_gang(
     spec = run.spec
     assert (run.plan.runtime, spec.framework) == (framework, framework)
     assert spec.gang is FRAMEWORKS[framework].has_ranks
+    usual = "all tasks start again together, at most 3 times (--on-failure restart:3)"
+    assert any(usual in line for line in notices) is spec.gang
     about = [line for line in notices if "it runs with" in line]
     assert len(about) == bool(notice)
     assert notice in "".join(about)

@@ -74,6 +74,7 @@ def test_the_notice_has_an_expression_that_reads_its_example(
         "1/469 [..............] - ETA: 1:39 - loss: 2.3 - accuracy: 0.1\n",
         "Epoch 1/5\n",
         "I0000 00:00:1795270972.284139   15586 master.cc:243] step 5 loss 0.3\n",
+        2 * "[W1127 12:32:45.392327747 socket.cpp:207] [c10d] No hostname. err=-3\n",
         "INFO:tensorflow:global_step/sec: 120.3\n",
         '  File "train.py", line 10, in step\nValueError: loss 3\n',
         'Traceback (most recent call last):\n  File "a.py", line 3\n    fit(x, epochs=2, step=3)\n'
