@@ -1,0 +1,125 @@
+"""The figures of the lessons, and the rules from which their numbers come."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lab.simulation.model import Shape, Way
+from tools import figures, rules
+
+FILES = figures.files()
+TRAININGS = {
+    "stragglers": rules.Synchronous(figures.STRAGGLERS, 3, apply_ms=2),
+    "backup": rules.Synchronous(figures.STRAGGLERS, 2, apply_ms=2),
+    "tokens": figures.TOKENS,
+}
+
+
+# ---- The files
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_a_file_is_what_the_code_draws(path: Path) -> None:
+    hint = "run `python tools/figures.py`"
+    assert path.is_file(), hint
+    assert path.read_text("utf-8") == FILES[path], hint
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_a_figure_has_a_title_and_stays_inside_its_frame(path: Path) -> None:
+    picture = ET.fromstring(FILES[path])  # noqa: S314  (ours)
+    _, _, width, height = map(float, picture.attrib["viewBox"].split())
+    assert picture.find("{*}title").text
+    for each in picture.iter("{*}rect"):
+        x, y, w, h = (float(each.get(name)) for name in ("x", "y", "width", "height"))
+        assert w > 0
+        assert x >= 0
+        assert x + w <= width
+        assert y + h <= height
+
+
+# ---- Asynchronous
+
+
+@pytest.mark.parametrize("compute", [(9, 22, 30), (300, 300, 300, 300), (100, 900), (500,)])
+@pytest.mark.parametrize("pause", [0, 70])
+def test_staleness_counts_the_updates_since_the_read(compute: tuple[int, ...], pause: int) -> None:
+    gradients = rules.asynchronous(rules.Speeds(compute, pause, spread=30), 6_000)
+    counts = [(each.apply, each.worker) for each in gradients]
+    assert counts == sorted(counts)
+    for number, each in enumerate(gradients):
+        between = [at for at in counts if (each.read, each.worker) < at < counts[number]]
+        assert each.staleness == len(between)
+    assert 0 <= rules.mean_staleness(gradients) <= len(compute) - 1
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+@pytest.mark.parametrize("pause", [0, 200])
+def test_the_mean_of_equal_workers_is_the_others_times_the_share(workers: int, pause: int) -> None:
+    speeds = rules.Speeds((300,) * workers, pause, spread=30)
+    held = speeds.read_ms + 300 + pause
+    expected = (workers - 1) * held / (held + speeds.apply_ms)
+    found = rules.mean_staleness(rules.asynchronous(speeds, 600_000))
+    assert found == pytest.approx(expected, rel=0.02)
+
+
+# ---- Synchronous
+
+
+def test_without_backup_workers_an_update_has_one_gradient_of_each_worker() -> None:
+    training = TRAININGS["stragglers"]
+    begun = [each for each in training.moments if each.kind == "begin"]
+    assert [sorted(each.gradients) for each in begun] == [[0, 1, 2]] * 6
+    slowest = [max(times) for times in zip(*figures.STRAGGLERS, strict=True)]
+    assert training.updates == list(np.cumsum([each + 2 for each in slowest]))
+
+
+def test_a_backup_worker_makes_updates_earlier_and_drops_gradients() -> None:
+    alone, backup = TRAININGS["stragglers"], TRAININGS["backup"]
+    assert backup.updates[:5] < alone.updates[:5]
+    assert all(each.accepted for each in alone.works)
+    assert {each.worker for each in backup.works if not each.accepted} == {0, 1, 2}
+
+
+def test_a_fast_worker_takes_two_tokens_and_both_gradients_enter_one_update() -> None:
+    moments = TRAININGS["tokens"].moments
+    taken = Counter((each.worker, each.token) for each in moments if each.kind == "take")
+    assert taken[0, 1] == 2
+    assert (2, (0, 0)) in {(each.token, each.gradients) for each in moments if each.kind == "begin"}
+
+
+# ---- The ring, the parabola, the placement
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 7])
+def test_a_ring_adds_each_gradient_once(workers: int) -> None:
+    frames = rules.ring(workers)
+    assert len(frames) == 2 * (workers - 1)
+    parts = np.random.default_rng(0).normal(size=(workers, workers))
+    sums = parts.copy()
+    for number, frame in enumerate(frames):
+        sent = [sums[worker, part] for worker, part in enumerate(frame.moves)]
+        for worker, part in enumerate(frame.moves):
+            to = (worker + 1) % workers
+            sums[to, part] = sent[worker] + (sums[to, part] if number < workers - 1 else 0)
+        held = [[sum(parts[sorted(of), at]) for at, of in enumerate(row)] for row in frame.held]
+        assert sums == pytest.approx(np.array(held))
+    assert sums == pytest.approx(np.tile(parts.sum(axis=0), (workers, 1)))
+
+
+def test_gradients_from_one_point_act_as_one_step_of_their_summed_rate() -> None:
+    assert rules.descent(0.55, 4, 4)[-1] == pytest.approx(rules.descent(4 * 0.55, 1, 1)[-1])
+    fresh, stale = (abs(rules.descent(0.55, together, 40)[-1]) for together in (1, 4))
+    assert fresh < 1e-9
+    assert stale > 1
+
+
+def test_the_simulation_of_trainings_places_the_same_bytes() -> None:
+    held = rules.round_robin(figures.MLP, 2)
+    shape = Shape(Way.ASYNC, 1, 2, variables=tuple(figures.MLP.values()))
+    assert [sum(each.values()) for each in held] == shape.held() == [1_588_000, 2_040]
