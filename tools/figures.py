@@ -24,7 +24,7 @@ from tools.figure_words import CHINESE
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 WIDTH: Final = 400
-SHOWN_WIDTH: Final = 560
+SHOWN_WIDTH: Final = 500
 """Pixels on a page that is wide enough."""
 
 STYLE: Final = """
