@@ -47,6 +47,23 @@ class Tab:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
+    def show_on(self, width: int, *, dark: bool = False, still: bool = False) -> None:
+        """Set the width in pixels, and what the reader prefers: dark colours, less motion."""
+        features = {
+            "prefers-color-scheme": "dark" if dark else "light",
+            "prefers-reduced-motion": "reduce" if still else "no-preference",
+        }
+        named = [{"name": name, "value": value} for name, value in features.items()]
+        self._send("Emulation.setEmulatedMedia", features=named)
+        size = {"width": width, "height": 1000, "deviceScaleFactor": 1}
+        self._send("Emulation.setDeviceMetricsOverride", mobile=False, **size)
+
+    def press(self, key: str, code: int) -> None:
+        """Press and release a key, such as `ArrowRight`, 39."""
+        for event in ("keyDown", "keyUp"):
+            named = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+            self._send("Input.dispatchKeyEvent", type=event, **named)
+
     def sign_in(self, url: str, user: str, password: str) -> None:
         """Sign in by the form, as a user does."""
         self.open(f"{url}/hub/login")
