@@ -57,6 +57,8 @@ CHINESE: Final = {
     "Variables on two parameter servers, operations on two workers": (
         "变量在两个参数服务器上，运算在两个工作节点上"
     ),
+    "device CPU:0": "设备 CPU:0",
+    "device GPU:0, else CPU:0": "设备 GPU:0，没有则 CPU:0",
     "forward: logits, loss": "前向：logits、损失",
     "backward: gradients": "反向：梯度",
     "variables": "变量",

@@ -361,30 +361,32 @@ MLP: Final = {
 
 def placement(words: Words) -> str:
     """Variables on the parameter servers in turn, operations on each worker."""
-    figure = Figure("Variables on two parameter servers, operations on two workers", 316, words)
+    figure = Figure("Variables on two parameter servers, operations on two workers", 350, words)
     for index, held in enumerate(rules.round_robin(MLP, 2)):
         left = 12 + 194 * index
-        figure.rect(left, 12, 182, 92, "box", r=6)
+        figure.rect(left, 12, 182, 110, "box", r=6)
         figure.text(left + 10, 31, f"/job:ps/task:{index}", "mono strong")
+        figure.say(left + 10, 48, "device CPU:0", "small soft")
         for row, (name, size) in enumerate(held.items()):
-            figure.rect(left + 8, 39 + 28 * row, 166, 23, "read", r=4)
-            figure.text(left + 15, 55 + 28 * row, name, "mono")
-            figure.text(left + 167, 55 + 28 * row, f"{size:,} B", "small", "end")
+            figure.rect(left + 8, 57 + 28 * row, 166, 23, "read", r=4)
+            figure.text(left + 15, 73 + 28 * row, name, "mono")
+            figure.text(left + 167, 73 + 28 * row, f"{size:,} B", "small", "end")
     for index in range(2):
         left = 12 + 194 * index
-        figure.rect(left, 178, 182, 86, "box", r=6)
-        figure.text(left + 10, 197, f"/job:worker/task:{index}", "mono strong")
+        figure.rect(left, 192, 182, 104, "box", r=6)
+        figure.text(left + 10, 211, f"/job:worker/task:{index}", "mono strong")
+        figure.say(left + 10, 228, "device GPU:0, else CPU:0", "small soft")
         for row, name in enumerate(("forward: logits, loss", "backward: gradients")):
-            figure.rect(left + 8, 204 + 28 * row, 166, 23, "compute", r=4)
-            figure.say(left + 15, 220 + 28 * row, name, "small")
+            figure.rect(left + 8, 236 + 28 * row, 166, 23, "compute", r=4)
+            figure.say(left + 15, 252 + 28 * row, name, "small")
         for server in range(2):
             near, far = 60 + 194 * index + 40 * server, 60 + 194 * server + 40 * index
-            figure.path([(far, 106), (near, 176)], "down", arrow=True)
-            figure.path([(near + 14, 176), (far + 14, 106)], "up", arrow=True)
-    figure.legend(284, read="variables", compute="operations")
+            figure.path([(far, 124), (near, 190)], "down", arrow=True)
+            figure.path([(near + 14, 190), (far + 14, 124)], "up", arrow=True)
+    figure.legend(318, read="variables", compute="operations")
     for left, kind, text in ((14, "down", "read parameters"), (207, "up", "send gradients")):
-        figure.path([(left, 300), (left + 13, 300)], kind, arrow=True)
-        figure.say(left + 17, 304, text, "small")
+        figure.path([(left, 334), (left + 13, 334)], kind, arrow=True)
+        figure.say(left + 17, 338, text, "small")
     return figure.svg()
 
 

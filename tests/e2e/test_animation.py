@@ -1,4 +1,4 @@
-"""The animated page on staleness, in Chromium: its numbers, its keys, its colours."""
+"""The animated page on staleness, and the lessons' figures, as Chromium shows them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support import engine
 from tests.support.agents import wait_for
 from tests.support.chromium import Tab, a_browser
 from tests.support.conditions import lacking
-from tools import rules
+from tools import figures, rules
 
 PAGE = Path(__file__).parents[2] / "docs/animations/async.html"
 LENGTH_MS = 60_000
@@ -146,3 +146,24 @@ def test_it_moves_unless_the_reader_prefers_less_motion(tab: Tab) -> None:
 def test_it_loads_nothing(tab: Tab) -> None:
     assert tab.run("performance.getEntriesByType('resource').map((each) => each.name)") == []
     assert not re.search(r"https?://|\bsrc=|@import|fetch\(", PAGE.read_text("utf-8"))
+
+
+OVERLAPS = """[...document.querySelectorAll("text")].flatMap((one, index, all) => {
+  const {width, height} = one.ownerSVGElement.viewBox.baseVal, a = one.getBBox();
+  const left = a.x < 2 || a.y < 2 || a.x + a.width > width - 2 || a.y + a.height > height - 2;
+  const covers = (other) => {
+    const b = other.getBBox();
+    const across = a.x < b.x + b.width && b.x < a.x + a.width;
+    return across && a.y + 3 < b.y + b.height && b.y + 3 < a.y + a.height;
+  };
+  const covered = all.slice(index + 1).filter(covers).map((each) => each.textContent);
+  return [...(left ? ["the frame"] : []), ...covered].map((each) => `${one.textContent}: ${each}`);
+})"""
+"""The texts of a picture that leave it, or that cover each other."""
+
+
+@pytest.mark.parametrize("path", figures.files(), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_no_text_of_a_figure_is_cut_or_covered(browser: Tab, path: Path) -> None:
+    browser.open(path.as_uri())
+    assert browser.run("document.querySelectorAll('text').length") > 10
+    assert browser.run(OVERLAPS) == []
