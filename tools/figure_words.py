@@ -30,7 +30,7 @@ CHINESE: Final = {
     "worker-{}: token {} < {}, dropped": "worker-{}：令牌 {} < {}，丢弃",
     "worker-{} takes a token": "worker-{} 取走一个令牌",
     "update {} takes the gradients": "更新 {} 取走这些梯度",
-    "update {} is done: 3 tokens": "更新 {} 完成：3 个令牌",
+    "update {} is done: {} tokens": "更新 {} 完成：{} 个令牌",
     "token queue": "令牌队列",
     "gradients": "梯度",
     "gradients: w0 is one of worker-0": "梯度：w0 来自 worker-0",

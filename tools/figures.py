@@ -219,7 +219,7 @@ SAID: Final = {
     "drop": "worker-{}: token {} < {}, dropped",
     "take": "worker-{} takes a token",
     "begin": "update {} takes the gradients",
-    "update": "update {} is done: 3 tokens",
+    "update": "update {} is done: {} tokens",
 }
 """What a row of the figure of the queue says."""
 
@@ -237,11 +237,11 @@ def tokens(words: Words) -> str:
     taken: set[tuple[int | None, int]] = set()
     for number, each in enumerate(rows):
         y = 34 + 28 * number
-        of_update = each.kind in {"begin", "update"}
         latest = max(m.token for m in moments[: begin + number + 1] if m.kind == "begin")
-        said = figure.word(
-            SAID[each.kind], *([each.token] if of_update else [each.worker, each.token, latest])
-        )
+        values = [each.worker, each.token, latest]
+        if each.worker is None:
+            values = [each.token, len(TOKENS.compute_ms)]
+        said = figure.word(SAID[each.kind], *values)
         again = each.kind == "take" and (each.worker, each.token) in taken
         taken |= {(each.worker, each.token)} if each.kind == "take" else set()
         twice = again or len(set(each.gradients)) < len(each.gradients)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
@@ -41,6 +42,16 @@ def test_a_figure_has_a_title_and_stays_inside_its_frame(path: Path) -> None:
         assert x >= 0
         assert x + w <= width
         assert y + h <= height
+
+
+def test_the_numbers_in_the_alternative_texts_are_those_of_the_figures() -> None:
+    drawn = {path.stem: text for path, text in FILES.items() if path.parts[-3] == "docs"}
+    lessons = figures.ROOT / "docs/lessons"
+    assert "band: 4 updates between" in drawn["async"]
+    assert "four updates, so its staleness is 4" in (lessons / "async.md").read_text("utf-8")
+    updates = Counter(re.findall(r'<circle class="apply"[^>]* cy="([\d.]+)"', drawn["sync"]))
+    assert [updates[height] for height in sorted(updates, key=float)] == [3, 5]
+    assert "five updates instead of three" in (lessons / "sync.md").read_text("utf-8")
 
 
 # ---- Asynchronous
