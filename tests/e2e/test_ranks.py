@@ -73,3 +73,28 @@ def test_a_stopped_rank_is_named_within_the_time_limit(project: Project) -> None
     fault = ("--fault", "pause:60s worker-1 after 10 steps", "--stall", "5s")
     ran = project.run(program, "workers", *fault, "--", "1000", code=1)
     assert "worker-1 is under the fault pause:60s" in ran.summary["reason"]
+
+
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [
+        (
+            "        time.sleep(0.02)",
+            "no new global step for 5 s, the last one was 10 (worker-1 is stopped (SIGSTOP),"
+            " worker-0 made its last step at 10)",
+        ),
+        (
+            "    torch.manual_seed",
+            "no sign of life for 5 s (worker-1 is stopped (SIGSTOP), worker-0",
+        ),
+    ],
+)
+def test_a_rank_that_something_else_stops_is_named(project: Project, at: str, reason: str) -> None:
+    program = project.path / add_program(project.path, "torch")
+    stop = (
+        "os.environ['RANK'] == '1' and locals().get('step', 10) == 10 and os.kill(os.getpid(), 19)"
+    )
+    indent = at[: len(at) - len(at.lstrip())]
+    program.write_text(program.read_text().replace(at, f"{indent}{stop}\n{at}", 1))
+    ran = project.run(program.name, "workers", "--stall", "5s", code=1)
+    assert reason in ran.summary["reason"]

@@ -20,6 +20,7 @@ from lab.task.agent.outcomes import (
     progress,
     same_failure,
 )
+from lab.task.agent.starts import STOPPED
 from lab.volume import Request, RunSpec, TaskStatus
 from lab.volume.states import Cause, State
 from tests.support.specs import changed
@@ -122,6 +123,7 @@ def test_a_task_ends_with_another_one_that_it_needs(
     [
         ("", (), "not ready within 10 s"),
         ("waits for ps-0", (), "not ready within 10 s: it waits for ps-0"),
+        (STOPPED, (), "not ready within 10 s: it is stopped (SIGSTOP)"),
         ("reads data", ("a", "b"), "not ready within 10 s: reads data; last lines: a | b"),
     ],
 )
@@ -224,6 +226,12 @@ def test_without_a_limit_nothing_is_a_stall() -> None:
             workers(1234, None, messages=("", "waits for the chief")),
             "no new global step for 3 s, the last one was 1,234 (worker-0 made its last step at"
             " 1,234, worker-1 waits for the chief)",
+        ),
+        (
+            {},
+            workers(6, 6, messages=("", STOPPED)),
+            "no new global step for 3 s, the last one was 6 (worker-1 is stopped (SIGSTOP),"
+            " worker-0 made its last step at 6)",
         ),
         (
             {},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.agent.process import cpu_time_s, oom_kills, shared_oom_counters
+from lab.task.agent.process import cpu_time_s, is_stopped, oom_kills, shared_oom_counters
 from lab.task.agent.signs_of_life import SignsOfLife
 from lab.volume.clock import Stopwatch
+from tests.support.agents import wait_for
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,27 @@ def test_the_cpu_time_of_a_program_and_its_processes() -> None:
     assert while_it_runs is not None
     assert while_it_runs >= 0.25 + (before or 0.0)
     assert after is None or after >= while_it_runs  # None: this process has no child any more
+
+
+@pytest.mark.parametrize("stops", ["os.getpid()", "child.pid"])
+def test_a_stopped_program_is_known_by_itself_and_its_processes(stops: str) -> None:
+    code = (
+        "import os, subprocess, sys\n"
+        "child = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\n"
+        f"print({stops}, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdout is not None
+        stopped = int(program.stdout.readline())
+        assert not is_stopped(program.pid)
+        os.kill(stopped, signal.SIGSTOP)
+        wait_for(lambda: is_stopped(program.pid), "its stop")
+        os.kill(stopped, signal.SIGCONT)
+        wait_for(lambda: not is_stopped(program.pid), "its continuation")
+    assert not is_stopped(program.pid)
 
 
 def test_out_of_memory_kills_are_counted(tmp_path: Path) -> None:

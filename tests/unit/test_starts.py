@@ -13,6 +13,7 @@ from lab.errors import InputError
 from lab.experiments.faults import Trigger, parse_trigger
 from lab.experiments.policy import OnFailure, Policy, parse_policy
 from lab.task.agent.starts import (
+    STOPPED,
     awaited_task,
     is_late,
     is_steady,
@@ -177,6 +178,7 @@ def test_when_a_task_may_train(
 
 
 STARTING, PENDING = State.STARTING, State.PENDING
+STOPPED_START = TaskStatus("worker-1", STARTING, message=STOPPED)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +187,7 @@ STARTING, PENDING = State.STARTING, State.PENDING
         ({}, {}, None),
         ({}, {"worker_0": STARTING, "worker_1": STARTING}, "worker-0"),
         ({}, {"worker_0": STARTING, "ps_0": STARTING}, "ps-0"),
+        ({}, {"ps_0": STARTING, "worker_1": STOPPED_START}, "worker-1"),
         ({}, {"worker_1": STARTING, "worker_2": STARTING}, "worker-1"),
         ({}, {"worker_1": STARTING, "worker_2": PENDING}, None),  # its agent may be missing
         ({"ps-0": "60s"}, {"worker_0": STARTING, "ps_0": PENDING}, None),

@@ -15,6 +15,7 @@ from lab.task.agent.fault_injection import FaultInjector
 from lab.task.agent.launcher import WAITS, Launcher
 from lab.task.agent.outcomes import TaskOutcome
 from lab.task.agent.own_status import OwnStatus
+from lab.task.agent.process import is_stopped
 from lab.task.agent.program import Program, ProgramStarter, StartFile
 from lab.task.agent.shutdown import GRACE_S, Shutdown
 from lab.volume import Request, Volume
@@ -27,6 +28,7 @@ from lab.volume.status import Statuses, TaskStatuses
 
 POLL_S: Final = 0.1
 _STEADY_POLL_S: Final = 0.3  # a program's end wakes the agent at once
+_STOP_LOOK_S: Final = 1.0
 _TOGETHER_POLL_S: Final = 0.005  # per task; waiting tasks poll faster, so that they begin together
 
 
@@ -87,6 +89,8 @@ class Execution:
         self._shutdown: Shutdown | None = None  # None: the program is not being stopped
         self._restart_reason = ""  # why the program ends and starts again
         self._waits_for = ""  # why it is not training yet
+        self._stopped_note = ""  # that something has stopped its program, as text
+        self._stop_look_s = 0.0  # how long the run had waited at the last look for that
         self._join_note = ""  # the step at which its program joins, as text
         self._may_restart = False  # this agent must stop, and a restart may follow
         self._is_interrupted = False
@@ -204,6 +208,7 @@ class Execution:
     def _train(self, program: Program, statuses: TaskStatuses) -> None:
         """Let the program train as soon as it may, and publish its progress."""
         self._allow_training(program, statuses)
+        self._look_for_stop(program)
         self._status.progress(program.output.parser, self._note)
         if starts.is_steady(self._request, statuses):
             self.pause_s = _STEADY_POLL_S
@@ -242,7 +247,17 @@ class Execution:
     @property
     def _note(self) -> str:
         """What the agent reports about the program, or ""."""
-        return self._waits_for or self._join_note or self._fault_injector.current_fault
+        fault = self._fault_injector.current_fault
+        return self._waits_for or fault or self._stopped_note or self._join_note
+
+    def _look_for_stop(self, program: Program) -> None:
+        """Look whether something has stopped the program, once a second while the run waits."""
+        waits_s = max(self._unchanged.seconds, self._awaited.seconds)
+        if waits_s < _STOP_LOOK_S:
+            self._stopped_note, self._stop_look_s = "", 0.0
+        elif waits_s >= self._stop_look_s + _STOP_LOOK_S:
+            self._stop_look_s = waits_s
+            self._stopped_note = starts.STOPPED if is_stopped(program.process.pid) else ""
 
     def _inject(self, statuses: TaskStatuses) -> None:
         """Inject the faults that are due."""
@@ -326,6 +341,7 @@ class Execution:
         self._shutdown, number = shutdown.due(now, alone=alone)
         if number is not None and self._running is not None:
             self._running.process.signal(number)
+            self._running.process.signal(signal.SIGCONT)  # a stopped program handles no signal
 
     def _finish(self, program: Program, cancelled: TaskOutcome | None) -> None:
         """Handle the program's end, and decide what follows.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from lab.experiments.faults import DONE, OVER, Fault, Kind, concerns, due, parse
+from lab.task.agent.starts import UNDER_FAULT
 from lab.text import short
 from lab.volume import Request, Volume
 from lab.volume.clock import unix_time
@@ -173,7 +174,7 @@ class FaultInjector:
     @property
     def current_fault(self) -> str:
         """A text with the fault that is active on this task; "" if there is none."""
-        return f"is under the fault {self._active[-1][1].text}" if self._active else ""
+        return f"{UNDER_FAULT}{self._active[-1][1].text}" if self._active else ""
 
     def ending_fault(self, program: Process) -> str:
         """The fault that was injected to end this program, as the user wrote it; "" if none was."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.task.agent.failure_hints import failure_hint, unshared_directory
-from lab.task.agent.starts import is_late
+from lab.task.agent.starts import is_hindered, is_late
 from lab.text import LONGEST_REASON, short
 from lab.volume import Request, TaskStatus
 from lab.volume.states import Cause, State, is_optional
@@ -140,7 +140,7 @@ def _late_reason(request: Request, mine: TaskStatus, last_lines: Iterable[str]) 
     """Why a program that is late is not ready: its message and its last lines."""
     reason = f"not ready within {request.spec.ready_s:g} s"
     if mine.message:
-        reason += ": it " if mine.message.startswith("waits") else ": "
+        reason += ": it " if mine.message.startswith(("waits ", "is ")) else ": "
         reason += mine.message
     if shown := " | ".join(last_lines):
         reason += f"; last lines: {shown}"
@@ -206,7 +206,9 @@ def _counts_steps(request: Request, active: Iterable[TaskStatus]) -> bool:
 def _stall_reason(request: Request, statuses: TaskStatuses) -> str:
     active, limit = _active(request, statuses), f"{request.spec.stall_s:g} s"
     steps, counts = _steps(active), _counts_steps(request, active)
-    details = ", ".join(_describe(status, counts=counts) for status in active)
+    # First those that the others wait for: a long reason is cut.
+    by_cause = sorted(active, key=lambda status: not is_hindered(status))
+    details = ", ".join(_describe(status, counts=counts) for status in by_cause)
     if counts:
         last = f"the last one was {max(steps):,}" if steps else "no step was made"
         return f"no new global step for {limit}, {last} ({details})"

@@ -135,13 +135,24 @@ def _children() -> list[int]:
 
 def cpu_time_s() -> float | None:
     """The CPU time of all descendants of this process so far, in seconds; None: unknown."""
+    me, *others = _family(os.getpid()) or [[]]
+    # Fields 14 to 17 of proc(5): of the process, and of its children that were waited for.
+    ticks = sum(map(int, me[13:15])) + sum(int(part) for each in others for part in each[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK") if others else None
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process or one of its descendants is stopped, as by SIGSTOP. Linux only."""
+    return any(fields[0] == b"T" for fields in _family(pid))
+
+
+def _family(pid: int) -> list[list[bytes]]:
+    """The fields of `_stats` of a process, which come first, and of its descendants."""
     stats = _stats()
-    total, family = 0, [pid for pid in (os.getpid(),) if pid in stats]
+    family = [each for each in (pid,) if each in stats]
     for parent in family:  # it grows
-        # Fields 14 to 17 of proc(5): of the process, and of its children that were waited for.
-        total += sum(map(int, stats[parent][13 if parent == family[0] else 11 : 15]))
-        family += [pid for pid, fields in stats.items() if int(fields[1]) == parent]
-    return total / os.sysconf("SC_CLK_TCK") if len(family) > 1 else None
+        family += [child for child, fields in stats.items() if int(fields[1]) == parent]
+    return [stats[each] for each in family]
 
 
 def _stats() -> dict[int, list[bytes]]:

@@ -21,6 +21,12 @@ from lab.volume.status import TaskStatuses
 
 _READY: Final = frozenset({State.READY, State.TRAINING})
 _NOT_YET: Final = frozenset({State.PENDING, State.STARTING})
+STOPPED: Final = "is stopped (SIGSTOP)"
+"""The message of a program that something other than the lab has stopped."""
+
+UNDER_FAULT: Final = "is under the fault "
+"""The beginning of the message of a program that an injected fault stops, slows or cuts off."""
+
 _ALL_RESTART: Final = ", so all tasks restart together"
 
 
@@ -81,7 +87,7 @@ def awaited_task(request: Request, statuses: TaskStatuses) -> str | None:
     """The task whose program the others wait for, while every program runs; else None.
 
     A missing agent is detected by its heartbeat, and a scheduled start is not a delay. Of several
-    tasks, it is a service, else the chief, which the others need to be ready.
+    tasks, it is one that cannot go on, else a service, else the chief, which the others need.
     """
     chief, schedule = request.chief, request.spec.start
     for task in request.tasks():
@@ -91,9 +97,18 @@ def awaited_task(request: Request, statuses: TaskStatuses) -> str | None:
     starting = [task for task in request.tasks() if statuses[task].state is State.STARTING]
     return min(
         starting,
-        key=lambda task: (not request.spec.is_service(task), task != chief),
+        key=lambda task: (
+            not is_hindered(statuses[task]),
+            not request.spec.is_service(task),
+            task != chief,
+        ),
         default=None,
     )
+
+
+def is_hindered(status: TaskStatus) -> bool:
+    """Whether a task cannot go on, because its program is stopped or under a fault."""
+    return status.message.startswith((STOPPED, UNDER_FAULT))
 
 
 def is_late(request: Request, task: str, statuses: TaskStatuses, awaited_s: float) -> bool:
