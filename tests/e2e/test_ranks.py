@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.agents import processes_with
+from tests.support.conditions import needs_namespaces
 from tests.support.experiments import Project, make_project
+from tests.support.nvml.box import Box, load
+from tests.support.nvml.library import Driver
 from tests.support.rank_programs import add_program
 
 WORKERS = ("worker-0", "worker-1")
@@ -68,11 +72,14 @@ def test_a_killed_rank_is_named_and_the_gang_restarts(project: Project) -> None:
         assert f"rank {rank} of 2: same weights: True, 1" in ran.log(task)
 
 
-def test_a_stopped_rank_is_named_within_the_time_limit(project: Project) -> None:
+@pytest.mark.parametrize("fault", ["pause:60s worker-1 after 10 steps", "cut:60s tf2 after 5s"])
+def test_a_rank_under_a_fault_is_named_within_the_time_limit(project: Project, fault: str) -> None:
+    if fault.startswith("cut"):
+        needs_namespaces()
     program = add_program(project.path, "torch")
-    fault = ("--fault", "pause:60s worker-1 after 10 steps", "--stall", "5s")
-    ran = project.run(program, "workers", *fault, "--", "1000", code=1)
-    assert "worker-1 is under the fault pause:60s" in ran.summary["reason"]
+    flags = ("--fault", fault, "--stall", "5s")
+    ran = project.run(program, "workers", *flags, "--", "10000", code=1)
+    assert f"(worker-1 is under the fault {fault}, worker-0 " in ran.summary["reason"]
 
 
 @pytest.mark.parametrize(
@@ -98,3 +105,26 @@ def test_a_rank_that_something_else_stops_is_named(project: Project, at: str, re
     program.write_text(program.read_text().replace(at, f"{indent}{stop}\n{at}", 1))
     ran = project.run(program.name, "workers", "--stall", "5s", code=1)
     assert reason in ran.summary["reason"]
+
+
+def test_a_task_with_several_gpus_starts_a_rank_for_each(
+    project: Project, driver: Callable[[Box], Driver]
+) -> None:
+    config = project.path / "clusters/workers.yaml"
+    config.write_text(config.read_text().replace("gpus: 1", "gpus: 2"))
+    box = dict(driver(load("eight-h100")).environment)
+    on_gpus = replace(project, gpus="uuid", variables=box)
+    program = add_program(project.path, "torch")
+    ran = on_gpus.run(program, "workers")
+    for first_rank, task in zip((0, 2), WORKERS, strict=True):
+        ends = [line for line in ran.log(task) if "same weights" in line]
+        assert ends == [f"rank {first_rank} of 4: same weights: True, 0"]
+        steps = [each["global_step"] for each in ran.records(task, "step")]
+        assert steps == list(range(1, 21))
+    kill = ("--fault", "kill worker-1 after 10 steps", "--on-failure", "fail")
+    ran = on_gpus.run(program, "workers", *kill, "--", "500", code=1)
+    assert ran.states == {"worker-0": "cancelled", "worker-1": "failed"}
+    exits = project.path / "exits.py"
+    exits.write_text("import os, sys, torch\nsys.exit(3 * (os.environ['RANK'] == '3'))\n")
+    ran = on_gpus.run(exits.name, "workers", "--on-failure", "fail", code=1)
+    assert ran.summary["reason"].startswith("worker-1 failed: ")

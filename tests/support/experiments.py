@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,15 @@ class Project:
 
     path: Path
     backend: str = "local"
+    gpus: str = "none"
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, experiment: str, cluster: str, *flags: str, code: int = 0) -> Ran:
         """Run an experiment; with the code 0 it must succeed."""
-        arguments = ("--backend", self.backend, "--gpus", "none", "--json")
+        arguments = ("--backend", self.backend, "--gpus", self.gpus, "--json")
         where = ("--cluster", f"clusters/{cluster}.yaml")
-        out, err = lab(self.path, "run", experiment, *arguments, *where, *flags, code=code)
+        call = ("run", experiment, *arguments, *where, *flags)
+        out, err = lab(self.path, *call, code=code, **self.variables)
         summary: dict[str, Any] = json.loads(out.splitlines()[-1])
         assert (summary["state"] == "succeeded") == (code == 0)
         return Ran(self.path / "runs" / summary["run_id"], summary, err)
