@@ -35,7 +35,15 @@ FINAL: Final = "final loss"
 _PROBLEMS: Final = ("updates lost", "steps repeated", "tasks restarted", "records lost")
 
 _ALWAYS: Final = frozenset(
-    {"accuracy", "diverged at step", "global step", "global steps/s", "local steps/s", *_PROBLEMS}
+    {
+        "accuracy",
+        "diverged at step",
+        "global step",
+        "global steps/s",
+        "images/s",
+        "local steps/s",
+        *_PROBLEMS,
+    }
 )
 """Metrics that `lab compare` shows even if they are the same in all runs."""
 
@@ -154,9 +162,12 @@ def _of_run(summary: Summary, steps: pd.DataFrame) -> Iterator[tuple[str, float 
     yield f"{FINAL} (mean)", sum(losses) / len(losses) if losses else None, "loss"
     yield "diverged at step", first_divergence(summary.tasks), "count"
     yield "global step", summary.global_step, "count"
-    yield "global steps/s", summary.steps_per_s, "1/s"
+    if summary.images_per_s is None:
+        yield "global steps/s", summary.steps_per_s, "1/s"
+    else:  # updates of different experiments use different numbers of images
+        yield "images/s", summary.images_per_s, "1/s"
     yield "wall time", summary.wall_s, "s"
-    yield "first step of all tasks", summary.first_step_s, "s"
+    yield "first step (all workers)", summary.first_step_s, "s"
     yield STALENESS, summary.mean_staleness, "updates"
     yield from _of_steps(steps)
     restarts = sum(max(task.attempts - 1, 0) for task in summary.tasks)

@@ -180,7 +180,9 @@ class RunResult:
         found = {each.name: each.value for each in self.summary.results if each.value is not None}
         if self.summary.accuracy is not None:
             found["accuracy"] = self.summary.accuracy
-        if self.summary.steps_per_s is not None:
+        if self.summary.images_per_s is not None:
+            found["images/s"] = self.summary.images_per_s
+        elif self.summary.steps_per_s is not None:
             found["steps/s"] = self.summary.steps_per_s
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
@@ -100,6 +101,21 @@ class Trace:
         counts = steps.groupby(self.steps["task"]).nunique()
         return bool((counts > 1).any())
 
+    @property
+    def is_of_one_model(self) -> bool:
+        """Whether its workers train one model: their steps count its updates."""
+        return len(self.workers) > 1 and bool(self.steps["global_step"].notna().any())
+
+    @property
+    def leaving_s(self) -> float:
+        """When the first worker finished, in seconds of the run; infinity if none has.
+
+        A task that failed or was lost has not finished: its end shows in the run's speed.
+        """
+        done = {each.task for each in self.tasks if each.state == State.SUCCEEDED}
+        ends = self.steps.groupby("task")["seconds"].max()
+        return min((end for task, end in ends.items() if task in done), default=math.inf)
+
     def of(self, task: str) -> pd.DataFrame:
         """The steps of one task."""
         return self.steps[self.steps["task"] == task]
@@ -121,11 +137,6 @@ class Trace:
         return max([0.0, *ends])
 
 
-def zero_of(info: RunInfo) -> float:
-    """The Unix time at which a run's seconds begin: its submission to the tasks."""
-    return info.submitted_unix if info.submitted_unix is not None else info.started_unix
-
-
 def steps_of(info: RunInfo, records: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """The step records on the run's clock.
 
@@ -141,7 +152,7 @@ def steps_of(info: RunInfo, records: pd.DataFrame) -> tuple[pd.DataFrame, int]:
         {name: _numbers(rows[name]) for name in _COLUMNS}, index=pd.RangeIndex(len(rows))
     )
     table.insert(0, "task", np.asarray(rows["task"], object))
-    table["seconds"] = table.pop("time_unix") - zero_of(info)
+    table["seconds"] = table.pop("time_unix") - info.zero_unix
     usable = table["seconds"].abs() < _LONGEST_S
     kept = table[usable].sort_values("seconds", kind="stable").reset_index(drop=True)
     gpu_counts = {row.get("task", ""): len(row.get("gpus", ())) for row in info.tasks}
@@ -160,7 +171,7 @@ def evaluations_of(info: RunInfo, records: pd.DataFrame) -> pd.DataFrame:
     found = pd.DataFrame(
         {
             "task": np.asarray(rows["task"], object),
-            "seconds": _numbers(rows["time_unix"]) - zero_of(info),
+            "seconds": _numbers(rows["time_unix"]) - info.zero_unix,
             "global_step": _numbers(rows["global_step"]),
             "accuracy": _numbers(rows["accuracy"]),
             "is_final": np.asarray(rows["probe"].notna(), bool),
@@ -219,7 +230,7 @@ def samples_of(info: RunInfo, lines: Iterable[Mapping[str, Any]]) -> pd.DataFram
     """The utilisation of each sample of `gpu.jsonl` on the run's clock."""
     rows = []
     for sample in samples(lines):
-        seconds = sample.time_unix - zero_of(info)
+        seconds = sample.time_unix - info.zero_unix
         if sample.utilisation is not None and abs(seconds) < _LONGEST_S:
             rows.append((sample.task, sample.gpu, seconds, sample.utilisation))
     return pd.DataFrame(rows, columns=["task", "gpu", "seconds", "utilisation"])

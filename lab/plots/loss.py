@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -27,7 +28,7 @@ from lab.plots.panels import (
     window_for,
     workers,
 )
-from lab.plots.style import LineStyle, logarithmic, safe_label, settings
+from lab.plots.style import BLACK, LineStyle, line_style, logarithmic, safe_label, settings
 from lab.statistics import Floats
 
 _PANELS_READ: Final = (
@@ -46,7 +47,9 @@ _SPREAD: Final = 4  # a loss that changes by a larger factor is drawn on a logar
 
 @settings()
 def draw(runs: Sequence[Trace]) -> Figure | None:
-    """Draw the loss: a line for each worker of one run, or for each of several runs.
+    """Draw the loss: a line for each model of one run, or for each of several runs.
+
+    Workers that train one model have one line, and points of their own.
 
     Args:
         runs: At least one.
@@ -60,8 +63,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     figure, axes = panels(runs, 4.8, 1, len(columns), share_y=True)
     for ax, column in zip(axes, columns, strict=True):
         if len(runs) == 1:
-            for task, style in workers(runs[0]):
-                _line(ax, *_points(runs[0].of(task), column), style, safe_label(task))
+            _one(ax, runs[0], column)
         else:
             draw_groups(ax, runs, partial(_pooled, column=column))
         label_x(ax, runs, column, 4)
@@ -89,17 +91,22 @@ def caption(runs: Sequence[Trace]) -> str:
     before, after = (_PANELS_READ, _ASK) if len(_drawn(runs)) == len(X_LABELS) else ("", "")
     if len(runs) > 1:
         window = window_for(max(len(run.steps) for run in runs))
-        lines = f" Lines are means over {window} neighbouring records." if window > 1 else ""
+        lines = f" Lines are means over up to {window} neighbouring records." if window > 1 else ""
         return f"{before}{lines}{groups_caption(runs)}{after}".strip()
-    most = max((len(run.of(task)) for run in runs for task in run.workers), default=0)
-    step, window = stride(most), window_for(most)
+    is_one = runs[0].is_of_one_model
+    most = max((len(runs[0].of(task)) for task in runs[0].workers), default=0)
+    step = stride(most)
+    window = window_for(len(runs[0].steps) if is_one else most)
     drawn = f" (each {_th(step)} is drawn)" if step > 1 else ""
     what = "record" if runs[0].info.spec.own else "batch"
-    points = f" A faint point is the loss of one {what}{drawn}; a line is the mean over {window}"
-    points = (
-        f"{points} neighbouring points." if window > 1 else f" A point is the loss of one {what}."
-    )
-    return f"{before}{points}{after}".strip()
+    points = f" A point is the loss of one {what}."
+    if window > 1:
+        points = (
+            f" A faint point is the loss of one {what}{drawn}; a line is the mean over up to"
+            f" {window} neighbouring points."
+        )
+    one = " The workers train one model, so one line is their mean." if is_one else ""
+    return f"{before}{points}{one}{after}".strip()
 
 
 def describe(runs: Sequence[Trace]) -> list[str]:
@@ -169,18 +176,33 @@ def _pooled(run: Trace, column: str) -> tuple[Floats, Floats]:
     return moments, smoothed(np.bincount(places, y) / np.bincount(places))
 
 
-def _line(ax: Axes, x: Floats, y: Floats, style: LineStyle, label: str) -> None:
+def _one(ax: Axes, run: Trace, column: str) -> None:
+    """Draw the points of each worker, and a line for each model."""
+    for task, style in workers(run):
+        x, y = _points(run.of(task), column)
+        _dots(ax, x, y, style, safe_label(task) if run.is_of_one_model else "_points")
+        if not run.is_of_one_model:
+            _line(ax, x, smoothed(y), style, safe_label(task))
+    if run.is_of_one_model:
+        _line(ax, *_pooled(run, column), replace(line_style(0), colour=BLACK), "all workers")
+
+
+def _dots(ax: Axes, x: Floats, y: Floats, style: LineStyle, label: str) -> None:
     step = stride(len(x))
     shown = len(x[::step])
     # Many points are drawn small and pale, and the line gets a white rim, to stay visible.
     size, alpha = (6.0, 0.4) if shown < _MANY else (3.0, max(0.12, 0.4 * _MANY / shown))
     ax.plot(
         x[::step], y[::step], linestyle="", marker=".", markersize=size, color=style.colour,
-        alpha=alpha, markeredgewidth=0, rasterized=True, zorder=1.8,
+        alpha=alpha, markeredgewidth=0, rasterized=True, zorder=1.8, label=label,
     )  # fmt: skip
+
+
+def _line(ax: Axes, x: Floats, y: Floats, style: LineStyle, label: str) -> None:
+    step = stride(len(x))
     marker = style.marker if len(x) < _FEW else ""
     ax.plot(
-        x[::step], smoothed(y)[::step], color=style.colour, linestyle=style.line, marker=marker,
+        x[::step], y[::step], color=style.colour, linestyle=style.line, marker=marker,
         markersize=5, label=label, path_effects=[Stroke(linewidth=4, foreground="white"), Normal()],
     )  # fmt: skip
 

@@ -226,14 +226,17 @@ def window_for(points: int) -> int:
 
 
 def smoothed(values: Floats) -> Floats:
-    """The mean over each record and its neighbours; the window is cut off at the ends.
+    """The mean over each record and its neighbours, as many before it as after it.
 
-    The window is centred, so that the line of a falling loss is not shifted.
+    The window is centred, so that the line of a falling loss is not shifted. It grows from the
+    first record on, so that the line begins at the first loss. At the end it is cut off, so that
+    the last value is a mean, too.
     """
     window = window_for(len(values))
-    return np.asarray(
-        pd.Series(values).rolling(window, center=True, min_periods=1).mean(), np.float64
-    )
+    found = pd.Series(values).rolling(window, center=True, min_periods=1).mean()
+    for place in range(min(window // 2, len(values))):
+        found.iloc[place] = np.mean(values[: 2 * place + 1])
+    return np.asarray(found, np.float64)
 
 
 def stride(points: int) -> int:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from lab.plots.data import Trace, first_step, grouped
 from lab.plots.panels import (
+    X_LABELS,
     begin_at_zero,
     draw_groups,
     finish,
@@ -29,7 +30,8 @@ _READ_ONE: Final = (
 )
 _READ_SEVERAL: Final = (
     "The slope of a line is the speed. A step of asynchronous training is an update by one worker."
-    " A step of synchronous training uses a gradient of each worker."
+    " A step of synchronous training uses a gradient of each worker, so the runs are compared by"
+    " images."
 )
 _MARKERS: Final = 12  # on each line
 _TOGETHER_S: Final = 1.0
@@ -43,7 +45,8 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
         The figure; None if no record holds a step.
     """
     own = "a worker's own steps" if len(runs) == 1 else "own steps, a mean"
-    labels = {"global_step": "global step", "local_step": own}
+    total = speed_column(runs)
+    labels = {total: X_LABELS[total] if total == "images" else "global step", "local_step": own}
     columns = [column for column in labels if any(len(run.values(column)) for run in runs)]
     if not columns:
         return None
@@ -100,10 +103,20 @@ def _of_one(run: Trace) -> str:
     return f"{late} {begin} {apart:.1f} s after {early}; {ends}"
 
 
+def speed_column(runs: Sequence[Trace]) -> str:
+    """The column whose growth is the speed: images of several runs, if all of them have it.
+
+    Updates of different experiments use different numbers of images.
+    """
+    trained = [run for run in runs if len(run.steps)]
+    has_images = all(len(run.values("images")) for run in trained)
+    return "images" if len(runs) > 1 and trained and has_images else "global_step"
+
+
 def line_of(run: Trace, column: str) -> tuple[Floats, Floats]:
-    """The highest global step of a run over time, or the workers' mean of their own steps."""
+    """A run's highest global step or images over time, or the workers' mean of their own steps."""
     seconds = run.column("seconds")
-    if column == "global_step":
+    if column in {"global_step", "images"}:
         there = ~np.isnan(run.column(column))
         return seconds[there], np.maximum.accumulate(run.column(column)[there])
     lines = []

@@ -22,17 +22,21 @@ from lab.plots.panels import (
     smoothed,
     workers,
 )
-from lab.plots.progress import line_of
+from lab.plots.progress import line_of, speed_column
 from lab.plots.style import BLACK, line_style, safe_label, settings, thousands
 from lab.statistics import Floats
 
 _READ_ONE: Final = (
     "Steps per second, in equal spans of time. The thick line counts the updates of the shared"
-    " parameters; the other lines count each worker's own steps. In asynchronous training their sum"
+    " parameters, until the first worker has finished; the other lines count each worker's own"
+    " steps. In asynchronous training their sum"
     " is the thick line. In synchronous training each of them equals it. A dip of a line at a fault"
     " shows that the fault slows this worker, too."
 )
-_READ_SEVERAL: Final = "Updates of the shared parameters per second, in equal spans of time."
+_READ_SEVERAL: Final = (
+    " of all workers per second, in equal spans of time, until the first worker has finished."
+)
+_LABELS: Final = {"images": "images per second", "global_step": "steps per second"}
 _GPU_READ: Final = (
     " Below: the share of the time in which a GPU was busy, as the driver reports it, smoothed over"
     " neighbouring samples."
@@ -49,12 +53,13 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     if not any(run.has_a_second_record if len(runs) == 1 else _has_rates(run) for run in runs):
         return None
     has_gpus = any(len(run.samples) for run in runs)
+    column = speed_column(runs)
     figure, axes = panels(runs, 6.6 if has_gpus else 4.4, 2 if has_gpus else 1)
     if len(runs) == 1:
         _workers(axes[0], runs[0])
     else:
-        draw_groups(axes[0], runs, lambda run: _rates(run) if _has_rates(run) else None)
-    axes[0].set_ylabel("steps per second")
+        draw_groups(axes[0], runs, lambda run: _rates(run, column) if _has_rates(run) else None)
+    axes[0].set_ylabel(_LABELS[column])
     axes[0].set_ylim(0, 1.08 * max(axes[0].dataLim.y1, 0) or 1)
     thousands(axes[0], "y")
     if has_gpus:
@@ -66,7 +71,8 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
 
 def caption(runs: Sequence[Trace]) -> str:
     """How to read the figure."""
-    steps = _READ_ONE if len(runs) == 1 else _READ_SEVERAL + groups_caption(runs)
+    noun = "Images" if speed_column(runs) == "images" else "Updates"
+    steps = _READ_ONE if len(runs) == 1 else noun + _READ_SEVERAL + groups_caption(runs)
     return steps + (_GPU_READ if any(len(run.samples) for run in runs) else "")
 
 
@@ -80,15 +86,17 @@ def missing(runs: Sequence[Trace]) -> str:
 def describe(runs: Sequence[Trace]) -> list[str]:
     """Describe the throughput of these runs, a sentence each."""
     found = []
+    column = speed_column(runs)
+    noun = "images" if column == "images" else "global steps"
     for name, group in grouped(runs).items():
         paces = []
         for run in group:
             if _has_rates(run):
-                seconds, steps = line_of(run, "global_step")
+                seconds, steps = line_of(run, column)
                 paces.append((steps[-1] - steps[0]) / (seconds[-1] - seconds[0]))
         if paces:
             prefix = f"{name}: " if len(runs) > 1 else ""
-            found.append(f"{prefix}{pace(float(np.mean(paces)))} global steps a second on average.")
+            found.append(f"{prefix}{pace(float(np.mean(paces)))} {noun} a second on average.")
         elif len(runs) == 1:
             found.append(f"Global steps are not drawn: {missing(group)}.")
         else:
@@ -98,8 +106,11 @@ def describe(runs: Sequence[Trace]) -> list[str]:
     return found
 
 
-def _rates(run: Trace) -> tuple[Floats, Floats]:
-    return rates(*line_of(run, "global_step"))
+def _rates(run: Trace, column: str = "global_step") -> tuple[Floats, Floats]:
+    """The growth of a count, until the first worker has finished: its leaving is no slowness."""
+    seconds, counts = line_of(run, column)
+    together = seconds <= run.leaving_s
+    return rates(seconds[together], counts[together])
 
 
 def _has_rates(run: Trace) -> bool:

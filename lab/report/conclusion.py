@@ -109,7 +109,7 @@ def unequal_lengths(runs: Sequence[ReportRun]) -> str:
         )
     return (
         f"{begin} Do not compare their final accuracy and their whole time. Compare the curves of"
-        " the loss at equal positions, the steps per second, and the staleness."
+        " the loss at equal positions, the images per second, and the staleness."
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lab.experiments.faults import DONE, OVER, Fault, Kind, parse
-from lab.plots.data import Mark, Trace, evaluations_of, first_step, samples_of, steps_of, zero_of
+from lab.plots.data import Mark, Trace, evaluations_of, first_step, samples_of, steps_of
 from lab.records.reader import read_records
 from lab.run.status import status_or_warn
 from lab.store.dataframe import DAMAGED, records_frame
@@ -186,7 +186,7 @@ def not_done(info: RunInfo, marks: tuple[Mark, ...]) -> list[str]:
 def _events(info: RunInfo, records: pd.DataFrame) -> Iterator[tuple[str, float, str]]:
     """Yield task, seconds of the run and message of each event."""
     rows = records[(records["kind"] == "event") & records["message"].notna()]
-    seconds = rows["time_unix"] - zero_of(info)
+    seconds = rows["time_unix"] - info.zero_unix
     for task, when, message in zip(rows["task"], seconds, rows["message"], strict=True):
         if np.isfinite(when):
             yield str(task), float(when), str(message)
@@ -237,4 +237,4 @@ def _restarts(info: RunInfo, records: pd.DataFrame) -> Iterator[Mark]:
     for task, attempt, begin in first.itertuples(index=False):
         if np.isfinite(begin):
             text = f"program restarted (attempt {int(attempt) + 1})"
-            yield Mark(str(task), "new start", text, float(begin) - zero_of(info))
+            yield Mark(str(task), "new start", text, float(begin) - info.zero_unix)

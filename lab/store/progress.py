@@ -6,7 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lab.records.reader import STEPS, Result, is_number, is_whole, read_records, result_of
 
@@ -26,6 +26,20 @@ CLOCK_CHANGED_S: Final = 1.0
 
 FIRST_SEQ: Final = 0
 """The first sequence number of an attempt."""
+
+
+class ImageMark(NamedTuple):
+    """The images of a step record.
+
+    Attributes:
+        time_unix: Its time, in seconds since the epoch.
+        local_step: Its local step.
+        examples: The images that it counts, or None.
+    """
+
+    time_unix: float
+    local_step: int
+    examples: int | None
 
 
 @dataclass(slots=True)
@@ -60,6 +74,7 @@ class TaskProgress:
         results: Name to the newest result of the experiment with this name.
         global_marks: Time and global step of the first and of the newest step record.
         peaks: Attempt to time and global step of its highest step record.
+        image_marks: Attempt to the first and the newest of its step records.
         resumed: Time and global step of each checkpoint from which a later attempt resumed.
     """
 
@@ -89,6 +104,7 @@ class TaskProgress:
     results: dict[str, Result] = field(default_factory=dict)
     global_marks: list[tuple[float, int]] = field(default_factory=list)
     peaks: dict[int, tuple[float, int]] = field(default_factory=dict)
+    image_marks: dict[int, tuple[ImageMark, ImageMark]] = field(default_factory=dict)
     staleness_sums: dict[int, tuple[int, int]] = field(default_factory=dict)
     _losses: deque[float] = field(default_factory=lambda: deque(maxlen=FINAL_RECORDS))
     _losses_attempt: int = 0
@@ -216,6 +232,10 @@ class TaskProgress:
             self.peaks[self.attempt] = max(mark, self.peaks.get(self.attempt, mark), key=_step_of)
         if not is_whole(step):
             return
+        examples = record.get("examples")
+        newest = ImageMark(time, step, examples if is_whole(examples) else None)
+        first, _ = self.image_marks.get(self.attempt, (newest, newest))
+        self.image_marks[self.attempt] = first, newest
         if self._first is None:
             self._first = (time, step)
             step_time = record.get("step_time_s")

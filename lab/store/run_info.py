@@ -136,6 +136,11 @@ class RunInfo:
         """Whether agents received the run."""
         return self.submitted_unix is not None
 
+    @property
+    def zero_unix(self) -> float:
+        """The Unix time at which a run's seconds begin: its submission to the tasks."""
+        return self.started_unix if self.submitted_unix is None else self.submitted_unix
+
     def to_json(self) -> str:
         """Return indented JSON with a final line end."""
         return dump(asdict(self), indent=2) + "\n"

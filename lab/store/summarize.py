@@ -67,9 +67,7 @@ def summary_of(
         accuracy=final.final_accuracy if final else None,
         wall_s=_rounded(stopped - info.started_unix) if stopped else None,
         first_step_s=(
-            _rounded(max(known) - info.started_unix)
-            if known and len(known) == len(workers)
-            else None
+            _rounded(max(known) - info.zero_unix) if known and len(known) == len(workers) else None
         ),
         steps_per_s=_global_rate(list(progress.values())),
         records_lost=_records_lost(statuses, progress),
@@ -77,6 +75,7 @@ def summary_of(
             _task(info, task, statuses.get(task), progress[task], gpus.get(task, NO_FIGURES))
             for task in progress
         ],
+        images_per_s=_image_rate(info, progress),
         results=_results(info, progress),
         left=list(info.left),
     )
@@ -154,6 +153,44 @@ def _global_rate(tasks: Sequence[TaskProgress]) -> float | None:
     marks = [mark for task in tasks for mark in task.global_marks]
     (start, low), (stop, high) = min(marks), max(marks)
     return _rounded((high - low) / (stop - start)) if stop > start and high > low else None
+
+
+def _image_rate(info: RunInfo, progress: Mapping[str, TaskProgress]) -> float | None:
+    """Return images of all workers per second; None if they are not known.
+
+    As in the figures, a worker's `examples` count its own images. If they are more than its own
+    steps take, as in all-reduce programs, they count the images of all workers.
+    """
+    trained = [each for each in progress.values() if each.image_marks]
+    seen = [_images(info, each) for each in trained]
+    known = [each for each in seen if each is not None]
+    marks = [mark for each in trained for pair in each.image_marks.values() for mark in pair]
+    if not marks or len(known) < len(seen):
+        return None
+    if all(a.local_step == b.local_step for each in trained for a, b in each.image_marks.values()):
+        return None  # records of different tasks alone do not show the rate
+    passed = max(mark.time_unix for mark in marks) - min(mark.time_unix for mark in marks)
+    images = sum(count for count, is_of_all in known if not is_of_all)
+    images += max((count for count, is_of_all in known if is_of_all), default=0)
+    return _rounded(images / passed) if passed > 0 and images > 0 else None
+
+
+def _images(info: RunInfo, progress: TaskProgress) -> tuple[int, bool] | None:
+    """Return the images from a task's first step record on, and whether they are of all workers."""
+    batch = progress.batch_size or info.hyperparameters.get("batch_size")
+    size = batch if isinstance(batch, int) else 0
+    gpus = {row.get("task"): len(row.get("gpus", ())) for row in info.tasks}
+    of_a_step = size * max(1, gpus.get(progress.task, 0))
+    seen, is_of_all, before = 0, False, None
+    for first, newest in progress.image_marks.values():
+        if not size and None in {first.examples, newest.examples}:
+            return None
+        if before is None:  # a restarted program counts from 0
+            before = first.local_step * size if first.examples is None else first.examples
+        images = newest.local_step * size if newest.examples is None else newest.examples
+        seen += images
+        is_of_all = is_of_all or 0 < newest.local_step * of_a_step < images
+    return seen - (before or 0), is_of_all
 
 
 def _task(

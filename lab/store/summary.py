@@ -148,13 +148,16 @@ class Summary:
         resumed_from: The run whose checkpoints it started from, or "".
         accuracy: Test accuracy of the final parameters, from 0 to 1.
         wall_s: Seconds from the request to the end of the last task.
-        first_step_s: Seconds from the request to the end of the slowest worker's first step; None
-            if a worker's records do not show it, as for a listing.
+        first_step_s: Seconds from the submission to the end of the slowest worker's first step, on
+            the clock of the figures; None if a worker's records do not show it, as for a listing.
         steps_per_s: Global steps per second from the first step record to the last; None if no
             task has two step records, or all are of the same step.
         records_lost: The number of records that are missing by their sequence numbers, or that
             could not be written to the run volume.
         tasks: The summary of each task, in the cluster's order.
+        images_per_s: Images of all workers per second, from the first step record to the last; None
+            if the size of a batch is not known. It compares runs whose updates use different
+            numbers of images.
         results: The results of the experiment, including the missing ones.
         left: The files that were not collected.
     """
@@ -176,6 +179,7 @@ class Summary:
     steps_per_s: float | None
     records_lost: int
     tasks: list[TaskSummary]
+    images_per_s: float | None = None
     results: list[ResultSummary] = field(default_factory=list)
     left: list[Uncollected] = field(default_factory=list)
 

@@ -166,6 +166,14 @@ def test_a_smoothed_line_is_not_shifted_and_keeps_a_straight_line() -> None:
     assert [window_for(count) for count in (14, 20, 1000)] == [1, 5, 41]
 
 
+def test_a_smoothed_line_begins_at_the_first_value_and_ends_at_a_mean() -> None:
+    falling = np.array([16.3, *np.linspace(6, 2, 400)])
+    found = smoothed(falling)
+    assert found[0] == 16.3
+    assert found[1] == pytest.approx(falling[:3].mean())
+    assert found[-1] == pytest.approx(falling[-9:].mean())  # of a window of 17
+
+
 def test_rates_add_up_to_the_total() -> None:
     seconds = np.array([0.0, 1.0, 2.0, 10.0])
     middles, found = rates(seconds, np.array([0.0, 30.0, 20.0, 80.0]))
@@ -261,6 +269,10 @@ RUNS = {
         evaluated(*CURVE[1:], label="a"),
         evaluated((100, 0.3, {}), (200, 0.5, {"probe": 200}), label="b", group="sync"),
     ],
+    "without examples beside others": [
+        trace(*steps("worker-0", examples=NAN), *steps("worker-1", examples=NAN)),
+        two_workers(group="whole"),
+    ],
     "no global steps beside others": [
         trace(*steps("worker-0", global_step=NAN)), two_workers(group="whole")
     ],
@@ -317,14 +329,18 @@ def test_a_worker_has_pale_points_and_a_smoothed_line_in_each_panel(
     for each in axes:
         assert each.get_xlim()[0] == 0
         x, drawn = AGAINST[each.get_xlabel()], each.get_lines()
-        for task, points, line in zip(run.workers, drawn[::2], drawn[1::2], strict=True):
-            for found, y in (
-                (points, run.values("loss", task)),
-                (line, smoothed(run.values("loss", task))),
-            ):
-                wanted = np.column_stack([run.values(x, task), y])[::every]
-                assert found.get_xydata() == pytest.approx(wanted)
+        one_model = len(run.workers) > 1
+        dots = drawn[:-1] if one_model else drawn[::2]
+        for task, points in zip(run.workers, dots, strict=True):
+            wanted = np.column_stack([run.values(x, task), run.values("loss", task)])[::every]
+            assert points.get_xydata() == pytest.approx(wanted)
             assert points.get_alpha() == alpha
+        # Workers that share a model have one line, which begins at the first loss.
+        moments, places = np.unique(run.values(x), return_inverse=True)
+        means = np.bincount(places, run.values("loss")) / np.bincount(places)
+        wanted = np.column_stack([moments, smoothed(means)])[::every]
+        assert drawn[-1].get_xydata() == pytest.approx(wanted)
+        assert drawn[-1].get_ydata()[0] == pytest.approx(means[0])
     limits = 0.85 * run.values("loss").min(), 1.15 * run.values("loss").max()
     # The axis is logarithmic if the losses differ by more than a factor of 4.
     assert (axes[0].get_ylim() == pytest.approx(limits)) is (name != "an own program")
@@ -366,7 +382,9 @@ def test_a_late_worker_is_behind_by_its_own_steps_alone() -> None:
         ("two workers", [{"global steps": 20, "worker-0": 10, "worker-1": 10}]),
         ("GPUs", [{"global steps": 20, "worker-0": 10, "worker-1": 10}, {"worker-0": 25}]),
         ("without global_step", [{"worker-0": 10, "worker-1": 10}]),
-        ("a record beside others", [{"async": 20}]),
+        # Several runs are compared by images, of which an update of theirs uses 100.
+        ("a record beside others", [{"async": 2000}]),
+        ("without examples beside others", [{"async": 20, "whole": 20}]),
     ],
 )
 def test_throughput_is_the_growth_of_each_number_of_steps(
@@ -377,6 +395,20 @@ def test_throughput_is_the_growth_of_each_number_of_steps(
     wanted = [{label: pytest.approx(value) for label, value in each.items()} for each in panels]
     assert found == wanted
     assert axes[0].get_ylim() == (0, pytest.approx(1.08 * max(panels[0].values())))
+
+
+def test_the_speed_is_drawn_until_the_first_worker_has_finished() -> None:
+    """worker-1 ends after 10 of 20 s; then worker-0 alone makes half of the updates."""
+    alone = [
+        {**row, "global_step": 200 + 10 * n} for n, row in enumerate(steps("worker-0", 10, 10))
+    ]
+    rows = [*steps("worker-0", 10), *steps("worker-1", 10), *alone]
+    for state, last in ((State.SUCCEEDED, 10), (State.FAILED, 20)):
+        tasks = [replace(summed("worker-1", 0, 1), state=state)]
+        axes = shown(throughput.draw([trace(*rows, tasks=tasks)])).axes[0]
+        x, y = lines(axes)["global steps"].get_xydata().T
+        assert last - 2 < x[-1] < last
+        assert bool(y.min() > 19.9) is (last == 10)
 
 
 def test_a_strip_is_divided_by_the_share_of_waiting_and_has_a_gap_for_a_pause() -> None:

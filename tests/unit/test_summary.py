@@ -274,6 +274,42 @@ def test_the_first_step_is_known_only_when_every_worker_made_one() -> None:
     assert summary_of(INFO, {}, progress).first_step_s is None
     progress["worker-1"].first_step_unix = 107.1234
     assert summary_of(INFO, {}, progress).first_step_s == 7.123
+    later = replace(INFO, submitted_unix=INFO.started_unix + 2)  # the clock of the figures
+    assert summary_of(later, {}, progress).first_step_s == 5.123
+
+
+ROW = {"kind": "step", "global_step": 1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "rate"),
+    [
+        # (2000 + 1000 - 100 - 100) images in 10 s
+        ([(0, 0, 1, 100), (0, 10, 20, 2000), (1, 1, 1, 100), (1, 9, 10, 1000)], 280),
+        ([(0, 0, 1, None), (0, 10, 21, None)], 200),  # of batches of 100
+        ([(0, 0, 1, 200), (0, 10, 11, 2200), (1, 0, 1, 200), (1, 10, 11, 2200)], 200),  # a ring
+        ([(0, 0, 1, 100), (1, 5, 1, 100)], None),
+    ],
+    ids=["async", "by steps", "a ring", "single records"],
+)
+def test_images_a_second_are_those_of_all_workers(
+    rows: list[tuple[int, int, int, int | None]], rate: float | None
+) -> None:
+    progress = folded()
+    for worker, seconds, step, examples in rows:
+        progress[f"worker-{worker}"].add(
+            ROW | {"time_unix": 100.0 + seconds, "local_step": step, "examples": examples}
+        )
+    info = replace(INFO, tasks=(), hyperparameters={"batch_size": 100})
+    assert summary_of(info, {}, progress).images_per_s == rate
+
+
+def test_a_restart_counts_images_from_0() -> None:
+    progress = folded()
+    for attempt, seconds, step in ((0, 0, 1), (0, 4, 5), (1, 6, 1), (1, 10, 7)):
+        row = ROW | {"attempt": attempt, "local_step": step, "examples": 100 * step}
+        progress["worker-0"].add(row | {"time_unix": 100.0 + seconds})
+    assert summary_of(INFO, {}, progress).images_per_s == (500 - 100 + 700) / 10
 
 
 def test_only_a_worker_makes_a_run_degraded() -> None:
