@@ -2,6 +2,8 @@
 
 A link in `docs/lessons/async.md` to `../../scripts/mnist_async.py` works where the repository is
 browsed. The site holds only `docs/`, so the file is shown there on a page under `repository/`.
+
+A notebook is a page with its outputs, if `make notebooks` has executed it; else without them.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from nbconvert import MarkdownExporter
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+EXECUTED: Final = ROOT / "build/notebooks"
 SHOWN: Final = (
     "C*.md",
     "README*.md",
@@ -31,6 +36,7 @@ SHOWN: Final = (
     "notebooks/*.py",
     "scripts/*.py",
     "tests/oracle.py",
+    "tools/readme_figure.py",
     "tests/tf1_programs/*.py",
 )
 """The files that become pages."""
@@ -45,7 +51,31 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for path in sorted(ROOT.glob(pattern)):
             name = path.relative_to(ROOT).as_posix()
             files.append(File.generated(config, page_of(name), content=_content(path, name)))
+    for path in sorted(ROOT.glob("notebooks/*.ipynb")):
+        for name, content in notebook_files(path, EXECUTED).items():
+            files.append(File.generated(config, f"repository/notebooks/{name}", content=content))
     return files
+
+
+def notebook_files(path: Path, executed: Path) -> dict[str, str | bytes]:
+    """The page of a notebook and its pictures, by the names of their files.
+
+    Args:
+        path: The notebook without outputs.
+        executed: The directory of executed copies. One with other cells is out of date, and unused.
+    """
+    notebook, copy = nbformat.read(path, 4), executed / path.name
+    note = "> Without outputs: `make notebooks` was not run before this site was built."
+    if copy.is_file():
+        found = nbformat.read(copy, 4)
+        if [cell.source for cell in found.cells] == [cell.source for cell in notebook.cells]:
+            notebook, note = found, ""
+    notebook.metadata["language_info"] = {"name": "python"}
+    resources = {"unique_key": path.stem, "output_files_dir": f"{path.stem}_files"}
+    text, made = MarkdownExporter().from_notebook_node(notebook, resources)
+    source = f"The notebook: [`{path.stem}.py`]({path.stem}.py), with `make jupyter`."
+    page = "\n\n".join(filter(None, [text.strip(), note, source]))
+    return {f"{path.stem}.md": page + "\n", **made.get("outputs", {})}
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -61,9 +91,9 @@ def page_of(name: str) -> str:
     path = PurePosixPath(name)
     if path.is_relative_to("docs") and path.suffix != ".py":
         return path.relative_to("docs").as_posix()
-    if path.suffix == ".ipynb":  # its source is shown
-        path = path.with_suffix(".py")
-    return f"repository/{path}" + ("" if path.suffix == ".md" else ".md")
+    if path.suffix == ".ipynb":
+        path = path.with_suffix(".md")
+    return f"repository/{path}" + ("" if path.suffix in {".md", ".png"} else ".md")
 
 
 def relinked(link: str, here: str) -> str:

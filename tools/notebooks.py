@@ -1,7 +1,8 @@
 """Write the notebooks' `.ipynb` files from their `.py` sources, or execute the notebooks.
 
 The sources are Python in jupytext's percent format, so that their diffs are readable. The `.ipynb`
-files beside them have the same cells without output. Executing a notebook here writes no file.
+files beside them have the same cells without output. Executed copies are written to
+`build/notebooks`, from which `make docs` takes the outputs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
+EXECUTED = ROOT / "build/notebooks"
 TIMEOUT_S = 300
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
@@ -81,7 +83,9 @@ def main() -> None:
     for name in names or known:
         began = time.monotonic()
         print(f"{name} …", end=" ", flush=True)
-        execute(known[name])
+        notebook = execute(known[name])
+        EXECUTED.mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, EXECUTED / f"{name}.ipynb")
         print(f"{time.monotonic() - began:.0f} s", flush=True)
 
 

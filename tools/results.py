@@ -1,8 +1,8 @@
 """Reproduce the sources' trainings, and write `docs/results.md` and README's counts.
 
 `python -m tools.results [NAME…]` trains (90 minutes on two cores), keeps the runs in
-`docs/results/runs`, judges them, draws `docs/results/loss.png` and writes the texts. With `--kept`
-it trains nothing, and judges the kept runs again.
+`docs/results/runs`, judges them and writes the texts. With `--kept` it trains nothing, and judges
+the kept runs again.
 """
 
 from __future__ import annotations
@@ -69,8 +69,6 @@ def main(argv: Sequence[str]) -> int:
             text = json.dumps(judged(name), indent=1)
             (KEPT / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     results = kept()
-    if not options.kept:
-        draw(results)
     README.write_text(put(README.read_text(), "results", section(results)))
     PAGE.write_text(page(results))
     return 0
@@ -120,17 +118,6 @@ def judged(name: str) -> dict[str, Any]:
         result: dict[str, Any] = json.loads(strict_json.dump(evaluate(load(name), runs).json))
     del result["made"]
     return result
-
-
-def draw(results: Mapping[str, Result]) -> None:
-    """Draw the losses of the first asynchronous and the first synchronous run of the book."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = []
-        for name in ("book-async", "book-sync"):
-            unpack(name, Path(folder))
-            paths.append(f"{folder}/{next(iter(results[name]['runs']['whole'].values()))}")
-        lab("report", *paths, "--output", f"{folder}/report.html")
-        shutil.copyfile(f"{folder}/report-figures/loss.png", KEPT / "loss.png")
 
 
 def lab(*args: str, codes: Sequence[int] = (0,)) -> None:

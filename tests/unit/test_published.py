@@ -1,0 +1,60 @@
+"""What is made for the site and README: pages of notebooks, and the figure of the loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+
+from tests.support.agents import ROOT
+from tools.docs_site import notebook_files, page_of, relinked
+from tools.readme_figure import commands
+
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
+)
+
+
+def executed(source: Path, folder: Path) -> Path:
+    """An executed copy of a notebook, whose first cell of code draws and prints."""
+    notebook = nbformat.read(source, 4)
+    cell = next(each for each in notebook.cells if each.cell_type == "code")
+    picture = nbformat.v4.new_output("display_data", {"image/png": PIXEL})
+    cell.outputs = [nbformat.v4.new_output("stream", text="the loss is 0.5"), picture]
+    nbformat.write(notebook, folder / source.name)
+    return folder / source.name
+
+
+def test_a_notebook_is_published_with_the_outputs_of_its_executed_copy(tmp_path: Path) -> None:
+    source = ROOT / "notebooks/00_tour.ipynb"
+    (clean,) = notebook_files(source, tmp_path).values()
+    assert "`make notebooks` was not run" in str(clean)
+    assert "the loss is 0.5" not in str(clean)
+    copy = executed(source, tmp_path)
+    page, *pictures = notebook_files(source, tmp_path).items()
+    assert page[0] == "00_tour.md"
+    assert "the loss is 0.5" in str(page[1])
+    assert "was not run" not in str(page[1])
+    ((name, content),) = pictures
+    assert f"]({name})" in str(page[1])
+    assert isinstance(content, bytes)
+    # An executed copy of other cells is out of date.
+    copy.write_text(copy.read_text().replace("# A tour", "# Another tour", 1))
+    assert list(notebook_files(source, tmp_path).values()) == [clean]
+
+
+def test_links_lead_to_a_notebooks_page_and_its_pictures() -> None:
+    assert page_of("notebooks/00_tour.ipynb") == "repository/notebooks/00_tour.md"
+    here = "repository/notebooks/00_tour.md"
+    assert relinked("00_tour_files/00_tour_3_0.png", here) == "00_tour_files/00_tour_3_0.png"
+    assert relinked("../docs/lessons/async.md", here) == "../../lessons/async.md"
+
+
+def test_the_figure_is_made_by_the_commands_of_readme() -> None:
+    found = commands((ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text())
+    assert [words[:2] for words in found] == [
+        ["run", "async"],
+        ["run", "sync"],
+        ["report", "last~1"],
+    ]
+    assert found[0][2:] == ["--epochs", "3", "--backend", "local"]
