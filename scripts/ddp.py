@@ -15,7 +15,7 @@ import torch.distributed as dist
 from begin_task import begin_task
 from mnist_parameters import digest
 from torch.nn.parallel import DistributedDataParallel
-from torch_group import own_device, report_lost_ranks
+from torch_group import Waiting, own_device, report_lost_ranks
 from torch_model import MODELS, tensors
 
 from lab.task.sdk.data import load_mnist
@@ -48,6 +48,9 @@ all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 # ranks. Later, it sends the gradients in buckets: one bucket while `backward` computes the next.
 model = MODELS[flags.model](flags.seed + rank).to(device)
 ddp = DistributedDataParallel(model)
+waiting = Waiting()
+if device.type == "cpu":
+    ddp.register_comm_hook(None, waiting.all_reduce)  # As without it, but it measures the time.
 learning_rate = flags.learning_rate or model.synchronous_rate
 optimizer = torch.optim.SGD(ddp.parameters(), lr=learning_rate)
 
@@ -59,7 +62,8 @@ def step(images, labels):
     loss.backward()  # It returns when the gradients are the means of all ranks.
     optimizer.step()
     total = loss.detach()
-    dist.all_reduce(total)
+    with waiting:
+        dist.all_reduce(total)
     return total.item() / ranks
 
 
@@ -69,7 +73,7 @@ recorder.begin_training(
 )
 for number in range(1, all_steps + 1):
     loss_now = step(*tensors(next(batches), device))
-    recorder.step(number, number, loss=loss_now)
+    recorder.step(number, number, loss=loss_now, wait_time_s=waiting.take())
 
 # ---- 5. The test: are all copies equal, bit by bit, and what is their accuracy?
 digests = [None] * ranks

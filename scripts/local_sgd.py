@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from begin_task import begin_task
 from mnist_parameters import digest
-from torch_group import own_device, report_lost_ranks
+from torch_group import Waiting, own_device, report_lost_ranks
 from torch_model import MODELS, tensors
 
 from lab.task.sdk.data import load_mnist
@@ -59,16 +59,17 @@ def average():
 recorder.begin_training(
     flags, local_steps_per_epoch=steps_per_epoch, examples_per_step=joined_size, last_step=all_steps
 )
-means = 0
+means, waiting = 0, Waiting()
 for number in range(1, all_steps + 1):
     optimizer.zero_grad()
     loss = model(*tensors(next(batches), device))
     loss.backward()
     optimizer.step()
     if number % flags.average_every == 0 or number == all_steps:
-        average()
+        with waiting:
+            average()
         means += 1
-    recorder.step(number, number, loss=loss.item())
+    recorder.step(number, number, loss=loss.item(), wait_time_s=waiting.take())
 
 # ---- 5. The test: after the last mean, are all copies equal, bit by bit?
 digests = [None] * ranks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -76,7 +76,8 @@ def describe(runs: Sequence[Trace]) -> list[str]:
             for task, step, wait in of_workers
             if step > 0
         ]
-        return [f"On average {', '.join(parts)}."]
+        busy = {task: step - wait for task, step, wait in of_workers if step > 0}
+        return [f"On average {', '.join(parts)}.", *_slowest(busy)]
     found = []
     for name, means in reported.items():
         if name in not_drawn:
@@ -86,6 +87,18 @@ def describe(runs: Sequence[Trace]) -> list[str]:
         share = f"{100 * wait / step:.0f}% of a step's {_ms(step)}"
         found.append(f"{name}: a worker waits {share} on average.")
     return found
+
+
+def _slowest(busy: Mapping[str, float]) -> list[str]:
+    """Name the worker that is longest busy in a step, and so the one that others wait for."""
+    if len(busy) < 2:  # noqa: PLR2004 (with one there are no others)
+        return []
+    task, *_ = ordered = sorted(busy, key=lambda each: -busy[each])
+    others = np.mean([busy[each] for each in ordered[1:]])
+    return [
+        f"{task} is the slowest: it is busy for {_ms(busy[task])} of a step, the others for"
+        f" {_ms(float(others))} on average."
+    ]
 
 
 def _means(run: Trace, task: str | None = None) -> tuple[float, float]:
