@@ -9,10 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
+from lab.analysis.comparison import STEP_FIELDS, _of_run
 from lab.analysis.grid import Point, RunResult, check_over, combinations, grid, parse_over
 from lab.analysis.sweep_statistics import means, trends
 from lab.analysis.sweep_view import (
@@ -30,6 +32,7 @@ from lab.formatting import p_value
 from lab.statistics import mean_of
 from lab.store.summary import ResultSummary, Summary
 
+NO_STEPS = pd.DataFrame(columns=[*STEP_FIELDS.values()])
 SUMMARY = Summary(
     run_id="r",
     experiment="staleness",
@@ -252,3 +255,16 @@ def test_workers_that_do_not_fit_are_refused() -> None:
         with_workers(book, 9)
     with pytest.raises(InputError, match="has no job 'worker'; leave out workers"):
         with_workers(load_cluster(CLUSTERS / "hello.yaml"), 2)
+
+
+def test_the_speed_of_a_run_is_in_images_if_they_are_known() -> None:
+    """Updates of different experiments use different numbers of images."""
+    by_steps = replace(SUMMARY, steps_per_s=30.0)
+    for summary, speed in (
+        (by_steps, {"steps/s": 30.0}),
+        (replace(by_steps, images_per_s=9000.0), {"images/s": 9000.0}),
+    ):
+        assert RunResult(Point({}, 0), summary).metrics() == speed
+        in_compare = {name: value for name, value, _ in _of_run(summary, NO_STEPS) if "s/s" in name}
+        assert list(in_compare.values()) == list(speed.values())
+        assert [name.removeprefix("global ") for name in in_compare] == list(speed)
