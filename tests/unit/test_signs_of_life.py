@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.agent.process import cpu_time_s, is_stopped, oom_kills, shared_oom_counters
+from lab.task.agent.process import (
+    ChildProcess,
+    cpu_time_s,
+    is_stopped,
+    oom_kills,
+    shared_oom_counters,
+)
 from lab.task.agent.signs_of_life import SignsOfLife
 from lab.volume.clock import Stopwatch
 from tests.support.agents import wait_for
@@ -97,6 +103,24 @@ def test_a_stopped_program_is_known_by_itself_and_its_processes(stops: str) -> N
         os.kill(stopped, signal.SIGCONT)
         wait_for(lambda: not is_stopped(program.pid), "its continuation")
     assert not is_stopped(program.pid)
+
+
+def test_a_pause_stops_the_sessions_of_a_launcher_too(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    program = ChildProcess([sys.executable, "-c", code], os.environ, tmp_path, has_sessions=True)
+    with os.fdopen(program.output) as lines:
+        child = int(lines.readline())
+        for number, stopped in ((signal.SIGSTOP, True), (signal.SIGCONT, False)):
+            program.signal(number)
+            wait_for(lambda stopped=stopped: is_stopped(child) is stopped, f"signal {number}")
+        program.signal(signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)
+        assert program.reap() == -signal.SIGKILL
 
 
 def test_out_of_memory_kills_are_counted(tmp_path: Path) -> None:

@@ -56,11 +56,15 @@ def argv(config: AgentConfig, request: Request) -> list[str]:
     ]
 
 
-def _launcher(config: AgentConfig, request: Request) -> list[str]:
-    """The module that starts the program once for each GPU of the task, if it has several."""
-    launcher = FRAMEWORKS[request.spec.framework].launcher
+def has_launcher(config: AgentConfig, request: Request) -> bool:
+    """Whether a module starts the program once for each GPU of the task, as it has several."""
     is_rank = config.task in request.ranks()
-    return ["-m", launcher] if launcher and is_rank and config.gpu_count > 1 else []
+    return bool(FRAMEWORKS[request.spec.framework].launcher) and is_rank and config.gpu_count > 1
+
+
+def _launcher(config: AgentConfig, request: Request) -> list[str]:
+    is_used = has_launcher(config, request)
+    return ["-m", FRAMEWORKS[request.spec.framework].launcher] if is_used else []
 
 
 def _runner(request: Request) -> list[str]:

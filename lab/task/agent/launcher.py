@@ -76,15 +76,17 @@ class Launcher:
             OSError: It cannot be started.
         """
         argv = command.argv(self._config, request)
+        has_sessions = command.has_launcher(self._config, request)
         if self._fork_client is None:
-            return ChildProcess(argv, environ, folder), ""
+            return ChildProcess(argv, environ, folder, has_sessions=has_sessions), ""
         why_not = self.no_fork_reason(request)
         if why_not is None:
             try:
                 return self._fork_client.spawn(argv, environ, folder), "forked from the fork server"
             except ForkRefused as reason:
                 why_not = str(reason)
-        return ChildProcess(argv, environ, folder), f"as a new process: {why_not}"
+        child = ChildProcess(argv, environ, folder, has_sessions=has_sessions)
+        return child, f"as a new process: {why_not}"
 
     def no_fork_reason(self, request: Request) -> str | None:
         """Why the request or the program's source does not allow a fork; None if they do."""

@@ -70,12 +70,26 @@ class ChildProcess:
 
     wake_fds: tuple[int, ...] = ()
 
-    def __init__(self, argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        environ: Mapping[str, str],
+        folder: Path,
+        *,
+        has_sessions: bool = False,
+    ) -> None:
         """Start the program.
+
+        Args:
+            argv: Its command line.
+            environ: Its environment variables.
+            folder: Its working directory.
+            has_sessions: Whether it starts each of its processes in a session, as `torchrun` does.
 
         Raises:
             OSError: It cannot be started.
         """
+        self._has_sessions = has_sessions
         self.output, writing = os.pipe()
         try:
             # The agent has one thread while it starts a program, so no lock is held between fork
@@ -104,11 +118,16 @@ class ChildProcess:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def signal(self, number: int) -> None:
-        """Send a signal to its process group."""
-        # macOS raises an error if only the unreaped leader is left in the group.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self._child.returncode is None:
-                os.killpg(self.pid, number)
+        """Send a signal to its process group; one that stops or continues, to its sessions, too."""
+        if self._child.returncode is not None:
+            return
+        groups = {self.pid}
+        if self._has_sessions and number in {signal.SIGSTOP, signal.SIGCONT}:
+            groups |= {int(fields[2]) for fields in _family(self.pid)}
+        for group in groups:
+            # macOS raises an error if only the unreaped leader is left in the group.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, number)
 
     def reap(self) -> int:
         """Kill the rest of its group and return its exit code, negative for a signal."""
