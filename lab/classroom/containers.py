@@ -138,6 +138,8 @@ class Containers:
         for to, (port, on_host) in self._relays().items():
             target = f"http://{names.gateway(plan.proxy_network)}:{on_host}"
             relay = ["configurable-http-proxy", "--port", f"{port}", "--default-target", target]
+            # A seat must keep no connection: it would fail with the next relay.
+            relay += ["--keep-alive-timeout", "1"]
             # Its API changes its only route; no other process may reach it.
             relay += ["--api-ip", "127.0.0.1", "--api-port", f"{port + 1}"]
             with engine_errors("starting a relay"):

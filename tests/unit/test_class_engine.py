@@ -70,6 +70,7 @@ def test_the_proxy_has_few_rights_and_one_published_port(client: Mock) -> None:
     assert proxy.kwargs["ports"] == {"8000/tcp": ("127.0.0.1", 8000)}
     assert "ports" not in relay.kwargs
     assert ["--host-routing" in call.args[1] for call in (proxy, relay)] == [True, False]
+    assert ["--keep-alive-timeout" in call.args[1] for call in (proxy, relay)] == [False, True]
     assert relay.kwargs["network_mode"] == "container:c1"
     for call, address in ((proxy, "10.89.0.2"), (relay, "127.0.0.1")):
         assert call.kwargs["cap_drop"] == ["ALL"]
