@@ -19,6 +19,9 @@ def of_rank(rank: Rank) -> dict[str, str]:
     starts `torchrun`, which reads the variables with `PET_` and replaces the others.
     """
     index, size, port = str(rank.index), str(rank.size), str(rank.port)
+    # The task's stream is that of local rank 0. The others' output is in files of the run.
+    others = ",".join(f"{local}:3" for local in range(1, rank.gpus))
+    elsewhere = {"PET_REDIRECTS": others, "PET_LOG_DIR": f"ranks/{index}"} if others else {}
     return {
         "RANK": index,
         "WORLD_SIZE": size,
@@ -34,7 +37,7 @@ def of_rank(rank: Rank) -> dict[str, str]:
         "PET_NODE_RANK": index,
         "PET_MASTER_ADDR": rank.host,
         "PET_MASTER_PORT": port,
-        "PET_LOCAL_RANKS_FILTER": "0",
+        **elsewhere,
     }
 
 

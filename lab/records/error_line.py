@@ -10,6 +10,9 @@ from lab.text import short
 _COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 # PyTorch marks each line of the traceback of a rank.
 _RANK = re.compile(rb"^\[rank\d{1,9}\]: ")
+# What `torchrun` prints of the first process that failed, before its own exception.
+_PROCESS = re.compile(rb".* failed \(exitcode: (-?\d+)\) local_rank: (\d+) ")
+_PROCESS_FAILED = b"torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 _HEADER = b"Traceback (most recent call last):"
 # The line of an exception, with or without a traceback before it (a SyntaxError has none).
 _EXCEPTION = re.compile(rb"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
@@ -70,6 +73,8 @@ class ErrorLineFinder:
         line = _RANK.sub(b"", _COLOUR.sub(b"", line))
         if _IGNORED.match(line):
             self._is_ignored = True
+        elif process := _PROCESS.match(line):
+            self._see_process(*process.groups())
         elif line == _HEADER:
             self._in_traceback = True
             self._place = b""
@@ -102,6 +107,12 @@ class ErrorLineFinder:
         place = short(self._raised_at + b": ") if self._raised_at else ""
         return place + short(_PREFIX.sub(b"", self._exception.strip(), count=1), _LONGEST)
 
+    def _see_process(self, code: bytes, rank: bytes) -> None:
+        """Store the end of a process of `torchrun`, unless its own traceback was read."""
+        if rank != b"0" or not self._exception:
+            self._exception = b"the process of local rank %b ended with exit code %b" % (rank, code)
+            self._raised_at = b""
+
     def _see(self, path: bytes, number: bytes) -> None:
         """Store the place of a frame, if it is in the program's directory."""
         for folder in self._folders:
@@ -112,6 +123,8 @@ class ErrorLineFinder:
         """Store the line of an exception, without TensorFlow's wrapper."""
         if self._is_ignored:
             self._is_ignored = False
+            return
+        if line.startswith(_PROCESS_FAILED) and self._exception:
             return
         bare = _NO_MESSAGE.fullmatch(line)
         self._exception, self._raised_at = bare[1] if bare else line, self._place

@@ -127,4 +127,5 @@ def test_a_task_with_several_gpus_starts_a_rank_for_each(
     exits = project.path / "exits.py"
     exits.write_text("import os, sys, torch\nsys.exit(3 * (os.environ['RANK'] == '3'))\n")
     ran = on_gpus.run(exits.name, "workers", "--on-failure", "fail", code=1)
-    assert ran.summary["reason"].startswith("worker-1 failed: ")
+    reason = "worker-1 failed: the process of local rank 1 ended with exit code 3"
+    assert ran.summary["reason"] == reason

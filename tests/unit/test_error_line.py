@@ -108,3 +108,30 @@ def test_the_traceback_of_a_rank(tmp_path: Path) -> None:
     ):
         finder.feed(line.encode())
     assert finder.error_line() == "own.py:5: RuntimeError: Connection closed by peer"
+
+
+OF_TORCHRUN = (
+    "E1127 13:24:58.839000 10 x/api.py:1002] failed (exitcode: {}) local_rank: {} (pid: 16) of x",
+    "Traceback (most recent call last):",
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    "=====",
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "rank", "printed", "reason"),
+    [
+        (3, 1, "", "the process of local rank 1 ended with exit code 3"),
+        (-9, 0, "", "the process of local rank 0 ended with exit code -9"),
+        # The first one printed that it lost the second one, which failed first.
+        (1, 1, "RuntimeError: closed", "the process of local rank 1 ended with exit code 1"),
+        (1, 0, "ValueError: bad", "ValueError: bad"),
+    ],
+)
+def test_the_process_of_torchrun_that_failed_first(
+    code: int, rank: int, printed: str, reason: str
+) -> None:
+    finder = ErrorLineFinder()
+    for line in (printed, OF_TORCHRUN[0].format(code, rank), *OF_TORCHRUN[1:]):
+        finder.feed(line.encode())
+    assert finder.error_line() == reason

@@ -77,7 +77,6 @@ def test_a_task_of_pytorch_is_a_rank() -> None:
         "PET_NODE_RANK": "1",
         "PET_MASTER_ADDR": "tf1",
         "PET_MASTER_PORT": "2222",
-        "PET_LOCAL_RANKS_FILTER": "0",
         "GLOO_SOCKET_IFNAME": "eth0 of tf2",
         "NCCL_SOCKET_IFNAME": "eth0 of tf2",
     }
@@ -131,7 +130,9 @@ def test_only_a_task_of_pytorch_with_several_gpus_starts_torchrun(
     assert command.argv(config, Request("r1", spec, CLUSTER))[1 : 1 + len(start)] == start
     if framework == "torch":
         count = str(max(1, config.gpu_count))
-        assert variables(spec, config)["PET_NPROC_PER_NODE"] == count
+        found = variables(spec, config)
+        assert found["PET_NPROC_PER_NODE"] == count
+        assert found.get("PET_REDIRECTS") == ("1:3" if count == "2" else None)
 
 
 @pytest.mark.parametrize(
