@@ -123,16 +123,28 @@ def workplace() -> Iterator[Workplace]:
         yield Workplace(Path(name), {**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": f"{name}/state"})
 
 
-def lab_run(backend: str, runs: Path, flags: Sequence[str], cluster: Path = CLUSTER) -> list[str]:
+def lab_run(
+    backend: str,
+    runs: Path,
+    flags: Sequence[str],
+    cluster: Path = CLUSTER,
+    experiment: str = "async",
+) -> list[str]:
     """Return the command that trains on the benchmarks' cluster, or another, without GPUs."""
-    command = [sys.executable, "-m", "lab", "run", "async", "--backend", backend, "--gpus", "none"]
+    command = [sys.executable, "-m", "lab", "run", experiment]
+    command += ["--backend", backend, "--gpus", "none"]
     return [*command, "--cluster", str(cluster), "--runs-dir", str(runs), *flags]
 
 
 def must(
-    place: Workplace, what: str, command: Sequence[str], *, timeout_s: float = TIMEOUT_S
+    place: Workplace,
+    what: str,
+    command: Sequence[str],
+    *,
+    timeout_s: float = TIMEOUT_S,
+    cwd: Path = ROOT,
 ) -> str:
-    """Run a command that must succeed within `timeout_s` seconds, and return its output.
+    """Run a command in a directory; it must succeed within `timeout_s` seconds. Return its output.
 
     Raises:
         TrainingError: The command failed.
@@ -140,7 +152,7 @@ def must(
     done = subprocess.run(
         command,
         env=place.environ,
-        cwd=ROOT,
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -154,7 +166,11 @@ def must(
 
 
 def by_lab(
-    place: Workplace, backend: str, flags: Sequence[str], cluster: Path = CLUSTER
+    place: Workplace,
+    backend: str,
+    flags: Sequence[str],
+    cluster: Path = CLUSTER,
+    experiment: str = "async",
 ) -> Training:
     """Train by `lab run`, including boot and removal of the environment.
 
@@ -162,7 +178,7 @@ def by_lab(
         TrainingError: The run did not succeed.
     """
     runs = Path(tempfile.mkdtemp(prefix="runs-", dir=place.folder))
-    command = lab_run(backend, runs, flags, cluster)
+    command = lab_run(backend, runs, flags, cluster, experiment)
     began = time.time()
     must(place, "lab run", command)
     files = runs.glob("*/tasks/*.jsonl")
@@ -211,7 +227,7 @@ def by_hand(
         TrainingError: A worker did not succeed.
     """
     folder = Path(tempfile.mkdtemp(prefix="by-hand-", dir=place.folder))
-    ports = _free_ports(len(TASKS))
+    ports = free_ports(len(TASKS))
     hosts = dict(zip(TASKS, (f"127.0.0.1:{port}" for port in ports), strict=True))
     spec = [
         f"--{job}_hosts=" + ",".join(host for task, host in hosts.items() if task.startswith(job))
@@ -276,7 +292,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Return ports that are free on all interfaces, because TensorFlow's servers listen on all.
 
     The ports are below the kernel's range for connections, so that no connection takes them.
