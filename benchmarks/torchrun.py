@@ -48,16 +48,18 @@ def measure(setting: Setting) -> list[Outcome]:
         return []
     steps = QUICK_STEPS if setting.quick else STEPS
     flags = ("--model=mlp", f"--global_steps={steps}", "--seed=1")
-    ways = [
-        with_progress(name, lambda train=train: _measured(train()), _shown)
-        for name, train in {
-            "`lab run ddp`": lambda: by_lab(setting.place, "local", flags, CLUSTER, "ddp"),
-            "`torchrun`": lambda: by_torchrun(setting.place, python, flags),
-        }.items()
-    ]
+
+    def ours() -> Measured:
+        return _measured(by_lab(setting.place, "local", flags, CLUSTER, "ddp"))
+
+    def theirs() -> Measured:
+        return _measured(by_torchrun(setting.place, python, flags))
+
+    one = with_progress("`lab run ddp`", ours, _shown)
+    other = with_progress("`torchrun`", theirs, _shown)
     print_progress(f"lab run ddp / torchrun: {setting.pairs} pairs, and one that does not count")
-    pairs.interleaved(*ways, 1)  # it writes bytecode and fills the page cache
-    return outcomes(pairs.interleaved(*ways, setting.pairs), " ".join(flags))
+    pairs.interleaved(one, other, 1)  # it writes bytecode and fills the page cache
+    return outcomes(pairs.interleaved(one, other, setting.pairs), " ".join(flags))
 
 
 def by_torchrun(place: Workplace, python: Path, flags: Sequence[str]) -> Training:
