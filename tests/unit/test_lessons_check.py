@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from lab.experiments.registry import EXPERIMENTS
 from lab.lessons.check import check_stage
 from lab.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
 from lab.lessons.measures import figure_of
+from tests.support.commands import ROOT
 from tests.support.lessons import RUNS, Runs, measured
 
 LEAST_HINTS = 3
@@ -88,3 +91,22 @@ def test_the_newest_run_that_fulfils_all_is_taken() -> None:
     (stage, *_) = load_lesson("async").stages
     result = check_stage(stage, {"async": [measured(state="failed"), measured()]}, {})
     assert result.hint == ""
+
+
+def test_the_page_and_the_slides_of_the_hour_have_its_commands_and_questions() -> None:
+    pages = [(ROOT / "docs" / name).read_text() for name in ("hour.md", "slides/hour.md")]
+    joined = [" ".join(page.replace("\\\n", " ").split()) for page in pages]
+    for stage in load_lesson("hour").stages:
+        (question,) = stage.questions
+        for page in joined:
+            assert stage.command in page
+            assert f"lab check hour --answer {question.name}=…" in page
+
+
+def test_the_slides_are_fifteen_and_their_figures_exist() -> None:
+    slides = ROOT / "docs/slides/hour.md"
+    _, _, *text = slides.read_text().split("\n---\n")
+    assert len(text) + 1 == 15
+    figures = re.findall(r"]\((.*?)\)", slides.read_text())
+    assert len(figures) >= 5
+    assert all((slides.parent / each).is_file() for each in figures)
