@@ -65,19 +65,20 @@ class StageResult:
         return not self.hint and all(each.right for each in self.replies)
 
 
-def check_lesson(name: str, lesson: Lesson, store: Path) -> list[StageResult]:
+def check_lesson(name: str, lesson: Lesson, store: Path, *, key: bool = False) -> list[StageResult]:
     """Check the stages of a lesson by the runs of a run store, and by the answers in it.
 
     Args:
         name: The lesson's name.
         lesson: The lesson.
         store: The run store.
+        key: Whether the replies are the right answers, instead of those of the student.
 
     Raises:
         OSError: A file cannot be read.
     """
     runs = _measured(store, {each for stage in lesson.stages for each in stage.runs.values()})
-    given = newest(read_answers(store / FILE), name)
+    given = None if key else newest(read_answers(store / FILE), name)
     return [check_stage(stage, runs, given) for stage in lesson.stages]
 
 
@@ -95,39 +96,46 @@ def _measured(store: Path, experiments: set[str]) -> dict[str, list[MeasuredRun]
 
 
 def check_stage(
-    stage: Stage, measured: Mapping[str, Sequence[MeasuredRun]], given: Mapping[str, str]
+    stage: Stage, measured: Mapping[str, Sequence[MeasuredRun]], given: Mapping[str, str] | None
 ) -> StageResult:
     """Check one stage.
 
     Args:
         stage: The stage.
         measured: The runs by experiment, the newest first.
-        given: The answers by question.
+        given: The answers by question; None: the replies are the right ones.
     """
-    missing = next((each for each in stage.runs.values() if not measured.get(each)), None)
-    if missing is not None:
-        hint = f"no run of {missing} has ended yet: `{stage.command}`"
-        replies = [
-            Reply(each.name, each.text, given.get(each.name), None) for each in stage.questions
-        ]
-        return StageResult(stage.name, stage.text, {}, hint, replies)
+    runs, hint = _best_runs(stage, measured)
+    replies = []
+    for each in stage.questions:
+        if not runs:
+            replies.append(Reply(each.name, each.text, (given or {}).get(each.name), None))
+        elif given is None:
+            replies.append(key_of(each, runs))
+        else:
+            replies.append(reply_to(each, given.get(each.name), runs))
+    ids = {name: run.info.run_id for name, run in runs.items()}
+    return StageResult(stage.name, stage.text, ids, hint, replies)
+
+
+def _best_runs(
+    stage: Stage, measured: Mapping[str, Sequence[MeasuredRun]]
+) -> tuple[Mapping[str, MeasuredRun], str]:
+    """Return the runs that fulfil the most conditions, the newest ones first, and the hint."""
+    for experiment in stage.runs.values():
+        if not measured.get(experiment):
+            return {}, f"no run of {experiment} has ended yet: `{stage.command}`"
+    best: Mapping[str, MeasuredRun] = {}
+    most = -1
     choices = product(*(measured[each] for each in stage.runs.values()))
-    best: tuple[int, dict[str, MeasuredRun]] = (-1, {})
     for chosen in islice(choices, _MOST_RUNS**2):
         runs = dict(zip(stage.runs, chosen, strict=True))
         held = _held(stage.holds, runs)
-        if held > best[0]:
-            best = held, runs
+        if held > most:
+            best, most = runs, held
         if held == len(stage.holds):
-            break
-    held, runs = best
-    return StageResult(
-        stage=stage.name,
-        text=stage.text,
-        runs={name: run.info.run_id for name, run in runs.items()},
-        hint="" if held == len(stage.holds) else stage.holds[held].hint,
-        replies=[reply_to(each, given.get(each.name), runs) for each in stage.questions],
-    )
+            return runs, ""
+    return best, stage.holds[most].hint
 
 
 def _held(conditions: Sequence[Condition], runs: Mapping[str, MeasuredRun]) -> int:
@@ -171,6 +179,23 @@ def reply_to(question: Question, given: str | None, runs: Mapping[str, MeasuredR
     return Reply(question.name, question.text, given, False, next(hints, question.hint))
 
 
+def key_of(question: Question, runs: Mapping[str, MeasuredRun]) -> Reply:
+    """Return the right answer to a question, with its tolerance, as a reply."""
+    value = figure_of(question.answer, runs)
+    if value is None:
+        text = "the runs do not have it"
+    elif isinstance(value, bool):
+        text = "yes" if value else "no"
+    elif isinstance(value, str):
+        text = value
+    else:
+        tolerance = _tolerance(question, value)
+        text = f"{value:.6g}" + (
+            f" ± {tolerance:.2g}" if tolerance > _ROUNDING * abs(value) else ""
+        )
+    return Reply(question.name, question.text, text, True, question.because)
+
+
 def _matches(
     given: str, answer: Operand, question: Question, runs: Mapping[str, MeasuredRun]
 ) -> bool:
@@ -183,8 +208,12 @@ def _matches(
     number = _number(text)
     if value is None or number is None:
         return False
-    tolerance = max(question.within, question.share * abs(value), _ROUNDING * abs(value))
-    return abs(number - value) <= tolerance
+    return abs(number - value) <= _tolerance(question, value)
+
+
+def _tolerance(question: Question, value: float) -> float:
+    """Return the largest difference from a right number that is accepted."""
+    return max(question.within, question.share * abs(value), _ROUNDING * abs(value))
 
 
 def _number(text: str) -> float | None:

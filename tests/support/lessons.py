@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, Final
 
 from lab.experiments.faults import parse
@@ -65,61 +66,12 @@ def rounds(*given: Mapping[str, Any], **facts: Any) -> MeasuredRun:
 
 Runs = Mapping[str, MeasuredRun]
 
-RUNS: Final[Mapping[tuple[str, str], Sequence[Runs]]] = {
-    ("async", "train"): [
-        {"run": measured(state="failed")},
-        {"run": measured(tasks=TWO)},
-        {"run": measured(updates_conserved=False)},
-        {"run": measured()},
-    ],
-    ("async", "late"): [
-        {"run": measured()},
-        {"run": measured(given=LATE, state="failed")},
-        {"run": measured(given=LATE)},
-    ],
-    ("async", "slow"): [
-        {"run": measured()},
-        {"run": measured(given=SLOW, state="failed")},
-        {"run": measured(given=SLOW)},
-    ],
-    ("hour", "first"): [
-        {"run": measured(state="failed")},
-        {"run": measured(given=SLOW)},
-        {"run": measured()},
-    ],
-    ("hour", "sync"): [
-        {"async": measured(given=ONE), "sync": rounds(state="failed")},
-        {"async": measured(given=ONE), "sync": rounds(SLOW)},
-        {"async": measured(given=ONE | SLOW), "sync": rounds()},
-        {"async": measured(given={"hyperparameters": {"epochs": 2}}), "sync": rounds()},
-        {"async": measured(given=ONE), "sync": rounds()},
-    ],
-    ("hour", "slow"): [
-        {"normal": rounds(), "slow": rounds()},
-        {"normal": rounds(SLOW), "slow": rounds(SLOW)},
-        {"normal": rounds(), "slow": rounds(SLOW, state="failed")},
-        {"normal": rounds(), "slow": rounds(SLOW, steps_per_s=18.0)},
-    ],
-    ("hour", "stale"): [
-        {"run": measured()},
-        {"run": measured(given=SLOW, state="failed")},
-        {"run": measured(given=SLOW)},
-    ],
-    ("hour", "killed"): [
-        {"first": measured(given=ONE), "run": measured(given=ONE)},
-        {"first": measured(given=ONE), "run": measured(tasks=FEWER, given=ONE | KILLED)},
-        {
-            "first": measured(given=ONE | SLOW),
-            "run": measured(tasks=FEWER, given=ONE | KILLED, degraded=True),
-        },
-        {
-            "first": measured(given={"hyperparameters": {"epochs": 2}}),
-            "run": measured(tasks=FEWER, given=ONE | KILLED, degraded=True),
-        },
-        {
-            "first": measured(given=ONE),
-            "run": measured(tasks=FEWER, given=ONE | KILLED, degraded=True, global_step=1211),
-        },
-    ],
-}
-"""For each stage of each lesson: runs that lack its first, second, … condition, and none."""
+StageRuns = Mapping[str, Sequence[Runs]]
+"""For each stage of a lesson: runs that lack its first, second, … condition, and none."""
+
+
+def runs_of(lesson: str) -> StageRuns:
+    """The runs of a lesson."""
+    found = import_module(f"tests.support.lesson_runs.{lesson.replace('-', '_')}_lesson").RUNS
+    assert isinstance(found, Mapping)
+    return found

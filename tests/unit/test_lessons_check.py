@@ -11,7 +11,7 @@ from lab.lessons.check import check_stage
 from lab.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
 from lab.lessons.measures import figure_of
 from tests.support.commands import ROOT
-from tests.support.lessons import RUNS, Runs, measured
+from tests.support.lessons import Runs, measured, runs_of
 
 LEAST_HINTS = 3
 STAGES = [
@@ -31,7 +31,7 @@ def by_experiment(stage: Stage, runs: Runs) -> dict[str, list[object]]:
 
 @every_stage
 def test_right_runs_and_answers_pass(name: str, stage: Stage) -> None:
-    runs = RUNS[name, stage.name][-1]
+    runs = runs_of(name)[stage.name][-1]
     right = {each.name: str(figure_of(each.answer, runs)) for each in stage.questions}
     result = check_stage(stage, by_experiment(stage, runs), right)
     assert (result.hint, [each.right for each in result.replies]) == ("", [True] * len(right))
@@ -41,14 +41,14 @@ def test_right_runs_and_answers_pass(name: str, stage: Stage) -> None:
 
 @every_stage
 def test_each_wrong_run_has_the_hint_of_its_condition(name: str, stage: Stage) -> None:
-    *wrong, _ = RUNS[name, stage.name]
+    *wrong, _ = runs_of(name)[stage.name]
     found = [check_stage(stage, by_experiment(stage, runs), {}).hint for runs in wrong]
     assert found == [each.hint for each in stage.holds]
 
 
 @every_stage
 def test_each_mistake_has_its_own_hint(name: str, stage: Stage) -> None:
-    runs = RUNS[name, stage.name][-1]
+    runs = runs_of(name)[stage.name][-1]
     for question in stage.questions:
         wrong = [str(figure_of(each.answer, runs)) for each in question.mistakes] + ["no answer"]
         hints = [each.hint for each in question.mistakes] + [question.hint]
@@ -110,3 +110,14 @@ def test_the_slides_are_fifteen_and_their_figures_exist() -> None:
     figures = re.findall(r"]\((.*?)\)", slides.read_text())
     assert len(figures) >= 5
     assert all((slides.parent / each).is_file() for each in figures)
+
+
+def test_the_key_has_the_right_answers_with_their_tolerance() -> None:
+    stage = next(each for each in load_lesson("hour").stages if each.name == "slow")
+    runs = runs_of("hour")["slow"][-1]
+    (reply,) = check_stage(stage, by_experiment(stage, runs), None).replies
+    assert (reply.given, reply.right, reply.note) == (
+        "0.45 ± 0.045",
+        True,
+        stage.questions[0].because,
+    )
