@@ -36,7 +36,7 @@ SHOWN: Final = (
     "notebooks/*.py",
     "scripts/*.py",
     "tests/oracle.py",
-    "tools/readme_figure.py",
+    "tools/page_figures.py",
     "tests/tf1_programs/*.py",
 )
 """The files that become pages."""

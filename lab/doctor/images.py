@@ -131,7 +131,7 @@ def find_image(plan: Plan) -> TaskImage:
         image, found = builder.image, builder.status()
         base_state = "" if found is ImageStatus.FITS else builder.base_state()
     size = size_of(image)
-    size_bytes = None if size is None else size.image_mb * 10**6
+    size_bytes = size.image_mb * 10**6 if size is not None and size.image_mb else None
     exists, is_old = found is not ImageStatus.MISSING, found is ImageStatus.OLD
     return TaskImage(image.name, image.base, size_bytes, exists, is_old, base_state)
 

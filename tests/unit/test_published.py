@@ -8,7 +8,7 @@ import nbformat
 
 from tests.support.agents import ROOT
 from tools.docs_site import notebook_files, page_of, relinked
-from tools.readme_figure import commands
+from tools.page_figures import FIGURES, commands
 
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
@@ -51,10 +51,18 @@ def test_links_lead_to_a_notebooks_page_and_its_pictures() -> None:
 
 
 def test_the_figure_is_made_by_the_commands_of_readme() -> None:
-    found = commands((ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text())
+    found = commands(FIGURES["readme"])
     assert [words[:2] for words in found] == [
         ["run", "async"],
         ["run", "sync"],
         ["report", "last~1"],
     ]
     assert found[0][2:] == ["--epochs", "3", "--backend", "local"]
+
+
+def test_the_figure_of_three_frameworks_is_made_by_the_commands_of_its_lesson() -> None:
+    *runs, report = commands(FIGURES["three-frameworks"])
+    names = ["async", "torch-async", "sync", "ddp", "jax-dp"]
+    assert [words[:2] for words in runs] == [["run", name] for name in names]
+    assert report == ["report", *(f"last~{back}" for back in (4, 3, 2, 1)), "last"]
+    assert all("--seed" in words for words in runs)
