@@ -63,7 +63,7 @@ def test_daily_use_names_every_reserved_file_name() -> None:
 # ---- Lessons
 
 LESSONS = ROOT / "docs/lessons"
-ABOUT_ALL = {"choosing.md", "complaints.md", "then-and-now.md"}
+ABOUT_ALL = {"choosing.md", "complaints.md", "then-and-now.md", "three-frameworks.md"}
 TAUGHT = [each for each in EXPERIMENTS.values() if each.lesson]
 
 
