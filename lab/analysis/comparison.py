@@ -174,11 +174,12 @@ def _of_run(summary: Summary, steps: pd.DataFrame) -> Iterator[tuple[str, float 
     problems = (summary.updates_lost, summary.steps_redone, restarts, summary.records_lost)
     for name, count in zip(_PROBLEMS, problems, strict=True):
         yield name, count, "count"
-    seen: set[str] = set()
+    firsts: dict[str, float | None] = {}
     for each in summary.results:
-        name = each.name if each.name not in seen else f"{each.name}, {each.task}"
-        seen.add(each.name)
-        yield name, each.value, ""
+        if each.name not in firsts:
+            yield each.name, firsts.setdefault(each.name, each.value), ""
+        elif each.value != firsts[each.name]:
+            yield f"{each.name}, {each.task}", each.value, ""
 
 
 def _of_task(task: TaskSummary, steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:

@@ -12,9 +12,11 @@ from rich.text import Text
 from lab import units
 from lab.api.tables import Shown
 from lab.config import Cluster
+from lab.errors import InputError
+from lab.experiments.registry import EXPERIMENTS
 from lab.extras import named_extras
 from lab.options import Argument, Flag, Switch, read_options
-from lab.options.types import one_of
+from lab.options.types import OneOf
 from lab.project import AnyPath
 from lab.run.fault_injection import parse_faults
 from lab.simulation import forecasts
@@ -44,9 +46,26 @@ class Simulation(Shown):
         return Group(self.result.table(), *map(Text, self.result.notes))
 
 
+class _Simulated(OneOf):
+    """A parse function of `forecasts.WAYS` that says of other experiments how to measure them."""
+
+    def __call__(self, raw: str) -> str:
+        """Return the experiment's name.
+
+        Raises:
+            InputError: It is another experiment.
+            ValueError: It is no experiment.
+        """
+        if raw in EXPERIMENTS and raw not in self.choices:
+            *others, last = self.choices
+            what = f"{raw} cannot be simulated, only {', '.join(others)} and {last} of TensorFlow"
+            raise InputError(what, f"measure it with `lab sweep {raw} --over workers=1,2`")
+        return super().__call__(raw)
+
+
 @named_extras()
 def simulate(  # longer than 60 lines: each option has an argument and a line of help
-    way: Annotated[str, Argument(parse=one_of(*forecasts.WAYS))],
+    way: Annotated[str, Argument(parse=_Simulated(forecasts.WAYS))],
     *,
     from_: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
     workers: Annotated[

@@ -76,5 +76,17 @@ def versions(python: str) -> dict[str, str]:
     where = sys.path if python == sys.executable else [str(folder) for folder in beside]
     found = (metadata.distributions(name=name, path=where) for name in _PACKAGES)
     firsts = (next(iter(each), None) for each in found)
-    own = {"python": platform.python_version()} if python == sys.executable else {}
-    return own | {each.name: each.version for each in firsts if each is not None}
+    found_python = {"python": version} if (version := _version(python)) else {}
+    return found_python | {each.name: each.version for each in firsts if each is not None}
+
+
+def _version(python: str) -> str:
+    """Return the version of a Python, from its virtual environment if it is another one; or ""."""
+    if python == sys.executable:
+        return platform.python_version()
+    try:
+        text = Path(python).parents[1].joinpath("pyvenv.cfg").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    fields = dict(line.partition(" = ")[::2] for line in text.splitlines())
+    return fields.get("version", "")

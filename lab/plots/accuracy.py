@@ -111,9 +111,15 @@ def _final(run: Trace) -> pd.DataFrame:
 
 
 def _end(run: Trace) -> float | None:
-    """Return the accuracy of the final parameters, or of the last test; None without a test."""
+    """Return the accuracy of the final parameters, or of the last test; None without a test.
+
+    The workers of all-reduce programs test equal copies of the parameters.
+    """
     last = _final(run) if run.evaluations["is_final"].any() else run.evaluations.tail(1)
-    return float(last["accuracy"].iloc[0]) if len(last) else None
+    if len(last):
+        return float(last["accuracy"].iloc[0])
+    of_workers = {task.accuracy for task in run.tasks if task.accuracy is not None}
+    return of_workers.pop() if len(of_workers) == 1 else None
 
 
 def _has_curve(run: Trace) -> bool:

@@ -12,6 +12,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from matplotlib.path import Path
 
 from lab.formatting import counted
+from lab.frameworks import FRAMEWORKS, TENSORFLOW
 from lab.plots import style
 from lab.plots.data import Trace
 from lab.plots.layout import (
@@ -37,12 +38,11 @@ from lab.plots.layout import (
 from lab.plots.shape import ClusterShape, Topology, of_run, topology_of
 
 _READ: Final = (
-    "The outer frame is the one real host. Each frame in it is a pseudo-node with its TensorFlow"
+    "The outer frame is the one real host. Each frame in it is a pseudo-node with its {framework}"
     " tasks (orange: parameter servers and other services; blue: all others). Each task shows its"
-    " name in the lab, its name in TensorFlow and the address of its server. Below it are the"
-    " devices that the task sees. TensorFlow counts GPUs from 0 in every task. The number after #"
-    " is the host's GPU, counted node by node. Pale: a GPU that no task uses. Lines join the tasks"
-    " that communicate."
+    " name in the lab{names}. Below it are the devices that the task sees. {framework} counts"
+    " GPUs from 0 in every task. The number after # is the host's GPU, counted node by node. Pale:"
+    " a GPU that no task uses. Lines join the tasks that communicate."
 )
 _NODE: Final = "#f6f6f6"
 _FEW: Final = 12  # links that can be distinguished at full opacity
@@ -119,9 +119,12 @@ def draw_shape(shape: ClusterShape) -> Figure:
     return figure
 
 
-def caption(_runs: Sequence[Trace]) -> str:
+def caption(runs: Sequence[Trace]) -> str:
     """How to read the figure."""
-    return _READ
+    framework = FRAMEWORKS[runs[0].info.spec.framework]
+    server = ", its name in TensorFlow and the address of its server"
+    names = server if framework is TENSORFLOW else " and its address"
+    return _READ.format(framework=framework.title, names=names)
 
 
 def describe(runs: Sequence[Trace]) -> list[str]:
@@ -171,14 +174,11 @@ def _node(ax: Axes, node: Node, numbers: Mapping[str, int], spots: dict[str, _Sp
     _chips(ax, left, top - HEAD + CHIP_GAP, node.width - 2 * PAD, idle, colour=style.PALE)
     for task, left, top in node.spots():
         width, face = node.task_width, style.VERMILION if task.serves else style.BLUE
-        lines = ((task.name, 0.17, TASK_SIZE), (task.device_name, 0.42, LINE_SIZE),
-                 (task.address, 0.63, LINE_SIZE))  # fmt: skip
+        middle = left + width / 2
         _box(ax, left, top, width=width, height=TASK_HEIGHT, face=face)
-        for text, down, size in lines:
-            weight = "bold" if text == task.name else "normal"
-            _text(
-                ax, left + width / 2, top - down, label(text), size=size, ink="white", weight=weight
-            )
+        _text(ax, middle, top - 0.17, label(task.name), size=TASK_SIZE, ink="white", weight="bold")
+        for text, down in zip(task.lines, (0.42, 0.63), strict=False):
+            _text(ax, middle, top - down, label(text), size=LINE_SIZE, ink="white")
         chips = [("CPU:0", ""), *((f"GPU:{n}", f"#{numbers[g]}") for n, g in enumerate(task.gpus))]
         bottom = _chips(ax, left, top - TASK_HEIGHT, width, chips, colour=style.GREEN)
         spots[task.name] = _Spot(left, left + width, top, bottom, node.bottom)

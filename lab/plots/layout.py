@@ -154,7 +154,7 @@ def _nodes(shape: ClusterShape) -> list[Node]:
 
 
 def _task_width(task: TaskShape) -> float:
-    lines = (text_width(label(text), LINE_SIZE) for text in (task.device_name, task.address))
+    lines = (text_width(label(text), LINE_SIZE) for text in task.lines)
     return 0.16 + max(*lines, text_width(label(task.name), TASK_SIZE, bold=True))
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from lab.frameworks import TENSORFLOW
+
 if TYPE_CHECKING:
     from lab.experiments.registry import Experiment
     from lab.placement.plan import Plan
@@ -20,9 +22,10 @@ class TaskShape:
         job: The name of the task's job: `worker`.
         index: The task's index in its job.
         node: The node that it runs on.
-        address: `host:port` of its TensorFlow server.
-        gpus: Device ids of its GPUs, in the order in which TensorFlow numbers them.
+        address: Its `host:port`.
+        gpus: Device ids of its GPUs, in the order in which the framework numbers them.
         serves: Whether it serves the others and ends when they have ended.
+        framework: The framework of its program, a key of `FRAMEWORKS`.
     """
 
     job: str
@@ -31,6 +34,7 @@ class TaskShape:
     address: str
     gpus: tuple[str, ...]
     serves: bool
+    framework: str
 
     @property
     def name(self) -> str:
@@ -38,9 +42,10 @@ class TaskShape:
         return f"{self.job}-{self.index}"
 
     @property
-    def device_name(self) -> str:
-        """The task in TensorFlow's device names: `/job:worker/task:1`."""
-        return f"/job:{self.job}/task:{self.index}"
+    def lines(self) -> tuple[str, ...]:
+        """What is drawn below its name; TensorFlow's device names have `/job:worker/task:1`."""
+        of_tensorflow = (f"/job:{self.job}/task:{self.index}",)
+        return (*(of_tensorflow if self.framework == TENSORFLOW.name else ()), self.address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,7 @@ def of_plan(plan: Plan, experiment: Experiment | None) -> ClusterShape:
                 f"{task.node}:{task.port}",
                 task.gpus,
                 task.job in services,
+                experiment.framework if experiment else TENSORFLOW.name,
             )
             for task in plan.tasks
         ),
@@ -101,7 +107,8 @@ def of_run(info: RunInfo) -> ClusterShape:
             row = rows.get(f"{job}-{index}", {})
             node = row.get("node", address.rpartition(":")[0])
             serves = job in info.spec.services
-            tasks.append(TaskShape(job, index, node, address, row.get("gpus", ()), serves))
+            gpus, framework = row.get("gpus", ()), info.spec.framework
+            tasks.append(TaskShape(job, index, node, address, gpus, serves, framework))
     for task in tasks:
         nodes.setdefault(task.node, ())
     experiment = "" if info.spec.own else info.spec.experiment
@@ -117,8 +124,11 @@ def _planned(info: RunInfo) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield str(node["name"]), tuple(map(str, gpus)) if isinstance(gpus, list | tuple) else ()
 
 
-_RINGS: Final = frozenset({"multiworker", "horovod"})
-"""Experiments whose workers add up their gradients around a ring."""
+_RINGS: Final = {
+    **dict.fromkeys(("multiworker", "horovod", "ddp", "fsdp", "jax-dp"), "gradients"),
+    "local-sgd": "parameters",
+}
+"""Experiments whose workers add up something around a ring, and what it is."""
 
 _ALL_TO_ALL: Final = frozenset({"hello"})
 """Experiments in which every task exchanges data with every other task."""
@@ -148,7 +158,8 @@ def topology_of(shape: ClusterShape) -> Topology:
     workers = by_job.get("worker", [])
     if shape.experiment in _RINGS and len(workers) > 1:
         ring = tuple(zip(workers, [*workers[1:], workers[0]], strict=True))
-        return Topology(ring, True, "The workers add up their gradients around a ring.")
+        what = _RINGS[shape.experiment]
+        return Topology(ring, True, f"The workers add up their {what} around a ring.")
     if shape.experiment in _ALL_TO_ALL:
         pairs = [(one, two) for place, one in enumerate(tasks) for two in tasks[place + 1 :]]
         return Topology(tuple(pairs), False, "Every task exchanges data with every other task.")

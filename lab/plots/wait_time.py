@@ -65,10 +65,7 @@ def describe(runs: Sequence[Trace]) -> list[str]:
     }
     drawn = [run for run in runs if _reported([run])]
     if not any(len(run.values("wait_time_s")) for run in drawn):
-        return [
-            "No worker waits for other workers: no record holds a waiting time.",
-            *not_drawn.values(),
-        ]
+        return ["No record holds a waiting time.", *not_drawn.values()]
     if len(runs) == 1:
         of_workers = [(task, *_means(runs[0], task)) for task in runs[0].workers]
         parts = [
@@ -84,6 +81,9 @@ def describe(runs: Sequence[Trace]) -> list[str]:
             found.append(not_drawn[name])
             continue
         step, wait = np.mean(means, axis=0)
+        if not any(len(run.values("wait_time_s")) for run in grouped(drawn)[name]):
+            found.append(f"{name}: a step takes {_ms(step)}; no record holds a waiting time.")
+            continue
         share = f"{100 * wait / step:.0f}% of a step's {_ms(step)}"
         found.append(f"{name}: a worker waits {share} on average.")
     return found

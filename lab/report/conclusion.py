@@ -185,7 +185,7 @@ def _accuracies(results: Mapping[str, Sequence[ReportRun]]) -> str:
     if len(ranked) > _NAMED:
         first, last = ranked[-1], ranked[0]
         return (
-            f"the accuracies of {len(ranked)} groups are from {_percent(means[first].value)}"
+            f"The accuracies of {len(ranked)} groups are from {_percent(means[first].value)}"
             f" ({_short(first)}) to {_percent(means[last].value)} ({_short(last)})"
         )
     counts = {len(results[name]) for name in ranked}

@@ -160,7 +160,7 @@ def _unfit(run: RunDir, info: RunInfo, way: Way) -> Iterator[tuple[str, str]]:
     if info.state is not State.SUCCEEDED:
         yield f"it is {info.state.value}, not succeeded", "use a run that has succeeded"
     if (model := info.hyperparameters.get("model")) != "softmax":
-        yield f"its model is {model}", f"{again} --model softmax"
+        yield f"its model is {model}", f"use a run of `lab run {way.value} --model softmax`"
     if info.gpus:
         yield "it used GPUs", f"{again} --gpus none"
     if spec.faults or spec.resumed_from:

@@ -64,7 +64,7 @@ def summary_of(
         updates_lost=_lost(final),
         steps_redone=_redone(list(progress.values())),
         resumed_from=info.spec.resumed_from,
-        accuracy=final.final_accuracy if final else None,
+        accuracy=_accuracy(info, final, [progress[task] for task in workers]),
         wall_s=_rounded(stopped - info.started_unix) if stopped else None,
         first_step_s=(
             _rounded(max(known) - info.zero_unix) if known and len(known) == len(workers) else None
@@ -114,6 +114,22 @@ def _conserved(
     if any(end.attempt or end.state is not State.SUCCEEDED for end in ends):
         return True  # a failed worker may have made steps after its last record
     return sum(worker.local_step or 0 for worker in workers) == final.probe_global_step
+
+
+def _accuracy(
+    info: RunInfo, final: TaskProgress | None, workers: Sequence[TaskProgress]
+) -> float | None:
+    """Return the accuracy of the final parameters; None if it is unknown.
+
+    Without a parameter server, each worker of an experiment tests its own copy of the parameters.
+    If all have the same accuracy, it is that of the run.
+    """
+    if final is not None:
+        return final.final_accuracy
+    if "ps" in info.cluster or info.state is not State.SUCCEEDED or registered(info.spec) is None:
+        return None
+    found = {worker.accuracy for worker in workers}
+    return found.pop() if len(found) == 1 else None
 
 
 def _lost(final: TaskProgress | None) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import class_load, ladder, results, scaling
+from benchmarks import class_load, ladder, results, scaling, torchrun
 from benchmarks.__main__ import PREDICTIONS
 from benchmarks.marks import printed, put
 from benchmarks.pairs import Estimate, estimate, interleaved, range_of
@@ -220,6 +220,19 @@ def test_the_rungs_run_with_their_flags() -> None:
     assert found == {"async-fast", "sync-fast"}
     program, flag, _ = shlex.split(ladder.LISTING)
     assert f'("{flag.removeprefix("--")}", ' in (ROOT / program).read_text()
+
+
+# ---- `lab run ddp` beside torchrun
+
+
+def test_the_rates_are_divided_and_the_starts_subtracted() -> None:
+    ours, theirs = (90.0, 5.5, 0.25), (100.0, 5.0, 0.25)
+    rate, start = torchrun.outcomes([(ours, theirs)] * 10, "--seed=1")
+    assert rate.found == estimate([0.9] * 10)
+    assert start.found == estimate([0.5] * 10)
+    assert (rate.verdict(), start.verdict()) == ("missed", "met")
+    with pytest.raises(UnfitError, match="their last losses are"):
+        torchrun.outcomes([(ours, (100.0, 5.0, 0.5))], "--seed=1")
 
 
 # ---- The validation of predictions: its measurements, its fit, its classes; nothing is timed

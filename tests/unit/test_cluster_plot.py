@@ -61,6 +61,16 @@ def labels(figure: Figure) -> dict[str, list[Bbox]]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("framework", "lines"),
+    [("tensorflow", {"/job:worker/task:0", "a:1"}), ("torch", {"a:1"}), ("jax", {"a:1"})],
+)
+def test_only_tensorflow_has_device_names_of_tasks(framework: str, lines: set[str]) -> None:
+    run = run_info("r", cluster={"worker": ["a:1"]}, framework=framework)
+    assert {*labels(draw_shape(of_run(run)))} >= lines
+    assert any("/job:" in text for text in labels(draw_shape(of_run(run)))) == (len(lines) > 1)
+
+
 @pytest.mark.parametrize("name", ["cluster.yaml", "clusters/book.yaml", "clusters/client.yaml"])
 def test_a_run_and_its_plan_are_drawn_alike(name: str, tmp_path: Path) -> None:
     config = load_cluster(ROOT / name)
@@ -76,6 +86,8 @@ def test_a_run_and_its_plan_are_drawn_alike(name: str, tmp_path: Path) -> None:
         ("async", "ps worker worker", "ps-0 worker-0, ps-0 worker-1"),
         ("multiworker", "worker worker worker",
          "worker-0 worker-1, worker-1 worker-2, worker-2 worker-0"),
+        ("ddp", "worker worker", "worker-0 worker-1, worker-1 worker-0"),
+        ("torch-async", "ps worker worker", "ps-0 worker-0, ps-0 worker-1"),
         ("linear", "worker worker client", "client-0 worker-0, client-0 worker-1"),
         ("evaluator", "ps worker worker evaluator", "ps-0 worker-0, ps-0 worker-1"),
         ("hello", "local local", "local-0 local-1"),
@@ -88,7 +100,7 @@ def test_connections(experiment: str, jobs: str, links: str) -> None:
     facts = {"experiment": experiment or "multiworker", "own": not experiment, "cluster": cluster}
     found = topology_of(of_run(run_info("r", **facts)))
     assert ", ".join(" ".join(pair) for pair in found.links) == links
-    assert found.ring is (experiment == "multiworker")
+    assert found.ring is (experiment in {"multiworker", "ddp"})
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -118,6 +118,21 @@ def test_the_same_for_a_program(
     assert (of_worker["accuracy"], of_worker["time"]) == ([0.6, 0.65], [8.0, 8.0])
 
 
+def test_equal_results_of_several_tasks_are_one_row(
+    tmp_path: Path, compare: Callable[..., str]
+) -> None:
+    workers = ["tf2:2222", "tf3:2222"]
+    for run_id, second in ((A, 2), (B, 1)):
+        run = make(tmp_path, run_id, cluster={"worker": workers})
+        for n, value in enumerate((2, second)):
+            lines = [record(f"worker-{n}", 9, "result", name="ranks", value=value)]
+            with run.records(f"worker-{n}").open("a") as file:
+                file.writelines(json.dumps(line) + "\n" for line in lines)
+    found = {row["name"]: row["values"] for row in json.loads(compare(A, B, "--json"))["figures"]}
+    assert (found["ranks"], found["ranks, worker-1"]) == ([2, 2], [None, 1])
+    assert not any("ranks" in name for name in found.keys() - {"ranks", "ranks, worker-1"})
+
+
 def test_it_fits_a_terminal_of_80_columns_however_many_runs_there_are(
     tmp_path: Path, compare: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import socket
 import sys
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab.api import planning
-from lab.backends.python import missing_python
+from lab.backends.python import missing_python, versions
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
 from lab.frameworks import FRAMEWORKS, framework_of
@@ -263,3 +264,11 @@ def test_the_interface_of_this_host_is_found_by_its_address(
     monkeypatch.setattr(socket, "gethostbyname", lambda _: "203.0.113.7")
     with pytest.raises(OSError, match=r"no network interface has the address 203.0.113.7 of tf9"):
         interface.interface_of("tf9")
+
+
+def test_the_version_of_another_python_is_that_of_its_environment(tmp_path: Path) -> None:
+    assert versions(sys.executable)["python"] == platform.python_version()
+    python = tmp_path / "bin/python"
+    assert "python" not in versions(str(python))
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.12.9\n")
+    assert versions(str(python))["python"] == "3.12.9"

@@ -216,6 +216,8 @@ SAMPLED = samples_of(
     [{"task": "worker-0", "gpu": "GPU-1", "time_unix": ZERO + n, "utilisation": 0.25}
      for n in range(20)],
 )  # fmt: skip
+TESTED = replace(summed("worker-1", 0, 1), accuracy=0.5)
+COPIES = [replace(summed(f"worker-{n}", 0, 1), accuracy=0.75) for n in range(2)]
 SUMS = [summed("worker-0", 3000, 1000), summed("worker-1", 100, 100)]
 RING = trace(*steps("worker-0", step_time_s=NAN), group="ring", label="ring")
 WAITS = steps("worker-0", wait_time_s=0.025)
@@ -256,6 +258,7 @@ RUNS = {
     "a worker that waits and is paused": [trace(*WAITS, *steps("worker-1"), marks=PAUSED)],
     "a slow first step": [trace(*FIRST_IS_SLOW)],
     "a group without step times": [trace(*WAITS), RING],
+    "a group without waiting times": [trace(*WAITS), trace(*steps("worker-0"), group="ring")],
     "marks": [two_workers(marks=MARKS[:2])],
     "a record beside others": [trace(*steps("worker-0", 1)), two_workers()],
     "a short and a long gap": [
@@ -264,6 +267,9 @@ RUNS = {
     ],
     "sums of the staleness": [two_workers(tasks=SUMS)],
     "tests": [evaluated(*CURVE, *NOT_OF_THE_PARAMETERS)],
+    "equal copies": [trace(*steps("worker-0"), tasks=COPIES)],
+    "copies that differ": [trace(*steps("worker-0"), tasks=[COPIES[0], TESTED])],
+    "PyTorch": [trace(*steps("worker-0"), info=info(framework="torch"))],
     "tests at the end": [evaluated((390, 0.8, {}), (400, 0.82, {"probe": 400}))],
     "tests of two groups": [
         evaluated(*CURVE[1:], label="a"),

@@ -232,6 +232,7 @@ def test_a_config_gives_the_tasks(capsys: pytest.CaptureFixture[str], tmp_path: 
     "line",
     [
         "ring",
+        "ddp",
         "async --workers 513",
         "async --network 100",
         "multiworker --ps 1",

@@ -304,6 +304,30 @@ def test_images_a_second_are_those_of_all_workers(
     assert summary_of(info, {}, progress).images_per_s == rate
 
 
+@pytest.mark.parametrize(
+    ("accuracies", "changes", "accuracy"),
+    [
+        ((0.9, 0.9), {}, 0.9),
+        ((0.9, 0.8), {}, None),
+        ((0.9, None), {}, None),
+        ((0.9, 0.9), {"state": State.FAILED}, None),
+        ((0.9, 0.9), {"cluster": INFO.cluster}, None),  # with a parameter server
+        ((0.9, 0.9), {"spec": RunSpec("mine", own=True)}, None),
+    ],
+)
+def test_equal_accuracies_of_all_workers_are_that_of_the_run(
+    accuracies: tuple[float | None, ...], changes: dict[str, Any], accuracy: float | None
+) -> None:
+    progress = {f"worker-{n}": TaskProgress(f"worker-{n}") for n in range(2)}
+    for (task, worker), each in zip(progress.items(), accuracies, strict=True):
+        worker.add(record(task, 0, "final", **({} if each is None else {"accuracy": each})))
+    if changes.get("cluster"):
+        progress["ps-0"] = TaskProgress("ps-0")
+    cluster = {"worker": INFO.cluster["worker"]}
+    info = replace(INFO, **{"cluster": cluster, "spec": RunSpec("ddp", services=()), **changes})
+    assert summary_of(info, {}, progress).accuracy == accuracy
+
+
 def test_a_restart_counts_images_from_0() -> None:
     progress = folded()
     for attempt, seconds, step in ((0, 0, 1), (0, 4, 5), (1, 6, 1), (1, 10, 7)):
