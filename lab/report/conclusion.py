@@ -260,8 +260,17 @@ def _lengths(runs: Sequence[ReportRun]) -> Mapping[str, Sequence[float | None]]:
                 default=None)
             for each in runs
         ],
-        _IMAGES: [max(each.trace.values("images"), default=None) for each in runs],
+        _IMAGES: [_images(each) for each in runs],
     }  # fmt: skip
+
+
+def _images(run: ReportRun) -> float | None:
+    """Return the images that all workers saw, also after their last step records."""
+    steps, workers = run.trace.steps, run.trace.workers
+    recorded = steps.groupby("task")["local_step"].max().sum()
+    made = sum(task.local_step or 0 for task in run.summary.tasks if task.task in workers)
+    factor = made / recorded if 0 < recorded < made else 1.0
+    return max((factor * seen for seen in run.trace.values("images")), default=None)
 
 
 def _differ(low: float, high: float) -> bool:

@@ -52,7 +52,8 @@ def run(
         replace(task, diverged_at=diverged_at, epoch=epoch, accuracy=tested) for task in bare.tasks
     ]
     found = replace(bare, **{**known, **summary, "tasks": tasks})
-    steps = pd.DataFrame({"images": [images]}, dtype=float)
+    steps = pd.DataFrame({"task": "worker-0", "local_step": 1000.0, "images": [images]})
+    steps["images"] = steps["images"].astype(float)
     trace = Trace(label, "", info, steps, pd.DataFrame(), tasks=tasks)
     return ReportRun(RunDir(Path("none")), found, trace, label=label, prefix=prefix)
 
@@ -108,6 +109,14 @@ def test_only_runs_that_succeeded_are_in_a_mean(snapshot: SnapshotAssertion) -> 
         "an interval": text(run(1, accuracy=0.91), run(2, accuracy=0.92), run(3, accuracy=0.93)),
         "none": text(failed, diverged, run(4, accuracy=None)),
     } == snapshot
+
+
+def test_images_after_the_last_step_record_count() -> None:
+    short = run(2, images=150_000)
+    tasks = [replace(each, local_step=1100) for each in short.summary.tasks]
+    more = replace(short, summary=replace(short.summary, tasks=tasks))
+    assert "equally many images" not in unequal_lengths([run(global_step=9000), short])
+    assert "equally many images: 165,000" in unequal_lengths([run(global_step=9000), more])
 
 
 def test_of_single_runs_none_is_better_and_no_difference_is_significant(

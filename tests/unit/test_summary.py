@@ -324,7 +324,9 @@ def test_equal_accuracies_of_all_workers_are_that_of_the_run(
     if changes.get("cluster"):
         progress["ps-0"] = TaskProgress("ps-0")
     cluster = {"worker": INFO.cluster["worker"]}
-    info = replace(INFO, **{"cluster": cluster, "spec": RunSpec("ddp", services=()), **changes})
+    info = replace(
+        INFO, **{"cluster": cluster, "spec": RunSpec("ddp", services=("ps",)), **changes}
+    )
     assert summary_of(info, {}, progress).accuracy == accuracy
 
 
