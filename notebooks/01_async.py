@@ -122,11 +122,11 @@ print(f"async-fast {quick.summary.mean_staleness:.2f}")
 #
 # <details><summary>Answer</summary>
 #
-# The wrong assumption is that a worker reads right after its own update. A real worker first draws
-# the next batch and copies its 314 kB to TensorFlow. Only then it reads. Updates by others before
-# this read do not count. Staleness counts only the updates between the read and the own update.
-# (Workers of `async-fast` have the new parameters as soon as their update is made, so their
-# staleness is nearer to 2.) Also, no two steps take exactly the same time. So sometimes another
+# The wrong assumption is that a worker's whole step lies between its read and its own update. In a
+# real step a part of the time passes before the read, and another part after the count. Updates by
+# others in these parts make no gradient stale. So the mean is about (*n* − 1) times the share of a
+# step between read and count. (Workers of `async-fast` have the new parameters as soon as their
+# update is made, so this share, and their staleness, are larger.) Also, no two steps take exactly the same time. So sometimes another
 # worker makes two updates during one step, and the staleness is 3 or more. The mean of one worker
 # can be higher than *n* − 1, if it is slower than the others. The mean over all steps of *all*
 # workers cannot: each update makes at most one step of each other worker staler ([the
