@@ -126,11 +126,11 @@ print(f"async-fast {quick.summary.mean_staleness:.2f}")
 # real step a part of the time passes before the read, and another part after the count. Updates by
 # others in these parts make no gradient stale. So the mean is about (*n* − 1) times the share of a
 # step between read and count. (Workers of `async-fast` have the new parameters as soon as their
-# update is made, so this share, and their staleness, are larger.) Also, no two steps take exactly the same time. So sometimes another
-# worker makes two updates during one step, and the staleness is 3 or more. The mean of one worker
-# can be higher than *n* − 1, if it is slower than the others. The mean over all steps of *all*
-# workers cannot: each update makes at most one step of each other worker staler ([the
-# lesson](../docs/lessons/staleness.md)).
+# update is made, so this share, and their staleness, are larger.) Also, no two steps take exactly
+# the same time. So sometimes another worker makes two updates during one step, and the staleness is
+# 3 or more. The mean of one worker can be higher than *n* − 1, if it is slower than the others. The
+# mean over all steps of *all* workers cannot: each update makes at most one step of each other
+# worker staler ([the lesson](../docs/lessons/staleness.md)).
 #
 # </details>
 #
