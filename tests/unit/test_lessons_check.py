@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -121,3 +122,27 @@ def test_the_key_has_the_right_answers_with_their_tolerance() -> None:
         True,
         stage.questions[0].because,
     )
+
+
+def test_of_runs_that_lack_the_same_the_newest_is_named() -> None:
+    (stage, *_) = load_lesson("async").stages
+    old, new = measured(state="failed"), measured(state="failed")
+    new = replace(new, info=replace(new.info, run_id="newest"))
+    assert check_stage(stage, {"async": [new, old]}, {}).runs == {"run": "newest"}
+
+
+@pytest.mark.parametrize(
+    ("lesson", "stage", "answer"),
+    [
+        ("hour", "first", 1650),
+        ("hour", "sync", 550),
+        ("hour", "slow", 0.45),
+        ("hour", "stale", "worker-1"),
+        ("hour", "killed", 439),
+        ("async", "late", 1650),
+    ],
+)
+def test_the_answers_of_the_runs_here(lesson: str, stage: str, answer: float | str) -> None:
+    (wanted,) = (each for each in load_lesson(lesson).stages if each.name == stage)
+    found = figure_of(wanted.questions[0].answer, runs_of(lesson)[stage][-1])
+    assert found == pytest.approx(answer) if isinstance(answer, float) else found == answer
