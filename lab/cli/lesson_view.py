@@ -56,6 +56,6 @@ def _reply(lesson: str, reply: Reply) -> Text:
     line = Text.assemble(mark, " ", visible(reply.text), "\n  ")
     if reply.given is None:
         return line.append(f"lab check {lesson} --answer {reply.question}=…", "dim")
-    return line.append(f"{reply.given}: ").append(
+    return line.append(f"{visible(reply.given)}: ").append(
         visible(reply.note), "green" if reply.right else "yellow"
     )

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 
-from lab.errors import InputError
-from lab.text import short
+from lab.errors import InputError, LabError
+from lab.text import LONGEST, short, visible
+from lab.volume.files import open_regular
 
 FILE: Final = "answers.jsonl"
 _MOST_BYTES: Final = 10_000_000
-_Text = Annotated[str, msgspec.Meta(max_length=200)]
+_Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,31 +45,38 @@ def add_answers(store: Path, lesson: str, given: dict[str, str]) -> None:
     """
     lines = b""
     for question, text in given.items():
-        if len(text) > 200:  # noqa: PLR2004
-            raise InputError(f"the answer to {question} is longer than 200 characters")
-        line = Answer(time.time(), lesson, question, text)
-        lines += msgspec.json.encode(line) + b"\n"
+        safe = visible(text)
+        if len(safe) > LONGEST:
+            raise InputError(f"the answer to {question} is longer than {LONGEST} characters")
+        lines += msgspec.json.encode(Answer(time.time(), lesson, question, safe)) + b"\n"
     store.mkdir(parents=True, exist_ok=True)
-    with (store / FILE).open("ab") as file:
+    # A pipe without a reader, or a link, is an error, and not waited for or followed.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(store / FILE, flags, 0o644), "ab") as file:
         file.write(lines)
 
 
 def read_answers(path: Path) -> Sequence[Answer]:
-    """Return the answers in a file, the oldest first; lines that are no answers are skipped.
+    """Return the newest answers in a file, the oldest first; lines that are no answers are skipped.
 
     Students can write the file. It is evidence of what was typed, and of no more.
+
+    Raises:
+        LabError: It is no regular file.
+        OSError: It cannot be read.
     """
-    found = []
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _MOST_BYTES))
             content = file.read(_MOST_BYTES)
     except FileNotFoundError:
         return []
+    except ValueError as error:
+        raise LabError(f"{path}: {error}", "remove it") from error
+    found = []
     for line in content.splitlines():
-        try:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             found.append(msgspec.json.decode(line, type=Answer))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            continue
     return found
 
 

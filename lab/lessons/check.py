@@ -75,6 +75,7 @@ def check_lesson(name: str, lesson: Lesson, store: Path, *, key: bool = False) -
         key: Whether the replies are the right answers, instead of those of the student.
 
     Raises:
+        LabError: The file of the answers is no regular file.
         OSError: A file cannot be read.
     """
     runs = _measured(store, {each for stage in lesson.stages for each in stage.runs.values()})
@@ -86,11 +87,12 @@ def _measured(store: Path, experiments: set[str]) -> dict[str, list[MeasuredRun]
     """Return the newest runs of each experiment that have ended, the newest first."""
     found: dict[str, list[MeasuredRun]] = {name: [] for name in experiments}
     for run, info in reversed(infos(store).items()):
-        if info is None or info.imported or not info.state.ended:
+        # A program of the student's own may have the name of an experiment.
+        if info is None or info.imported or info.spec.own or not info.state.ended:
             continue
         runs = found.get(info.spec.experiment)
         if runs is not None and len(runs) < _MOST_RUNS:
-            with suppress(LabError):  # a damaged run proves nothing
+            with suppress(LabError, OSError):  # a damaged run proves nothing
                 runs.append(MeasuredRun.read(run))
     return found
 

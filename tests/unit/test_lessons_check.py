@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from lab.cli.lesson_view import lesson_page
+from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS
-from lab.lessons.check import check_stage
+from lab.lessons.answers import FILE, add_answers, newest, read_answers
+from lab.lessons.check import Reply, StageResult, check_lesson, check_stage
 from lab.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
 from lab.lessons.measures import figure_of
+from lab.store.directory import RunDir
+from lab.tables import show
 from tests.support.commands import ROOT
 from tests.support.lessons import Runs, measured, runs_of
+from tests.support.recorded import make
+from tests.support.specs import update
 
 LEAST_HINTS = 3
 STAGES = [
@@ -146,3 +155,42 @@ def test_the_answers_of_the_runs_here(lesson: str, stage: str, answer: float | s
     (wanted,) = (each for each in load_lesson(lesson).stages if each.name == stage)
     found = figure_of(wanted.questions[0].answer, runs_of(lesson)[stage][-1])
     assert found == pytest.approx(answer) if isinstance(answer, float) else found == answer
+
+
+def test_a_program_of_ones_own_is_no_experiment(tmp_path: Path) -> None:
+    lesson = load_lesson("async")
+    make(tmp_path, "r1", experiment="async")
+    first = check_lesson("async", lesson, tmp_path)[0]
+    assert first.runs == {"run": "r1"}
+    update(RunDir(tmp_path / "r1"), own=True)
+    assert check_lesson("async", lesson, tmp_path)[0].runs == {}
+
+
+def test_answers_are_kept_safely_and_the_newest_counts(tmp_path: Path) -> None:
+    add_answers(tmp_path, "hour", {"updates": "1"})
+    add_answers(tmp_path, "async", {"updates": "2"})
+    add_answers(tmp_path, "hour", {"updates": "3\udcff\x1b[2J", "share": "0.5"})
+    with (tmp_path / FILE).open("ab") as file:
+        file.write(b'not JSON\n{"lesson": 3}\n\xff\n')
+    found = newest(read_answers(tmp_path / FILE), "hour")
+    assert found == {"updates": r"3\udcff\x1b[2J", "share": "0.5"}
+    with pytest.raises(InputError, match="longer than 200"):
+        add_answers(tmp_path, "hour", {"share": "x" * 201})
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_or_a_link_instead_of_the_answers_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    for plant in (os.mkfifo, lambda at: at.symlink_to(tmp_path / "elsewhere")):
+        plant(path)
+        with pytest.raises(LabError, match="not a regular file"):
+            read_answers(path)
+        with pytest.raises(OSError, match=r"No such device|symbolic"):
+            add_answers(tmp_path, "hour", {"share": "1"})
+        path.unlink()
+
+
+def test_a_key_with_text_of_a_run_is_shown_safely(capsys: pytest.CaptureFixture[str]) -> None:
+    stage = StageResult("s", "t", {"run": "r"}, "", [Reply("q", "?", "\x1b]0;t\x07", True, "n")])
+    show(lesson_page("hour", load_lesson("hour"), [stage]))
+    assert "\x1b" not in capsys.readouterr().out
