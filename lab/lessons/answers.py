@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import msgspec
 
 from lab.errors import InputError, LabError
-from lab.text import LONGEST, short, visible
+from lab.text import LONGEST, visible
 from lab.volume.files import open_regular
 
 FILE: Final = "answers.jsonl"
@@ -80,6 +80,6 @@ def read_answers(path: Path) -> Sequence[Answer]:
     return found
 
 
-def newest(answers: Sequence[Answer], lesson: str) -> dict[str, str]:
+def newest(answers: Sequence[Answer], lesson: str) -> dict[str, Answer]:
     """Return the newest answer to each question of a lesson."""
-    return {each.question: short(each.text) for each in answers if each.lesson == lesson}
+    return {each.question: each for each in answers if each.lesson == lesson}

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import LabError
-from lab.lessons.answers import FILE, newest, read_answers
+from lab.lessons.answers import FILE, Answer, newest, read_answers
 from lab.lessons.lesson import Condition, Lesson, Operand, Question, Stage
 from lab.lessons.measures import Figure, MeasuredRun, figure_of
 from lab.store.directory import infos
+from lab.text import short
 
 _MOST_RUNS: Final = 30
 """The newest runs of an experiment that are looked at."""
@@ -98,7 +99,9 @@ def _measured(store: Path, experiments: set[str]) -> dict[str, list[MeasuredRun]
 
 
 def check_stage(
-    stage: Stage, measured: Mapping[str, Sequence[MeasuredRun]], given: Mapping[str, str] | None
+    stage: Stage,
+    measured: Mapping[str, Sequence[MeasuredRun]],
+    given: Mapping[str, Answer] | None,
 ) -> StageResult:
     """Check one stage.
 
@@ -110,14 +113,32 @@ def check_stage(
     runs, hint = _best_runs(stage, measured)
     replies = []
     for each in stage.questions:
-        if not runs:
-            replies.append(Reply(each.name, each.text, (given or {}).get(each.name), None))
-        elif given is None:
+        answer = (given or {}).get(each.name)
+        if runs and given is None:
             replies.append(key_of(each, runs))
+        elif runs and answer is not None:
+            meant = _meant(stage, measured, answer, runs)
+            replies.append(reply_to(each, short(answer.text), meant))
         else:
-            replies.append(reply_to(each, given.get(each.name), runs))
+            text = None if answer is None else short(answer.text)
+            replies.append(Reply(each.name, each.text, text, None))
     ids = {name: run.info.run_id for name, run in runs.items()}
     return StageResult(stage.name, stage.text, ids, hint, replies)
+
+
+def _meant(
+    stage: Stage,
+    measured: Mapping[str, Sequence[MeasuredRun]],
+    answer: Answer,
+    newest_runs: Mapping[str, MeasuredRun],
+) -> Mapping[str, MeasuredRun]:
+    """Return the runs that an answer is about: a later run makes no right answer wrong."""
+    before = {
+        name: [run for run in runs if (run.info.stopped_unix or 0) <= answer.time_unix]
+        for name, runs in measured.items()
+    }
+    runs, hint = _best_runs(stage, before)
+    return newest_runs if hint else runs
 
 
 def _best_runs(
@@ -169,10 +190,8 @@ def _ordered(low: Figure | None, high: Figure | None) -> bool:
     return numbers and low <= high  # type: ignore[operator]
 
 
-def reply_to(question: Question, given: str | None, runs: Mapping[str, MeasuredRun]) -> Reply:
+def reply_to(question: Question, given: str, runs: Mapping[str, MeasuredRun]) -> Reply:
     """Judge the answer to a question."""
-    if given is None:
-        return Reply(question.name, question.text, None, None)
     if _matches(given, question.answer, question, runs):
         return Reply(question.name, question.text, given, True, question.because)
     hints = (

@@ -30,6 +30,7 @@ class Value(_Part, frozen=True, kw_only=True):
         measure: What is measured, a key of `lab.lessons.measures.MEASURES`. For a measure of tasks
             name the task, or its job and how the values of its tasks become one.
         setting: A setting of the run instead: a flag of its program, or an option of `lab run`.
+        result: A result that its program reported instead, by name.
         of: The run, by its name in the stage.
         task: The task: `worker-0`.
         job: The job whose tasks are taken: `worker`.
@@ -43,6 +44,7 @@ class Value(_Part, frozen=True, kw_only=True):
 
     measure: str = ""
     setting: str = ""
+    result: str = ""
     of: str = "run"
     task: str = ""
     job: str = ""

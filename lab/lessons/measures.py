@@ -136,6 +136,8 @@ def _found(value: Value, runs: Mapping[str, MeasuredRun]) -> Figure | None:
         raise LabError(f"the stage has no run {value.of!r}")
     if value.setting:
         return run.setting(value.setting)
+    if value.result:
+        return _result(value.result, run.summary)
     if value.measure in RUN_MEASURES:
         return RUN_MEASURES[value.measure](run.summary)
     if value.measure not in TASK_MEASURES:
@@ -149,3 +151,9 @@ def _found(value: Value, runs: Mapping[str, MeasuredRun]) -> Figure | None:
     if value.take not in _TAKES:
         raise LabError(f"cannot take {value.take!r} of {value.measure}")
     return _TAKES[value.take](figures) if figures else None
+
+
+def _result(name: str, summary: Summary) -> float | None:
+    """Return a result of the run; the first one if several tasks reported it."""
+    found = (each.value for each in summary.results if each.name == name)
+    return next((each for each in found if each is not None), None)

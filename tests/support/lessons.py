@@ -1,22 +1,41 @@
-"""Runs as lessons need them: for each stage one run for each of its hints, then a right one."""
+"""Runs as the stages of lessons need them, and the same runs without what one condition asks for.
+
+`tests/support/lesson_runs` has the right runs of each stage: `RUNS[lesson][stage][name]`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 from lab.experiments.faults import parse
 from lab.experiments.policy import OnFailure
+from lab.lessons.lesson import Condition
 from lab.lessons.measures import MeasuredRun
+from lab.store.run_info import RunInfo
 from lab.store.summary import Summary, TaskSummary
-from tests.support.specs import run_info
+from tests.support.specs import changed, run_info
+
+Runs = Mapping[str, MeasuredRun]
 
 WORKERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "worker-0": {"local_step": 550, "global_step": 1598, "staleness_sum": 500},
     "worker-1": {"local_step": 550, "global_step": 1639, "staleness_sum": 900},
     "worker-2": {"local_step": 550, "global_step": 1650, "staleness_sum": 600},
 }
+FEWER: Final = {**WORKERS, "worker-1": {"local_step": 100, "global_step": 313}}
+ROUNDS: Final = {name: {"local_step": 550, "global_step": 550} for name in WORKERS}
+
+LATE: Final = {"start": {"worker-2": "after 600 steps"}}
+SLOW: Final = {"faults": (parse("slow:0.3 worker-1"),)}
+KILLED: Final = {
+    "faults": (parse("kill worker-1 after 300 steps"),),
+    "on_failure": OnFailure.CONTINUE,
+}
+ONE: Final = {"hyperparameters": {"epochs": 1}}
 
 
 def task(name: str, **facts: Any) -> TaskSummary:
@@ -44,19 +63,6 @@ def measured(
     return MeasuredRun(run_info("r1", experiment, **given or {}), Summary(**usual | facts))
 
 
-TWO: Final = {name: each for name, each in WORKERS.items() if name != "worker-2"}
-LATE: Final = {"start": {"worker-2": "after 600 steps"}}
-SLOW: Final = {"faults": (parse("slow:0.3 worker-1"),)}
-
-KILLED: Final = {
-    "faults": (parse("kill worker-1 after 300 steps"),),
-    "on_failure": OnFailure.CONTINUE,
-}
-ONE: Final = {"hyperparameters": {"epochs": 1}}
-FEWER: Final = {**WORKERS, "worker-1": {"local_step": 100, "global_step": 313}}
-ROUNDS: Final = {name: {"local_step": 550, "global_step": 550} for name in WORKERS}
-
-
 def rounds(*given: Mapping[str, Any], **facts: Any) -> MeasuredRun:
     """A synchronous run."""
     merged = {name: value for each in given for name, value in each.items()}
@@ -64,14 +70,56 @@ def rounds(*given: Mapping[str, Any], **facts: Any) -> MeasuredRun:
     return measured("sync", ROUNDS, ONE | merged, **usual | facts)
 
 
-Runs = Mapping[str, MeasuredRun]
+def runs_of(lesson: str) -> Mapping[str, Runs]:
+    """The right runs of each stage of a lesson."""
+    for path in sorted((Path(__file__).parent / "lesson_runs").glob("[a-z]*.py")):
+        runs = import_module(f"tests.support.lesson_runs.{path.stem}").RUNS
+        if lesson in runs:
+            found: Mapping[str, Runs] = runs[lesson]
+            return found
+    raise AssertionError(f"no runs of the lesson {lesson} in tests/support/lesson_runs")
 
-StageRuns = Mapping[str, Sequence[Runs]]
-"""For each stage of a lesson: runs that lack its first, second, … condition, and none."""
+
+_FIELDS: Final = {
+    "last_step": "global_step",
+    "test_accuracy": "accuracy",
+    "task_state": "state",
+    "task_steps_per_s": "steps_per_s",
+    "staleness": "staleness_sum",
+    "mean_staleness": "staleness_sum",
+}
+"""The fields of a task whose measures have other names."""
 
 
-def runs_of(lesson: str) -> StageRuns:
-    """The runs of a lesson."""
-    found = import_module(f"tests.support.lesson_runs.{lesson.replace('-', '_')}_lesson").RUNS
-    assert isinstance(found, Mapping)
-    return found
+def without(condition: Condition, runs: Runs) -> Runs:
+    """The same runs, but one lacks what the condition asks for, as after a wrong command."""
+    run = runs[condition.of]
+    if condition.setting:
+        lacking = replace(run, info=_without_setting(condition, run.info))
+    else:
+        lacking = replace(run, summary=_without_measure(condition, run.summary))
+    return {**runs, condition.of: lacking}
+
+
+def _without_setting(condition: Condition, info: RunInfo) -> RunInfo:
+    name = condition.setting
+    if name == "fault":
+        return changed(info, **SLOW) if condition.absent else changed(info, faults=())
+    if name == "start":
+        return changed(info, **LATE) if condition.absent else changed(info, start={})
+    flags = {flag: value for flag, value in info.hyperparameters.items() if flag != name}
+    return changed(info, hyperparameters=flags | ({name: 1} if condition.absent else {}))
+
+
+def _without_measure(condition: Condition, summary: Summary) -> Summary:
+    name = condition.measure
+    if condition.result:
+        return replace(summary, results=[])
+    if name == "state":
+        return replace(summary, state="failed")
+    if name == "present":
+        return replace(summary, tasks=summary.tasks[:-1])
+    if name in Summary.__slots__:
+        return replace(summary, **{name: None})
+    lost: dict[str, Any] = {_FIELDS.get(name, name): None}
+    return replace(summary, tasks=[replace(each, **lost) for each in summary.tasks])

@@ -73,10 +73,10 @@ def test_every_lesson_has_an_experiment() -> None:
 
 
 @pytest.mark.parametrize("experiment", TAUGHT, ids=lambda each: each.name)
-def test_a_lesson_begins_with_a_command_that_fits(experiment: Experiment) -> None:
+def test_the_first_command_of_a_lesson_fits(experiment: Experiment) -> None:
     text = (LESSONS / experiment.lesson).read_text("utf-8")
     found = [shlex.split(line) for line in re.findall(r"^lab run (.+)$", text, re.MULTILINE)]
-    (arguments,) = [arguments for arguments in found if arguments[0] == experiment.name]
+    arguments = next(each for each in found if each[0] == experiment.name)
     config = arguments[arguments.index("--cluster") + 1]
     assert config == (experiment.cluster or config)
     assert set(load_cluster(ROOT / config).jobs) == set(experiment.jobs)

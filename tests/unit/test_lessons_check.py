@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lab.cli.lesson_view import lesson_page
 from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS
-from lab.lessons.answers import FILE, add_answers, newest, read_answers
+from lab.lessons.answers import FILE, Answer, add_answers, newest, read_answers
 from lab.lessons.check import Reply, StageResult, check_lesson, check_stage
-from lab.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
+from lab.lessons.lesson import Lesson, Stage, Value, lesson_names, load_lesson
 from lab.lessons.measures import figure_of
 from lab.store.directory import RunDir
 from lab.tables import show
 from tests.support.commands import ROOT
-from tests.support.lessons import Runs, measured, runs_of
+from tests.support.lessons import Runs, measured, runs_of, without
 from tests.support.recorded import make
 from tests.support.specs import update
 
 LEAST_HINTS = 3
+LESSONS = ROOT / "docs/lessons"
+SECTIONS = ["Predict", "Run", "What you should see", "What to try", "Next"]
 STAGES = [
     pytest.param(name, stage, id=f"{name}-{stage.name}")
     for name in lesson_names()
@@ -39,31 +43,37 @@ def by_experiment(stage: Stage, runs: Runs) -> dict[str, list[object]]:
     return found
 
 
+def typed(answers: Mapping[str, str], at: float = 0.0) -> dict[str, Answer]:
+    """Answers of a student."""
+    return {name: Answer(at, "", name, text) for name, text in answers.items()}
+
+
 @every_stage
 def test_right_runs_and_answers_pass(name: str, stage: Stage) -> None:
-    runs = runs_of(name)[stage.name][-1]
+    runs = runs_of(name)[stage.name]
     right = {each.name: str(figure_of(each.answer, runs)) for each in stage.questions}
-    result = check_stage(stage, by_experiment(stage, runs), right)
+    result = check_stage(stage, by_experiment(stage, runs), typed(right))
     assert (result.hint, [each.right for each in result.replies]) == ("", [True] * len(right))
     assert result.passed
     assert [each.note for each in result.replies] == [each.because for each in stage.questions]
 
 
 @every_stage
-def test_each_wrong_run_has_the_hint_of_its_condition(name: str, stage: Stage) -> None:
-    *wrong, _ = runs_of(name)[stage.name]
-    found = [check_stage(stage, by_experiment(stage, runs), {}).hint for runs in wrong]
-    assert found == [each.hint for each in stage.holds]
+def test_runs_that_lack_a_condition_get_its_hint(name: str, stage: Stage) -> None:
+    runs = runs_of(name)[stage.name]
+    for condition in stage.holds:
+        wrong = by_experiment(stage, without(condition, runs))
+        assert check_stage(stage, wrong, {}).hint == condition.hint
 
 
 @every_stage
 def test_each_mistake_has_its_own_hint(name: str, stage: Stage) -> None:
-    runs = runs_of(name)[stage.name][-1]
+    runs = runs_of(name)[stage.name]
     for question in stage.questions:
         wrong = [str(figure_of(each.answer, runs)) for each in question.mistakes] + ["no answer"]
         hints = [each.hint for each in question.mistakes] + [question.hint]
         for text, hint in zip(wrong, hints, strict=True):
-            result = check_stage(stage, by_experiment(stage, runs), {question.name: text})
+            result = check_stage(stage, by_experiment(stage, runs), typed({question.name: text}))
             (reply,) = (each for each in result.replies if each.question == question.name)
             assert (reply.right, reply.note) == (False, hint)
             assert not result.passed
@@ -81,6 +91,49 @@ def test_a_stage_has_three_different_hints_and_a_command(name: str, stage: Stage
     assert not result.passed
 
 
+def values(part: object) -> Iterator[Value]:
+    """All values in a stage that are read from a run."""
+    if isinstance(part, Value):
+        yield part
+    if isinstance(part, msgspec.Struct):
+        for name in part.__struct_fields__:
+            yield from values(getattr(part, name))
+    elif isinstance(part, tuple):
+        for each in part:
+            yield from values(each)
+
+
+@every_stage
+def test_a_stage_asks_for_what_its_experiments_have(name: str, stage: Stage) -> None:
+    for value in values(stage):
+        experiment = EXPERIMENTS[stage.runs[value.of]]
+        if value.result:
+            assert value.result in experiment.results
+        if value.setting:
+            assert value.setting in {*experiment.flags, "fault", "start", "on-failure"}
+
+
+PAGES = [name for name in lesson_names() if (LESSONS / f"{name}.md").is_file()]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_of_a_lesson_has_its_sections_commands_and_questions(name: str) -> None:
+    page = (LESSONS / f"{name}.md").read_text()
+    assert "\n**Goal.** " in page
+    assert "\n**You need** " in page
+    headings = re.findall("^## (.*)", page, flags=re.MULTILINE)
+    assert [each for each in headings if each in SECTIONS] == SECTIONS
+    text = " ".join(page.replace("\\\n", " ").split())
+    for stage in load_lesson(name).stages:
+        assert stage.command in text
+        for question in stage.questions:
+            assert f"--answer {question.name}=…" in text
+    _, _, ending = page.partition("## What to try")
+    exercises, _, _ = ending.partition("## Next")
+    numbered = re.findall(r"^\d+\. ", exercises, flags=re.MULTILINE)
+    assert exercises.count("<summary>Answer</summary>") == len(numbered) > 0
+
+
 @pytest.mark.parametrize("name", lesson_names())
 def test_the_names_in_a_lesson_are_unique(name: str) -> None:
     lesson: Lesson = load_lesson(name)
@@ -93,7 +146,7 @@ def test_the_names_in_a_lesson_are_unique(name: str) -> None:
 def test_numbers_are_read_as_people_write_them() -> None:
     (stage, *_) = load_lesson("async").stages
     for text, right in (("1,650", True), (" 1650 ", True), ("1651", False), ("165000%", True)):
-        result = check_stage(stage, {"async": [measured()]}, {"updates": text})
+        result = check_stage(stage, {"async": [measured()]}, typed({"updates": text}))
         assert result.replies[0].right is right, text
 
 
@@ -124,13 +177,22 @@ def test_the_slides_are_fifteen_and_their_figures_exist() -> None:
 
 def test_the_key_has_the_right_answers_with_their_tolerance() -> None:
     stage = next(each for each in load_lesson("hour").stages if each.name == "slow")
-    runs = runs_of("hour")["slow"][-1]
+    runs = runs_of("hour")["slow"]
     (reply,) = check_stage(stage, by_experiment(stage, runs), None).replies
     assert (reply.given, reply.right, reply.note) == (
         "0.45 ± 0.045",
         True,
         stage.questions[0].because,
     )
+
+
+def test_a_later_run_makes_no_right_answer_wrong() -> None:
+    (stage, *_) = load_lesson("async").stages
+    old, new = measured(given={"stopped_unix": 10.0}), measured(global_step=99)
+    new = replace(new, info=replace(new.info, stopped_unix=30.0))
+    for at, right in ((20.0, "1650"), (40.0, "99")):
+        answers = typed({"updates": right}, at)
+        assert check_stage(stage, {"async": [new, old]}, answers).replies[0].right, at
 
 
 def test_of_runs_that_lack_the_same_the_newest_is_named() -> None:
@@ -153,7 +215,7 @@ def test_of_runs_that_lack_the_same_the_newest_is_named() -> None:
 )
 def test_the_answers_of_the_runs_here(lesson: str, stage: str, answer: float | str) -> None:
     (wanted,) = (each for each in load_lesson(lesson).stages if each.name == stage)
-    found = figure_of(wanted.questions[0].answer, runs_of(lesson)[stage][-1])
+    found = figure_of(wanted.questions[0].answer, runs_of(lesson)[stage])
     assert found == pytest.approx(answer) if isinstance(answer, float) else found == answer
 
 
@@ -173,7 +235,8 @@ def test_answers_are_kept_safely_and_the_newest_counts(tmp_path: Path) -> None:
     with (tmp_path / FILE).open("ab") as file:
         file.write(b'not JSON\n{"lesson": 3}\n\xff\n')
     found = newest(read_answers(tmp_path / FILE), "hour")
-    assert found == {"updates": r"3\udcff\x1b[2J", "share": "0.5"}
+    texts = {name: each.text for name, each in found.items()}
+    assert texts == {"updates": r"3\udcff\x1b[2J", "share": "0.5"}
     with pytest.raises(InputError, match="longer than 200"):
         add_answers(tmp_path, "hour", {"share": "x" * 201})
 
