@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice, product
 from pathlib import Path
 from typing import Final
 
-from lab.errors import LabError
 from lab.lessons.answers import FILE, Answer, newest, read_answers
 from lab.lessons.lesson import Condition, Lesson, Operand, Question, Stage
 from lab.lessons.measures import Figure, MeasuredRun, figure_of
@@ -66,36 +64,50 @@ class StageResult:
         return not self.hint and all(each.right for each in self.replies)
 
 
-def check_lesson(name: str, lesson: Lesson, store: Path, *, key: bool = False) -> list[StageResult]:
-    """Check the stages of a lesson by the runs of a run store, and by the answers in it.
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a student has done, in a run store.
+
+    Attributes:
+        runs: By experiment its newest runs that have ended, the newest first.
+        answers: The answers, the oldest first.
+    """
+
+    runs: Mapping[str, Sequence[MeasuredRun]]
+    answers: Sequence[Answer]
+
+    @classmethod
+    def read(cls, store: Path) -> Evidence:
+        """Read the runs and answers of a run store.
+
+        Raises:
+            LabError: The file of the answers is no regular file.
+            OSError: A file cannot be read.
+        """
+        runs: dict[str, list[MeasuredRun]] = {}
+        for run, info in reversed(infos(store).items()):
+            # A program of the student's own may have the name of an experiment.
+            if info is None or info.imported or info.spec.own or not info.state.ended:
+                continue
+            found = runs.setdefault(info.spec.experiment, [])
+            if len(found) < _MOST_RUNS:
+                found.append(MeasuredRun.of(run, info))
+        return cls(runs, read_answers(store / FILE))
+
+
+def check_lesson(
+    name: str, lesson: Lesson, evidence: Evidence, *, key: bool = False
+) -> list[StageResult]:
+    """Check the stages of a lesson.
 
     Args:
         name: The lesson's name.
         lesson: The lesson.
-        store: The run store.
+        evidence: The runs and answers of the student.
         key: Whether the replies are the right answers, instead of those of the student.
-
-    Raises:
-        LabError: The file of the answers is no regular file.
-        OSError: A file cannot be read.
     """
-    runs = _measured(store, {each for stage in lesson.stages for each in stage.runs.values()})
-    given = None if key else newest(read_answers(store / FILE), name)
-    return [check_stage(stage, runs, given) for stage in lesson.stages]
-
-
-def _measured(store: Path, experiments: set[str]) -> dict[str, list[MeasuredRun]]:
-    """Return the newest runs of each experiment that have ended, the newest first."""
-    found: dict[str, list[MeasuredRun]] = {name: [] for name in experiments}
-    for run, info in reversed(infos(store).items()):
-        # A program of the student's own may have the name of an experiment.
-        if info is None or info.imported or info.spec.own or not info.state.ended:
-            continue
-        runs = found.get(info.spec.experiment)
-        if runs is not None and len(runs) < _MOST_RUNS:
-            with suppress(LabError, OSError):  # a damaged run proves nothing
-                runs.append(MeasuredRun.read(run))
-    return found
+    given = None if key else newest(evidence.answers, name)
+    return [check_stage(stage, evidence.runs, given) for stage in lesson.stages]
 
 
 def check_stage(

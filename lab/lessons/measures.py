@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from lab.errors import LabError
 from lab.lessons.lesson import Operand, Value
-from lab.store.directory import RunDir, RunStatus
+from lab.store.directory import RunDir, read_statuses
 from lab.store.run_info import RunInfo
 from lab.store.settings import options_of
 from lab.store.summarize import sum_up
@@ -18,28 +19,30 @@ Figure = bool | float | str
 """A value: whether, how many, or a text."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MeasuredRun:
     """A run with all that is asked of it.
 
     Attributes:
         info: Its `run.json`.
-        summary: Its summary, computed from its files.
+        read: Computes its summary from its files.
     """
 
     info: RunInfo
-    summary: Summary
+    read: Callable[[], Summary]
 
     @classmethod
-    def read(cls, run: RunDir) -> MeasuredRun:
-        """Read a run of a run store.
+    def of(cls, run: RunDir, info: RunInfo) -> MeasuredRun:
+        """A run of a run store."""
+        return cls(info, lambda: sum_up(run, info, read_statuses(run, info)))
 
-        Raises:
-            LabError: A file of it is damaged.
-            OSError: A file of it cannot be read.
-        """
-        status = RunStatus.recorded(run)
-        return cls(status.info, sum_up(run, status.info, status.statuses))
+    @cached_property
+    def summary(self) -> Summary | None:
+        """Its summary; None: its files are damaged."""
+        try:
+            return self.read()
+        except (LabError, OSError):
+            return None
 
     def setting(self, name: str) -> Figure | None:
         """Return a flag of its program or an option of `lab run`; None: neither was used."""
@@ -136,6 +139,8 @@ def _found(value: Value, runs: Mapping[str, MeasuredRun]) -> Figure | None:
         raise LabError(f"the stage has no run {value.of!r}")
     if value.setting:
         return run.setting(value.setting)
+    if run.summary is None:
+        return None
     if value.result:
         return _result(value.result, run.summary)
     if value.measure in RUN_MEASURES:

@@ -60,7 +60,8 @@ def measured(
     usual |= {"records_lost": 0, "global_step": 1650, "updates_conserved": True}
     usual |= {"tasks": [task(name, **each) for name, each in tasks.items()]}
     usual |= {"results": [], "left": []}
-    return MeasuredRun(run_info("r1", experiment, **given or {}), Summary(**usual | facts))
+    info = run_info("r1", experiment, **given or {})
+    return MeasuredRun(info, lambda: Summary(**usual | facts))
 
 
 def rounds(*given: Mapping[str, Any], **facts: Any) -> MeasuredRun:
@@ -97,7 +98,9 @@ def without(condition: Condition, runs: Runs) -> Runs:
     if condition.setting:
         lacking = replace(run, info=_without_setting(condition, run.info))
     else:
-        lacking = replace(run, summary=_without_measure(condition, run.summary))
+        assert run.summary is not None
+        summary = _without_measure(condition, run.summary)
+        lacking = replace(run, read=lambda: summary)
     return {**runs, condition.of: lacking}
 
 

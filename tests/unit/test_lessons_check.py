@@ -15,10 +15,11 @@ from lab.cli.lesson_view import lesson_page
 from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS
 from lab.lessons.answers import FILE, Answer, add_answers, newest, read_answers
-from lab.lessons.check import Reply, StageResult, check_lesson, check_stage
+from lab.lessons.check import Evidence, Reply, StageResult, check_lesson, check_stage
 from lab.lessons.lesson import Lesson, Stage, Value, lesson_names, load_lesson
 from lab.lessons.measures import figure_of
 from lab.store.directory import RunDir
+from lab.store.summary import Summary
 from lab.tables import show
 from tests.support.commands import ROOT
 from tests.support.lessons import Runs, measured, runs_of, without
@@ -219,13 +220,25 @@ def test_the_answers_of_the_runs_here(lesson: str, stage: str, answer: float | s
     assert found == pytest.approx(answer) if isinstance(answer, float) else found == answer
 
 
+def test_a_damaged_run_proves_nothing() -> None:
+    (stage, *_) = load_lesson("async").stages
+
+    def damaged() -> Summary:
+        raise LabError("damaged")
+
+    result = check_stage(stage, {"async": [replace(measured(), read=damaged), measured()]}, {})
+    assert result.hint == ""
+    result = check_stage(stage, {"async": [replace(measured(), read=damaged)]}, {})
+    assert result.hint == stage.holds[0].hint
+
+
 def test_a_program_of_ones_own_is_no_experiment(tmp_path: Path) -> None:
     lesson = load_lesson("async")
     make(tmp_path, "r1", experiment="async")
-    first = check_lesson("async", lesson, tmp_path)[0]
+    first = check_lesson("async", lesson, Evidence.read(tmp_path))[0]
     assert first.runs == {"run": "r1"}
     update(RunDir(tmp_path / "r1"), own=True)
-    assert check_lesson("async", lesson, tmp_path)[0].runs == {}
+    assert check_lesson("async", lesson, Evidence.read(tmp_path))[0].runs == {}
 
 
 def test_answers_are_kept_safely_and_the_newest_counts(tmp_path: Path) -> None:

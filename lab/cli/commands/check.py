@@ -24,7 +24,7 @@ from lab.cli.lesson_view import lesson_page, lessons_table
 from lab.console import print_json
 from lab.errors import InputError, LabError
 from lab.lessons.answers import add_answers
-from lab.lessons.check import StageResult, check_lesson
+from lab.lessons.check import Evidence, StageResult, check_lesson
 from lab.lessons.lesson import Lesson, lesson_names, load_lesson
 from lab.options import Argument, RepeatedFlag, Switch
 from lab.options.shared import AsJson, RunsDir
@@ -58,7 +58,7 @@ def command(
     wanted = load_lesson(lesson)
     if answer:
         add_answers(store, lesson, _answers(wanted, answer))
-    results = check_lesson(lesson, wanted, store, key=key)
+    results = check_lesson(lesson, wanted, Evidence.read(store), key=key)
     if json:
         print_json({"lesson": lesson, "stages": [_as_json(each) for each in results]})
     else:
@@ -72,7 +72,8 @@ def command(
 
 def _list(store: Path, *, json: bool) -> None:
     lessons = {name: load_lesson(name) for name in lesson_names()}
-    results = {name: check_lesson(name, each, store) for name, each in lessons.items()}
+    evidence = Evidence.read(store)
+    results = {name: check_lesson(name, each, evidence) for name, each in lessons.items()}
     if json:
         print_json({name: [_as_json(each) for each in found] for name, found in results.items()})
     else:
