@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from lab.classroom import values
+from lab.classroom.names import COPIES
 from lab.classroom.values import Address, FilePath, ListenAddress, LocalTime
 from lab.config.diagnostics import Problem
 from lab.config.fields import MAX_CPUS, ConfigModel, GpuCount, Memory, NodeName, default_on_error
@@ -24,7 +25,7 @@ TEACHER: Final = "teacher"
 
 _TAKEN: Final = {
     TEACHER: "the name by which the teacher signs in",
-    "resets": "a directory of the archive of the class",
+    COPIES: "a directory of the archive of the class",
 }
 """What no seat may be named, and why."""
 

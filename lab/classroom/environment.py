@@ -16,10 +16,9 @@ from lab.backends.gpu_record import Holder, hold_gpus, release
 from lab.backends.names import CLASS
 from lab.backends.process import ProcessHandle
 from lab.backends.state import locked
-from lab.classroom.config import LESSONS
 from lab.classroom.containers import Containers
 from lab.classroom.gpu_check import check_class_gpus, check_seat_gpus
-from lab.classroom.gradebook import gradebook
+from lab.classroom.gradebook import as_csv, gradebook
 from lab.classroom.hub_api import HubApi, hub_api
 from lab.classroom.hub_process import (
     POLL_S,
@@ -29,6 +28,7 @@ from lab.classroom.hub_process import (
     stop_hub,
     wait_for_hub,
 )
+from lab.classroom.names import COPIES
 from lab.classroom.planning import ClassPlan
 from lab.classroom.queue.folder import end_environments, remove_environments
 from lab.classroom.remains import read_class
@@ -142,7 +142,7 @@ def down(folder: ClassDir, archive: Path) -> None:
             with signals.as_interrupt(), _new_archive(archive) as target:
                 had = containers.contents()
                 had["queue environment"] = _stop_all(folder, containers, stored.plan, api)
-                _archive(folder, containers, stored, target)
+                _archive(folder, containers, stored.plan, target)
         except BaseException:
             if had and not folder.is_up:
                 what = f"class {folder.name}: its seats are stopped, and nothing is removed"
@@ -176,17 +176,17 @@ def _end_runs(folder: ClassDir, plan: ClassPlan, api: HubApi | None, seats: Sequ
 
 
 def _archive(
-    folder: ClassDir, containers: Containers, stored: StoredClass, target: zipfile.ZipFile
+    folder: ClassDir, containers: Containers, plan: ClassPlan, target: zipfile.ZipFile
 ) -> None:
     """Write the work of all seats, the copies that resets made, and the gradebook."""
-    seats = [seat.name for seat in stored.plan.seats]
+    seats = [seat.name for seat in plan.seats]
     containers.collect(seats)
     for copy in sorted(folder.copies.glob("*.zip")):
-        target.write(copy, f"resets/{copy.name}")
+        target.write(copy, f"{COPIES}/{copy.name}")
     for count, seat in enumerate(seats, 1):
         containers.save(seat, target, seat)
         LOG.info(f"{seat}: collected ({count} of {len(seats)})")
-    target.writestr("gradebook.csv", gradebook(target, seats, stored.lessons or LESSONS))
+    target.writestr("gradebook.csv", as_csv(gradebook(target)))
 
 
 def reset(folder: ClassDir, seat: str) -> None:

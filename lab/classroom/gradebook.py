@@ -1,7 +1,8 @@
-"""The gradebook of a class: a table with a row for each seat, from the archive of its work.
+"""The gradebook of a class: what each seat has passed, computed again from the archive of its work.
 
-All files of a seat come from its student, who can forge them. No text of theirs gets into the
-table: a spreadsheet would run a cell that begins with `=`.
+All files of a seat come from its student. Summaries are not read. Records must be those that the
+agents wrote, by the digest in the tasks' statuses; but a student can write both. No other text of a
+student gets into the table: a spreadsheet would run a cell that begins with `=`.
 """
 
 from __future__ import annotations
@@ -10,138 +11,159 @@ import csv
 import io
 import re
 import zipfile
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
 
-from lab.experiments.registry import EXPERIMENTS
-from lab.store.run_info import RunInfo
-from lab.store.summary import Summary
-from lab.strict_json import parse
-from lab.volume.run_spec import registered
-from lab.volume.states import State
+from lab.classroom.names import COPIES
+from lab.errors import InputError
+from lab.lessons.answers import FILE
+from lab.lessons.check import Evidence, StageResult, check_lesson
+from lab.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
+from lab.log import LOG
+from lab.store.directory import DEFAULT_RUNS_DIR
+from lab.volume import RUN_ID
 
-OWN: Final = "own programs"
-"""The columns of all runs of the student's own programs."""
-
-_UNREADABLE: Final = "unreadable"
-_MAX_BYTES: Final = 16 << 20  # of a file that is read
-_MAX_SEAT_BYTES: Final = 128 << 20  # of all files of a seat that are read
-_MOST_STEPS: Final = 1 << 63
-
-_FILE: Final = re.compile(
-    r"(?P<seat>[^/]+)/(?:runs/(?P<run>[^/]+)/run\.json"
-    r"|notebooks/\d\d_(?P<lesson>\w+)\.ipynb)"
+_EVIDENCE: Final = re.compile(
+    rf"(?P<seat>[^/]+)/{DEFAULT_RUNS_DIR}/"
+    rf"(?:{re.escape(FILE)}|(?P<run>{RUN_ID.pattern})/(?:run\.json|(?:status|tasks)/[^/]+))"
 )
-_COPY: Final = re.compile(r"resets/(.+)-\d{8}-\d{6}\.zip")
+_MAX_BYTES: Final = 128 << 20  # of all files of a seat that are read
+_MOST_FILES: Final = 20_000
 
 
-class _Run(NamedTuple):
-    started_unix: float
-    state: State
-    accuracy: float | None
-    global_step: int | None
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One stage of a lesson, in one seat.
+
+    Attributes:
+        seat: The seat.
+        lesson: The lesson.
+        stage: The stage.
+        passed: Whether its runs have all that is needed, and every answer is right.
+        when: When it was passed: the end of its newest run, or its newest answer. ISO 8601, in UTC;
+            "": it is not passed.
+        runs: How many runs of its experiments have ended.
+        answers: How many answers to its questions were typed.
+        run_ids: The runs that were taken.
+        typed: The questions whose right answers were typed, and not measured.
+        missing: What its runs lack, or the questions without a right answer.
+    """
+
+    seat: str
+    lesson: str
+    stage: str
+    passed: bool
+    when: str
+    runs: int
+    answers: int
+    run_ids: tuple[str, ...]
+    typed: tuple[str, ...]
+    missing: str
 
 
-@dataclass(slots=True)
-class _Seat:
-    """What the archive has of a seat."""
+def read_gradebook(path: Path) -> list[Entry]:
+    """Return the gradebook of the archive of a class.
 
-    runs: dict[str, list[_Run]] = field(default_factory=dict)
-    read_bytes: int = 0
-    unreadable: int = 0
-    imported: int = 0
-    copies: int = 0
-    lessons: dict[str, str] = field(default_factory=dict)
+    Raises:
+        InputError: It is no archive.
+        OSError: It cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return gradebook(archive)
+    except zipfile.BadZipFile as error:
+        raise InputError(
+            f"{path} is no archive of a class", "give the file of `lab class down`"
+        ) from error
 
 
-def gradebook(archive: zipfile.ZipFile, seats: Sequence[str], lessons: Sequence[str]) -> str:
-    """Return the gradebook as CSV: a header and one row for each seat.
+def gradebook(archive: zipfile.ZipFile) -> list[Entry]:
+    """Return the stages of all lessons in which any seat has runs or answers, for every seat.
 
     Args:
         archive: The work of the seats, open for reading, too.
-        seats: The seats, in the order of the rows.
-        lessons: The names of the notebooks that each seat got.
 
     Raises:
         OSError: The archive cannot be read.
     """
-    found = {seat: _Seat() for seat in seats}
-    for name in archive.namelist():
-        if (copy := _COPY.fullmatch(name)) and copy[1] in found:
-            found[copy[1]].copies += 1
-        elif (file := _FILE.fullmatch(name)) and file["seat"] in found:
-            seat = found[file["seat"]]
-            if file["run"]:
-                _add_run(seat, archive, name.removesuffix("/run.json"))
-            elif file["lesson"] in lessons:
-                seat.lessons[file["lesson"]] = _cells(seat, archive, name)
-    used = {name for seat in found.values() for name in seat.runs}
-    return _csv(found, [name for name in (*EXPERIMENTS, OWN) if name in used], lessons)
+    folders = {name.partition("/")[0] for name in archive.namelist() if "/" in name}
+    lessons = {name: load_lesson(name) for name in lesson_names()}
+    entries = [
+        entry for seat in sorted(folders - {COPIES}) for entry in _seat(archive, seat, lessons)
+    ]
+    used = {entry.lesson for entry in entries if entry.runs or entry.answers}
+    return [entry for entry in entries if entry.lesson in used]
 
 
-def _add_run(seat: _Seat, archive: zipfile.ZipFile, folder: str) -> None:
-    try:
-        info = RunInfo.from_json(_text(seat, archive, f"{folder}/run.json"))
-        summary = None
-        if f"{folder}/summary.json" in archive.NameToInfo:
-            summary = Summary.from_json(_text(seat, archive, f"{folder}/summary.json"))
-        accuracy, step = (summary.accuracy, summary.global_step) if summary else (None, None)
-        if not 0 <= (accuracy or 0) <= 1 or not 0 <= (step or 0) < _MOST_STEPS:
-            raise ValueError("no accuracy or no step")  # noqa: TRY301
-    except ValueError:
-        seat.unreadable += 1
-        return
-    if info.imported:
-        seat.imported += 1
-        return
-    experiment = registered(info.spec)
-    runs = seat.runs.setdefault(experiment.name if experiment else OWN, [])
-    runs.append(_Run(info.started_unix, info.state, accuracy, step))
-
-
-def _cells(seat: _Seat, archive: zipfile.ZipFile, name: str) -> str:
-    """Return how many code cells of a notebook have run: `12 of 14`."""
-    try:
-        cells = parse(_text(seat, archive, name))["cells"]
-        code = [cell for cell in cells if cell["cell_type"] == "code"]
-        return f"{sum(bool(cell['execution_count']) for cell in code)} of {len(code)}"
-    except (ValueError, LookupError, TypeError):
-        return _UNREADABLE
-
-
-def _text(seat: _Seat, archive: zipfile.ZipFile, name: str) -> str:
-    size = archive.getinfo(name).file_size
-    if size > _MAX_BYTES or seat.read_bytes + size > _MAX_SEAT_BYTES:
-        raise ValueError("too large")
-    seat.read_bytes += size
-    return archive.read(name).decode()
-
-
-def _csv(found: dict[str, _Seat], experiments: Iterable[str], lessons: Iterable[str]) -> str:
-    rows = []
-    for name, seat in found.items():
-        row: dict[str, object] = {"seat": name, "resets": seat.copies}
-        row |= {_UNREADABLE: seat.unreadable, "imported": seat.imported}
-        for each in experiments:
-            row |= _columns(each, seat.runs.get(each, ()))
-        rows.append(row | {f"{each} cells": seat.lessons.get(each, "") for each in lessons})
+def as_csv(entries: Iterable[Entry]) -> str:
+    """Return a gradebook as CSV: a header and one row for each entry."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(field.name.replace("_", " ") for field in fields(Entry))
+    for entry in entries:
+        writer.writerow(_cell(value) for value in asdict(entry).values())
     return text.getvalue()
 
 
-def _columns(experiment: str, runs: Sequence[_Run]) -> dict[str, object]:
-    runs = sorted(runs, key=lambda run: run.started_unix)
-    states = Counter(str(run.state) for run in runs)
-    return {
-        f"{experiment} runs": ", ".join(f"{states[each]} {each}" for each in sorted(states)),
-        f"{experiment} best accuracy": max(
-            (run.accuracy for run in runs if run.accuracy is not None), default=None
-        ),
-        f"{experiment} last accuracy": runs[-1].accuracy if runs else None,
-        f"{experiment} last step": runs[-1].global_step if runs else None,
-    }
+def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(value) if isinstance(value, tuple) else value
+
+
+def _seat(archive: zipfile.ZipFile, seat: str, lessons: dict[str, Lesson]) -> Iterator[Entry]:
+    with TemporaryDirectory(prefix="lab-gradebook-") as folder:
+        _extract(archive, seat, folder)
+        evidence = Evidence.read(Path(folder, seat, DEFAULT_RUNS_DIR))
+        for name, lesson in lessons.items():
+            results = check_lesson(name, lesson, evidence)
+            for stage, result in zip(lesson.stages, results, strict=True):
+                yield _entry(seat, name, stage, result, evidence)
+
+
+def _extract(archive: zipfile.ZipFile, seat: str, folder: str) -> None:
+    """Write the evidence of a seat to a directory, the newest runs first."""
+    found = [each for each in map(_EVIDENCE.fullmatch, archive.namelist()) if each]
+    own = [each for each in found if each["seat"] == seat]
+    own.sort(key=lambda each: each["run"] or "~", reverse=True)  # the answers first
+    size = 0
+    for count, file in enumerate(own):
+        size += archive.getinfo(file[0]).file_size
+        if size > _MAX_BYTES or count >= _MOST_FILES:
+            LOG.warning(f"warning: {seat}: too many records; its oldest runs are not read")
+            return
+        with suppress(OSError, zipfile.BadZipFile):  # the file proves nothing
+            archive.extract(file[0], folder)
+
+
+def _entry(seat: str, lesson: str, stage: Stage, result: StageResult, evidence: Evidence) -> Entry:
+    names = [question.name for question in stage.questions]
+    answers = [a for a in evidence.answers if a.lesson == lesson and a.question in names]
+    runs = [run for each in set(stage.runs.values()) for run in evidence.runs.get(each, ())]
+    ids = tuple(dict.fromkeys(result.runs.values()))
+    times = [run.info.stopped_unix or 0.0 for run in runs if run.info.run_id in ids]
+    times += [answer.time_unix for answer in answers]
+    right = tuple(reply.question for reply in result.replies if reply.right)
+    wanted = [name for name in names if name not in right]
+    no_answer = f"no right answer to: {', '.join(wanted)}" if wanted else ""
+    return Entry(
+        seat,
+        lesson,
+        stage.name,
+        result.passed,
+        _when(max(times, default=0.0)) if result.passed else "",
+        len(runs),
+        len(answers),
+        ids,
+        right,
+        result.hint or no_answer,
+    )
+
+
+def _when(time_unix: float) -> str:
+    return datetime.fromtimestamp(time_unix, UTC).isoformat(timespec="seconds")

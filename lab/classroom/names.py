@@ -14,6 +14,9 @@ CLASS: Final = "lab.class"
 SEAT: Final = "lab.seat"
 """Label with the name of the seat; the proxy has none."""
 
+COPIES: Final = "resets"
+"""The directory of the archive with the copies of resets; no seat has this name."""
+
 # The ports in the proxy's container.
 PUBLIC_PORT: Final = 8000  # browsers arrive here
 PROXY_API_PORT: Final = 8001  # JupyterHub changes the routes

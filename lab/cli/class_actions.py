@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from lab.console import confirm, print_json
 from lab.errors import ConfigError, InputError
 from lab.formatting import counted
 from lab.log import LOG
+from lab.volume.files import write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class ClassOptions:
         file: The class config.
         gpus: The host to plan for: `auto`, `none`, or the number of GPUs of another host.
         json: Whether to print JSON.
-        seat: The seat, or "".
+        of: The seat, or the archive; or "".
         output: The file to write, or None.
         url: The address for browsers, or None.
         yes: Whether to remove without a question.
@@ -34,7 +35,7 @@ class ClassOptions:
     file: Path
     gpus: str | int
     json: bool
-    seat: str
+    of: str
     output: Path | None
     url: str | None
     yes: bool
@@ -109,9 +110,9 @@ def reset(options: ClassOptions) -> None:
     from lab.classroom import environment, remains  # noqa: PLC0415  (docker-py)
 
     folder = running_class(options.file)
-    environment.check_seat(remains.read_class(folder)[0].plan, options.seat)
-    options.confirm(f"reset {options.seat}? A copy of its work is kept.")
-    environment.reset(folder, options.seat)
+    environment.check_seat(remains.read_class(folder)[0].plan, options.of)
+    options.confirm(f"reset {options.of}? A copy of its work is kept.")
+    environment.reset(folder, options.of)
 
 
 def down(options: ClassOptions) -> None:
@@ -122,3 +123,19 @@ def down(options: ClassOptions) -> None:
     options.confirm(f"remove the class {folder.name!r}? Its work is collected first.")
     default = Path(f"{folder.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip")
     environment.down(folder, options.output or default)
+
+
+def gradebook(options: ClassOptions) -> None:
+    """Print, or write, which stages of the lessons each seat has passed."""
+    from lab.classroom.gradebook import as_csv, read_gradebook  # noqa: PLC0415
+
+    if not options.of:
+        raise InputError("no archive is given", "name the file that `lab class down` wrote")
+    entries = read_gradebook(Path(options.of))
+    if options.json:
+        print_json([asdict(entry) for entry in entries])
+    elif options.output:
+        write_atomically(options.output, as_csv(entries))
+        LOG.info(f"{options.output}: {counted(len(entries), 'row')}")
+    else:
+        class_tables.show_gradebook(entries)

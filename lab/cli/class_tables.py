@@ -14,10 +14,12 @@ from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.formatting import about, whole
 from lab.log import LOG
 from lab.tables import Cell, fitting, show, state_cell, table_of, terminal_width
+from lab.text import visible
 from lab.units import memory_for_people
 
 if TYPE_CHECKING:
     # `lab class validate` does not need them.
+    from lab.classroom.gradebook import Entry
     from lab.classroom.queue.folder import Queued
     from lab.classroom.status import SeatStatus
 
@@ -126,3 +128,22 @@ def _ago(seconds: float | None) -> str:
 def _short(ids: Sequence[str]) -> str:
     """The beginnings of UUIDs."""
     return " ".join(each[:_ID] for each in ids) or "none"
+
+
+def show_gradebook(entries: Sequence[Entry]) -> None:
+    """Print for each seat and lesson with runs or answers how many stages are passed."""
+    groups: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry.seat, entry.lesson), []).append(entry)
+    table = table_of(("seat", "lesson", ">stages passed", ">answers typed", "last passed"))
+    for (seat, lesson), stages in groups.items():
+        passed = sum(each.passed for each in stages)
+        done = Text(f"{passed} of {len(stages)}", "green" if passed == len(stages) else "")
+        answers = str(sum(each.answers for each in stages))
+        table.add_row(visible(seat), lesson, done, answers, _minute(max(e.when for e in stages)))
+    show(table)
+
+
+def _minute(when: str) -> str:
+    """Return a time as people write it, here."""
+    return f"{datetime.fromisoformat(when).astimezone():%Y-%m-%d %H:%M}" if when else ""

@@ -9,7 +9,7 @@ from typing import Final
 
 from lab.errors import LabError
 from lab.lessons.lesson import Operand, Value
-from lab.store.directory import RunDir, read_statuses
+from lab.store.directory import RunDir, altered_task, read_statuses
 from lab.store.run_info import RunInfo
 from lab.store.settings import options_of
 from lab.store.summarize import sum_up
@@ -34,7 +34,14 @@ class MeasuredRun:
     @classmethod
     def of(cls, run: RunDir, info: RunInfo) -> MeasuredRun:
         """A run of a run store."""
-        return cls(info, lambda: sum_up(run, info, read_statuses(run, info)))
+
+        def read() -> Summary:
+            statuses = read_statuses(run, info)
+            if task := altered_task(run, info, statuses):
+                raise LabError(f"{run.run_id}: the records of {task} are not those of its agent")
+            return sum_up(run, info, statuses)
+
+        return cls(info, read)
 
     @cached_property
     def summary(self) -> Summary | None:

@@ -6,7 +6,6 @@ Everything that another client needs to continue a run is in `runs/<id>/` and on
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
@@ -14,12 +13,11 @@ from pathlib import PurePosixPath
 from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.run.state import all_ended, verdict
-from lab.store.directory import OpenRun, read_statuses
+from lab.store.directory import OpenRun, altered_task, read_statuses
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary, write_summary
-from lab.volume import Request, TaskStatus
+from lab.volume import Request
 from lab.volume.states import State
-from lab.volume.status import digest_of
 
 
 def record_environment(run: OpenRun, environment: Environment) -> None:
@@ -82,7 +80,7 @@ def finish(run: OpenRun) -> Summary:
     statuses = read_statuses(run.directory, info)
     if not info.state.ended or all_ended(info, statuses):
         state, reason = verdict(info, statuses)
-        if state is State.SUCCEEDED and (task := _incomplete(run, statuses)):
+        if state is State.SUCCEEDED and (task := altered_task(run.directory, info, statuses)):
             reason = f"the collected records of {task} are not those that its agent wrote"
             state = State.FAILED
         ended = [each.ended_unix for each in statuses.values() if each.ended_unix is not None]
@@ -92,20 +90,6 @@ def finish(run: OpenRun) -> Summary:
     if info.state.ended:
         write_summary(run.directory, summary)
     return summary
-
-
-def _incomplete(run: OpenRun, statuses: Mapping[str, TaskStatus]) -> str | None:
-    """The first task whose collected records are not those that its agent wrote; None: none.
-
-    Records that were left on the run volume do not count.
-    """
-    left = {each.path for each in run.info.left}
-    for task, status in statuses.items():
-        path, written = run.directory.records(task), status.records_sha256
-        is_left = f"tasks/{path.name}" in left
-        if written and not is_left and digest_of(path).hexdigest() != written:
-            return task
-    return None
 
 
 def mark_ended(run: OpenRun, state: State, reason: str) -> None:

@@ -19,6 +19,7 @@ from lab.variables import LAB_RUNS_DIR
 from lab.volume import RUN_ID, TaskStatus
 from lab.volume.files import read_regular, write_atomically
 from lab.volume.states import State
+from lab.volume.status import digest_of
 
 DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"
@@ -263,6 +264,23 @@ def safe_run_id(run_id: str) -> str:
     if not RUN_ID.fullmatch(run_id):
         raise LabError(f"not a run id: {run_id!r}", "remove that request from the run volume")
     return run_id
+
+
+def altered_task(run: RunDir, info: RunInfo, statuses: Mapping[str, TaskStatus]) -> str | None:
+    """Return the first task whose records are not those that its agent wrote; None: none.
+
+    Records that were left on the run volume do not count.
+
+    Raises:
+        OSError: Records cannot be read.
+    """
+    left = {each.path for each in info.left}
+    for task, status in statuses.items():
+        path, written = run.records(task), status.records_sha256
+        is_left = f"tasks/{path.name}" in left
+        if written and not is_left and digest_of(path).hexdigest() != written:
+            return task
+    return None
 
 
 def read_statuses(

@@ -409,7 +409,7 @@ def test_down_collects_what_no_program_changes_any_more(
         assert archive.namelist() == [
             "resets/ada-20261201-090000.zip", "ada/mine.txt", "bob/mine.txt", "gradebook.csv",
         ]  # fmt: skip
-        assert b"\nada,1,0,0,,\nbob,0,0,0,,\n" in archive.read("gradebook.csv")
+        assert archive.read("gradebook.csv").startswith(b"seat,lesson,stage,passed,when,")
     stops = ["end runs of ada bob", "stop", "remove runs of ada bob"]
     saves = ["collect ada bob", "save ada", "save bob"]
     assert seats.log == [*stops, *saves, "remove", "check GPUs"]

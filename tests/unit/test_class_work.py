@@ -1,32 +1,22 @@
-"""The archive of the students' work, and its gradebook: a home directory may hold anything."""
+"""The archive of the students' work: a home directory may hold anything."""
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 import math
 import tarfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from syrupy.assertion import SnapshotAssertion
 
 from lab.backends.engine.client import Engine
-from lab.classroom import gradebook as module
 from lab.classroom import work
 from lab.classroom.containers import Containers
-from lab.classroom.gradebook import gradebook
 from lab.classroom.work import add_files, write_entry
 from lab.errors import LabError
-from lab.store.run_info import RunInfo
-from lab.store.summary import Summary
-from lab.volume import RunSpec
-from lab.volume.states import State
 from tests.support.classes import own_state, stored  # noqa: F401
 
 FOLDER = "ada"
@@ -238,167 +228,3 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "work.zip", "w") as archive:
         write_entry(archive, "a", io.BytesIO(b"1234" * 10), 4, math.nan)
         assert archive.read("a") == b"1234"
-
-
-# ---- The gradebook
-
-
-SEATS = ("ada", "bob", "ada-b")
-NOTEBOOKS = ("00_tour", "01_async")
-Files = dict[str, str | bytes]
-
-
-def run(
-    name: str, spec: RunSpec | None = None, state: State = State.SUCCEEDED, **fields: Any
-) -> Files:
-    """The files of a run of ada that ended; its start is in its name."""
-    figures = {"accuracy": 0.9, "global_step": 100, **fields.pop("figures", {})}
-    info = RunInfo(name, spec or RunSpec("async"), state, started_unix=float(name[1:]), **fields)
-    others = dict.fromkeys(("updates_conserved", "updates_lost", "wall_s", "first_step_s"))
-    summary = Summary(
-        run_id=name,
-        experiment="async",
-        backend="local",
-        state=state,
-        reason="",
-        degraded=False,
-        steps_redone=0,
-        resumed_from="",
-        steps_per_s=None,
-        records_lost=0,
-        tasks=[],
-        **others,
-        **figures,
-    )
-    folder = f"ada/runs/{name}"
-    return {f"{folder}/run.json": info.to_json(), f"{folder}/summary.json": summary.to_json()}
-
-
-def notebook(*counts: int | None) -> str:
-    cells = [{"cell_type": "code", "execution_count": count} for count in counts]
-    return json.dumps({"cells": [{"cell_type": "markdown"}, *cells]})
-
-
-@pytest.fixture
-def rows(tmp_path: Path) -> Callable[..., dict[str, dict[str, str]]]:
-    """The row of each seat; the archive is still being written, as in `lab class down`."""
-
-    def read(*files: Files) -> dict[str, dict[str, str]]:
-        with (
-            (tmp_path / "w.zip").open("w+b") as file,
-            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
-        ):
-            for name, content in {k: v for each in files for k, v in each.items()}.items():
-                archive.writestr(name, content)
-            text = gradebook(archive, SEATS, ("tour", "async"))
-        found = list(csv.DictReader(io.StringIO(text)))
-        assert [row["seat"] for row in found] == list(SEATS)
-        return {row["seat"]: row for row in found}
-
-    return read
-
-
-def test_the_facts_of_each_seat(rows: Callable[..., Any], snapshot: SnapshotAssertion) -> None:
-    found = rows(
-        run("r3", figures={"accuracy": 0.5, "global_step": 7}),
-        run("r1", figures={"accuracy": 0.75}),
-        run("r2", state=State.FAILED, figures={"accuracy": None, "global_step": None}),
-        run("r4", RunSpec("sync"), figures={"accuracy": None}),
-        run("r5", RunSpec("mine.py", own=True)),
-        run("r6", imported=True),
-        {
-            "ada/notebooks/00_tour.ipynb": notebook(1, None, 7),
-            "bob/notebooks/01_async.ipynb": notebook(None),
-            "bob/notebooks/02_sync.ipynb": notebook(1),  # not a lesson of this class
-            "resets/ada-20261201-090000.zip": b"",
-            "resets/ada-20261201-100000.zip": b"",
-            "resets/ada-b-20261201-100000.zip": b"",
-        },
-    )
-    assert found == snapshot
-    assert found["ada"]["async last step"] == "7"  # the newest, not the last in the archive
-    assert found["bob"]["async cells"] == "0 of 1"
-    assert [found[seat]["resets"] for seat in SEATS] == ["2", "0", "1"]
-
-
-def test_a_student_forges_every_column_but_two(rows: Callable[..., Any]) -> None:
-    """docs/teach.md says so."""
-
-    def seat(figure: float, *counts: int | None) -> Files:
-        """The files in a seat, which its student can write."""
-        figures = {"accuracy": figure, "global_step": int(figure * 100)}
-        state = State.SUCCEEDED if figure else State.FAILED
-        others = [(RunSpec("async"), {}), (RunSpec("mine.py", own=True), {})]
-        others += [(RunSpec("sync"), {"imported": True})] * (2 if figure else 1)
-        files = [
-            run(f"r{number}", spec, state, figures=figures, **fields)
-            for number, (spec, fields) in enumerate(others)
-        ]
-        files.append({"ada/runs/x/run.json": "{"} if figure else {})
-        files.append({f"ada/notebooks/{each}.ipynb": notebook(*counts) for each in NOTEBOOKS})
-        return {name: text for each in files for name, text in each.items()}
-
-    honest, forged = (rows(seat(*each))["ada"] for each in ((0.0, None), (0.99, 1)))
-    assert honest.keys() == forged.keys()
-    assert [name for name in honest if honest[name] == forged[name]] == ["seat", "resets"]
-
-
-@pytest.mark.parametrize(
-    "experiment", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "a,\r\n=1", "\t=1"]
-)
-def test_no_text_of_a_student_gets_into_a_cell(experiment: str, rows: Callable[..., Any]) -> None:
-    files = run("r1", RunSpec(experiment), reason=experiment)
-    files[f"ada/notebooks/{experiment}.ipynb"] = notebook(1)
-    files[f"resets/{experiment}-20261201-090000.zip"] = b""
-    files["ada/notebooks/00_tour.ipynb"] = json.dumps(
-        {"cells": [{"cell_type": "code", "execution_count": experiment}]}
-    )
-    for row in rows(files).values():
-        for name, cell in row.items():
-            assert not {name[:1], cell[:1]} & set("=+-@\t\r\n")
-            assert experiment not in {name, cell}
-
-
-NO_OBJECTS = [b"", b"{", b"[]", b"{}", b"\xff\xfe", b"[" * 100_000]
-
-
-@pytest.mark.parametrize(
-    "content", [*NO_OBJECTS, b'{"a":' * 100_000, b"9" * 5000, b'{"format": 99}'], ids=range(9)
-)
-@pytest.mark.parametrize("file", ["run.json", "summary.json"])
-def test_a_damaged_run_is_counted(file: str, content: bytes, rows: Callable[..., Any]) -> None:
-    row = rows(run("r1"), run("r2") | {f"ada/runs/r2/{file}": content})["ada"]
-    assert (row["async runs"], row["unreadable"]) == ("1 succeeded", "1")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("accuracy", each) for each in (1.5, -0.1, math.nan, math.inf)),
-        *(("global_step", each) for each in (-1, 1 << 63)),
-    ],
-)
-def test_impossible_figures(name: str, value: float, rows: Callable[..., Any]) -> None:
-    assert rows(run("r1", figures={name: value}))["ada"]["unreadable"] == "1"
-
-
-@pytest.mark.parametrize(
-    "content",
-    [*NO_OBJECTS, *(b'{"cells": %s}' % each for each in (b"1", b"[{}]", b'{"a": {}}'))],
-    ids=range(9),
-)
-def test_a_damaged_notebook(content: bytes, rows: Callable[..., Any]) -> None:
-    row = rows({"ada/notebooks/00_tour.ipynb": content})["ada"]
-    assert row["tour cells"] == "unreadable"
-
-
-def test_no_seat_makes_the_end_long(
-    rows: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    size = sum(map(len, run("r2").values()))
-    monkeypatch.setattr(module, "_MAX_BYTES", size)
-    monkeypatch.setattr(module, "_MAX_SEAT_BYTES", 3 * size)
-    large = run("r1") | {"ada/runs/r1/run.json": "{}" + " " * size}
-    other = {"ada/notebooks/09_other.ipynb": " " * size}
-    row = rows(other, large, run("r2"), run("r3"), run("r4"), run("r5"))["ada"]
-    assert (row["async runs"], row["unreadable"]) == ("3 succeeded", "2")

@@ -6,6 +6,8 @@ status      list the seats, with the newest run of each, and the queue
 handouts    write a page with the address and the password of each seat, to print
 reset SEAT  give a seat its first state again; a copy of the student's work is kept
 down        collect the work of every seat into one archive, then remove the class
+gradebook ARCHIVE
+            compute from such an archive which stages of the lessons each seat has passed
 
 Examples:
     # check ./class.yaml and this host, and show what each seat gets
@@ -22,6 +24,10 @@ Examples:
     lab class reset seat-07
     # collect all work, and remove the class
     lab class down --output work.zip
+    # afterwards: what has each seat passed?
+    lab class gradebook work.zip
+    # each stage with its runs and answers, as a table for a spreadsheet
+    lab class gradebook work.zip --output stages.csv
 """
 
 # ruff: noqa: N999  (the command's name is a keyword of Python)
@@ -45,6 +51,7 @@ ACTIONS: Final[Mapping[str, frozenset[str]]] = {
     "handouts": frozenset({"--output", "--url"}),
     "reset": frozenset({"SEAT", "--yes"}),
     "down": frozenset({"--output", "--yes"}),
+    "gradebook": frozenset({"ARCHIVE", "--output", "--json"}),
 }
 """Each action, and what applies to it besides --file."""
 
@@ -52,12 +59,14 @@ ACTIONS: Final[Mapping[str, frozenset[str]]] = {
 def command(
     *,
     action: Annotated[str, Argument("what to do, as listed below", one_of(*ACTIONS))],
-    seat: Annotated[str, Argument("the seat, for `reset`", text)] = "",
+    of: Annotated[str, Argument("the seat, or the archive", text, "SEAT|ARCHIVE")] = "",
     file: Annotated[str, Flag("the class config", text, shows="FILE")] = "class.yaml",
     gpus: HostGpus = AUTO,
     output: Annotated[
         str | None,
-        Flag("the archive or the page to write, in this directory by default", text, shows="FILE"),
+        Flag(
+            "the archive, page or table to write, in this directory by default", text, shows="FILE"
+        ),
     ] = None,
     url: Annotated[
         str | None,
@@ -68,7 +77,7 @@ def command(
 ) -> None:
     """Run a class of several seats on this host."""
     given = {
-        "SEAT": seat != "",
+        "ARCHIVE" if action == "gradebook" else "SEAT": of != "",
         "--gpus": gpus != AUTO,
         "--output": output is not None,
         "--url": url is not None,
@@ -79,7 +88,7 @@ def command(
     from lab.cli import class_actions  # noqa: PLC0415  (takes 0.5 s)
 
     path = None if output is None else Path(output)
-    options = class_actions.ClassOptions(Path(file), gpus, json, seat, path, url, yes)
+    options = class_actions.ClassOptions(Path(file), gpus, json, of, path, url, yes)
     getattr(class_actions, action)(options)
 
 

@@ -1,0 +1,177 @@
+"""The gradebook: what seats have passed, from an archive in which all files are the students'."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.classroom import gradebook as module
+from lab.classroom.gradebook import Entry, as_csv, gradebook, read_gradebook
+from lab.errors import InputError
+from lab.lessons.answers import FILE, add_answers
+from lab.log import shown_by
+from lab.store.directory import RunDir, read_statuses
+from lab.volume.status import digest_of
+from tests.support.recorded import BEGAN_UNIX, make
+from tests.support.specs import update
+
+RUN = "20261127-0900-async-ada1"
+
+
+@pytest.fixture
+def seat(tmp_path: Path) -> Path:
+    """The run store of ada, with a run that passes the first stage of `async`, and two answers."""
+    store = tmp_path / "ada/runs"
+    run = make(store, RUN, steps=550)
+    for task, status in read_statuses(run, run.read()).items():
+        written = digest_of(run.records(task)).hexdigest()
+        run.status(task).write_text(replace(status, records_sha256=written).to_json())
+    add_answers(store, "async", {"updates": "1", "last": "worker-0"})
+    add_answers(store, "async", {"updates": "1650"})
+    return store
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Callable[..., Path]:
+    """Write the archive of the class with ada's files, and with others by name."""
+
+    def write(**others: bytes) -> Path:
+        path = tmp_path / "work.zip"
+        with zipfile.ZipFile(path, "w") as found:
+            found.writestr("bob/notebooks/00_tour.ipynb", "{}")
+            found.writestr("resets/ada-20261201-090000.zip", "")
+            for file in sorted((tmp_path / "ada").rglob("*")):
+                if file.is_file():
+                    found.write(file, file.relative_to(tmp_path))
+            for name, content in others.items():
+                found.writestr(name, content)
+        return path
+
+    return write
+
+
+def stage(path: Path, seat: str = "ada", name: str = "train") -> Entry:
+    """One entry of the lesson `async`."""
+    entries = {(each.seat, each.lesson, each.stage): each for each in read_gradebook(path)}
+    return entries[seat, "async", name]
+
+
+def test_a_stage_says_who_when_how_often_and_by_what(
+    seat: Path, archive: Callable[..., Path]
+) -> None:
+    found = stage(archive())
+    assert (found.passed, found.missing) == (True, "")
+    assert (found.runs, found.answers, found.run_ids) == (1, 3, (RUN,))
+    assert found.typed == ("updates", "last")
+    newest = json.loads((seat / FILE).read_text().splitlines()[-1])["time_unix"]
+    assert found.when == module._when(newest)
+    other = stage(archive(), "bob")
+    assert (other.passed, other.when, other.runs, other.run_ids) == (False, "", 0, ())
+    assert "lab run async" in other.missing
+    late = stage(archive(), name="late")
+    assert not late.passed
+    assert "--start" in late.missing
+
+
+def test_an_answer_that_is_wrong_passes_nothing(seat: Path, archive: Callable[..., Path]) -> None:
+    add_answers(seat, "async", {"updates": "1651"})
+    assert (stage(archive()).passed, stage(archive()).typed) == (False, ("last",))
+
+
+def test_a_forged_summary_or_record_changes_nothing(
+    seat: Path, archive: Callable[..., Path]
+) -> None:
+    honest = stage(archive())
+    run = RunDir(seat / RUN)
+    run.summary_path.write_text('{"state": "succeeded", "global_step": 1}')
+    assert stage(archive()) == honest
+    records = run.records("worker-0")
+    records.write_text(records.read_text().replace('"global_step": ', '"global_step": 1'))
+    found = stage(archive())
+    assert not found.passed
+    assert found.missing
+
+
+def test_a_student_can_write_a_run_that_never_took_place(
+    seat: Path, archive: Callable[..., Path]
+) -> None:
+    """docs/teach.md says so: whoever writes records, statuses and `run.json` is believed."""
+    update(RunDir(seat / RUN), started_unix=BEGAN_UNIX - 100)
+    assert stage(archive()).passed
+
+
+@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+1", "@SUM(A1)", "a,\r\n=1", "\x1b[2J"])
+def test_no_text_of_a_student_gets_into_the_table(
+    text: str, seat: Path, archive: Callable[..., Path]
+) -> None:
+    update(RunDir(seat / RUN), reason=text, cluster_file=text)
+    for name in ("updates", text):
+        with (seat / FILE).open("a") as file:
+            line = {"time_unix": 1, "lesson": "async", "question": name, "text": text}
+            file.write(json.dumps(line) + "\n")
+    table = as_csv(read_gradebook(archive(**{f"ada/runs/{text}/run.json": b"{}"})))
+    for row in csv.reader(io.StringIO(table)):
+        for cell in row:
+            assert text not in cell
+            assert cell[:1] not in {"=", "+", "-", "@", "\t", "\r", "\n"}
+
+
+@pytest.mark.parametrize("name", ["run.json", "status/worker-0.json", "tasks/worker-0.jsonl"])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000, b"9" * 5000])
+def test_damaged_files_prove_nothing(
+    name: str, content: bytes, seat: Path, archive: Callable[..., Path]
+) -> None:
+    (seat / RUN / name).write_bytes(content)
+    assert not stage(archive()).passed
+
+
+def test_a_seat_with_too_many_records(
+    seat: Path, archive: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = make(seat, "20261126-0900-async-ada0", steps=550)
+    assert stage(archive()).runs == 2
+    used = [
+        seat / FILE,
+        *seat.glob("*/run.json"),
+        *seat.glob("*/status/*"),
+        *seat.glob("*/tasks/*"),
+    ]
+    size = sum(path.stat().st_size for path in used)
+    monkeypatch.setattr(module, "_MAX_BYTES", size - old.info_path.stat().st_size)
+    lines: list[str] = []
+    with shown_by(lines.append):
+        found = stage(archive())
+    assert found.passed
+    assert lines == ["warning: ada: too many records; its oldest runs are not read"]
+    monkeypatch.setattr(module, "_MOST_FILES", 3)
+    assert not stage(archive()).passed
+
+
+def test_paths_stay_inside(seat: Path, archive: Callable[..., Path], tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    names = (f"ada/runs/{RUN}/tasks/..", "../runs/x/run.json", "/ada/runs/x/run.json")
+    path = archive(**dict.fromkeys(names, b"{}"), **{f"ada/runs/{RUN}/tasks/{'x' * 300}": b""})
+    assert stage(path).passed
+    assert sorted(each for each in tmp_path.rglob("*") if each != path) == before
+
+
+def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("no archive")
+    with pytest.raises(InputError, match="no archive of a class"):
+        read_gradebook(tmp_path / "x")
+
+
+def test_the_table_is_made_while_the_archive_is_written(seat: Path, tmp_path: Path) -> None:
+    with (tmp_path / "w.zip").open("w+b") as file, zipfile.ZipFile(file, "w") as target:
+        for each in sorted(seat.rglob("*")):
+            if each.is_file():
+                target.write(each, each.relative_to(tmp_path))
+        rows = list(csv.DictReader(io.StringIO(as_csv(gradebook(target)))))
+    assert [row["passed"] for row in rows if row["stage"] == "train"] == ["yes"]
