@@ -1,0 +1,66 @@
+"""`lab restore LESSON STAGE`.
+
+First the programs in `scripts/` and the configs in `clusters/` get their shipped content again.
+What was changed is kept in a directory `before-restore-…`. Then the commands of the stage, and of
+those before it, are run if the run store lacks their runs. Runs and answers are never removed.
+
+Examples:
+    # go on after the second stage, whatever happened before
+    lab restore async late
+    # the stages of the lesson
+    lab check async
+"""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+from lab.cli import arguments
+from lab.errors import InputError, LabError
+from lab.lessons.check import Evidence, check_stage
+from lab.lessons.lesson import Stage, load_lesson
+from lab.lessons.restore import missing_stages, restore_files
+from lab.log import LOG
+from lab.options import Argument
+from lab.store.directory import runs_path
+from lab.text import short, suggestion
+
+
+def command(
+    *,
+    lesson: Annotated[str, Argument("the lesson")],
+    stage: Annotated[str, Argument("the stage after which you want to go on")],
+) -> None:
+    """Put the project's directory back to where a stage of a lesson ends.
+
+    Raises:
+        InputError: There is no such lesson or stage.
+        LabError: A run did not make what its stage needs.
+    """
+    wanted = load_lesson(lesson)
+    stages = {each.name: each for each in wanted.stages}
+    if stage not in stages:
+        hint = suggestion(stage, stages)
+        raise InputError(
+            f"no stage {short(stage)!r} in {lesson}", f"{hint}it has {', '.join(stages)}"
+        )
+    if kept := restore_files(Path()):
+        LOG.info(f"restored scripts/ and clusters/; your changed files are in {kept}")
+    store = runs_path(None)
+    missing = missing_stages(wanted, stages[stage], Evidence.read(store))
+    for number, each in enumerate(missing, 1):
+        LOG.info(f"{each.name} ({number} of {len(missing)}): {each.command}")
+        _run(each, store)
+    LOG.info(f"{lesson}: the runs up to {stage} are there; see `lab check {lesson}`")
+
+
+def _run(stage: Stage, store: Path) -> None:
+    """Run the command of a stage, and check that its run has what the stage needs."""
+    _, name, *argv = shlex.split(stage.command)
+    module = importlib.import_module(f"lab.cli.commands.{name}")
+    arguments.call(name, module.command, argv)
+    if hint := check_stage(stage, Evidence.read(store).runs, {}).hint:
+        raise LabError(f"{stage.name}: its run is there, but {hint[0].lower()}{hint[1:]}")
