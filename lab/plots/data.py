@@ -78,7 +78,7 @@ class Trace:
     samples: pd.DataFrame
     marks: tuple[Mark, ...] = ()
     left_out: int = 0
-    clock: str = "wall time (s)"
+    clock: str = "wall time since the submission (s)"
     tasks: Sequence[TaskSummary] = ()
     evaluations: pd.DataFrame = field(default_factory=_no_evaluations)
 
@@ -251,10 +251,10 @@ def first_step(steps: pd.DataFrame) -> float:
 
 
 def from_first_step(run: Trace) -> Trace:
-    """The same run on a clock that begins at its first step, to compare runs."""
+    """The same run on a clock that begins when its first worker began to train, to compare runs."""
     if not len(run.steps):
         return run
-    zero = first_step(run.steps)
+    zero = min(first_step(run.of(task)) for task in run.workers)
     marks = tuple(
         replace(mark, begin=mark.begin - zero, end=None if mark.end is None else mark.end - zero)
         for mark in run.marks
@@ -265,7 +265,7 @@ def from_first_step(run: Trace) -> Trace:
         samples=run.samples.assign(seconds=run.samples["seconds"] - zero),
         evaluations=run.evaluations.assign(seconds=run.evaluations["seconds"] - zero),
         marks=marks,
-        clock="wall time since the first step (s)",
+        clock="wall time since the first step began (s)",
     )
 
 

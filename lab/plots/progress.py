@@ -78,7 +78,7 @@ def describe(runs: Sequence[Trace]) -> list[str]:
         ends = [float(run.steps["seconds"].max()) for run in group if len(run.steps)]
         if ends:
             spread = f"{min(ends):.1f} to {max(ends):.1f}" if len(ends) > 1 else f"{ends[0]:.1f}"
-            parts.append(f"{name}: the last step is {spread} s after the first.")
+            parts.append(f"{name}: the last step is {spread} s after the first began.")
     if any(run.marks for run in runs):
         parts.append("Triangles on the time axis: faults, late starts and new starts.")
     return parts

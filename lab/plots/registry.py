@@ -52,7 +52,7 @@ CHARTS: Final = (
     Chart("throughput", "Throughput, and use of the GPUs", throughput.draw, throughput.describe,
           throughput.caption, throughput.missing),
     Chart("waiting", "Computing and waiting", wait_time.draw, wait_time.describe, wait_time.caption,
-          _always("no record holds the time of a step")),
+          _always("no record holds a waiting time; asynchronous programs record none")),
     Chart("staleness", "Staleness of the gradients", staleness.draw, staleness.describe,
           staleness.caption,
           _always("no record holds a staleness (synchronous training has none)")),

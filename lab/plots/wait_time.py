@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -25,7 +26,7 @@ _READ_ONE: Final = (
     " parameters, computed and sent its gradients. The hatched part above is the share in which it"
     " waited for other workers. Grey: it made no steps, because it had not begun, was paused, or"
     " had finished. In synchronous training the slowest worker has the smallest hatched part,"
-    " because all others wait for it."
+    " because all others wait for it. A worker without a recorded waiting time has no strip."
 )
 _READ_SEVERAL: Final = (
     "A bar for each group of runs: the mean time of one step. Its parts are computing (with reading"
@@ -39,9 +40,9 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     """Draw strips over time for one run, and bars for several.
 
     Returns:
-        The figure; None if no record holds the time of a step.
+        The figure, without runs and workers that recorded no waiting time; None if none did.
     """
-    if not any(len(run.values("step_time_s")) for run in runs):
+    if not any(map(_means, runs)):
         return None
     return _strips(runs[0]) if len(runs) == 1 else _bars(runs)
 
@@ -55,38 +56,27 @@ def caption(runs: Sequence[Trace]) -> str:
 
 def describe(runs: Sequence[Trace]) -> list[str]:
     """Describe the waiting in these runs, a sentence each."""
-    reported = {name: _reported(group) for name, group in grouped(runs).items()}
-    if not any(reported.values()):
-        return []
-    not_drawn = {
-        name: f"{name}: not drawn, no record holds the time of a step."
-        for name, means in reported.items()
-        if not means
-    }
-    drawn = [run for run in runs if _reported([run])]
-    if not any(len(run.values("wait_time_s")) for run in drawn):
-        return ["No record holds a waiting time.", *not_drawn.values()]
     if len(runs) == 1:
-        of_workers = [(task, *_means(runs[0], task)) for task in runs[0].workers]
-        parts = [
-            f"{task} waits {100 * wait / step:.0f}% of a step's {_ms(step)}"
-            for task, step, wait in of_workers
-            if step > 0
-        ]
-        busy = {task: step - wait for task, step, wait in of_workers if step > 0}
-        return [f"On average {', '.join(parts)}.", *_slowest(busy)]
+        return _of_one(runs[0])
     found = []
-    for name, means in reported.items():
-        if name in not_drawn:
-            found.append(not_drawn[name])
-            continue
-        step, wait = np.mean(means, axis=0)
-        if not any(len(run.values("wait_time_s")) for run in grouped(drawn)[name]):
-            found.append(f"{name}: a step takes {_ms(step)}; no record holds a waiting time.")
-            continue
-        share = f"{100 * wait / step:.0f}% of a step's {_ms(step)}"
-        found.append(f"{name}: a worker waits {share} on average.")
+    for name, group in grouped(runs).items():
+        if reported := _reported(group):
+            step, wait = np.mean(reported, axis=0)
+            share = f"{100 * wait / step:.0f}% of a step's {_ms(step)}"
+            found.append(f"{name}: a worker waits {share} on average.")
+        else:
+            found.append(f"{name}: not drawn, no record holds a waiting time.")
     return found
+
+
+def _of_one(run: Trace) -> list[str]:
+    means = {task: of_task for task in run.workers if (of_task := _means(run, task))}
+    parts = [
+        f"{task} waits {100 * wait / step:.0f}% of a step's {_ms(step)}"
+        for task, (step, wait) in means.items()
+    ]
+    busy = {task: step - wait for task, (step, wait) in means.items()}
+    return [f"On average {', '.join(parts)}.", *_slowest(busy)] if parts else []
 
 
 def _slowest(busy: Mapping[str, float]) -> list[str]:
@@ -101,27 +91,31 @@ def _slowest(busy: Mapping[str, float]) -> list[str]:
     ]
 
 
-def _means(run: Trace, task: str | None = None) -> tuple[float, float]:
-    """The mean time of a step and of its waiting, in seconds; 0 if it is not known.
+def _means(run: Trace, task: str | None = None) -> tuple[float, float] | None:
+    """The mean time of a step and of its waiting, in seconds; None without a record of both.
 
     A record counts as often as the number of its steps: the first record is of one slow step.
     """
     steps = run.steps if task is None else run.of(task)
     made = steps.groupby(["task", "attempt"])["local_step"].diff().fillna(steps["local_step"])
-    weights = made.where(made > 0, 1.0)[steps["step_time_s"].notna()]
-    rows = steps.loc[weights.index]
+    rows = _waits(steps)
+    weights = made.where(made > 0, 1.0)[rows.index]
     if rows.empty:
-        return 0.0, 0.0
+        return None
     step, wait = (
-        np.average(rows[name].fillna(0.0), weights=weights)
-        for name in ("step_time_s", "wait_time_s")
+        np.average(rows[name], weights=weights) for name in ("step_time_s", "wait_time_s")
     )
-    return float(step), float(wait)
+    return (float(step), float(wait)) if step > 0 else None
+
+
+def _waits(steps: pd.DataFrame) -> pd.DataFrame:
+    """The records that hold both times: what was not recorded is unknown, and not zero."""
+    return steps.dropna(subset=["step_time_s", "wait_time_s"])
 
 
 def _reported(group: Sequence[Trace]) -> list[tuple[float, float]]:
-    """The means of the runs of a group that recorded a step time; a failed run may lack it."""
-    return [means for means in map(_means, group) if means[0] > 0]
+    """The means of the runs of a group that recorded both times."""
+    return [means for means in map(_means, group) if means]
 
 
 def _ms(seconds: float) -> str:
@@ -129,7 +123,7 @@ def _ms(seconds: float) -> str:
 
 
 def _strips(run: Trace) -> Figure:
-    workers = run.workers[:_MOST_ROWS]
+    workers = [task for task in run.workers if _means(run, task)][:_MOST_ROWS]
     figure, (ax,) = panels([run], 1.4 + 0.75 * len(workers))
     for row, task in enumerate(workers):
         _strip(ax, run, task, len(workers) - 1 - row)
@@ -187,7 +181,7 @@ def _strip(ax: Axes, run: Trace, task: str, bottom: float) -> None:
 
 def _boxes(run: Trace, task: str) -> tuple[Floats, Floats, Floats]:
     """The left edge and width in seconds, and the share of waiting, of each record of a task."""
-    rows = run.of(task).dropna(subset=["step_time_s"])
+    rows = _waits(run.of(task))
     right = np.asarray(rows["seconds"], float)
     made = np.diff(np.asarray(rows["local_step"], float), prepend=0.0)
     step = np.asarray(rows["step_time_s"], float)
@@ -197,7 +191,7 @@ def _boxes(run: Trace, task: str) -> tuple[Floats, Floats, Floats]:
     left = np.maximum(right - np.nan_to_num(width), before)
     # A gap shorter than a step or a pixel is closed: it would be drawn as a pale line.
     left = np.where(left - before < np.fmax(step, run.end / _MOST_BOXES), before, left)
-    share = np.nan_to_num(np.asarray(rows["wait_time_s"], float)) / np.where(step > 0, step, np.inf)
+    share = np.asarray(rows["wait_time_s"], float) / np.where(step > 0, step, np.inf)
     usable = right > left
     return joined(left[usable], (right - left)[usable], np.clip(share[usable], 0, 1))
 

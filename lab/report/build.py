@@ -180,7 +180,7 @@ def draw_figure(name: str, runs: Sequence[RunDir], probe: Probe) -> Figure:
 
 
 def traces(runs: Sequence[ReportRun]) -> Runs:
-    """Return the data of figures; the time of several runs begins at their first step."""
+    """Return the data of figures; the time of several runs begins with their first step."""
     found = [each.trace for each in runs]
     return [from_first_step(trace) for trace in found] if len(found) > 1 else found
 

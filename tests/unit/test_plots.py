@@ -154,7 +154,14 @@ def test_runs_are_compared_from_their_first_steps() -> None:
     found = from_first_step(two_workers(marks=(Mark("worker-0", "fault", "pause", 5.0, 7.0),)))
     assert found.steps["seconds"].iloc[0] == pytest.approx(1.0)
     assert (found.marks[0].begin, found.marks[0].end) == (pytest.approx(5.0), pytest.approx(7.0))
-    assert "first step" in found.clock
+    assert found.clock == "wall time since the first step began (s)"
+
+
+def test_the_first_step_is_of_the_worker_that_began_first() -> None:
+    """worker-1's one slow step is recorded before the ten fast ones that worker-0 began earlier."""
+    slow = {**steps("worker-1", 1)[0], "local_step": 1, "time_unix": ZERO + 0.5}
+    found = from_first_step(trace(slow, *steps("worker-0")))
+    assert found.steps["seconds"].tolist()[:2] == pytest.approx([0.5, 1.0])
 
 
 # Lines.
@@ -221,6 +228,7 @@ COPIES = [replace(summed(f"worker-{n}", 0, 1), accuracy=0.75) for n in range(2)]
 SUMS = [summed("worker-0", 3000, 1000), summed("worker-1", 100, 100)]
 RING = trace(*steps("worker-0", step_time_s=NAN), group="ring", label="ring")
 WAITS = steps("worker-0", wait_time_s=0.025)
+NO_WAIT = steps("worker-1", wait_time_s=0.0)
 # (1 x 1 s + 199 x 0.01 s) / 200 steps = 14.95 ms, and (1 x 0.5 s) / 200 steps: 17%
 FIRST_IS_SLOW = [
     *steps("worker-0", 1, local_step=1, step_time_s=1.0, wait_time_s=0.5),
@@ -255,15 +263,19 @@ RUNS = {
     "several with single records": [trace(*steps("worker-0", 1))] * 2,
     "a failed run beside another": [trace(*WAITS, label="good"), trace(label="failed")],
     "GPUs": [two_workers(samples=SAMPLED)],
-    "a worker that waits and is paused": [trace(*WAITS, *steps("worker-1"), marks=PAUSED)],
+    "a worker that waits and is paused": [trace(*WAITS, *NO_WAIT, marks=PAUSED)],
+    "a worker without waiting times": [trace(*WAITS, *steps("worker-1"))],
     "a slow first step": [trace(*FIRST_IS_SLOW)],
     "a group without step times": [trace(*WAITS), RING],
     "a group without waiting times": [trace(*WAITS), trace(*steps("worker-0"), group="ring")],
-    "marks": [two_workers(marks=MARKS[:2])],
+    "a waiting time in every second record": [
+        trace(*WAITS[::2], *steps("worker-0")[1::2]), RING
+    ],
+    "marks": [trace(*WAITS, *NO_WAIT, marks=MARKS[:2])],
     "a record beside others": [trace(*steps("worker-0", 1)), two_workers()],
     "a short and a long gap": [
-        trace(*steps("worker-0", 6, step_time_s=0.095),
-              *({**row, "time_unix": row["time_unix"] + 4} for row in steps("worker-0", 8)[6:]))
+        trace(*steps("worker-0", 6, step_time_s=0.095, wait_time_s=0.0),
+              *({**row, "time_unix": row["time_unix"] + 4} for row in WAITS[6:8]))
     ],
     "sums of the staleness": [two_workers(tasks=SUMS)],
     "tests": [evaluated(*CURVE, *NOT_OF_THE_PARAMETERS)],
@@ -312,7 +324,7 @@ def test_the_caption_and_the_sentences_of_a_figure(
 
 AGAINST = {
     "global step (updates)": "global_step",
-    "wall time (s)": "seconds",
+    "wall time since the submission (s)": "seconds",
     "images seen by all workers": "images",
 }
 
@@ -432,10 +444,26 @@ def test_a_strip_is_divided_by_the_share_of_waiting_and_has_a_gap_for_a_pause() 
     ]
 
 
-@pytest.mark.parametrize("name", ["a group without step times", "a failed run beside another"])
-def test_a_group_has_a_bar_of_its_mean_step_if_it_recorded_one(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a group without step times",
+        "a group without waiting times",
+        "a failed run beside another",
+        "a waiting time in every second record",
+    ],
+)
+def test_a_bar_is_of_the_recorded_waiting_times_alone(name: str) -> None:
     (axes,) = shown(wait_time.draw(RUNS[name])).axes
     assert [corners[::2] for _, corners in areas(axes)] == [[0, 75], [75, 100]]
+
+
+def test_without_a_waiting_time_nothing_is_drawn() -> None:
+    """An asynchronous run does not record one: its waiting is unknown, and not zero."""
+    assert wait_time.draw([two_workers()]) is None
+    assert wait_time.draw(RUNS["three runs"]) is None
+    (axes,) = shown(wait_time.draw(RUNS["a worker without waiting times"])).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["worker-0"]
 
 
 @pytest.mark.parametrize(
@@ -465,7 +493,8 @@ def test_marks_are_numbered_and_explained_below_a_figure() -> None:
     for draw in (loss.draw, progress.draw, throughput.draw, wait_time.draw):
         explained = "1  worker-0, fault: kill 1\n2  worker-0, fault: kill 2"
         assert explained in texts(draw(RUNS["marks"]))
-        assert "faults, late starts and new starts" in texts(draw([two_workers(marks=MARKS)]))
+        many = trace(*WAITS, *NO_WAIT, marks=MARKS)
+        assert "faults, late starts and new starts" in texts(draw([many]))
     of_no_mark, of_two = (
         texts(progress.draw([two_workers(marks=marks)])).split("\n") for marks in ((), MARKS[:2])
     )

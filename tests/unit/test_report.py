@@ -50,7 +50,7 @@ POLICY = (
 )
 STEPS = 1100
 NONE = "–"  # noqa: RUF001  (as tables have it)
-FIGURES = ("cluster", "loss", "progress", "staleness", "throughput", "waiting")
+FIGURES = ("cluster", "loss", "progress", "staleness", "throughput")
 
 
 class Page(HTMLParser):
