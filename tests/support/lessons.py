@@ -117,7 +117,8 @@ def _without_setting(condition: Condition, info: RunInfo) -> RunInfo:
 def _without_measure(condition: Condition, summary: Summary) -> Summary:
     name = condition.measure
     if condition.result:
-        return replace(summary, results=[])
+        others = [each for each in summary.results if each.name != condition.result]
+        return replace(summary, results=others)
     if name == "state":
         return replace(summary, state="failed")
     if name == "present":
