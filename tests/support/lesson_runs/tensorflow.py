@@ -51,7 +51,7 @@ def divided(batch_size: int, steps_per_s: float) -> MeasuredRun:
 
 
 def coordinated(
-    counted: int = 2000, starts: int = 1, every: int = 100, fault: str = "", rate: float = 76.0
+    counted: int = 2000, starts: int = 1, every: int = 100, fault: str = "", rate: float = 105.0
 ) -> MeasuredRun:
     """A chief that gives steps to two workers."""
     tasks: dict[str, Mapping[str, Any]] = {"chief-0": {"local_step": 2000, "global_step": counted}}
@@ -113,7 +113,7 @@ RUNS: Final[Mapping[str, Mapping[str, Runs]]] = {
     "coordinator": {
         "train": {"run": coordinated()},
         "killed": {"run": coordinated(2001, 2, fault="kill worker-1 after 500 steps")},
-        "wait": {"seldom": coordinated(), "often": coordinated(every=10, rate=50.0)},
+        "wait": {"seldom": coordinated(), "often": coordinated(every=1, rate=60.0)},
     },
     "evaluator": {
         "test": {"run": evaluated(12)},
