@@ -223,7 +223,7 @@ def key_of(question: Question, runs: Mapping[str, MeasuredRun]) -> Reply:
         text = value
     else:
         tolerance = _tolerance(question, value)
-        text = f"{value:.6g}" + (
+        text = (f"{value:,.0f}" if value == int(value) else f"{value:.6g}") + (
             f" ± {tolerance:.2g}" if tolerance > _ROUNDING * abs(value) else ""
         )
     return Reply(question.name, question.text, text, True, question.because)

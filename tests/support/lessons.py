@@ -16,7 +16,7 @@ from lab.experiments.policy import OnFailure
 from lab.lessons.lesson import Condition
 from lab.lessons.measures import MeasuredRun
 from lab.store.run_info import RunInfo
-from lab.store.summary import Summary, TaskSummary
+from lab.store.summary import ResultSummary, Summary, TaskSummary
 from tests.support.specs import changed, run_info
 
 Runs = Mapping[str, MeasuredRun]
@@ -62,6 +62,11 @@ def measured(
     usual |= {"results": [], "left": []}
     info = run_info("r1", experiment, **given or {})
     return MeasuredRun(info, lambda: Summary(**usual | facts))
+
+
+def result(name: str, value: float) -> ResultSummary:
+    """A result that a program reported."""
+    return ResultSummary(name, "worker-0", value, None, None, as_expected=True)
 
 
 def rounds(*given: Mapping[str, Any], **facts: Any) -> MeasuredRun:
@@ -120,10 +125,11 @@ def _without_measure(condition: Condition, summary: Summary) -> Summary:
         others = [each for each in summary.results if each.name != condition.result]
         return replace(summary, results=others)
     if name == "state":
-        return replace(summary, state="failed")
+        return replace(summary, state="succeeded" if condition.equals == "failed" else "failed")
     if name == "present":
-        return replace(summary, tasks=summary.tasks[:-1])
+        *_, lost = (each for each in summary.tasks if each.job_name == condition.job)
+        return replace(summary, tasks=[each for each in summary.tasks if each is not lost])
     if name in Summary.__slots__:
         return replace(summary, **{name: None})
-    lost: dict[str, Any] = {_FIELDS.get(name, name): None}
-    return replace(summary, tasks=[replace(each, **lost) for each in summary.tasks])
+    unknown: dict[str, Any] = {_FIELDS.get(name, name): None}
+    return replace(summary, tasks=[replace(each, **unknown) for each in summary.tasks])
