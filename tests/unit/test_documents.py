@@ -229,18 +229,42 @@ def test_an_outdated_page_is_marked() -> None:
     behind = [name(each.page) for each in pages if each.is_behind]
     assert behind == [name(each.page) for each in pages if each.says_behind], (
         "translate these pages anew and run `python tools/translations.py PAGE`,"
-        f" or add the line {translations.BEHIND!r} below the line that names the English page"
+        " or run `python tools/translations.py`, which marks them"
     )
 
 
-def test_the_chinese_pages_are_linked_from_the_english_ones() -> None:
-    pages = {translations.read(page).english: page for page in translations.pages()}
-    lessons = ("async", "sync", "towers", "all-reduce", "staleness")
-    required = {"README.md", "docs/index.md", "docs/glossary.md"}
-    assert set(map(name, pages)) == required | {f"docs/lessons/{each}.md" for each in lessons}
-    for english, page in pages.items():
+def test_the_chinese_pages_are_linked_from_the_english_ones_and_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8")
+    for page in translations.pages():
+        english = translations.english(page)
         link = f"({os.path.relpath(page, english.parent)})"
         assert link in english.read_text("utf-8"), f"{name(english)} does not link {page}"
+        assert page.parent == ROOT or f": {page.relative_to(ROOT / 'docs')}\n" in navigation
+
+
+def test_a_page_says_that_it_has_fallen_behind_until_it_is_translated_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translations, "ROOT", tmp_path)
+    english, page = tmp_path / "docs/a/b.md", tmp_path / "docs/zh/a/b.md"
+    for path, text in ((english, "one"), (page, "一\n"), (tmp_path / "README.md", "lab")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    (tmp_path / "README.zh-CN.md").write_text("lab")
+    with pytest.raises(ValueError, match=r"b\.md: it has no note"):
+        translations.read(page)
+    translations.main([str(page), str(tmp_path / "README.zh-CN.md")])
+    current = page.read_text("utf-8")
+    assert re.fullmatch(r"一\n\n本页译自\[英文版\]\(\.\./\.\./a/b\.md\)。<!-- .* -->\n", current)
+    english.write_text("two", "utf-8")
+    for _ in range(2):
+        translations.main([])
+        assert page.read_text("utf-8") == f"{current}{translations.BEHIND}\n"
+    translations.main([str(page)])
+    assert translations.read(page) == translations.Translation(
+        page, translations.digest(english), says_behind=False
+    )
+    assert page.read_text("utf-8").startswith("一\n\n本页译自")
 
 
 @pytest.mark.parametrize(
