@@ -1,4 +1,4 @@
-"""Make the sample runs in `notebooks/samples/`, which the notebooks plot without training.
+"""Make the sample runs in `notebooks/samples/`, for the notebooks and for `lab replay`.
 
 Each sample is a real run, made by its command below. Only `run.json`, `summary.json`, the tasks'
 last states and the records are kept: no model, no logs. The only change is the path of the Python
@@ -42,11 +42,13 @@ class Recipe:
         names: The samples' names in the notebooks, in the order in which the runs start.
         command: The arguments of `lab`.
         shows: What the runs show.
+        recording: The name of the run for `lab replay`, or "".
     """
 
     names: tuple[str, ...]
     command: str
     shows: str
+    recording: str = ""
 
 
 RECIPES = (
@@ -55,11 +57,17 @@ RECIPES = (
         'run async --epochs 50 --seed 1 --record_every 110 --start "worker-2: after 20,900'
         ' steps" --cluster clusters/book.yaml',
         "the whole chapter, with the book's late worker",
+        recording="late-worker",
     ),
     Recipe(("async",), f"run async {BOOK}", "independent workers"),
     Recipe(("sync",), f"run sync {BOOK}", "one update for all workers"),
     Recipe(("async-straggler",), f"run async {BOOK} {SLOW}", "one slow worker, no worker waits"),
-    Recipe(("sync-straggler",), f"run sync {BOOK} {SLOW}", "one slow worker, all workers wait"),
+    Recipe(
+        ("sync-straggler",),
+        f"run sync {BOOK} {SLOW}",
+        "one slow worker, all workers wait",
+        recording="straggler",
+    ),
     Recipe(
         ("sync-backup",),
         f"run sync {BOOK} {SLOW} --replicas_to_aggregate 2",
@@ -151,6 +159,8 @@ def replace(recipe: Recipe, runs: Sequence[Path]) -> None:
             shutil.rmtree(SAMPLES / index[name]["run"], ignore_errors=True)
         shown = f"lab {recipe.command}"
         index[name] = {"run": run.name, "command": shown, "shows": recipe.shows}
+        if recipe.recording:
+            index[name]["recording"] = recipe.recording
     INDEX.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lab.api.planning import load, plan
     from lab.api.predictions import predict
     from lab.api.rendering import Rendered, render
+    from lab.api.replays import replay
     from lab.api.reports import Comparison, Report, compare, report
     from lab.api.reproductions import Reproduction, reproduce
     from lab.api.results import Run, Runs, figure, find, runs
@@ -40,6 +41,7 @@ _MODULES: Final = {
     "lab.api.rendering": "Rendered render",
     "lab.api.following": "attach cancel collect",
     "lab.api.planning": "load plan",
+    "lab.api.replays": "replay",
     "lab.api.reports": "Comparison Report compare report",
     "lab.api.reproductions": "Reproduction reproduce",
     "lab.api.results": "Run Runs figure find runs",
@@ -86,6 +88,7 @@ __all__ = [
     "predict",
     "ps",
     "render",
+    "replay",
     "report",
     "reproduce",
     "run",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from lab.formatting import loss, whole
 from lab.run.program_output import prefixed
-from lab.run.view import TaskView
+from lab.run.view import NOW, Clock, TaskView
 from lab.store.progress import TaskProgress
 from lab.store.run_info import RunInfo
 from lab.text import short
@@ -31,20 +30,18 @@ class Output(Protocol):
 class BriefView(TaskView):
     """One line for the whole run that changes, and the lines of its programs above it."""
 
-    def __init__(
-        self, info: RunInfo, output: Output, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, info: RunInfo, output: Output, clock: Clock = NOW) -> None:
         """Start the clock of the run.
 
         Args:
             info: The content of the run's `run.json`.
             output: Receives the line each time that it changes, and the lines of programs.
-            monotonic: A monotonic clock, in seconds.
+            clock: The clock of the run.
         """
-        super().__init__(info)
+        super().__init__(info, clock)
         self._run_id = info.run_id
-        self._output, self._monotonic = output, monotonic
-        self._began = self._drawn = monotonic()
+        self._output = output
+        self._began = self._drawn = clock.monotonic()
 
     def printed(self, task: str, lines: Sequence[str]) -> None:
         """Show lines of a task's program."""
@@ -53,7 +50,7 @@ class BriefView(TaskView):
 
     def tick(self) -> None:
         """Update the line, at most once in `BRIEF_EVERY_S`."""
-        now = self._monotonic()
+        now = self._clock.monotonic()
         if now - self._drawn >= BRIEF_EVERY_S:
             self._drawn = now
             self._output.draw(self.line(now - self._began))

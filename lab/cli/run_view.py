@@ -9,7 +9,6 @@ import errno
 import math
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Final, Self
@@ -21,12 +20,22 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.command_name import with_command_name
-from lab.formatting import about, counted, loss, percent, rate, whole
+from lab.formatting import about, counted, loss, percent, whole
 from lab.log import shown_by
 from lab.run.gpu_metrics import sampled
 from lab.run.program_output import prefixed
 from lab.run.state import explain
-from lab.run.view import ASCII_BLOCKS, BLOCKS, LossCurve, RunProgress, TaskView, View, sparkline
+from lab.run.view import (
+    ASCII_BLOCKS,
+    BLOCKS,
+    NOW,
+    Clock,
+    LossCurve,
+    RunProgress,
+    TaskView,
+    View,
+    sparkline,
+)
 from lab.signals import on_suspend
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
@@ -72,11 +81,25 @@ class LiveView(TaskView):
     A thread of rich draws it four times a second. Errors of a closed terminal are ignored.
     """
 
-    def __init__(self, info: RunInfo, console: Console) -> None:
-        super().__init__(info)
-        self._title = f"run {info.run_id} on {info.backend}"
-        self._began = time.monotonic()
-        self._clock_offset_s = time.time() - self._began
+    def __init__(
+        self,
+        info: RunInfo,
+        console: Console,
+        clock: Clock = NOW,
+        title: str = "",
+    ) -> None:
+        """Start the clock of the run.
+
+        Args:
+            info: The content of the run's `run.json`.
+            console: The terminal.
+            clock: The clock of the run.
+            title: What is shown; "": the run and its backend.
+        """
+        super().__init__(info, clock)
+        self._title = title or f"run {info.run_id} on {info.backend}"
+        self._began = clock.monotonic()
+        self._clock_offset_s = clock.unix() - self._began
         self._console = console
         self._info = info
         self._run_progress = RunProgress(info)
@@ -91,6 +114,8 @@ class LiveView(TaskView):
         for record in records:
             self._run_progress.add(task, record)
             self._curve.add(task, record)
+            if line := _notice(task, record):
+                self.report_once(line)
 
     def forget(self, task: str) -> None:
         """Forget a task's records: all of them are passed again, from the first."""
@@ -142,7 +167,7 @@ class LiveView(TaskView):
             self._live.console.print(Text("\n".join(lines)), soft_wrap=True)
 
     def _render(self) -> Group:
-        elapsed_s = time.monotonic() - self._began
+        elapsed_s = self._clock.monotonic() - self._began
         head: list[RenderableType] = [Text(visible(f"{self._title}, {elapsed_s:.0f} s"))]
         # Whether a line is shown does not depend on the records, so the rows below stay in place.
         if self._run_progress.has_end or self._info.spec.max_time_s > 0:
@@ -184,7 +209,7 @@ class LiveView(TaskView):
             return None
         # A run that this client submits begins with the view.
         began = submitted - self._clock_offset_s if submitted else self._began
-        return max(limit_s - (time.monotonic() - began), 0)
+        return max(limit_s - (self._clock.monotonic() - began), 0)
 
     def _loss_line(self) -> Text:
         """Return the curve of the loss, and which worker is ahead."""
@@ -219,7 +244,10 @@ class LiveView(TaskView):
 
     def _rows(self) -> Table:
         columns = _fitting(_LIVE_WITH_GPU if self._holds_gpus else _LIVE, self._console.width)
-        rows = table_of([name for name, _ in columns])
+        names = [name for name, _ in columns]
+        if self._waits and all(each.staleness is None for each in self._progress.values()):
+            names[-1] = "waits"
+        rows = table_of(names)
         rows.expand = True
         for column, (_, width) in zip(rows.columns, columns, strict=True):
             column.min_width = width
@@ -235,7 +263,7 @@ class LiveView(TaskView):
                 ">epoch": self._epoch(task),
                 ">local\nstep": whole(progress.local_step),
                 ">global\nstep": whole(progress.global_step),
-                ">steps/s": rate(progress.steps_per_s),
+                ">steps/s": self._rate(task),
                 ">loss": loss(progress.loss),
                 ">gpu": self._gpu(task),
                 "staleness": Text(self._last(task), no_wrap=True, overflow=cut),
@@ -254,14 +282,26 @@ def _fitting(columns: Sequence[tuple[str, int]], width: int) -> Sequence[tuple[s
     return shown
 
 
+def _notice(task: str, record: Mapping[str, object]) -> str:
+    """Return the line about an injected fault or a new attempt, which the agent records; or ""."""
+    message = record.get("message")
+    is_notice = record.get("kind") == "event" and str(message).startswith(("fault", "attempt "))
+    return f"{task}: {short(str(message))}" if is_notice else ""
+
+
 class PlainView(TaskView):
     """Lines for a file or a pipe: each change of a state, and regularly each task's progress.
 
     Errors of a closed pipe are ignored.
     """
 
-    def __init__(self, info: RunInfo, stream: IO[str]) -> None:
-        super().__init__(info)
+    def __init__(
+        self,
+        info: RunInfo,
+        stream: IO[str],
+        clock: Clock = NOW,
+    ) -> None:
+        super().__init__(info, clock)
         self._stream = stream
         self._printed_at: dict[str, float] = {}
         self._shown_epochs: dict[str, int | None] = {}
@@ -276,7 +316,10 @@ class PlainView(TaskView):
                 self._messages[task] = progress.message
                 self.show(f"{task}: {short(progress.message)}")
             return
-        now = time.monotonic()
+        for record in records:
+            if line := _notice(task, record):
+                self.report_once(line)
+        now = self._clock.monotonic()
         new_epoch = self._shown_epochs.get(task) != progress.epoch
         if new_epoch or now - self._printed_at.get(task, -PLAIN_EVERY_S) >= PLAIN_EVERY_S:
             self._shown_epochs[task], self._printed_at[task] = progress.epoch, now
@@ -310,7 +353,7 @@ class PlainView(TaskView):
             ("loss", loss(progress.loss)),
         )
         parts = [f"{name} {value}" for name, value in pairs if value]
-        if per_s := rate(progress.steps_per_s):
+        if per_s := self._rate(task):
             parts.append(f"{per_s} steps/s")
         if gpu := self._gpu(task):
             parts.append(f"GPU {gpu}")
@@ -325,18 +368,28 @@ def followed_view(run: RunDir, info: RunInfo) -> Iterator[View]:
 
 
 @contextmanager
-def view_for_stderr(info: RunInfo) -> Iterator[View]:
-    """Show the view that fits stderr: a live table on a terminal, else plain lines."""
+def view_for_stderr(
+    info: RunInfo,
+    clock: Clock = NOW,
+    title: str = "",
+) -> Iterator[View]:
+    """Show the view that fits stderr: a live table on a terminal, else plain lines.
+
+    Args:
+        info: The content of the run's `run.json`.
+        clock: The clock of the run.
+        title: The title of the live table; "": the run and its backend.
+    """
     console = Console(stderr=True)
     if console.is_terminal and not console.is_dumb_terminal:
         with (
-            LiveView(info, console) as live,
+            LiveView(info, console, clock, title) as live,
             on_suspend(live.pause, live.resume),
             shown_by(live.show),
         ):
             yield live
     else:
-        yield PlainView(info, sys.stderr)
+        yield PlainView(info, sys.stderr, clock)
 
 
 def print_summary(summary: Summary, *, json: bool) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Self, TypeGuard
 
 from lab.experiments.policy import OnFailure
-from lab.formatting import counted, percent
+from lab.formatting import counted, percent, rate
 from lab.log import LOG
 from lab.records.reader import STEPS, is_number, is_whole
 from lab.store.progress import TaskProgress
@@ -22,8 +23,29 @@ from lab.volume.states import State
 SILENT_S: Final = 3.0
 """Seconds without a record after which a training task is shown as silent."""
 
+RATE_S: Final = 5.0
+"""The steps per second that a view shows are a mean over this time, in seconds."""
+
 GPU_FRESH_S: Final = 3.0
 """Seconds after which a GPU's sample is too old to be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The clock of a view; a replayed run has one of its own.
+
+    Attributes:
+        monotonic: Returns seconds since a fixed moment.
+        unix: Returns seconds since the epoch.
+    """
+
+    # The functions are looked up at each call, so that a test can replace them.
+    monotonic: Callable[[], float] = lambda: time.monotonic()  # noqa: PLW0108
+    unix: Callable[[], float] = lambda: time.time()  # noqa: PLW0108
+
+
+NOW: Final = Clock()
+"""The clock of this host."""
 
 
 class View:
@@ -66,15 +88,44 @@ class View:
             LOG.info(line)
 
 
+class StepRate:
+    """The local steps per second of one task over its newest records."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Add one record; only step records count."""
+        time, step = record.get("time_unix"), record.get("local_step")
+        if record.get("kind") not in STEPS or not (is_time(time) and is_whole(step)):
+            return
+        if self._marks and (time < self._marks[-1][0] or step < self._marks[-1][1]):
+            self._marks.clear()  # a new attempt, or a changed clock
+        self._marks.append((time, step))
+        while len(self._marks) > 2 and time - self._marks[1][0] >= RATE_S:  # noqa: PLR2004
+            self._marks.popleft()
+
+    @property
+    def per_s(self) -> float | None:
+        """The mean over `RATE_S`, or over the last two records; None with fewer records."""
+        if not self._marks:
+            return None
+        (first, made), (last, step) = self._marks[0], self._marks[-1]
+        return (step - made) / (last - first) if step > made and last > first else None
+
+
 class TaskView(View):
     """A view that keeps the newest progress and status of every task, in the cluster's order."""
 
-    def __init__(self, info: RunInfo) -> None:
+    def __init__(self, info: RunInfo, clock: Clock = NOW) -> None:
+        self._clock = clock
         self._epochs = info.hyperparameters.get("epochs")
         self._progress = {task: TaskProgress(task) for task in info.task_names()}
         self._statuses = {task: TaskStatus(task, State.PENDING) for task in self._progress}
         self._width = max(map(len, self._progress), default=0)
         self._updated: dict[str, float] = {}
+        self._rates: dict[str, StepRate] = {}
+        self._waits: dict[str, float] = {}
         self._holds_gpus = bool(gpus_of(info))
         self._gpus: tuple[float, Mapping[str, float]] = (0.0, {})
 
@@ -83,7 +134,11 @@ class TaskView(View):
         progress = self._progress.setdefault(task, TaskProgress(task))
         for record in records:
             progress.add(dict(record))
-        self._updated[task] = time.monotonic()
+            self._rates.setdefault(task, StepRate()).add(record)
+            step_s, wait_s = record.get("step_time_s"), record.get("wait_time_s")
+            if is_time(step_s) and is_time(wait_s) and 0 <= wait_s <= step_s > 0:
+                self._waits[task] = wait_s / step_s
+        self._updated[task] = self._clock.monotonic()
 
     def status(self, status: TaskStatus) -> None:
         """Receive a task's new status."""
@@ -92,16 +147,17 @@ class TaskView(View):
     def forget(self, task: str) -> None:
         """Forget a task's records: all of them are passed again, from the first."""
         self._progress[task] = TaskProgress(task)
+        self._rates.pop(task, None)
 
     def gpus(self, use: Mapping[str, float]) -> None:
         """Receive the utilisation of each task's GPUs."""
         # A single assignment, since another thread reads the value.
-        self._gpus = (time.monotonic(), use)
+        self._gpus = (self._clock.monotonic(), use)
 
     def _gpu(self, task: str) -> str:
         """Return the utilisation of a task's GPUs; "" if the newest sample is old."""
         sampled, use = self._gpus
-        return percent(use.get(task)) if time.monotonic() - sampled <= GPU_FRESH_S else ""
+        return percent(use.get(task)) if self._clock.monotonic() - sampled <= GPU_FRESH_S else ""
 
     def _epoch(self, task: str) -> str:
         """Return the task's epoch, counted from 1: `3/50`."""
@@ -110,18 +166,30 @@ class TaskView(View):
             return ""
         return f"{epoch + 1}/{self._epochs}" if isinstance(self._epochs, int) else f"{epoch + 1}"
 
+    def _rate(self, task: str) -> str:
+        """Return the task's local steps per second in the last seconds; "" if not known."""
+        return rate(self._rates[task].per_s) if task in self._rates else ""
+
     def _last(self, task: str) -> str:
-        """Return the task's newest message, the staleness of its gradients, or its silence."""
-        state = self._statuses[task].state
-        if state.ended or task not in self._updated:
+        """Return the task's newest message, its silence, or the staleness of its gradients.
+
+        Without staleness: how much of its steps the task waits for others.
+        """
+        status = self._statuses[task]
+        if status.state.ended:
             return ""
-        if state is not State.TRAINING:
-            return short(self._progress[task].message)
-        silent = time.monotonic() - self._updated[task]
+        if status.state is not State.TRAINING:
+            # The agent's message, such as what the task waits for, precedes that of the program.
+            return short(status.message or self._progress[task].message)
+        if task not in self._updated:
+            return ""
+        silent = self._clock.monotonic() - self._updated[task]
         if silent >= SILENT_S:
             return f"silent {silent:.0f} s"
         staleness = self._progress[task].staleness
-        return "" if staleness is None else counted(staleness, "update")
+        if staleness is not None:
+            return counted(staleness, "update")
+        return f"{percent(self._waits[task])} of a step" if task in self._waits else ""
 
 
 SHIPPED_IMAGES: Final = 55_000
@@ -167,7 +235,7 @@ class RunProgress:
         """Add one record of a task."""
         time, step = record.get("time_unix"), record.get("global_step")
         attempt = record.get("attempt", 0)
-        if not _is_time(time) or not is_whole(attempt) or time < self._since:
+        if not is_time(time) or not is_whole(attempt) or time < self._since:
             return
         if attempt < self._attempt and self._gang:
             return
@@ -248,7 +316,7 @@ class RunProgress:
         return max(end - self._step, 0) * (last_s - first_s) / (last - first)
 
 
-def _is_time(value: object) -> TypeGuard[float]:
+def is_time(value: object) -> TypeGuard[float]:
     """Whether a record's field is a finite number; a broken program may write NaN."""
     return is_number(value) and math.isfinite(value)
 
@@ -272,7 +340,7 @@ class LossCurve:
     def add(self, task: str, record: Mapping[str, Any]) -> None:
         """Add one record of a task; only step records with a loss count."""
         time, value = record.get("time_unix"), record.get("loss")
-        if record.get("kind") not in STEPS or not (_is_time(time) and is_number(value)):
+        if record.get("kind") not in STEPS or not (is_time(time) and is_number(value)):
             return
         if self._began is None:
             self._began = time

@@ -20,6 +20,7 @@ SHORT = frozenset(
         "test_late_workers.py",
         "test_local_environment.py",
         "test_node_network.py",
+        "test_replay_terminal.py",
         "test_run_from_python.py",
         "test_two_users.py",
     }

@@ -11,6 +11,7 @@ import pytest
 from lab.api.brief_view import BriefView
 from lab.console import KEPT_NOTICES, Output, messages_shown, output
 from lab.log import LOG
+from lab.run.view import Clock
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State
@@ -53,7 +54,7 @@ def test_the_line_shows_the_largest_step_or_the_epochs() -> None:
 
 def test_it_changes_at_most_twice_a_second() -> None:
     now, out = [0.0], Recorded()
-    view = BriefView(INFO, out, lambda: now[0])
+    view = BriefView(INFO, out, Clock(lambda: now[0]))
     for moment in (0.1, 0.4, 0.6, 0.7, 1.2):
         now[0] = moment
         view.tick()

@@ -54,7 +54,7 @@ def waits(message: str) -> list[dict[str, object]]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr("lab.cli.run_view.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("lab.run.view.time.monotonic", lambda: now[0])
     return now
 
 
@@ -275,11 +275,11 @@ def test_the_time_limit_is_shown_if_it_comes_first(
     elapsed_s: float,
     shown: str,
 ) -> None:
-    monkeypatch.setattr("lab.cli.run_view.time.time", lambda: 1000.0)
+    monkeypatch.setattr("lab.run.view.time.time", lambda: 1000.0)
     limited = replace(info(), spec=RunSpec("async", max_time_s=limit_s), submitted_unix=submitted)
     view = training(550, 500, run=limited)
     clock[0] += elapsed_s
-    monkeypatch.setattr("lab.cli.run_view.time.time", lambda: 4610.0)  # the clock is changed
+    monkeypatch.setattr("lab.run.view.time.time", lambda: 4610.0)  # the clock is changed
     assert drawn(view)[1].endswith(shown)
     own = replace(limited, spec=RunSpec("own", max_time_s=290 + limit_s), hyperparameters={})
     assert drawn(LiveView(own, screen()))[1].startswith("time limit in ")

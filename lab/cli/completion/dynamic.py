@@ -6,6 +6,7 @@ docker, and reads names, not contents. It leaves out what it cannot read.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -67,6 +68,16 @@ def _examples() -> list[str]:
     return sorted(path.stem for path in (SHIPPED / "clusters").glob("*.yaml"))
 
 
+def _recordings() -> list[str]:
+    """Return the recordings that come with lab, then the collected runs."""
+    try:
+        index = json.loads((SHIPPED / "notebooks/samples/index.json").read_bytes())
+        names = [str(each.get("recording", "")) for each in index.values()]
+    except (OSError, ValueError, AttributeError):
+        names = []
+    return [*filter(_RUN.fullmatch, names), *_runs()]
+
+
 def _names(folder: Path) -> list[str]:
     try:
         return [path.name for path in folder.iterdir()]
@@ -90,6 +101,7 @@ def _load_config(path: Path) -> dict[object, object]:
 
 SOURCES: Final[Mapping[str, Callable[[], list[str] | Iterator[str]]]] = {
     "runs": _runs,
+    "recordings": _recordings,
     "tasks": _tasks,
     "environments": _environments,
     "examples": _examples,

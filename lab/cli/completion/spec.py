@@ -22,6 +22,7 @@ from lab.options.shared import OWN_OPTION
 
 _SOURCES: Final = {
     "RUN": "runs",
+    "RECORDING": "recordings",
     "TASK": "tasks",
     "TARGET": "tasks",
     "ENVIRONMENT": "environments",

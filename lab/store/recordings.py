@@ -1,0 +1,78 @@
+"""The recordings that come with lab: some of the sample runs of the notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lab.errors import InputError
+from lab.formatting import counted
+from lab.shipped import SHIPPED
+from lab.store.directory import RunDir
+from lab.store.names import named_runs
+from lab.store.run_info import convert
+from lab.strict_json import parse
+from lab.text import short
+
+SAMPLES: Final = SHIPPED / "notebooks" / "samples"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A sample run, as `index.json` describes it.
+
+    Attributes:
+        run: Its id.
+        command: The command that made it.
+        shows: What it shows, as a short text.
+        recording: Its name for `lab replay`, or "".
+    """
+
+    run: str
+    command: str
+    shows: str
+    recording: str = ""
+
+    @property
+    def directory(self) -> RunDir:
+        """Its directory."""
+        return RunDir(SAMPLES / self.run)
+
+
+def recordings() -> Mapping[str, Sample]:
+    """Return the recordings that come with lab, by name."""
+    index = parse((SAMPLES / "index.json").read_text("utf-8"))
+    found = [convert(each, Sample) for each in index.values()]
+    return {each.recording: each for each in found if each.recording}
+
+
+@contextmanager
+def open_recording(argument: str, store: Path) -> Iterator[RunDir]:
+    """Find a recording that comes with lab, or a run; remove what was unpacked at the end.
+
+    Args:
+        argument: The name of a recording; or what names one run: see `lab.store.names.named_runs`.
+        store: The run store.
+
+    Raises:
+        InputError: It names no run, or several.
+        LabError: A directory cannot be read, or an archive is not valid.
+    """
+    known = recordings()
+    if argument in known:
+        yield known[argument].directory
+        return
+    with ExitStack() as unpacked:
+        try:
+            found = named_runs(argument, store, unpacked)
+        except InputError as error:
+            names = ", ".join(known)
+            raise InputError(error.what, f"{error.fix}; recordings are {names}") from error
+        if len(found) > 1:
+            raise InputError(
+                f"{short(argument)} has {counted(len(found), 'run')}", "name one of them"
+            )
+        yield found[0].directory

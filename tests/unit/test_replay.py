@@ -1,0 +1,375 @@
+"""Replays: what a client has seen at a time, the recordings, and the command."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from lab import api
+from lab.cli import main
+from lab.errors import InputError
+from lab.run.replay import LONGEST_S, Player, Recording
+from lab.run.view import StepRate, View
+from lab.store.directory import RunDir, read_statuses
+from lab.store.progress import read_progress
+from lab.store.recordings import SAMPLES, recordings
+from lab.volume import TaskStatus
+from lab.volume.states import FOLLOWS, State
+from tests.support import recorded
+from tests.support.cli import Cli, replace_backends
+from tests.support.specs import HOSTILE, update
+
+RUN = "20260101-0000-async-aaaa"
+MOST_BYTES = 2_000_000
+NAMES = list(recordings())
+ALL_RUNS = sorted(path for path in SAMPLES.iterdir() if path.is_dir())
+
+
+def read(name: str) -> Recording:
+    return Recording.read(recordings()[name].directory)
+
+
+def states(recording: Recording, task: str) -> list[State]:
+    return [
+        event.status.state
+        for event in recording.events
+        if event.task == task and event.status is not None
+    ]
+
+
+def moment(recording: Recording, task: str, state: State) -> float:
+    """The first moment at which a task is in a state."""
+    return next(
+        event.at_s
+        for event in recording.events
+        if event.task == task and event.status is not None and event.status.state is state
+    )
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+    replace_backends(monkeypatch)
+    return tmp_path
+
+
+@pytest.fixture
+def run(here: Path) -> RunDir:
+    """A short run in the run store."""
+    return recorded.make(here / "runs", RUN, steps=600)
+
+
+# ---- What a client has seen at a time
+
+
+@pytest.mark.parametrize("path", ALL_RUNS, ids=lambda path: path.name)
+def test_a_recorded_run_begins_pending_and_ends_as_it_was_recorded(path: Path) -> None:
+    directory = RunDir(path)
+    recording, tasks = Recording.read(directory), directory.read().task_names()
+    before, end = recording.seen(-0.5), recording.seen(recording.length_s)
+    assert set(before.statuses.values()) == {TaskStatus(task, State.PENDING) for task in tasks}
+    assert before.state is State.PENDING
+    assert {each.records for each in before.progress.values()} == {0}
+    assert end.statuses == read_statuses(directory, directory.read())
+    assert end.progress == {task: read_progress(directory.records(task), task) for task in tasks}
+    assert end.state is directory.read().state
+    for task in tasks:
+        found = states(recording, task)
+        assert all(b is a or b in FOLLOWS[a] for a, b in pairwise(found)), found
+    moments = [event.at_s for event in recording.events]
+    assert moments == sorted(moments)
+    assert 0 <= moments[0] <= moments[-1] <= recording.length_s
+
+
+def test_a_late_worker_waits_for_its_step() -> None:
+    recording = read("late-worker")
+    early = recording.seen(10)
+    assert {task: each.state for task, each in early.statuses.items()} == {
+        "ps-0": State.READY,
+        "worker-0": State.TRAINING,
+        "worker-1": State.TRAINING,
+        "worker-2": State.READY,
+    }
+    assert early.statuses["worker-2"].message == "waits: it starts after 20,900 steps"
+    assert early.state is State.TRAINING
+    assert early.progress["worker-2"].local_step is None
+    assert 1_000 < (early.progress["worker-0"].local_step or 0) < 2_000
+    joined = recording.seen(moment(recording, "worker-2", State.TRAINING))
+    assert joined.statuses["worker-2"].message == ""
+    assert 20_900 < (joined.progress["worker-2"].global_step or 0) < 22_000
+
+
+def test_a_straggler_slows_all_workers() -> None:
+    recording, rates = read("straggler"), {}
+    fault_s = next(
+        event.at_s
+        for event in recording.events
+        if event.record and str(event.record.get("message")).startswith("fault: ")
+    )
+    for at_s in (fault_s - 1, recording.length_s - 5):
+        rate = StepRate()
+        for event in recording.between(0, at_s):
+            if event.task == "worker-0" and event.record is not None:
+                rate.add(event.record)
+        rates[at_s > fault_s] = rate.per_s or 0
+    assert rates[True] < rates[False] / 3
+
+
+def test_parts_of_a_recording_are_the_whole() -> None:
+    recording = read("straggler")
+    cuts = [-1.0, 0.0, 0.5, 7.25, 7.25, 30.0, recording.length_s]
+    parts = [recording.between(after, until) for after, until in pairwise(cuts)]
+    assert [event for part in parts for event in part] == list(recording.events)
+    assert [len(part) > 0 for part in parts] == [True, False, True, False, True, True]
+
+
+def test_a_task_that_restarts_has_each_of_its_attempts(run: RunDir) -> None:
+    ended = recorded.BEGAN_UNIX + 3.5
+    status = {
+        "task": "worker-1", "state": "failed", "attempt": 1, "reason": "exit code 1",
+        "started_unix": ended + 0.1, "ended_unix": recorded.BEGAN_UNIX + 9,
+        "earlier": [{"reason": "killed", "cause": "signal", "started_unix": ended - 1,
+                     "ended_unix": ended, "global_step": 5}],
+    }  # fmt: skip
+    run.status("worker-1").write_text(json.dumps(status))
+    found = [event.status for event in Recording.read(run).events if event.task == "worker-1"]
+    shown = [(each.state.value, each.attempt, each.reason) for each in found if each is not None]
+    assert shown == [
+        ("pending", 0, ""),
+        ("starting", 0, ""),
+        ("training", 0, ""),
+        ("starting", 1, "killed"),
+        ("starting", 1, "killed"),
+        ("training", 1, ""),
+        ("failed", 1, "exit code 1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "pending", "starting"),
+    [
+        ("after 500 steps", "waits: it starts after 500 steps", "waits: it starts after 500 steps"),
+        ("10s", "waits: it starts 10s after the others", ""),
+    ],
+)
+def test_a_scheduled_start_is_the_message_of_a_task(
+    run: RunDir, start: str, pending: str, starting: str
+) -> None:
+    update(run, start={"worker-1": start})
+    began = recorded.BEGAN_UNIX + 2
+    status = TaskStatus("worker-1", State.SUCCEEDED, started_unix=began, ended_unix=began + 5)
+    run.status("worker-1").write_text(status.to_json())
+    recording = Recording.read(run)
+    assert [recording.seen(at).statuses["worker-1"].message for at in (1, 2.5, 4)] == [
+        pending, starting, "",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("time_unix", [None, "soon", math.nan, math.inf, -1e300, 0, 2**63])
+def test_a_wrong_time_stays_within_the_run_and_its_order(run: RunDir, time_unix: object) -> None:
+    began = recorded.BEGAN_UNIX
+    lines = [
+        {"kind": "start", "time_unix": began + 3},
+        {"kind": "step", "local_step": 1, "time_unix": time_unix},
+        {"kind": "step", "local_step": 2, "time_unix": began + 4},
+    ]
+    run.records("worker-0").write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    recording = Recording.read(run)
+    events = [each for each in recording.events if each.task == "worker-0" and each.record]
+    assert [each.record["kind"] for each in events] == ["start", "step", "step"]
+    assert all(0 <= each.at_s <= recording.length_s for each in events)
+    assert events[1].at_s in {3.0, recording.length_s}
+
+
+def test_the_use_of_gpus_is_replayed(run: RunDir) -> None:
+    lines = [
+        {"time_unix": recorded.BEGAN_UNIX + second, "task": "worker-0", "gpu": gpu,
+         "utilisation": use}
+        for second, gpu, use in ((1, "GPU-a", 0.5), (1, "GPU-b", 0.25), (2, "GPU-a", 7), (3, 4, 1))
+    ]  # fmt: skip
+    run.gpu_samples.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    found = [(each.at_s, each.gpus) for each in Recording.read(run).events if not each.task]
+    assert found == [(1.0, {"worker-0": 0.375}), (2.0, {})]
+
+
+# ---- Its speed
+
+
+class Watch(View):
+    """Notes what it is shown, with the time of its clock."""
+
+    def __init__(self, player: Player) -> None:
+        self.clock, self.ticks, self.at = player.clock, 0, []
+
+    def status(self, status: TaskStatus) -> None:
+        self.at.append((status.task, status.state, self.clock.monotonic()))
+
+    def tick(self) -> None:
+        self.ticks += 1
+
+
+@pytest.mark.parametrize(("speed", "slept_s", "ends_s"), [(10, 0, 4.1), (1, 0, 41), (10, 60, 4.1)])
+def test_a_replay_has_its_speed_also_after_ctrl_z(
+    monkeypatch: pytest.MonkeyPatch, speed: float, slept_s: float, ends_s: float
+) -> None:
+    now = [1000.0]
+
+    def sleep(seconds: float) -> None:
+        asleep = slept_s if 1001 < now[0] < 1001 + seconds else 0
+        now[0] += seconds + asleep
+
+    monkeypatch.setattr("lab.run.replay.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("lab.run.replay.time.sleep", sleep)
+    recording = read("straggler")
+    player = Player(recording)
+    view = Watch(player)
+    player.play(view, speed)
+    assert now[0] - 1000 - slept_s == pytest.approx(ends_s, abs=1.1 if slept_s else 0.3)
+    assert view.ticks > ends_s / 0.06 - 25
+    zero = recording.info.zero_unix
+    assert view.at == [
+        (each.task, each.status.state, zero + each.at_s)
+        for each in recording.events
+        if each.status is not None
+    ]
+
+
+# ---- The recordings, and the command
+
+
+def test_the_recordings_are_small_and_their_runs_are_complete() -> None:
+    size = 0
+    for name, each in recordings().items():
+        assert each.directory.complete(), name
+        files = [path for path in each.directory.path.rglob("*") if path.is_file()]
+        size += sum(path.stat().st_size for path in files)
+    assert 100_000 < size < MOST_BYTES
+
+
+def test_without_a_run_the_recordings_are_listed(here: Path, cli: Cli) -> None:
+    lines = cli("replay").out.splitlines()
+    assert [line.split()[0] for line in lines[2:]] == NAMES
+    found = json.loads(cli("replay", "--json").out)
+    assert found["straggler"]["length_s"] == pytest.approx(40.7, abs=0.1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_replay_ends_with_the_recorded_result(name: str, here: Path, cli: Cli) -> None:
+    directory = recordings()[name].directory
+    output = cli("replay", name, "--speed", "1000", "--json")
+    assert output.out == directory.summary_path.read_text()
+    assert output.err.startswith(f"replay of run {directory.run_id} of 2026-")
+    assert output.err.endswith(f"this was a replay: the result is that of run {directory.run_id}\n")
+    for task in directory.read().task_names():
+        assert f"{task}: succeeded" in output.err
+    shown = cli("replay", name, "--speed=1000").out
+    assert shown == cli("show", directory.run_id, "--runs-dir", str(SAMPLES)).out
+    assert list(here.iterdir()) == []
+
+
+def test_a_run_of_the_store_and_a_file_are_replayed(
+    run: RunDir, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    cli("export", "last", "-o", "a.lab.zip")
+    for argument in ("last", RUN[:9], str(run.path), "a.lab.zip", "./a.lab.zip"):
+        found = cli("replay", argument, "--speed", "1000", "--json")
+        assert json.loads(found.out)["run_id"] == RUN
+    assert list(temporary.iterdir()) == []
+    done = api.replay(run.path, speed=1000)
+    assert (done.run_id, done.state) == (RUN, "succeeded")
+    with pytest.raises(InputError, match="no run is given"):
+        api.replay()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["nothing"], "no run 'nothing' in runs; see `lab runs`; recordings are late-worker, "),
+        (["last~1"], "last~1: runs has 1 run"),
+        (["./none.zip"], "there is no run, directory or archive ./none.zip"),
+        (["straggler", "--speed", "0"], "--speed: '0' is not a number from 0.1 to 1,000"),
+        (["straggler", "--speed", "nan"], "--speed: 'nan' is not a number"),
+        (["straggler", "--speed", "10x"], "--speed: '10x' is not a number"),
+        (["straggler", "last"], "unexpected argument 'last'"),
+        (["runs/.."], "runs/.. has no run"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    run: RunDir, cli: Cli, arguments: list[str], reason: str
+) -> None:
+    error = cli("replay", *arguments, code=2).err
+    assert reason in error
+    assert error.count("\n") == 1
+
+
+def damage_status(run: RunDir) -> None:
+    run.status("worker-0").write_text('{"task": "worker-0", "state": "asleep"}')
+
+
+def damage_summary(run: RunDir) -> None:
+    run.summary_path.write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "reason"),
+    [
+        (lambda run: update(run, state=State.TRAINING), 2, "has not ended: it is training"),
+        (lambda run: update(run, submitted_unix=None), 2, "ended before its tasks started"),
+        (lambda run: update(run, stopped_unix=1e11), 1, "cannot be right"),
+        (lambda run: update(run, stopped_unix=1.0), 1, "cannot be right"),
+        (lambda run: run.info_path.write_text("{"), 1, "run.json: it is no JSON"),
+        (damage_status, 1, "worker-0.json: Invalid enum value"),
+        (damage_summary, 1, "summary.json: it is no JSON"),
+    ],
+    ids=["training", "not started", "too long", "negative", "info", "status", "summary"],
+)
+def test_a_damaged_run_is_an_error_of_one_line(
+    run: RunDir, cli: Cli, damage: Callable[[RunDir], object], code: int, reason: str
+) -> None:
+    damage(run)
+    output = cli("replay", RUN, code=code)
+    assert reason in output.err
+    assert (output.err.count("\n"), output.out) == (1, "")
+
+
+def test_a_hostile_recording_is_shown_safely(run: RunDir, cli: Cli) -> None:
+    update(run, args=(HOSTILE,), start={"worker-1": f"after {HOSTILE}"}, cluster_file=HOSTILE)
+    events = [
+        {"kind": "event", "time_unix": recorded.BEGAN_UNIX + 3, "message": f"fault: {HOSTILE}"},
+        {"kind": "event", "message": ["\x1b"], "time_unix": {}},
+        {"kind": "step", "local_step": 2**80, "loss": "\x1b", "staleness": [], "step_time_s": 0,
+         "wait_time_s": 0},
+        {"kind": "step", "epoch": -1, "global_step": True, "time_unix": -5},
+    ]  # fmt: skip
+    text = "".join(f"{json.dumps(each)}\n" for each in events)
+    run.records("worker-0").write_text(f'{text}no record\n[1]\n{{"kind": 3}}\n')
+    status = TaskStatus("\x1b]0;t\x07", State.FAILED, attempt=-5, reason=HOSTILE, message=HOSTILE)
+    run.status("worker-0").write_text(status.to_json())
+    output = cli("replay", RUN, "--speed", "1000")
+    assert "fault: <script>" in output.err
+    assert not any(sign in output.err + output.out for sign in "\x1b\x07\u202e")
+
+
+def test_ctrl_c_ends_a_replay(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lab.run.replay.time.sleep", interrupt)
+    assert main(["replay", RUN]) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "error: interrupted"
+
+
+def test_a_run_has_a_longest_length() -> None:
+    assert time.gmtime(LONGEST_S).tm_year == 1973
