@@ -96,9 +96,22 @@ def ring(starts: int = 1, fault: str = "") -> MeasuredRun:
     facts = {"local_step": 1375, "global_step": 1375, "attempts": starts}
     tasks = {"worker-0": facts, "worker-1": facts}
     results = {"ranks compared": 2, "ranks that differ": 0}
-    flags = {"epochs": 5}
+    flags = {"epochs": 5, "global_steps": 0}
     again = bool(fault)
     return run_of("horovod", tasks, results, fault, flags, global_step=1375, restart=again)
+
+
+def quick(
+    experiment: str, epochs: int, steps_per_s: float, wall_s: float, stale: float, **flags: Any
+) -> MeasuredRun:
+    """A training of three workers, each with 550 steps an epoch."""
+    steps = 550 * epochs
+    facts = {"local_step": steps, "global_step": 3 * steps, "staleness_steps": steps}
+    facts |= {"staleness_sum": round(stale * steps)}
+    tasks = {f"worker-{index}": facts for index in range(3)}
+    given = {"epochs": epochs, **flags}
+    speed = {"steps_per_s": steps_per_s, "wall_s": wall_s}
+    return run_of(experiment, tasks, flags=given, global_step=3 * steps, **speed)
 
 
 RUNS: Final[Mapping[str, Mapping[str, Runs]]] = {
@@ -121,6 +134,17 @@ RUNS: Final[Mapping[str, Mapping[str, Runs]]] = {
         "paused": {
             "normal": evaluated(12),
             "paused": evaluated(10, fault="pause:10s evaluator-0 after 1000 steps"),
+        },
+    },
+    "speed": {
+        "plain": {"run": quick("async", 1, 170.0, 19.5, 1.07)},
+        "fast": {
+            "plain": quick("async", 1, 170.0, 19.5, 1.07),
+            "fast": quick("async-fast", 10, 1770.0, 22.9, 1.84, steps_per_call=110, one_core=True),
+        },
+        "down": {
+            "fast": quick("async-fast", 10, 1770.0, 22.9, 1.84, steps_per_call=110, one_core=True),
+            "down": quick("async-fast", 2, 432.0, 19.0, 1.98, steps_per_call=1, one_core=False),
         },
     },
     "estimator": {"train": {"run": estimated()}, "strategy": {"run": mirrored()}},
