@@ -11,9 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from benchmarks import class_load, ladder, results, scaling, torchrun
+from benchmarks import class_load, ladder, read_to_count, results, scaling, torchrun
 from benchmarks.__main__ import PREDICTIONS
 from benchmarks.marks import printed, put
 from benchmarks.pairs import Estimate, estimate, interleaved, range_of
@@ -354,3 +355,13 @@ def test_the_page_and_the_errors_are_those_of_the_kept_figures() -> None:
     kept = json.loads((ROOT / "benchmarks/scaling.json").read_text("utf-8"))
     assert SHIPPED.raw["when"] == kept["when"]
     assert all(Measured.of_json(row).name in page for row in kept["trainings"])
+
+
+def test_the_share_and_the_counts_of_others_follow_from_the_clock() -> None:
+    """Steps of 10 s, of which 4 s are from read to count; another worker counts at 2 s, 8 s, …."""
+    counts = 10.0 * np.arange(1, 21)
+    one = np.column_stack([counts - 4, counts])
+    assert read_to_count.share(one) == (pytest.approx(0.4), 10.0)
+    early, late = counts + 2, counts + 8
+    assert read_to_count.others_between([one, np.column_stack([late - 1, late])]) == 0.5
+    assert read_to_count.others_between([one, np.column_stack([early - 9, early])]) == 0.5

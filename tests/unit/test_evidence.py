@@ -130,3 +130,31 @@ def test_the_lesson_shows_the_ends_of_the_runs_with_a_killed_task() -> None:
         kept = summary(f"in-graph/{name}")
         row = rf"^\| `{kept['experiment']}`, .* \| {kept['state']} \| {kept['global_step']:,} \|$"
         assert re.search(row, lesson, re.MULTILINE)
+
+
+def test_the_rule_of_the_share_is_beside_the_measured_staleness() -> None:
+    """Both sides are measured; the page's rows and its bounds follow from them."""
+    page = (FOLDER / "staleness.md").read_text()
+    apart: dict[tuple[str, int], list[float]] = {}
+    for row in rows("read-to-count"):
+        name = {"mnist_async.py": "async", "staleness.py": "staleness"}[row["program"]]
+        workers, share, staleness = (
+            int(row["workers"]),
+            float(row["share"]),
+            float(row["staleness"]),
+        )
+        rule = (workers - 1) * share
+        apart.setdefault((name, workers), []).append(100 * (rule / staleness - 1))
+        cells = f"{float(row['step_ms']):.1f} ms | {share:.3f} | {rule:.3f} | {staleness:.3f}"
+        line = f"| {name} | {workers} | {row['seed']} | {int(row['steps']):,} | {cells}"
+        assert f"{line} | {apart[name, workers][-1]:+.1f}% |" in page
+        assert 0 <= float(row["by_clock"]) / staleness - 1 < 0.0225
+    assert (
+        max(abs(each) for (name, _), pair in apart.items() for each in pair if name == "async")
+        < 2.55
+    )
+    spans = [
+        f"{min(apart['staleness', n]):.0f} to {max(apart['staleness', n]):.0f}" for n in (2, 4, 8)
+    ]
+    assert spans == ["33 to 43", "14 to 15", "0 to 7"]
+    assert f"It is {spans[0]}% too high for two workers, {spans[1]}% for four" in page
