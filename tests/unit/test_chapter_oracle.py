@@ -68,3 +68,23 @@ def test_equally_fast_workers_of_which_one_is_late_make_the_printed_table() -> N
     for claim in rows:
         simulated = ends[claim.keys["worker"], claim.keys["local_step"]]
         assert simulated == pytest.approx(claim.value, rel=0.01)
+
+
+def test_three_epochs_are_few_for_the_rate_and_the_initial_weights() -> None:
+    """README's reason for an accuracy of about 0.74: three epochs of three workers."""
+    mnist = load_mnist()
+
+    def reached(updates: int, rate: float, scale: float = 1.0) -> list[float]:
+        stack = chapter_oracle.Stack([1, 2, 3] if scale else [1])
+        stack.weights *= np.float32(scale)
+        stack.biases *= np.float32(scale)
+        streams = [oracle.worker_batches(mnist.train, 1000, index) for index in range(3)]
+        for batch in itertools.islice(oracle.in_turn(streams), updates):
+            stack.step(*batch, rate)
+        return stack.accuracies(mnist.test)
+
+    small, large = reached(4950, 0.01), reached(495, 0.1)
+    for found in (small, large):
+        assert (f"{min(found):.2f}", f"{max(found):.2f}") == ("0.73", "0.76")
+    assert large == pytest.approx(small, abs=0.002)
+    assert f"{reached(4950, 0.01, scale=0)[0]:.2f}" == "0.90"
