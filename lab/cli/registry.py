@@ -66,6 +66,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "check": "check the stages of a lesson by your runs and answers",
         "restore": "put the project back to where a stage of a lesson ends",
         "replay": "show a run that has ended as its client saw it, at any speed",
+        "serve": "show a run as a page for the projector, live",
         "class": "run a class: JupyterLab in a container for each seat",
     },
     "Set up the command line": {

@@ -1,0 +1,110 @@
+// The board: it shows what the server sends, and reconnects by itself.
+"use strict";
+
+const at = (id) => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+const KINDS = {succeeded: "good", failed: "bad", cancelled: "bad", aborted: "bad", lost: "bad", training: "busy"};
+const LINES = 6;
+let shown = null;
+
+/** A new element with a text and attributes. Text of a run is never read as HTML. */
+function made(name, text = "", attributes = {}, space = null) {
+  const element = space ? document.createElementNS(space, name) : document.createElement(name);
+  element.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  return element;
+}
+
+const number = (value, digits) => value === null ? "" : value.toLocaleString("en", digits === undefined ?
+  {} : {minimumFractionDigits: digits, maximumFractionDigits: digits});
+const precise = (value) => value === null ? "" : String(Number(value.toPrecision(3)));
+const lasting = (seconds) => seconds < 90 ? `${Math.round(seconds)} s` :
+  `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+
+/** Change a text only if it is another one, so that a screen reader reads it once. */
+function write(id, text) {
+  if (at(id).textContent !== text) at(id).textContent = text;
+}
+
+function show(data) {
+  const run = data.run;
+  at("nothing").hidden = run !== null;
+  at("run").hidden = run === null;
+  document.title = run ? `${run.experiment}: ${run.state}` : "lab";
+  write("title", run ? run.run : "lab");
+  write("state", run ? run.state : "");
+  if (run === null) return;
+  at("state").className = KINDS[run.state] || "";
+  write("reason", run.reason);
+  const facts = [["experiment", run.experiment], ["time", lasting(run.elapsed_s)], ["global step", number(run.global_step)]];
+  at("facts").replaceChildren(...facts.map(([name, value]) => {
+    const pair = made("div");
+    pair.append(made("dt", name), made("dd", value || "–"));
+    return pair;
+  }));
+  at("tasks").replaceChildren(...run.tasks.map(row));
+  shown = run;
+  draw();
+}
+
+function row(task) {
+  const line = made("tr");
+  const state = task.stuck ? `stuck for ${lasting(task.since_s)}` : task.state;
+  line.append(
+    made("th", task.task, {scope: "row"}),
+    made("td", state, {class: task.stuck ? "late" : KINDS[task.state] || ""}),
+    ...[number(task.local_step), precise(task.steps_per_s), number(task.loss, 4), number(task.staleness),
+      task.gpu === null ? "" : `${Math.round(task.gpu * 100)}%`].map((text) => made("td", text, {class: "number"})),
+    made("td", task.note, {class: "note"}));
+  return line;
+}
+
+/** Round steps for an axis: at most `most` of 1, 2 or 5 times a power of ten. */
+function ticks(low, high, most) {
+  const rough = (high - low) / most, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough);
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step / 1e6; value += step) found.push(Number(value.toPrecision(12)));
+  return found;
+}
+
+const look = (index) => `line-${index % LINES} dash-${Math.floor(index / LINES) % 4}`;
+
+function draw() {
+  const svg = at("loss"), curves = Object.entries(shown.loss), all = curves.flatMap(([, points]) => points);
+  at("legend").replaceChildren(...curves.map(([task], index) => {
+    const item = made("li"), line = made("svg", "", {viewBox: "0 0 40 12", "aria-hidden": "true"}, SVG);
+    line.append(made("path", "", {d: "M0 6H40", class: look(index)}, SVG));
+    item.append(line, task);
+    return item;
+  }));
+  const last = curves.map(([task, points]) => `${task} ${precise(points[points.length - 1][1])}`);
+  write("loss-text", last.length ? `Newest: ${last.join(", ")}.` : "No loss is recorded yet.");
+  const size = parseFloat(getComputedStyle(svg).fontSize);
+  const width = svg.clientWidth, height = svg.clientHeight, left = 3.4 * size, bottom = 2 * size, top = size, right = size;
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.replaceChildren();
+  if (!all.length || !width) return;
+  const early = Math.max(0, Math.min(...all.map(([time]) => time)));
+  const late = Math.max(early + 1, ...all.map(([time]) => time)), high = Math.max(...all.map(([, loss]) => loss)) * 1.05 || 1;
+  const x = (time) => left + (width - left - right) * (time - early) / (late - early);
+  const y = (loss) => height - bottom - (height - bottom - top) * loss / high;
+  for (const loss of ticks(0, high, height / (4 * size))) svg.append(
+    made("line", "", {x1: left, x2: width - right, y1: y(loss), y2: y(loss), class: "axis"}, SVG),
+    made("text", String(loss), {x: left - 8, y: y(loss) + size / 4, "text-anchor": "end"}, SVG));
+  for (const time of ticks(early, late, width / (7 * size))) svg.append(
+    made("text", `${time} s`, {x: x(time), y: height - size / 2, "text-anchor": "middle"}, SVG));
+  curves.forEach(([, points], index) => {
+    const path = points.map(([time, loss], first) => `${first ? "L" : "M"}${x(time).toFixed(1)} ${y(loss).toFixed(1)}`);
+    svg.append(made("path", "", {d: path.join(""), class: look(index)}, SVG));
+  });
+}
+
+const events = new EventSource("events");
+events.onopen = () => write("connection", "Live.");
+events.onerror = () => {
+  // A server that starts again is found after a second. Only a longer silence is shown.
+  setTimeout(() => { if (events.readyState !== EventSource.OPEN) write("connection", "Connecting …"); }, 5000);
+};
+events.onmessage = (message) => show(JSON.parse(message.data));
+addEventListener("resize", () => { if (shown) draw(); });

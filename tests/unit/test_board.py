@@ -1,0 +1,280 @@
+"""The board: what it shows of a run, and who gets it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+
+from lab.backends.state import state_directory
+from lab.board import server
+from lab.board.run_feed import MOST_POINTS, Curve, RunFeed
+from lab.board.server import ADDRESS, Publisher, application, token
+from lab.board.source import NewestRun, encoded
+from lab.errors import LabError
+from lab.store.directory import RunDir
+from lab.variables import LAB_STATE
+from lab.volume.states import State
+from tests.support.recorded import BEGAN_UNIX, make
+from tests.support.specs import HOSTILE, update
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return make(tmp_path / "runs", "20261127-0900-async-aaaa", steps=550)
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LAB_STATE, str(tmp_path / "state"))
+
+
+def under_way(run: RunDir, task: str) -> None:
+    """A task of the run trains, and the run has not ended."""
+    update(run, state=State.TRAINING, stopped_unix=None)
+    status = json.loads(run.status(task).read_text()) | {"state": "training", "ended_unix": None}
+    run.status(task).write_text(json.dumps(status))
+
+
+def line(**fields: Any) -> str:
+    return json.dumps({"kind": "step", "task": "worker-0", **fields}) + "\n"
+
+
+# ---- What is shown
+
+
+def test_a_run_that_has_ended_is_shown_as_it_ended(run: RunDir) -> None:
+    board = RunFeed(run).now()
+    assert (board.state, board.ended, board.experiment) == ("succeeded", True, "async")
+    assert board.global_step == 1650
+    assert [row.task for row in board.tasks] == ["ps-0", "worker-0", "worker-1", "worker-2"]
+    assert not any(row.stuck for row in board.tasks)
+    assert sorted(board.loss) == ["worker-0", "worker-1", "worker-2"]
+    assert board.elapsed_s == pytest.approx(10.5 + 550 * 0.002, abs=0.1)
+
+
+def test_only_new_records_are_read_and_a_replaced_file_anew(run: RunDir) -> None:
+    path = run.records("worker-0")
+    path.write_text(line(local_step=1, global_step=1, loss=4.0, time_unix=BEGAN_UNIX + 1))
+    feed = RunFeed(run)
+    assert feed.now().loss["worker-0"] == [(1.0, 4.0)]
+    half = line(local_step=2, global_step=2, loss=2.0, time_unix=BEGAN_UNIX + 2)
+    with path.open("a") as file:
+        file.write(half[:20])
+    assert feed.now().loss["worker-0"] == [(1.0, 4.0)]
+    with path.open("a") as file:
+        file.write(half[20:])
+    assert feed.now().loss["worker-0"] == [(1.0, 4.0), (2.0, 2.0)]
+    new = path.with_suffix(".new")
+    new.write_text(line(local_step=9, global_step=9, loss=9.0, time_unix=BEGAN_UNIX + 9))
+    new.replace(path)
+    board = feed.now()
+    assert board.loss["worker-0"] == [(9.0, 9.0)]
+    assert next(row.local_step for row in board.tasks if row.task == "worker-0") == 9
+    path.unlink()
+    assert feed.now().loss["worker-0"] == [(9.0, 9.0)]
+
+
+def test_a_task_is_stuck_without_records_for_some_time(run: RunDir) -> None:
+    under_way(run, "worker-0")
+    last = max(
+        each["time_unix"]
+        for each in map(json.loads, run.records("worker-0").open())
+        if "loss" in each
+    )
+    for since, stuck in ((9.0, False), (11.0, True)):
+        row = RunFeed(run, lambda since=since: last + since).now().tasks[1]
+        assert (row.task, row.stuck) == ("worker-0", stuck), since
+
+
+def test_hostile_records_make_valid_json_and_safe_text(run: RunDir) -> None:
+    update(run, reason=HOSTILE)
+    with run.records("worker-1").open("a") as file:
+        file.write('{"kind": "step", "loss": NaN, "global_step": 1e999, "time_unix": 1}\n')
+        file.write("[1]\n\x00\n")
+    shown = json.loads(encoded(lambda: RunFeed(run)))["run"]
+    assert "\x1b" not in shown["reason"]
+    row = next(each for each in shown["tasks"] if each["task"] == "worker-1")
+    assert row["loss"] is None
+
+
+def test_a_damaged_run_is_shown_as_none(run: RunDir) -> None:
+    feed = RunFeed(run)
+    run.info_path.write_text("{")
+    assert encoded(lambda: feed) == b'{"run":null}'
+
+
+def test_the_newest_utilisation_of_all_gpus_of_a_task(run: RunDir) -> None:
+    def sample(gpu: str, share: float, at: float) -> str:
+        fields = {"task": "worker-0", "gpu": gpu, "utilisation": share, "time_unix": at}
+        return json.dumps(fields) + "\n"
+
+    now = BEGAN_UNIX + 5
+    samples = [sample("a", 0.1, now - 2), sample("a", 0.5, now - 1), sample("b", 0.7, now - 1)]
+    run.gpu_samples.write_text("".join(samples))
+    feed = RunFeed(run, lambda: now)
+    assert feed.now().tasks[1].gpu == 0.6
+    assert RunFeed(run, lambda: now + 60).now().tasks[1].gpu is None
+
+
+def test_a_long_curve_keeps_its_mean_and_its_ends() -> None:
+    curve = Curve()
+    for second in range(10_000):
+        curve.add(second, 100 - second / 100)
+        assert len(curve.points) <= MOST_POINTS
+    assert len(curve.points) >= MOST_POINTS / 2 - 1
+    values = [value for _, value in curve.points]
+    assert values == sorted(values, reverse=True)
+    assert sum(values) / len(values) == pytest.approx(50, abs=1)
+    assert curve.points[0][0] < 200
+    assert curve.points[-1][0] > 9_800
+
+
+def test_the_newest_run_is_shown_also_if_it_starts_later(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    newest = NewestRun(store)
+    assert newest() is None
+    for name, started in (("r1", 10.0), ("r3", 30.0), ("r2", 20.0)):
+        make(store, name, steps=550, started_unix=started)
+    found = newest()
+    assert found is not None
+    assert found.run_id == "r3"
+    assert newest() is found
+    make(store, "r4", steps=550, started_unix=40.0)
+    found = newest()
+    assert found is not None
+    assert found.run_id == "r4"
+
+
+# ---- Who gets it
+
+
+class Asked:
+    """A board that is served, and requests to it."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://{ADDRESS}:{port}"
+        self.cookie = {"Cookie": f"lab-board={token()}"}
+
+    async def get(self, path: str, **options: Any) -> HTTPResponse:
+        asked = HTTPRequest(self.url + path, follow_redirects=False, **options)
+        return await AsyncHTTPClient().fetch(asked, raise_error=False)
+
+    async def events(self, count: int) -> list[bytes]:
+        """The first events of a viewer, who then leaves."""
+        host, port = self.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        asked = f"GET /events HTTP/1.1\r\nHost: {host}\r\nCookie: {self.cookie['Cookie']}\r\n\r\n"
+        writer.write(asked.encode())
+        found: list[bytes] = []
+        async with asyncio.timeout(20):
+            while len(found) < count:
+                line = await reader.readline()
+                assert line, "the server has closed the connection"
+                if line.startswith(b"data: "):
+                    found.append(line.removeprefix(b"data: "))
+        writer.close()
+        return found
+
+
+def served(
+    check: Callable[[Asked, Publisher], Awaitable[None]], source: server.Source = lambda: b"{}"
+) -> None:
+    """Serve a board during a check."""
+
+    async def serve() -> None:
+        publisher = Publisher(source)
+        (socket,) = bind_sockets(0, ADDRESS)
+        board = HTTPServer(application(token(), publisher))
+        board.add_sockets([socket])
+        looking = asyncio.create_task(publisher.run())
+        try:
+            await check(Asked(socket.getsockname()[1]), publisher)
+        finally:
+            looking.cancel()
+            board.stop()
+            await board.close_all_connections()
+
+    asyncio.run(serve())
+
+
+def test_only_who_has_the_token_gets_anything() -> None:
+    async def check(asked: Asked, _: Publisher) -> None:
+        for path in ("/", "/board.js", "/events", "/nothing"):
+            for headers in ({}, {"Cookie": "lab-board=x"}, {"Cookie": "lab-board="}):
+                answer = await asked.get(path, headers=headers)
+                assert answer.code == 403, path
+                assert b"lab serve" in answer.body
+            rebound = {**asked.cookie, "Host": "evil.example"}
+            assert (await asked.get(path, headers=rebound)).code == 403
+        answer = await asked.get(f"/?token={token()}")
+        assert (answer.code, answer.headers["Location"]) == (302, "/")
+        assert "HttpOnly" in answer.headers["Set-Cookie"]
+        answer = await asked.get("/", headers=asked.cookie)
+        assert answer.code == 200
+        assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+        assert (await asked.get("/nothing", headers=asked.cookie)).code == 404
+        posted = await asked.get("/", headers=asked.cookie, method="POST", body="")
+        assert posted.code in {403, 405}
+
+    served(check)
+
+
+def test_the_token_is_secret_and_stays_the_same() -> None:
+    assert token() == token()
+    assert len(token()) >= 32
+    path = state_directory() / "board-token"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_viewers_get_what_changes_from_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "EVERY_S", 0.02)
+    looks = []
+
+    def source() -> bytes:
+        looks.append(1)
+        return b'{"look": %d}' % (len(looks) // 3)
+
+    async def check(asked: Asked, publisher: Publisher) -> None:
+        found = await asyncio.gather(*(asked.events(4) for _ in range(5)))
+        for events in found:
+            numbers = [json.loads(event)["look"] for event in events]
+            assert numbers == sorted(set(numbers))
+            assert len(numbers) >= 4
+        assert len(looks) < 3 * 8
+        for _ in range(100):
+            await asyncio.sleep(0.02)
+            if not publisher._viewers:
+                break
+        seen = len(looks)
+        await asyncio.sleep(0.2)
+        assert len(looks) == seen  # nobody looks
+
+    served(check, source)
+
+
+def test_there_is_a_limit_of_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_VIEWERS", 0)
+
+    async def check(asked: Asked, _: Publisher) -> None:
+        answer = await asked.get("/events", headers=asked.cookie)
+        assert (answer.code, answer.body) == (503, b"too many viewers\n")
+
+    served(check)
+
+
+def test_a_port_that_is_taken_is_an_error() -> None:
+    (taken,) = bind_sockets(0, ADDRESS)
+    try:
+        with pytest.raises(LabError, match="choose another --port"):
+            asyncio.run(server.serve(lambda: b"{}", taken.getsockname()[1], lambda _: None))
+    finally:
+        taken.close()
