@@ -1,11 +1,12 @@
 # %% [markdown]
 # # A tour of the cluster
 #
-# One host can simulate several machines. This notebook describes a cluster, shows the plan that the
-# lab makes from this description, starts programs on it, and reads their records. It takes about
-# fifteen minutes. It needs neither a GPU nor Docker.
+# **Goal.** You can read a config and the plan that `lab` makes from it, start programs on it, and
+# read their records.
 #
-# All notebooks use these terms:
+# **You need** neither a GPU nor Docker, and 20 minutes.
+#
+# One host can simulate several machines. All notebooks use these terms:
 #
 # | term | meaning |
 # | --- | --- |
@@ -22,7 +23,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from common import at_root
+from common import at_root, check
 
 from lab import api
 from lab.errors import LabError
@@ -30,7 +31,16 @@ from lab.errors import LabError
 at_root()
 
 # %% [markdown]
-# ## The config
+# ## Predict
+#
+# - Three servers start, and each of them requests a greeting from all servers. How many greetings
+#   are that?
+# - Two workers each pass once over 55,000 images, in batches of 100. How many updates do they make
+#   together, and from how many images?
+#
+# ## Run
+#
+# ### The config
 #
 # A cluster begins as a file, the config. This one describes a laptop without GPUs, divided into
 # three nodes. The first node has a parameter server, and each of the others has a worker.
@@ -58,36 +68,16 @@ tf_config = {"cluster": spec, "task": {"type": "worker", "index": 1}}
 print(json.dumps(tf_config, indent=2))
 
 # %% [markdown]
-# **Question 1.** Which task gets exactly this `TF_CONFIG`? On which node does it run? From which
-# address does it read the parameters?
-#
-# <details><summary>Answer</summary>
-#
-# `worker-1`, which the plan puts on `tf3`. The parameters are on the only task of job `ps`, at
-# `tf1:2222`. All other tasks get the same `cluster` and another `task`.
-#
-# </details>
-#
-# **Question 2.** Both workers listen on port 2222. Why is this not a conflict here? And why do the
-# tasks of `clusters/book.yaml`, below, have four different ports?
+# The tasks of `clusters/book.yaml` share one node:
 
 # %%
 for task in api.plan(api.load("clusters/book.yaml"), gpus="none").tasks:
     print(f"{task.name:10} on node {task.node}, port {task.port}")
 
 # %% [markdown]
-# <details><summary>Answer</summary>
+# ### Errors in a config
 #
-# The workers of the laptop are on different nodes. Each node has its own address, like a machine.
-# In `book.yaml` all four tasks share the node `tf1` (the book trains on one machine), so each task
-# needs its own port. The config has `port: 9001`, and the lab counts up from there: 9001 to 9004,
-# as in the book.
-#
-# </details>
-#
-# ## Errors in a config
-#
-# If a config has errors, nothing starts. The lab reports all errors together, each with its place.
+# If a config has errors, nothing starts. `lab` reports all errors together, each with its place.
 
 # %%
 broken = """
@@ -107,20 +97,10 @@ with tempfile.TemporaryDirectory() as folder:
         print(str(error).replace(folder, ""))
 
 # %% [markdown]
-# **Question 3.** Which two errors are in this config, and how do you correct them?
+# ### Hello
 #
-# <details><summary>Answer</summary>
-#
-# A node has `gpus`, not `gpu`. And the worker runs on `tf2`, which is not a node of this config.
-# `nodes: {tf1: {gpus: 1}}` and `on: [tf1]` are correct.
-#
-# </details>
-#
-# ## Hello
-#
-# Now we start a run. Three servers of one job start. Each server requests a greeting from each of
-# them. Then all of them end. (The first start takes some seconds, because every task imports
-# TensorFlow.)
+# Three servers of one job start. Each server requests a greeting from each of them. Then all of
+# them end. (The first start takes some seconds, because every task imports TensorFlow.)
 
 # %%
 hello = api.run("hello", cluster="clusters/hello.yaml")
@@ -137,7 +117,7 @@ records = hello.records()
 records[records["message"].notna()][["task", "elapsed_s", "message"]]
 
 # %% [markdown]
-# ## A training
+# ### A training
 #
 # The next run trains a model: softmax regression on MNIST. Each worker makes one pass over the
 # 55,000 training images, in batches of 100. In each step it reads the parameters from the server,
@@ -158,27 +138,80 @@ print("every update counted:", run.summary.updates_conserved)
 run.figure("cluster")
 
 # %% [markdown]
-# **Question 4.** A worker makes 550 *local* steps. How is this number calculated? And how does the
-# *global* step follow from it?
-#
-# <details><summary>Answer</summary>
-#
-# 55,000 images in batches of 100 are 550 batches. Each step of each of the two workers is one
-# update of the shared parameters. So the global step ends at 2 · 550 = 1,100. `updates_conserved`
-# shows that all counted updates were really made. For this, a separate variable (a *probe*) adds
-# one in each update, with the same operation as the parameters. At the end it was equal to the
-# global step.
-#
-# </details>
-#
-# **Question 5.** These are the last steps of both workers, in the order of time. Why does a
-# worker's global step rise faster than its local step?
+# These are the last steps of both workers, in the order of time:
 
 # %%
 steps = run.steps().sort_values("time_unix")
 steps[["task", "epoch", "local_step", "global_step", "staleness", "loss"]].tail(6)
 
 # %% [markdown]
+# With `gpus="index"`, `lab` also makes a plan for GPUs that this host does not have. Try other
+# files of `clusters/`:
+
+# %%
+for task in api.plan(api.load("clusters/four-gpus.yaml"), gpus="index").tasks:
+    print(f"{task.name:10} on node {task.node}, GPUs {', '.join(task.gpus) or '-'}")
+
+# %% [markdown]
+# ## What you should see
+#
+# Every server greets every server. Every step of a worker is one update, and none is lost. Each
+# worker makes its own pass over the images: two workers do twice the work of one.
+#
+# `lab` computes the right numbers from *your* runs. Replace each `...` by what you found, and run
+# the cell:
+
+# %%
+check("tour", greetings=..., updates=..., images=...)
+
+# %% [markdown]
+# ## Questions
+#
+# **Question 1.** Which task gets exactly the `TF_CONFIG` above? On which node does it run? From
+# which address does it read the parameters?
+#
+# <details><summary>Answer</summary>
+#
+# `worker-1`, which the plan puts on `tf3`. The parameters are on the only task of job `ps`, at
+# `tf1:2222`. All other tasks get the same `cluster` and another `task`.
+#
+# </details>
+#
+# **Question 2.** Both workers of the laptop listen on port 2222. Why is this not a conflict? And
+# why do the tasks of `clusters/book.yaml` have four different ports?
+#
+# <details><summary>Answer</summary>
+#
+# The workers of the laptop are on different nodes. Each node has its own address, like a machine.
+# In `book.yaml` all four tasks share the node `tf1` (the book trains on one machine), so each task
+# needs its own port. The config has `port: 9001`, and `lab` counts up from there: 9001 to 9004, as
+# in the book.
+#
+# </details>
+#
+# **Question 3.** Which two errors are in the broken config, and how do you correct them?
+#
+# <details><summary>Answer</summary>
+#
+# A node has `gpus`, not `gpu`. And the worker runs on `tf2`, which is not a node of this config.
+# `nodes: {tf1: {gpus: 1}}` and `on: [tf1]` are correct.
+#
+# </details>
+#
+# **Question 4.** How do the 550 *local* steps of a worker and the *global* step at the end follow
+# from the number of images? What does `updates_conserved` show?
+#
+# <details><summary>Answer</summary>
+#
+# 55,000 images in batches of 100 are 550 batches. Each step of each of the two workers is one
+# update of the shared parameters, so the global step ends at 2 · 550 = 1,100. `updates_conserved`:
+# all counted updates were really made. A separate variable (a *probe*) adds one in each update,
+# with the same operation as the parameters. At the end it was equal to the global step.
+#
+# </details>
+#
+# **Question 5.** Why does a worker's global step rise faster than its local step?
+#
 # <details><summary>Answer</summary>
 #
 # The global step counts the updates of all workers, the local step only a worker's own updates.
@@ -188,26 +221,9 @@ steps[["task", "epoch", "local_step", "global_step", "staleness", "loss"]].tail(
 #
 # </details>
 #
-# ## The same on the command line
-#
-# You can do everything in this notebook also in the terminal:
-#
-# ```
-# lab validate --cluster clusters/laptop.yaml
-# lab run async --cluster clusters/laptop.yaml --epochs 1 --seed 1
-# lab runs
-# lab show last
-# ```
-#
 # **Question 6.** You have a host with eight GPUs. Which of the files in `clusters/` fit it, and
-# which task gets no GPU? Try other files in the next cell before you open the answer. With
-# `gpus="index"` the lab also makes a plan for GPUs that this host does not have.
-
-# %%
-for task in api.plan(api.load("clusters/four-gpus.yaml"), gpus="index").tasks:
-    print(f"{task.name:10} on node {task.node}, GPUs {', '.join(task.gpus) or '-'}")
-
-# %% [markdown]
+# which task gets no GPU?
+#
 # <details><summary>Answer</summary>
 #
 # `clusters/eight-gpus.yaml`: eight workers with one GPU each, and a parameter server without a GPU.
@@ -218,3 +234,15 @@ for task in api.plan(api.load("clusters/four-gpus.yaml"), gpus="index").tasks:
 # ([docs/gpus.md](../docs/gpus.md)).
 #
 # </details>
+#
+# ## Next
+#
+# - Notebook `01_async`, or [the lesson](../docs/lessons/async.md): no worker waits.
+# - The same on the command line:
+#
+# ```
+# lab validate --cluster clusters/laptop.yaml
+# lab run async --cluster clusters/laptop.yaml --epochs 1 --seed 1
+# lab show last
+# lab check tour
+# ```

@@ -1,11 +1,13 @@
 # %% [markdown]
 # # Sync: one update for all
 #
+# **Goal.** You know what a synchronous update is, can compare it with asynchronous updates by
+# steps, images and seconds, and can say why the book's synchronous program never ended.
+#
+# **You need** notebook `01_async`, and 30 minutes.
+#
 # In asynchronous training no worker waits. In synchronous training all workers wait: they compute
-# gradients for the *same* parameters, and the server makes one update with their mean. You will
-# check that this is the same as one worker with a larger batch. You will compare both methods by
-# steps, by images and by seconds. And you will find out why the book's synchronous program never
-# ended. Twenty minutes.
+# gradients for the *same* parameters, and the server makes one update with their mean.
 
 # %%
 import random
@@ -13,7 +15,7 @@ from collections import deque
 
 import numpy as np
 import pandas as pd
-from common import at_root, sample, steps_of
+from common import at_root, check, sample, steps_of
 
 from lab import api
 from lab.task.sdk.data import load_mnist
@@ -21,7 +23,16 @@ from lab.task.sdk.data import load_mnist
 at_root()
 
 # %% [markdown]
-# ## Three small batches, or one large one
+# ## Predict
+#
+# - Three workers make 550 local steps each, with batches of 100 images. How many updates are that?
+#   How many images does one update use?
+# - An update needs only two of three gradients. How many gradients are computed for nothing?
+# - One worker is slow, and an update needs only two gradients. Which worker makes the fewest steps?
+#
+# ## Run
+#
+# ### Three small batches, or one large one
 #
 # This is softmax regression, with its gradient written in NumPy. The gradient is the error of each
 # image's predicted probabilities, times the image.
@@ -46,18 +57,7 @@ print("largest difference:", abs(np.mean(of_each, axis=0) - of_all).max())
 print("largest gradient:  ", abs(of_all).max())
 
 # %% [markdown]
-# **Question 1.** How can you describe one round of three synchronous workers as a training without
-# distribution? And what must change if their batches have different sizes?
-#
-# <details><summary>Answer</summary>
-#
-# It is one step of a single worker with all 300 images. The mean of the three gradients is the
-# gradient of the joined batch, up to rounding. If the batches have different sizes, the mean must
-# be weighted by these sizes.
-#
-# </details>
-#
-# ## A round needs all workers
+# ### A round needs all workers
 #
 # One pass over the images by three workers. Each of them makes 550 local steps.
 
@@ -71,18 +71,7 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# **Question 2.** Three workers made 550 local steps each. What is the global step? Compare it with
-# the 1,650 of notebook `01_async`, after the same number of images. And why do all workers report
-# the same accuracy this time?
-#
-# <details><summary>Answer</summary>
-#
-# 550: three gradients make one update. No worker continues before the last update is made, so all
-# test the same parameters.
-#
-# </details>
-#
-# ## Which is better?
+# ### Which is better?
 #
 # Two sample runs of three epochs each, asynchronous and synchronous, with the same seed, rate
 # (0.01) and batch size (100). The figure shows the same loss three times: over updates, over wall
@@ -98,23 +87,7 @@ for name, each in made.items():
 api.figure("loss", made.values())
 
 # %% [markdown]
-# **Question 3.** In the first picture the two curves fall together. In the third picture async is
-# ahead. How can both be true? Which picture would you show to someone who pays for data, and which
-# to someone who pays for time?
-#
-# <details><summary>Answer</summary>
-#
-# After the same number of *updates* with the same rate, both have moved equally far. But a
-# synchronous update has used three batches. So after the same number of *images* the synchronous
-# training has made a third of the updates. For someone who pays for images (or labels) the third
-# picture is the right one. For someone who waits, or rents by the hour, it is the second. A picture
-# over updates alone makes every method with larger batches look better than it is
-# ([choosing](../docs/lessons/choosing.md)).
-#
-# </details>
-#
-# **Question 4.** Before you conclude that sync is worse: what is the advantage of the mean of three
-# gradients? Test your idea with the next cell; change the rate.
+# Now the same with three times the rate; try others, too:
 
 # %%
 rate = 0.03
@@ -123,17 +96,7 @@ print(f"sync, one epoch, rate {rate}: accuracy {wide.summary.accuracy:.4f}")
 print(f"sync, one epoch, rate 0.01: accuracy {run.summary.accuracy:.4f}")
 
 # %% [markdown]
-# <details><summary>Answer</summary>
-#
-# The mean of three gradients has less noise, so it allows a higher rate. With three times the rate,
-# a third of the updates moves the parameters about as far. Notebook `01_async` shows the accuracy
-# of async after the same number of images. (The post that this lab reproduces trains its larger
-# network synchronously at a rate of 0.8, and asynchronously at 0.01:
-# [evidence](../docs/evidence/blog.md).)
-#
-# </details>
-#
-# ## Is the loss steadier?
+# ### Is the loss steadier?
 #
 # The book says that the loss is steadier in synchronous training. To check it, we calculate how
 # much the logarithm of the loss varies around its own running mean, between updates 400 and 1,600.
@@ -153,24 +116,35 @@ print(f"sync, the loss of a batch:         {scatter(within['sync']['loss']):.3f}
 print(f"sync, the mean loss of a round:    {scatter(rounds):.3f}")
 
 # %% [markdown]
-# **Question 5.** Which of the three lines shows that the book is right? Why is the second not
-# smaller than the first? By which factor does the third differ?
+# ### A backup worker, and a slow one
 #
-# <details><summary>Answer</summary>
-#
-# The third line. The loss of one batch of 100 images varies because batches differ, and this is the
-# same in both trainings. A synchronous update uses 300 images. Their mean loss varies by 1/√3 =
-# 0.58 of that, like any mean of three independent numbers. So the *update* is steadier, and a plot
-# of single batches does not show it.
-#
-# </details>
-#
-# ## The program that does not end
+# An update needs only two of the three gradients. In the second run, `worker-1` is slow.
+
+# %%
+backup = api.run("sync", cluster="clusters/book.yaml", epochs=1, seed=1, replicas_to_aggregate=2)
+slow = api.run(
+    "sync",
+    cluster="clusters/book.yaml",
+    epochs=1,
+    seed=1,
+    replicas_to_aggregate=2,
+    fault="slow:0.3,60s worker-1",
+)
+pd.DataFrame(
+    {
+        name: {task.task: task.local_step for task in each.summary.tasks if task.local_step}
+        | {"updates": each.summary.global_step}
+        for name, each in {"backup": backup, "backup, slow worker-1": slow}.items()
+    }
+)
+
+# %% [markdown]
+# ### The program that does not end
 #
 # How does a worker know that it can continue? The book's program uses a queue of *tokens*, like
 # every program with TensorFlow's `SyncReplicasOptimizer`. An update puts three tokens into the
-# queue, marked with the new global step. Each worker takes a token, computes a gradient, and sends
-# it with the mark of its token. Then it takes the next token. A gradient with a mark that is older
+# queue, marked with the new global step. All workers take tokens from this one queue: a fast worker
+# may take two, and both its gradients may enter one update. A gradient with a mark that is older
 # than the global step is dropped, because it was computed for old parameters.
 #
 # Each worker leaves when it has made its *own* 550 steps. The next cell simulates this in a few
@@ -206,37 +180,7 @@ def printed_program(steps, speeds, seed):
 pd.DataFrame([printed_program(550, (1.2, 1, 1), seed) for seed in range(6)])
 
 # %% [markdown]
-# **Question 6.** What has happened in the rows in which a worker still `waits`? What would fix it:
-# a longer time-out, more tokens, or something else?
-#
-# <details><summary>Answer</summary>
-#
-# All workers take tokens from one queue, and a fast worker takes more than its share. So it
-# finishes its 550 steps before the others, and leaves. Two workers remain. At some point both have
-# sent a gradient and the queue has no token. The round then needs a third gradient, but no worker
-# computes it. A time-out only reports this earlier. More tokens only let workers run further ahead,
-# and their gradients are then too old.
-#
-# There are two fixes. First: stop at the *global* step, which is the same for all workers.
-# Then no worker leaves before the last update is made. The lab's own program
-# (`scripts/mnist_sync.py`) does this. It keeps the one queue, so a fast worker can still take two
-# tokens of a round. When the chief has made the requested number of updates, it closes the queue.
-# All workers that still wait for a token then leave.
-#
-# Second: give each worker its own tokens. Then each worker takes part in each round
-# exactly once, and all finish together. `lab run --listing … --mend` fixes the printed program in
-# this way ([listings](../docs/listings.md)), because then a program that counts its own steps can
-# stay unchanged.
-#
-# The printed program, unchanged and with one epoch, hung at global step 537. (The three gradients
-# that are `dropped` in each row belong to the tokens that were in the queue at the start, marked
-# 0.)
-#
-# </details>
-#
-# **Question 7.** Do unequal workers cause this? Guess first. With a worker that is twice or four
-# times as fast, how often does the training hang, and at which step? And how often with three equal
-# workers?
+# A worker that is twice or four times as fast, and three equal workers:
 
 # %%
 rows = []
@@ -247,6 +191,115 @@ for speeds in ((1, 1, 1), (1.2, 1, 1), (2, 1, 1), (4, 1, 1)):
 pd.DataFrame(rows, columns=["speeds", "share that hangs", "mean global step at the end"])
 
 # %% [markdown]
+# ## What you should see
+#
+# - One update for three gradients: a third of the updates from the same images. All workers report
+#   the same accuracy.
+# - With a backup worker, a third of the gradients is computed for nothing. This helps if another
+#   worker is late in each round. A worker that is always slow is always the one that is dropped.
+# - The mean of three gradients varies less than one gradient. The loss of the *training* is not
+#   steadier: we measured 0.99 of the asynchronous spread ([results](../docs/results.md)).
+#
+# Replace each `...` by what you found in your runs (for a task write `"worker-0"`):
+
+# %%
+check("sync", rounds=..., images=..., unused=..., left_out=...)
+
+# %% [markdown]
+# ## Questions
+#
+# **Question 1.** How can you describe one round of three synchronous workers as a training without
+# distribution? And what must change if their batches have different sizes?
+#
+# <details><summary>Answer</summary>
+#
+# It is one step of a single worker with all 300 images. The mean of the three gradients is the
+# gradient of the joined batch, up to rounding. If the batches have different sizes, the mean must
+# be weighted by these sizes.
+#
+# </details>
+#
+# **Question 2.** Three workers made 550 local steps each. Compare the global step with the 1,650 of
+# notebook `01_async`, after the same number of images. Why do all workers report the same accuracy
+# this time?
+#
+# <details><summary>Answer</summary>
+#
+# 550: three gradients make one update. No worker ends before the last update is made, so all test
+# the same parameters.
+#
+# </details>
+#
+# **Question 3.** In the first picture of the loss the two curves fall together. In the third
+# picture async is ahead. How can both be true? Which picture would you show to someone who pays for
+# data, and which to someone who pays for time?
+#
+# <details><summary>Answer</summary>
+#
+# After the same number of *updates* with the same rate, both have moved equally far. But a
+# synchronous update has used three batches. So after the same number of *images* the synchronous
+# training has made a third of the updates. For someone who pays for images (or labels) the third
+# picture is the right one. For someone who waits, or rents by the hour, it is the second. A picture
+# over updates alone makes every method with larger batches look better than it is
+# ([choosing](../docs/lessons/choosing.md)).
+#
+# </details>
+#
+# **Question 4.** Is sync worse? What is the advantage of the mean of three gradients?
+#
+# <details><summary>Answer</summary>
+#
+# The mean of three gradients has less noise, so it allows a higher rate. With three times the rate,
+# a third of the updates moves the parameters about as far. Notebook `01_async` shows the accuracy
+# of async after the same number of images. (The post that this lab reproduces trains its larger
+# network synchronously at a rate of 0.8, and asynchronously at 0.01:
+# [evidence](../docs/evidence/blog.md).)
+#
+# </details>
+#
+# **Question 5.** Of the three lines about the spread of the loss, why is the second not smaller
+# than the first? By which factor does the third differ?
+#
+# <details><summary>Answer</summary>
+#
+# The loss of one batch of 100 images varies because batches differ, and this is the same in both
+# trainings. The third line is the mean loss of a round, of 300 images. It varies by 1/√3 = 0.58 of
+# that, like any mean of three independent numbers. So the mean of a *round* is steadier. This says
+# nothing about the training: a plot of single batches shows the same spread for both.
+#
+# </details>
+#
+# **Question 6.** In the simulation, what has happened in the rows in which a worker still `waits`?
+# What would fix it: a longer time-out, more tokens, or something else?
+#
+# <details><summary>Answer</summary>
+#
+# A fast worker takes more than its share of the tokens. So it finishes its 550 steps before the
+# others, and leaves. Two workers remain. At some point both have sent a gradient and the queue has
+# no token. The round then needs a third gradient, but no worker computes it. A time-out only
+# reports this earlier. More tokens only let workers run further ahead, and their gradients are then
+# too old.
+#
+# There are two fixes. First: stop at the *global* step, which is the same for all workers. Then no
+# worker leaves before the last update is made. `scripts/mnist_sync.py` does this. It keeps the one
+# queue, so a fast worker can still take two tokens of a round. When the chief has made the
+# requested number of updates, it closes the queue. All workers that still wait for a token then
+# leave.
+#
+# Second: give each worker its own tokens. Then each worker takes part in each round exactly once,
+# and all finish together. `lab run --listing … --mend` fixes the printed program in this way
+# ([listings](../docs/listings.md)), because then a program that counts its own steps can stay
+# unchanged.
+#
+# The printed program, unchanged and with one epoch, hung at global step 537. (The three gradients
+# that are `dropped` in each row belong to the tokens that were in the queue at the start, marked
+# 0.)
+#
+# </details>
+#
+# **Question 7.** Do unequal workers cause this? How often does the training hang with a worker that
+# is twice or four times as fast, and how often with three equal workers?
+#
 # <details><summary>Answer</summary>
 #
 # Hardly. The training hangs nearly always, even if all workers are equal. By chance one worker is
@@ -256,9 +309,9 @@ pd.DataFrame(rows, columns=["speeds", "share that hangs", "mean global step at t
 #
 # </details>
 #
-# ## Read on
+# ## Next
 #
-# - [The lesson](../docs/lessons/sync.md); `docs/lessons/then-and-now.md` explains what became of
-#   `SyncReplicasOptimizer`.
+# - Notebook `03_stragglers`: what a slow worker does to both methods.
+# - [The lesson](../docs/lessons/sync.md); [then and now](../docs/lessons/then-and-now.md) explains
+#   what became of `SyncReplicasOptimizer`.
 # - `sync-fast` needs neither a chief nor tokens ([the lesson on speed](../docs/lessons/speed.md)).
-# - What happens if one of the three workers is slow? See notebook `03_stragglers`.

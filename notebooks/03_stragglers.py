@@ -1,33 +1,45 @@
 # %% [markdown]
 # # Stragglers, staleness and backup workers
 #
+# **Goal.** You know what one slow worker does to asynchronous and to synchronous training, when a
+# backup worker helps, and when stale gradients make a training fail.
+#
+# **You need** notebook `02_sync`, and 30 minutes.
+#
 # In a cluster some worker is always slow, because of a hot GPU, another program on the same
-# machine, or a bad cable. You will slow down one of three workers on purpose, and compare the
-# effect on asynchronous and on synchronous training. Then you will make gradients so stale that a
-# training fails, and find out which measure helps. Twenty minutes.
+# machine, or a bad cable. Here you slow down one of three workers on purpose.
 
 # %%
 import math
 
 import matplotlib.pyplot as plt
 import pandas as pd
-from common import at_root, curve, sample, steps_of
+from common import at_root, check, curve, sample, steps_of
 
 from lab import api
 
 at_root()
 
 # %% [markdown]
-# ## One of three workers is slow
+# ## Predict
+#
+# - One of three workers runs for 0.3 of the time. Which share of the updates per second is left,
+#   with async, with sync, and with sync and a backup worker? Write down three numbers.
+# - How many gradients are computed for each update, without and with a backup worker?
+# - Three workers hold their gradients for some time before they send them. How stale is a gradient
+#   on average?
+#
+# ## Run
+#
+# ### One of three workers is slow
 #
 # Three sample runs of three epochs each. In all of them `worker-2` is slowed down after 600
-# updates. From then on it runs for only 0.3 of the time: `--fault "slow:0.3,5m worker-2 after 600
-# steps"`. In the third run an update needs only two of three gradients (`--replicas_to_aggregate
-# 2`). We do not slow down `worker-0`, because it is the chief. The chief makes every synchronous
-# update, so a slow chief slows down all workers.
+# updates: `--fault "slow:0.3,5m worker-2 after 600 steps"`. In the third run an update needs only
+# two of three gradients (`--replicas_to_aggregate 2`). We do not slow down `worker-0`, because it
+# is the chief. The chief makes every synchronous update, so a slow chief slows down all workers.
 #
-# **Question 1.** Before you run the next cells: how will the number of updates per second change,
-# with async, with sync, and with sync and a backup worker? Write down three factors.
+# The dotted line is the fault. Where lines overlap, the wider line is visible beside the narrower
+# one.
 
 # %%
 names = ("async-straggler", "sync-straggler", "sync-backup")
@@ -55,9 +67,7 @@ figure.set_layout_engine("constrained")
 plt.show()
 
 # %% [markdown]
-# The dotted line is the fault. Where lines overlap, the wider line is visible beside the narrower
-# one. The next table shows the speed of all workers together, before and after the fault, while all
-# three train:
+# The speed of all workers together, before and after the fault, while all three train:
 
 
 # %%
@@ -77,20 +87,7 @@ for name, run in made.items():
 pd.DataFrame(rows, columns=["run", "updates/s before", "after", "ratio"]).round(2)
 
 # %% [markdown]
-# <details><summary>Answer</summary>
-#
-# With async only the slow worker's own steps are missing, 0.7 of a third. If each worker had its
-# own machine, about three quarters of the speed would remain. Here all workers share two cores, and
-# the other workers use the time that the slow one does not use. Their lines become steeper, and the
-# total is almost the same. With sync each round waits for the slow worker. The speed falls to that
-# of the slowest worker, 0.3, and free cores do not help. With a backup worker the first two
-# gradients of a round are enough, and the loss of speed is small. (The speed before the fault is
-# from the first seconds, in which a training warms up. So its second digit is not reliable.)
-#
-# </details>
-#
-# **Question 2.** Count the local steps of all workers in the third run. Each update used two
-# gradients. How many were computed for it, and by which workers?
+# The local steps of each worker:
 
 # %%
 rows = {
@@ -103,18 +100,7 @@ local.loc["updates"] = [run.summary.global_step for run in made.values()]
 local
 
 # %% [markdown]
-# <details><summary>Answer</summary>
-#
-# Three, as without a backup worker: about 4,950 gradients for 1,650 updates. Each update puts three
-# tokens into the queue, and any worker can take them. The fast workers take those that the slow
-# worker leaves. So one of three gradients is always dropped: the slow worker's, or another one that
-# arrived last. A training with backup workers does not use the slow worker's work. It uses three
-# machines for a batch of two.
-#
-# </details>
-#
-# **Question 3.** In the asynchronous run: which gradients are stale now, those of the slow worker
-# or those of the others?
+# The staleness in the asynchronous run, before and after the fault:
 
 # %%
 steps = steps_of(made["async-straggler"])
@@ -135,19 +121,33 @@ pd.DataFrame(
 ).astype(float).round(2)
 
 # %% [markdown]
-# <details><summary>Answer</summary>
+# ### Your own runs
 #
-# Those of the slow worker. Its mean staleness is higher, and its maximum even more. It stops for
-# 0.07 of each 0.1 seconds. A step that includes such a stop misses all updates that the others make
-# in this time. A step without a stop has the usual staleness. The others see fewer updates of the
-# slow worker than before, so their own staleness is lower.
-#
-# </details>
-#
-# ## Do it yourself
-#
-# This is a real run with your own faults. [docs/faults.md](../docs/faults.md) lists them: `kill`,
-# `pause:2s`, `slow:0.3,30s` and more. Here `worker-1` stops four times, for half a second each.
+# Three equal workers, a slow one, and a slow one with a backup worker:
+
+# %%
+own = {
+    "even": api.run("sync", cluster="clusters/book.yaml", epochs=1, seed=1),
+    "slow": api.run(
+        "sync", cluster="clusters/book.yaml", epochs=1, seed=1, fault="slow:0.3 worker-2"
+    ),
+    "backup": api.run(
+        "sync",
+        cluster="clusters/book.yaml",
+        epochs=1,
+        seed=1,
+        fault="slow:0.3 worker-2",
+        replicas_to_aggregate=2,
+    ),
+}
+for name, run in own.items():
+    local_steps = sum(task.local_step for task in run.summary.tasks if task.local_step)
+    print(f"{name}: {run.summary.steps_per_s:.1f} updates a second", end=", ")
+    print(f"{local_steps} local steps for {run.summary.global_step} updates")
+
+# %% [markdown]
+# Now `worker-1` of an asynchronous training stops four times, for half a second each.
+# [Faults](../docs/faults.md) lists what else you can do to a task.
 
 # %%
 mine = api.run(
@@ -179,27 +179,20 @@ events[events["message"].str.contains("fault", na=False)][["task", "elapsed_s", 
 steps.sort_values("staleness").tail(5)[["task", "seconds", "local_step", "staleness", "loss"]]
 
 # %% [markdown]
-# **Question 4.** There are four pauses. How many steps include a pause, and why not all four? How
-# high is the staleness of these steps? Does the training get worse?
-#
-# <details><summary>Answer</summary>
-#
-# Each step of `worker-1` with a staleness of a hundred or more includes a pause. The worker had
-# read the parameters, stopped for half a second, and then sent a gradient for very old parameters.
-# A pause between two steps makes nothing stale, because the worker reads new parameters after it. A
-# step spends less than half of its time between the read and the update. So about two of four
-# pauses are inside this part; run the cell again, and the number can differ. At a rate of 0.01 a
-# few such updates among 3,300 have no visible effect.
-#
-# </details>
-#
-# ## High staleness
+# ### High staleness
 #
 # In the experiment `staleness` each worker holds its gradients for some time before it sends them.
-# So with *n* workers they are many updates old: *n* − 1 at most, on average. We measured 0.75, 2.5
-# and 5.8 for 2, 4 and 8 workers ([evidence](../docs/evidence/staleness.md)). First consider an
-# example without a cluster. Minimize x²/2; its gradient is x. With gradients that are *d* updates
-# old, a step is
+# With *n* workers their mean staleness is then near *n* − 1, and never above it. We measured 0.75,
+# 2.5 and 5.8 for 2, 4 and 8 workers ([evidence](../docs/evidence/staleness.md)). Here are three
+# workers:
+
+# %%
+held = api.run("staleness", cluster="clusters/book.yaml", seed=1)
+print(f"mean staleness: {held.summary.mean_staleness:.2f}")
+
+# %% [markdown]
+# An example without a cluster shows what staleness does. Minimize x²/2; its gradient is x. With
+# gradients that are *d* updates old, a step is
 #
 # $$x_{t+1} = x_t - r\, x_{t-d}$$
 #
@@ -228,20 +221,8 @@ limits = pd.DataFrame(rows, columns=["delay", "largest rate, tried", "2 sin(π /
 limits.round(3)
 
 # %% [markdown]
-# **Question 5.** By what factor must the rate decrease from one worker to eight? And what does the
-# last column show for many workers?
-#
-# <details><summary>Answer</summary>
-#
-# From 2 to 0.21, to a tenth. For large *d* the sine is almost its argument, and the limit is almost
-# π / (2d). So it decreases in proportion to the staleness. (MNIST is not x²/2, but there too the
-# limit decreases with the delay. A loss has steeper and flatter directions, and the steepest one
-# sets the limit.)
-#
-# </details>
-#
-# The next cell shows the same with a cluster: the loss of one worker and of eight workers, both
-# with 300 updates, batches of 100 images and a rate of 1.
+# The same with a cluster: the loss of one worker and of eight workers, both with 300 updates,
+# batches of 100 images and a rate of 1.
 
 # %%
 figure, axes = plt.subplots()
@@ -278,6 +259,89 @@ every.pivot_table(
 ).round(2)
 
 # %% [markdown]
+# ## What you should see
+#
+# - With sync all have the speed of the slow worker. With async and with a backup worker, only the
+#   steps of the slow worker are missing.
+# - Backup workers help against *changing* stragglers. A worker that is always slow is always the
+#   one that is dropped: the model sees few of its images.
+# - The staleness of equal workers is below *n* − 1. Stale gradients harm at a high learning rate,
+#   and not at a low one.
+#
+# Replace each `...` by what you found in your own runs:
+
+# %%
+check("stragglers", gradients=..., share=..., faster=..., computed=..., mean=...)
+
+# %% [markdown]
+# ## Questions
+#
+# **Question 1.** Compare the three ratios with your prediction. Why does the asynchronous training
+# lose so little here?
+#
+# <details><summary>Answer</summary>
+#
+# With async only the slow worker's own steps are missing, 0.7 of a third. If each worker had its
+# own machine, about three quarters of the speed would remain. Here all workers share two cores, and
+# the other workers use the time that the slow one does not use. Their lines become steeper, and the
+# total is almost the same. With sync each round waits for the slow worker. The speed falls to that
+# of the slowest worker, and free cores do not help. With a backup worker two gradients of a round
+# are enough, and the loss of speed is small. (The speed before the fault is from the first seconds,
+# in which a training warms up. So its second digit is not reliable.)
+#
+# </details>
+#
+# **Question 2.** In the third sample run an update needs two gradients. How many were computed for
+# it, and by which workers?
+#
+# <details><summary>Answer</summary>
+#
+# About three, as without a backup worker: about 4,950 gradients for 1,650 updates. Each update puts
+# three tokens into the one queue, and any worker can take them. The fast workers take those that
+# the slow worker leaves. So of three gradients about one is dropped: the slow worker's, or another
+# one that arrived last. (A third gradient that arrives before the update is made still enters it.)
+# A training with backup workers hardly uses the slow worker's work.
+#
+# </details>
+#
+# **Question 3.** In the asynchronous run: which gradients are stale after the fault, those of the
+# slow worker or those of the others?
+#
+# <details><summary>Answer</summary>
+#
+# Those of the slow worker. Its mean staleness is higher, and its maximum even more. It stops for
+# 0.07 of each 0.1 seconds. A step that includes such a stop misses all updates that the others make
+# in this time. A step without a stop has the usual staleness. The others see fewer updates of the
+# slow worker than before, so their own staleness is lower.
+#
+# </details>
+#
+# **Question 4.** There are four pauses of `worker-1`. How many steps include a pause, and why not
+# all four? How high is the staleness of these steps? Does the training get worse?
+#
+# <details><summary>Answer</summary>
+#
+# Each step of `worker-1` with a staleness of a hundred or more includes a pause. The worker had
+# read the parameters, stopped for half a second, and then sent a gradient for very old parameters.
+# A pause between two steps makes nothing stale, because the worker reads new parameters after it. A
+# step spends less than half of its time between the read and the update. So about two of four
+# pauses are inside this part; run the cell again, and the number can differ. At a rate of 0.01 a
+# few such updates among 3,300 have no visible effect.
+#
+# </details>
+#
+# **Question 5.** In the example x²/2, by what factor must the rate decrease from a delay of 0 to a
+# delay of 7, as with eight workers? And what does the last column show for many workers?
+#
+# <details><summary>Answer</summary>
+#
+# From 2 to 0.21, to a tenth. For large *d* the sine is almost its argument, and the limit is almost
+# π / (2d). So it decreases in proportion to the staleness: gradients from about the same point add
+# up, as if the rate were that much higher. (MNIST is not x²/2, but there too the limit decreases
+# with the delay. A loss has steeper and flatter directions, and the steepest one sets the limit.)
+#
+# </details>
+#
 # **Question 6.** Two measures are often recommended against stale gradients: a smaller rate, and a
 # smaller batch. Which of them helps here, and what does it cost?
 #
@@ -291,8 +355,9 @@ every.pivot_table(
 #
 # </details>
 #
-# ## Read on
+# ## Next
 #
+# - Notebook `04_how_many`: how many servers and workers?
 # - [Staleness](../docs/lessons/staleness.md), [choosing](../docs/lessons/choosing.md), and [what
 #   runs do when a task fails](../docs/endings.md).
 # - `lab sweep staleness --over "workers=1,2,4,8; learning_rate=0.1,1" --cluster

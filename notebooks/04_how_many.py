@@ -1,10 +1,12 @@
 # %% [markdown]
 # # How many parameter servers, how many workers?
 #
-# More workers compute more gradients, and more servers can receive them. What limits this? You will
-# predict the speed of a training from bytes alone. Then you will compare the prediction with a
-# simulation and with real runs over links of 100 Mbit/s. You will also see why a second parameter
-# server may have no effect. Twenty minutes.
+# **Goal.** You can predict the speed of a training from bytes, and say when another worker or
+# another server has no effect.
+#
+# **You need** notebook `01_async`, and 30 minutes.
+#
+# More workers compute more gradients, and more servers can receive them. What limits this?
 
 # %%
 import json
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
-from common import at_root, sample
+from common import at_root, check, sample
 
 from lab import api
 from lab.simulation.engine import simulate
@@ -22,10 +24,22 @@ from lab.simulation.validation import SHIPPED
 at_root()
 
 # %% [markdown]
-# ## Count bytes
+# ## Predict
 #
-# In each step a worker reads all parameters and sends a gradient for each of them, four bytes each.
-# The lab has two models:
+# The model `mlp` is 784 → 500 → 10, four bytes for each number. All machines have links of 100
+# Mbit/s, in each direction separately. Assume that computing takes no time.
+#
+# - How many bytes has its largest variable?
+# - There is one parameter server. How many steps per second can *one* worker make? How many can
+#   *four* workers make together?
+# - How many times as many updates per second do three workers on this host make as two?
+#
+# ## Run
+#
+# ### Count bytes
+#
+# In each step a worker reads all parameters and sends a gradient for each of them. `lab` has two
+# models:
 
 # %%
 models = {
@@ -37,20 +51,7 @@ for name, count in size.items():
     print(f"{name:8} {count:>10,} bytes down and as many up, in each step of each worker")
 
 # %% [markdown]
-# **Question 1.** There is one parameter server, and links of 100 Mbit/s between all machines (in
-# each direction separately). Assume that computing takes no time. How many steps per second can
-# *one* worker make with `mlp`? How many can *four* workers make together?
-#
-# <details><summary>Answer</summary>
-#
-# 100 Mbit/s are 12.5 MB/s. One worker reads 1.59 MB (0.127 s), then sends 1.59 MB (0.127 s): 3.9
-# steps per second. Four workers can read and send at the same time. But everything that they read
-# is sent over the server's one link: 12.5 / 1.59 = 7.9 steps per second, all together. Two workers
-# can already reach this number, so a third and a fourth worker add nothing.
-#
-# </details>
-#
-# ## Predict, then measure
+# ### Predict, then measure
 #
 # `lab.simulation` simulates the phases of a step, with costs that were measured on one machine.
 # [docs/scaling.md](../docs/scaling.md) explains how, and how large its errors were. This model was
@@ -73,17 +74,6 @@ columns = ["sample", "workers", "servers", "simulated steps/s", "busiest link", 
 pd.DataFrame(rows, columns=columns).round(2)
 
 # %% [markdown]
-# **Question 2.** The second server brought almost no gain. Why? Think about the variables on each
-# server before you read on.
-#
-# <details><summary>Answer</summary>
-#
-# A variable is on one server as a whole. 1.57 of the 1.59 MB are one matrix, the weights of the
-# hidden layer. The server with this matrix must send nearly as much as before. The second server's
-# link is idle.
-#
-# </details>
-#
 # The training program `async` does one more thing with this model. Its chief keeps a moving average
 # of the parameters on the server, and updates it after each of its own steps.
 
@@ -94,20 +84,7 @@ print(f"seconds for the size of the model on the link: {size['mlp'] / 12.5e6:.3f
 print(f"seconds of a step: {1 / plain:.3f}, {1 / averaged:.3f} with a moving average")
 
 # %% [markdown]
-# **Question 3.** How many times is the size of the model sent in such a step, and what are the
-# additional transfers? Where else could the average be stored?
-#
-# <details><summary>Answer</summary>
-#
-# Five times instead of twice, one after the other. To update the average the chief reads the new
-# parameters and the old average, and sends the change: down, down, up. If the server itself
-# computed the average, nothing would be sent. Or the chief could store it in its own process, and
-# only read the parameters. The cost of a step depends on the placement of each operation
-# ([placement](../docs/lessons/placement.md)). A single harmless line of code can change it.
-#
-# </details>
-#
-# ## The variables of each server
+# ### The variables of each server
 #
 # TensorFlow places variables on the servers *round robin*: the first on server 0, the second on
 # server 1, and so on. Another method is *greedy*: on the server that has the fewest bytes so far.
@@ -144,24 +121,19 @@ pd.DataFrame(
 ).drop_duplicates()
 
 # %% [markdown]
-# **Question 4.** A model has ten layers, each with 1 MB of weights and 4 kB of biases, in this
-# order: weights, biases, weights, biases … There are two servers. Which of the two methods would
-# you use? Try `round_robin([1_000_000, 4_000] * 10, 2)`.
-#
-# <details><summary>Answer</summary>
-#
-# Greedy. Round robin puts all weights on server 0 and all biases on server 1: 10,000,000 bytes
-# against 40,000. It counts variables, not bytes. Greedy gives each server about half. In the lab:
-# `lab run async --model mlp --ps_strategy greedy --cluster clusters/two-ps.yaml`. No strategy
-# divides a single large matrix. A partitioner does; see [then and
-# now](../docs/lessons/then-and-now.md).
-#
-# </details>
-#
-# ## On one host without links
+# ### On one host without links
 #
 # Between processes of one host no connection is as slow as 100 Mbit/s. There the tasks share the
-# processor. This was measured on two cores, with softmax and 1 to 8 workers:
+# processor. Two workers, then three:
+
+# %%
+two = api.run("async", cluster="clusters/laptop.yaml", epochs=1, seed=1)
+three = api.run("async", cluster="clusters/book.yaml", epochs=1, seed=1)
+for name, run in (("two", two), ("three", three)):
+    print(f"{name} workers: {run.summary.steps_per_s:.0f} updates a second")
+
+# %% [markdown]
+# With 1 to 8 workers, measured on two cores:
 
 # %%
 measured = json.loads(Path("benchmarks/scaling.json").read_text())
@@ -188,8 +160,7 @@ plt.show()
 print(f"{measured['machine']['cores']} cores, {measured['when']}")
 
 # %% [markdown]
-# The next table shows the cost of one batch of 100 images, in milliseconds of a core's time, for
-# all tasks together:
+# The cost of one batch of 100 images, in milliseconds of a core's time, for all tasks together:
 
 # %%
 batch_ms = 1000 * (shapes["worker_cpu_s"] + shapes["ps_cpu_s"]) / batches
@@ -198,32 +169,13 @@ shapes.assign(batch_ms=batch_ms).pivot_table(
 ).round(1)
 
 # %% [markdown]
-# **Question 5.** With one server, eight workers process no more images per second than one or two
-# workers. Which resource is used up? And what does a second server cost here, what do a third and a
-# fourth cost?
-#
-# <details><summary>Answer</summary>
-#
-# The two cores, which have 2,000 ms per second. With one server a batch costs 3 to 5 ms, no matter
-# which worker computes it. A worker and a server use 1.4 cores, eight workers and a server 1.9.
-# More workers add work (messages, waking threads up) but no core.
-#
-# A second server makes a batch up to twice as expensive. A step then has messages to and from each
-# server, and messages between servers so that they wait for each other. So the speed of one worker
-# is little more than half. With more workers the loss is smaller where a batch becomes cheaper.
-# With four servers a batch becomes more expensive again, because each server takes part in each
-# step and each update. No line with more servers is ever above the line with one server: **here**
-# they are useless. Such a picture shows the parts of a *step*. For the speed of a large host use
-# the simulation.
-#
-# </details>
-#
-# ## A host that you do not have
+# ### A host that you do not have
 #
 # One to eight workers. Each is a machine with a GPU that computes a batch of `mlp` in 2 ms. The
 # servers are on their own machines, and the network has 1 Gbit/s. **These predictions were never
 # validated: their error is not known.** `lab simulate` makes such predictions only with
-# `--beyond-validated`.
+# `--beyond-validated`. (The simulated link sends one message after the other, in the order of
+# arrival. A real link sends packets of 1.5 kB, of several messages in turn.)
 
 # %%
 network = Host(cores=16, bandwidth=1e9 / 8, latency_s=20e-6, separate=True, device_s=0.002)
@@ -246,11 +198,97 @@ plt.show()
 predicted.query("servers == 1").round(2)
 
 # %% [markdown]
-# (The simulated link sends one message after the other, in the order of arrival. A real link sends
-# packets of 1.5 kB, of several messages in turn.)
+# ## What you should see
 #
-# **Question 6.** From which number of workers on is another one a waste of money? And what would
-# you buy next: servers, network, or another method of training?
+# - The link of the server limits all workers together. Two workers can already fill it.
+# - A large variable is on one server as a whole, so a second server hardly helps. (A partitioner
+#   can divide it; these programs use none.)
+# - On one host, more workers add no core.
+#
+# With *n* workers, *p* servers, parameters of *S* bytes and *r* steps per second of each worker, a
+# server sends and receives 2 *n r S* / *p* bytes per second, **if** the strategy spreads *S* evenly
+# ([choosing](../docs/lessons/choosing.md)).
+#
+# Replace each `...` by what you found in your runs:
+
+# %%
+check("how-many", bytes=..., limit=..., speed=..., gain=...)
+
+# %% [markdown]
+# ## Questions
+#
+# **Question 1.** Over links of 100 Mbit/s, how many steps per second can one worker make with
+# `mlp`? How many can four workers make together?
+#
+# <details><summary>Answer</summary>
+#
+# 100 Mbit/s are 12.5 MB/s. One worker reads 1.59 MB (0.127 s), then sends 1.59 MB (0.127 s): 3.9
+# steps per second. Four workers can read and send at the same time. But everything that they read
+# is sent over the server's one link: 12.5 / 1.59 = 7.9 steps per second, all together. Two workers
+# can already reach this number, so a third and a fourth worker add nothing.
+#
+# </details>
+#
+# **Question 2.** In the table of simulated and measured rates, the second server brought almost no
+# gain. Why?
+#
+# <details><summary>Answer</summary>
+#
+# In these programs a variable is on one server as a whole. 1.57 of the 1.59 MB are one matrix, the
+# weights of the hidden layer. The server with this matrix must send nearly as much as before. The
+# second server's link is idle.
+#
+# </details>
+#
+# **Question 3.** How many times is the size of the model sent in a step with a moving average, and
+# what are the additional transfers? Where else could the average be stored?
+#
+# <details><summary>Answer</summary>
+#
+# Five times instead of twice, one after the other. To update the average the chief reads the new
+# parameters and the old average, and sends the change: down, down, up. If the server itself
+# computed the average, nothing would be sent. Or the chief could store it in its own process, and
+# only read the parameters. The cost of a step depends on the placement of each operation
+# ([placement](../docs/lessons/placement.md)). A single harmless line of code can change it.
+#
+# </details>
+#
+# **Question 4.** A model has ten layers, each with 1 MB of weights and 4 kB of biases, in this
+# order: weights, biases, weights, biases … There are two servers. Which of the two methods would
+# you use? Try `round_robin([1_000_000, 4_000] * 10, 2)`.
+#
+# <details><summary>Answer</summary>
+#
+# Greedy. Round robin puts all weights on server 0 and all biases on server 1: 10,000,000 bytes
+# against 40,000. It counts variables, not bytes. Greedy gives each server about half. In `lab`:
+# `lab run async --model mlp --ps_strategy greedy --cluster clusters/two-ps.yaml`. No strategy
+# divides a single large matrix. A partitioner does; see [then and
+# now](../docs/lessons/then-and-now.md).
+#
+# </details>
+#
+# **Question 5.** With one server, eight workers process no more images per second than one or two
+# workers. Which resource is used up? And what does a second server cost here, what do a third and a
+# fourth cost?
+#
+# <details><summary>Answer</summary>
+#
+# The two cores, which have 2,000 ms per second. With one server a batch costs 3 to 5 ms, no matter
+# which worker computes it. A worker and a server use 1.4 cores, eight workers and a server 1.9.
+# More workers add work (messages, waking threads up) but no core.
+#
+# A second server makes a batch up to twice as expensive. A step then has messages to and from each
+# server, and messages between servers so that they wait for each other. So the speed of one worker
+# is little more than half. With more workers the loss is smaller where a batch becomes cheaper.
+# With four servers a batch becomes more expensive again, because each server takes part in each
+# step and each update. No line with more servers is ever above the line with one server: **here**
+# they are useless. Such a picture shows the parts of a *step*. For the speed of a large host use
+# the simulation.
+#
+# </details>
+#
+# **Question 6.** On the host that you do not have: from which number of workers on is another one a
+# waste of money? And what would you buy next: servers, network, or another method of training?
 #
 # <details><summary>Answer</summary>
 #
@@ -258,18 +296,14 @@ predicted.query("servers == 1").round(2)
 # times as much for any details of the network. So a third worker has some effect, and a fourth has
 # none. The link that carries the large matrix is then full; the column `busiest link` shows it. The
 # GPUs wait: four of them compute for less than a twentieth of the time. More servers do not change
-# the line, because they cannot share the matrix. A faster network does. A method without servers
+# the line, because the matrix stays on one of them. A faster network does. A method without servers
 # also does: in a ring each machine sends less than twice the parameters, for any number of
 # machines. Notebook `05_all_reduce` shows it.
 #
 # </details>
 #
-# A general rule ([choosing](../docs/lessons/choosing.md)): with *n* workers, *p* servers,
-# parameters of *S* bytes and *r* steps per second of each worker, a server sends and receives 2 *n
-# r S* / *p* bytes per second, **if** the strategy spreads *S* evenly.
-#
-# **Question 7.** The blog behind this lab has one server and three workers with two GPUs each.
-# Would you give it a second server?
+# **Question 7.** The blog behind `lab` has one server and three workers with two GPUs each. Would
+# you give it a second server?
 #
 # <details><summary>Answer</summary>
 #
@@ -278,6 +312,8 @@ predicted.query("servers == 1").round(2)
 #
 # </details>
 #
-# On the command line you can run `lab simulate async --workers 1,4 --links 100mbit` (it simulates
-# softmax), and `lab run staleness --model mlp --pause 0 --learning_rate 0.01 --cluster
-# notebooks/clusters/one-server.yaml`.
+# ## Next
+#
+# - Notebook `05_all_reduce`: training without servers.
+# - `lab simulate async --workers 1,4 --links 100mbit` simulates softmax. `lab run staleness --model
+#   mlp --pause 0 --learning_rate 0.01 --cluster notebooks/clusters/one-server.yaml` runs `mlp`.

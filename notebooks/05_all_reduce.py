@@ -1,23 +1,36 @@
 # %% [markdown]
 # # All-reduce against parameter servers
 #
+# **Goal.** You can explain the ring that replaces parameter servers, count its bytes, and decide
+# which of the two to use.
+#
+# **You need** notebook `02_sync`, and 25 minutes.
+#
 # All-reduce needs no server. Every worker has all parameters, and in each step all workers
-# calculate the mean of their gradients together. You will write the ring that does this, count its
-# bytes, compare a real ring over slow links with a parameter server, and decide which of them to
-# use. Fifteen minutes.
+# calculate the mean of their gradients together.
 
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from common import at_root, curve, sample, steps_of
+from common import at_root, check, curve, sample, steps_of
 
 from lab import api
 
 at_root()
 
 # %% [markdown]
-# ## A ring in twenty lines
+# ## Predict
+#
+# - How many workers have other parameters than the first one at the end, bit by bit?
+# - One of two workers gets 30% of a core. Which share of the steps per second is left?
+# - Four workers train `mlp` (1.59 MB) over links of 100 Mbit/s. How many images per second process
+#   a ring and one asynchronous parameter server? A step of the ring uses 400 images, an
+#   asynchronous step 100.
+#
+# ## Run
+#
+# ### A ring in twenty lines
 #
 # Each of *n* workers has a vector of gradients, divided into *n* pieces. In the first half, each
 # worker sends a piece to its neighbour *n* − 1 times, and the neighbour adds it to its own piece.
@@ -52,6 +65,117 @@ print("the same bits everywhere:", all(np.array_equal(result, results[0]) for re
 print("sent by each worker:", sent, "of", vectors[0].size, "numbers")
 
 # %% [markdown]
+# ### A real ring
+#
+# `multiworker` uses TensorFlow's own ring: `MultiWorkerMirroredStrategy`. At the end the program
+# collects every worker's parameters and compares them bit by bit.
+
+# %%
+run = api.run("multiworker", cluster="clusters/workers.yaml", model="softmax", epochs=1, seed=1)
+for task in run.summary.tasks:
+    print(f"{task.task}: {task.local_step} steps, accuracy {task.accuracy:.4f}")
+for result in run.summary.results:
+    print(f"{result.name}: {result.value:g}")
+
+# %% [markdown]
+# The same with a slow worker:
+
+# %%
+slow = api.run(
+    "multiworker",
+    cluster="clusters/workers.yaml",
+    model="softmax",
+    epochs=1,
+    seed=1,
+    fault="slow:0.3,60s worker-1",
+)
+print(
+    f"{run.summary.steps_per_s:.1f} steps a second, {slow.summary.steps_per_s:.1f} with the fault"
+)
+
+# %% [markdown]
+# And with a killed one. The run fails, so `api.run` must not raise its error (`check=False`):
+
+# %%
+killed = api.run(
+    "multiworker",
+    cluster="clusters/workers.yaml",
+    global_steps=300,
+    seed=1,
+    fault="kill worker-1 after 100 steps",
+    check=False,
+)
+print(killed.summary.state, "at global step", killed.summary.global_step)
+
+# %% [markdown]
+# ### Over slow links
+#
+# Two sample runs of four workers with the model `mlp`, over links of 100 Mbit/s from every machine:
+# a ring, and one asynchronous parameter server.
+
+# %%
+rate, parameters, workers = 100e6 / 8, 4 * (784 * 500 + 500 + 500 * 10 + 10), 4
+most = {
+    "links-ring": rate / (2 * (workers - 1) / workers * parameters),
+    "links-4-workers": rate / parameters,
+}
+rows = []
+for name, images in (("links-ring", 100 * workers), ("links-4-workers", 100)):
+    steps = sample(name).summary.steps_per_s
+    rows.append((name, most[name], steps, steps * images))
+pd.DataFrame(rows, columns=["sample", "steps/s at most", "steps/s", "images/s"]).round(1)
+
+# %% [markdown]
+# ### Without slow links
+#
+# The next figure shows the number of images that all workers of a run have processed together, over
+# time. The slope of a line is the number of images per second. (Softmax, three epochs each.)
+
+# %%
+figure, axes = plt.subplots()
+for number, (name, images) in enumerate((("ring", 200), ("sync", 300), ("async", 100))):
+    steps = steps_of(sample(name)).query("task == 'worker-0'")
+    curve(axes, steps["seconds"], steps["global_step"] * images / 1000, name, number, over=1)
+axes.set(xlabel="seconds", ylabel="thousand images, all workers together")
+axes.legend()
+plt.show()
+
+# %% [markdown]
+# All tasks share two cores, and there the three methods are almost equally fast. But do not compare
+# the ends of the lines. The ring has two workers, the others have three workers and a server. And
+# in the ring an epoch is one pass of *all* workers together over the 55,000 images, so three epochs
+# are 165,000 images. In the others each worker makes its own pass, and three epochs of three
+# workers are 495,000. So the ring's line ends at a third of their height.
+#
+# ### How many servers are as fast as a ring?
+#
+# A server sends and receives 2 *n r S* / *p* bytes per second, and each link of a ring 4 (*n* − 1)
+# *r S* / *n*. If both are equal:
+
+# %%
+table = pd.DataFrame({"workers": [2, 4, 8, 16, 64]})
+table["servers needed"] = table["workers"] ** 2 / (2 * (table["workers"] - 1))
+table.round(1)
+
+# %% [markdown]
+# So you need about one server for two workers, and only if the parameters can be spread evenly.
+# Notebook `04_how_many` shows a model for which this is not possible.
+#
+# ## What you should see
+#
+# - All workers have the same parameters, bit by bit.
+# - A ring needs links to neighbours only. Its training is synchronous, so all workers have the
+#   speed of the slowest.
+# - Without one worker, no step ends.
+#
+# Replace each `...` by what you found in your runs:
+
+# %%
+check("all-reduce", differ=..., share=..., last_step=...)
+
+# %% [markdown]
+# ## Questions
+#
 # **Question 1.** How many times does each worker send the size of the whole vector, for *n*
 # workers? And for a very large *n*?
 #
@@ -74,20 +198,7 @@ print("sent by each worker:", sent, "of", vectors[0].size, "numbers")
 #
 # </details>
 #
-# ## A real ring
-#
-# `multiworker` uses TensorFlow's own ring: `MultiWorkerMirroredStrategy`. At the end the program
-# collects every worker's parameters and compares them bit by bit.
-
-# %%
-run = api.run("multiworker", cluster="clusters/workers.yaml", model="softmax", epochs=1, seed=1)
-for task in run.summary.tasks:
-    print(f"{task.task}: {task.local_step} steps, accuracy {task.accuracy:.4f}")
-for result in run.summary.results:
-    print(f"{result.name}: {result.value:g}")
-
-# %% [markdown]
-# **Question 3.** How many images does a step of this run use? Which experiment with parameter
+# **Question 3.** How many images does a step of the real ring use? Which experiment with parameter
 # servers is the same algorithm?
 #
 # <details><summary>Answer</summary>
@@ -99,13 +210,8 @@ for result in run.summary.results:
 #
 # </details>
 #
-# ## Over slow links
-#
-# Four workers, the model `mlp` (1.59 MB), and links of 100 Mbit/s from every machine. We compare
-# the ring with one asynchronous parameter server.
-#
-# **Question 4.** Predict the images per second of both. A step of the ring uses 400 images, an
-# asynchronous step 100.
+# **Question 4.** What are the limits of the ring and of the server over links of 100 Mbit/s, in
+# images per second?
 #
 # <details><summary>Answer</summary>
 #
@@ -114,21 +220,8 @@ for result in run.summary.results:
 # ring should be more than twice as fast.
 #
 # </details>
-
-# %%
-rate, parameters, workers = 100e6 / 8, 4 * (784 * 500 + 500 + 500 * 10 + 10), 4
-most = {
-    "links-ring": rate / (2 * (workers - 1) / workers * parameters),
-    "links-4-workers": rate / parameters,
-}
-rows = []
-for name, images in (("links-ring", 100 * workers), ("links-4-workers", 100)):
-    steps = sample(name).summary.steps_per_s
-    rows.append((name, most[name], steps, steps * images))
-pd.DataFrame(rows, columns=["sample", "steps/s at most", "steps/s", "images/s"]).round(1)
-
-# %% [markdown]
-# **Question 5.** The measured rates are below the limit. What do the links do in the rest of the
+#
+# **Question 5.** The measured rates are below these limits. What do the links do in the rest of the
 # time?
 #
 # <details><summary>Answer</summary>
@@ -140,26 +233,6 @@ pd.DataFrame(rows, columns=["sample", "steps/s at most", "steps/s", "images/s"])
 #
 # </details>
 #
-# ## Without slow links
-
-# %%
-figure, axes = plt.subplots()
-for number, (name, images) in enumerate((("ring", 200), ("sync", 300), ("async", 100))):
-    steps = steps_of(sample(name)).query("task == 'worker-0'")
-    curve(axes, steps["seconds"], steps["global_step"] * images / 1000, name, number, over=1)
-axes.set(xlabel="seconds", ylabel="thousand images, all workers together")
-axes.legend()
-plt.show()
-
-# %% [markdown]
-# The figure shows the number of images that all workers of a run have processed together, over
-# time. The slope of a line is the number of images per second. (Softmax, three epochs each.) All
-# tasks share two cores, and there the three methods are almost equally fast. But do not compare the
-# ends of the lines. The ring has two workers, the others have three workers and a server. And in
-# the ring an epoch is one pass of *all* workers together over the 55,000 images, so three epochs
-# are 165,000 images. In the others each worker makes its own pass, and three epochs of three
-# workers are 495,000. So the ring's line ends at a third of their height.
-#
 # **Question 6.** Here are three situations. Would you use servers or a ring?
 #
 # 1. Eight equal GPUs in one host.
@@ -169,8 +242,8 @@ plt.show()
 # <details><summary>Answer</summary>
 #
 # 1. All-reduce (`mirrored`): no data leaves the host, and no worker waits for long.
-# 2. Servers, asynchronous: a ring is as slow as its slowest worker, and half of the machines would
-#    mostly wait. (Or rings within each half.)
+# 2. Servers, asynchronous: a ring trains synchronously, so it is as slow as its slowest worker, and
+#    half of the machines would mostly wait. (Or rings within each half.)
 # 3. Servers with a coordinator, or `async` with `--on-failure continue`: when one worker of a ring
 #    fails, the ring is broken and all of them stop ([Horovod](../docs/lessons/horovod.md) has
 #    tested it).
@@ -179,23 +252,8 @@ plt.show()
 #
 # </details>
 #
-# ## How many servers are as fast as a ring?
+# ## Next
 #
-# A server sends and receives 2 *n r S* / *p* bytes per second, and each link of a ring 4 (*n* − 1)
-# *r S* / *n*. If both are equal:
-
-# %%
-table = pd.DataFrame({"workers": [2, 4, 8, 16, 64]})
-table["servers needed"] = table["workers"] ** 2 / (2 * (table["workers"] - 1))
-table.round(1)
-
-# %% [markdown]
-# So you need about one server for two workers, and only if the parameters can be spread evenly.
-# Notebook `04_how_many` shows a model for which this is not possible.
-#
-# ## Read on
-#
+# - Notebook `06_reproduce`: is a printed result reproduced?
 # - [All-reduce](../docs/lessons/all-reduce.md), [Horovod](../docs/lessons/horovod.md): a ring
 #   outside TensorFlow.
-# - `lab run multiworker --cluster clusters/workers.yaml --fault "kill worker-1 after 100 steps"`:
-#   which task notices it?

@@ -1,4 +1,4 @@
-"""For all notebooks: the working directory, sample runs, steps on one clock, a curve."""
+"""For all notebooks: working directory, sample runs, checks, steps on one clock, a curve."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from cycler import cycler
 from matplotlib.axes import Axes
 
 from lab import api
+from lab.cli.commands.check import command
+from lab.errors import InputError, LabError
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "notebooks/samples"
@@ -36,6 +38,25 @@ def sample(name: str) -> api.Run:
     if name not in made:
         raise KeyError(f"no sample {name!r}: there are {', '.join(sorted(made))}")
     return api.find(made[name]["run"], runs_dir=str(SAMPLES))
+
+
+def check(lesson: str, **found: object) -> None:
+    """Show which stages of a lesson are done, as `lab check` does.
+
+    Args:
+        lesson: The lesson.
+        found: What you found, by question, with `_` for each hyphen. `...` is nothing yet.
+
+    Raises:
+        InputError: There is no such lesson or question.
+    """
+    given = {name.replace("_", "-"): each for name, each in found.items() if each is not ...}
+    try:
+        command(lesson=lesson, answer=tuple(f"{name}={each}" for name, each in given.items()))
+    except InputError:
+        raise
+    except LabError as left:
+        print(left)
 
 
 def steps_of(run: api.Run) -> pd.DataFrame:

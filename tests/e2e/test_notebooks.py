@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.lessons.check import Evidence, check_lesson
+from lab.lessons.lesson import load_lesson
 from tests.support.agents import processes_with
 from tests.support.shown import ROOT
 from tools import notebooks
@@ -25,5 +27,7 @@ def test_a_notebook_runs_from_top_to_bottom(
     images = [out for cell in of_code for out in cell.outputs if "image/png" in out.get("data", {})]
     assert images  # displayed without a call of the kernel
     assert len(list((tmp_path / "runs").iterdir())) == 2
+    stages = check_lesson("tour", load_lesson("tour"), Evidence.read(tmp_path / "runs"))
+    assert [each.hint for each in stages] == ["", ""]
     left = processes_with(str(tmp_path))
     assert not left, f"left behind: {left}"

@@ -20,7 +20,10 @@ from matplotlib.figure import Figure
 from lab import api
 from lab.api.args import program_args
 from lab.config import load_cluster
+from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
+from lab.lessons.answers import FILE, read_answers
+from lab.lessons.lesson import load_lesson
 from lab.options import parameters
 from tests.support.shown import ROOT, dead_links, wrong_commands
 from tools import notebooks
@@ -79,6 +82,24 @@ def test_every_run_would_be_accepted(source: Path) -> None:
         assert others <= EXPERIMENTS[experiment].flags.keys()
 
 
+SECTIONS = ["Predict", "Run", "What you should see", "Questions", "Next"]
+
+
+@each_notebook
+def test_a_notebook_has_its_sections_and_checks_its_lesson(source: Path) -> None:
+    text = "\n\n".join(cells(source, "markdown"))
+    assert re.findall("^## (.*)", text, re.MULTILINE) == SECTIONS
+    assert "\n**Goal.** " in text
+    assert "\n**You need** " in text
+    (call,) = calls(source, "check")
+    stages = load_lesson(ast.literal_eval(call.args[0])).stages
+    asked = [question.name for stage in stages for question in stage.questions]
+    assert [str(each.arg).replace("_", "-") for each in call.keywords] == asked
+    assert {ast.literal_eval(each.value) for each in call.keywords} == {...}
+    run = {ast.literal_eval(each.args[0]) for each in calls(source, "api.run")}
+    assert {experiment for stage in stages for experiment in stage.runs.values()} <= run
+
+
 _PARTS = re.compile(
     r"(\*\*Question (\d+)\.\*\*)|(<details><summary>Answer</summary>\n\n)|(</details>)"
 )
@@ -116,6 +137,20 @@ def test_the_configs_of_notebooks_are_valid(path: Path) -> None:
     cluster = load_cluster(path)
     assert cluster.name == path.stem
     assert set(cluster.links) == set(cluster.nodes)
+
+
+def test_a_check_keeps_what_was_found_and_shows_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(notebooks.FOLDER))
+    monkeypatch.setenv("LAB_RUNS_DIR", str(tmp_path))
+    common = importlib.import_module("common")
+    common.check("async", updates=1650, late_updates="1,650", last=...)
+    assert "async: 3 of 3 stages are not passed; next: train" in capsys.readouterr().out
+    texts = {each.question: each.text for each in read_answers(tmp_path / FILE)}
+    assert texts == {"updates": "1650", "late-updates": "1,650"}
+    with pytest.raises(InputError, match="no question 'upd'"):
+        common.check("async", upd=1)
 
 
 def test_the_shared_code(monkeypatch: pytest.MonkeyPatch) -> None:
