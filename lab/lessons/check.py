@@ -157,9 +157,8 @@ def _best_runs(
     stage: Stage, measured: Mapping[str, Sequence[MeasuredRun]]
 ) -> tuple[Mapping[str, MeasuredRun], str]:
     """Return the runs that fulfil the most conditions, the newest ones first, and the hint."""
-    for experiment in stage.runs.values():
-        if not measured.get(experiment):
-            return {}, f"no run of {experiment} has ended yet: `{stage.command}`"
+    if lacking := [each for each in stage.runs.values() if not measured.get(each)]:
+        return {}, _how_to_run(lacking, stage.command)
     best: Mapping[str, MeasuredRun] = {}
     most = -1
     choices = product(*(measured[each] for each in stage.runs.values()))
@@ -171,6 +170,14 @@ def _best_runs(
         if held == len(stage.holds):
             return runs, ""
     return best, stage.holds[most].hint
+
+
+def _how_to_run(lacking: Sequence[str], command: str) -> str:
+    """Return the hint of a stage that lacks runs; its command makes those of one experiment."""
+    for experiment in lacking:
+        if f"lab run {experiment} " in command:
+            return f"no run of {experiment} has ended yet: `{command}`"
+    return f"no run of {lacking[0]} has ended yet: use its command in the lesson"
 
 
 def _held(conditions: Sequence[Condition], runs: Mapping[str, MeasuredRun]) -> int:

@@ -212,12 +212,31 @@ def test_of_runs_that_lack_the_same_the_newest_is_named() -> None:
         ("hour", "stale", "worker-1"),
         ("hour", "killed", 439),
         ("async", "late", 1650),
+        ("ddp", "slow", 20.1 / 59),
+        ("ddp", "killed", 2),
+        ("fsdp", "train", 795_020),
+        ("fsdp", "same", 46 / 59),
+        ("local-sgd", "train", 55),
+        ("local-sgd", "rare", 0.0099),
+        ("torch-async", "slow", "worker-1"),
+        ("torch-async", "killed", 439),
+        ("jax-dp", "train", 550),
+        ("jax-dp", "same", 42 / 59),
+        ("three-frameworks", "mean", 110_000),
+        ("three-frameworks", "each", 2),
     ],
 )
 def test_the_answers_of_the_runs_here(lesson: str, stage: str, answer: float | str) -> None:
     (wanted,) = (each for each in load_lesson(lesson).stages if each.name == stage)
     found = figure_of(wanted.questions[0].answer, runs_of(lesson)[stage])
     assert found == pytest.approx(answer) if isinstance(answer, float) else found == answer
+
+
+def test_the_command_of_a_stage_is_shown_for_its_own_experiment_only() -> None:
+    stage = next(each for each in load_lesson("fsdp").stages if each.name == "same")
+    assert check_stage(stage, {}, {}).hint == f"no run of ddp has ended yet: `{stage.command}`"
+    hint = check_stage(stage, {"ddp": [measured("ddp")]}, {}).hint
+    assert hint == "no run of fsdp has ended yet: use its command in the lesson"
 
 
 def test_a_damaged_run_proves_nothing() -> None:
