@@ -8,7 +8,7 @@ from typing import Any, Final
 from lab.experiments.registry import EXPERIMENTS
 from lab.lessons.measures import MeasuredRun
 from lab.store.summary import ResultSummary
-from tests.support.lessons import FEWER, KILLED, SLOW, Runs, measured
+from tests.support.lessons import FEWER, KILLED, ONE, SLOW, Runs, measured
 
 STEPS: Final = {"local_step": 550, "global_step": 550}
 GIVEN: Final = {"hyperparameters": {"epochs": 2, "seed": 1}}
@@ -69,8 +69,8 @@ RUNS: Final[Mapping[str, Mapping[str, Runs]]] = {
         "train": {"run": measured("torch-async")},
         "slow": {"run": measured("torch-async", given=SLOW)},
         "killed": {
-            "first": measured("torch-async"),
-            "run": measured("torch-async", FEWER, KILLED, degraded=True, global_step=1211),
+            "first": measured("torch-async", given=ONE),
+            "run": measured("torch-async", FEWER, ONE | KILLED, degraded=True, global_step=1211),
         },
     },
     "jax-dp": {
