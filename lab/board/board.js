@@ -15,9 +15,7 @@ function made(name, text = "", attributes = {}, space = null) {
   return element;
 }
 
-const number = (value, digits) => value === null ? "" : value.toLocaleString("en", digits === undefined ?
-  {} : {minimumFractionDigits: digits, maximumFractionDigits: digits});
-const precise = (value) => value === null ? "" : String(Number(value.toPrecision(3)));
+const precise = (value) => String(Number(value.toPrecision(3)));
 const lasting = (seconds) => seconds < 90 ? `${Math.round(seconds)} s` :
   `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
 
@@ -35,13 +33,14 @@ function show(data) {
   write("state", run ? run.state : "");
   if (run === null) return;
   at("state").className = KINDS[run.state] || "";
-  write("reason", run.reason);
-  const facts = [["experiment", run.experiment], ["time", lasting(run.elapsed_s)], ["global step", number(run.global_step)]];
+  write("reason", [run.note, run.reason].filter(Boolean).join(" "));
+  const facts = [["experiment", run.experiment], ["time", lasting(run.elapsed_s)], ["global step", run.global_step]];
   at("facts").replaceChildren(...facts.map(([name, value]) => {
     const pair = made("div");
     pair.append(made("dt", name), made("dd", value || "–"));
     return pair;
   }));
+  write("notes", run.notes);
   at("tasks").replaceChildren(...run.tasks.map(row));
   shown = run;
   draw();
@@ -49,12 +48,10 @@ function show(data) {
 
 function row(task) {
   const line = made("tr");
-  const state = task.stuck ? `stuck for ${lasting(task.since_s)}` : task.state;
   line.append(
     made("th", task.task, {scope: "row"}),
-    made("td", state, {class: task.stuck ? "late" : KINDS[task.state] || ""}),
-    ...[number(task.local_step), precise(task.steps_per_s), number(task.loss, 4), number(task.staleness),
-      task.gpu === null ? "" : `${Math.round(task.gpu * 100)}%`].map((text) => made("td", text, {class: "number"})),
+    made("td", task.stuck ? "stuck" : task.state, {class: task.stuck ? "late" : KINDS[task.state] || ""}),
+    ...[task.local_step, task.steps_per_s, task.loss, task.gpu].map((text) => made("td", text, {class: "number"})),
     made("td", task.note, {class: "note"}));
   return line;
 }

@@ -245,8 +245,7 @@ class LiveView(TaskView):
     def _rows(self) -> Table:
         columns = _fitting(_LIVE_WITH_GPU if self._holds_gpus else _LIVE, self._console.width)
         names = [name for name, _ in columns]
-        if self._waits and all(each.staleness is None for each in self._progress.values()):
-            names[-1] = "waits"
+        names[-1] = self._last_title
         rows = table_of(names)
         rows.expand = True
         for column, (_, width) in zip(rows.columns, columns, strict=True):

@@ -11,7 +11,6 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from lab.errors import InputError, LabError
 from lab.records.reader import STEPS, read_records
 from lab.run.view import Clock, View, is_time
 from lab.store.directory import RunDir, RunStatus
-from lab.store.gpu_samples import samples
+from lab.store.gpu_samples import use_by_moment
 from lab.store.progress import TaskProgress
 from lab.store.run_info import RunInfo
 from lab.text import short
@@ -290,10 +289,5 @@ def _state_after(state: State, record: Mapping[str, Any]) -> State:
 
 def _gpu_events(run: RunDir, place: Place) -> Iterator[Event]:
     """Yield the mean utilisation of each task's GPUs, at each moment of `gpu.jsonl`."""
-    for time_unix, found in groupby(samples(read_records(run.gpu_samples)), lambda each: each[1]):
-        of_task: dict[str, list[float]] = {}
-        for each in found:
-            if each.utilisation is not None:
-                of_task.setdefault(each.task, []).append(each.utilisation)
-        use = {task: sum(each) / len(each) for task, each in of_task.items()}
+    for time_unix, use in use_by_moment(read_records(run.gpu_samples)):
         yield Event(place(time_unix, 0.0), "", gpus=use)

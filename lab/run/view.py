@@ -191,6 +191,12 @@ class TaskView(View):
             return counted(staleness, "update")
         return f"{percent(self._waits[task])} of a step" if task in self._waits else ""
 
+    @property
+    def _last_title(self) -> str:
+        """What `_last` says of tasks that train: their staleness, or how long they wait."""
+        is_synchronous = all(each.staleness is None for each in self._progress.values())
+        return "waits" if self._waits and is_synchronous else "staleness"
+
 
 SHIPPED_IMAGES: Final = 55_000
 """The number of training images in the shipped data."""

@@ -66,6 +66,22 @@ def samples(records: Iterable[Mapping[str, Any]]) -> Iterator[GpuSample]:
             yield GpuSample(task, moment, gpu, share if is_share else None, memory, power)
 
 
+def use_by_moment(
+    records: Iterable[Mapping[str, Any]],
+) -> Iterator[tuple[float, dict[str, float]]]:
+    """Yield each moment of `gpu.jsonl`, with the mean utilisation of each task's GPUs.
+
+    Args:
+        records: The lines of `gpu.jsonl`; those of one moment must be adjacent.
+    """
+    for time_unix, found in groupby(samples(records), lambda each: each.time_unix):
+        of_task: dict[str, list[float]] = {}
+        for each in found:
+            if each.utilisation is not None:
+                of_task.setdefault(each.task, []).append(each.utilisation)
+        yield time_unix, {task: sum(each) / len(each) for task, each in of_task.items()}
+
+
 def figures(
     records: Iterable[Mapping[str, Any]], trained: Mapping[str, Span | None]
 ) -> dict[str, GpuFigures]:

@@ -16,13 +16,17 @@ from tornado.netutil import bind_sockets
 
 from lab.backends.state import state_directory
 from lab.board import server
-from lab.board.run_feed import MOST_POINTS, Curve, RunFeed
+from lab.board.run_feed import NewestRun, ReplayFeed, RunFeed
+from lab.board.run_view import MOST_POINTS, Curve
 from lab.board.server import ADDRESS, Publisher, application, token
-from lab.board.source import NewestRun, encoded
+from lab.board.source import encoded
 from lab.errors import LabError
+from lab.run.replay import Recording
+from lab.run.view import Clock
 from lab.store.directory import RunDir
 from lab.variables import LAB_STATE
 from lab.volume.states import State
+from tests.support.agents import wait_for
 from tests.support.recorded import BEGAN_UNIX, make
 from tests.support.specs import HOSTILE, update
 
@@ -44,6 +48,11 @@ def under_way(run: RunDir, task: str) -> None:
     run.status(task).write_text(json.dumps(status))
 
 
+def at(moment: float) -> Clock:
+    """A clock that stands still."""
+    return Clock(lambda: moment, lambda: moment)
+
+
 def line(**fields: Any) -> str:
     return json.dumps({"kind": "step", "task": "worker-0", **fields}) + "\n"
 
@@ -53,12 +62,12 @@ def line(**fields: Any) -> str:
 
 def test_a_run_that_has_ended_is_shown_as_it_ended(run: RunDir) -> None:
     board = RunFeed(run).now()
-    assert (board.state, board.ended, board.experiment) == ("succeeded", True, "async")
-    assert board.global_step == 1650
+    assert (board.state, board.experiment) == ("succeeded", "async")
+    assert board.global_step == "1,650"
     assert [row.task for row in board.tasks] == ["ps-0", "worker-0", "worker-1", "worker-2"]
     assert not any(row.stuck for row in board.tasks)
     assert sorted(board.loss) == ["worker-0", "worker-1", "worker-2"]
-    assert board.elapsed_s == pytest.approx(10.5 + 550 * 0.002, abs=0.1)
+    assert board.elapsed_s == pytest.approx(10 + 550 * 0.002, abs=0.1)
 
 
 def test_only_new_records_are_read_and_a_replaced_file_anew(run: RunDir) -> None:
@@ -78,7 +87,7 @@ def test_only_new_records_are_read_and_a_replaced_file_anew(run: RunDir) -> None
     new.replace(path)
     board = feed.now()
     assert board.loss["worker-0"] == [(9.0, 9.0)]
-    assert next(row.local_step for row in board.tasks if row.task == "worker-0") == 9
+    assert next(row.local_step for row in board.tasks if row.task == "worker-0") == "9"
     path.unlink()
     assert feed.now().loss["worker-0"] == [(9.0, 9.0)]
 
@@ -91,7 +100,7 @@ def test_a_task_is_stuck_without_records_for_some_time(run: RunDir) -> None:
         if "loss" in each
     )
     for since, stuck in ((9.0, False), (11.0, True)):
-        row = RunFeed(run, lambda since=since: last + since).now().tasks[1]
+        row = RunFeed(run, at(last + since)).now().tasks[1]
         assert (row.task, row.stuck) == ("worker-0", stuck), since
 
 
@@ -100,16 +109,16 @@ def test_hostile_records_make_valid_json_and_safe_text(run: RunDir) -> None:
     with run.records("worker-1").open("a") as file:
         file.write('{"kind": "step", "loss": NaN, "global_step": 1e999, "time_unix": 1}\n')
         file.write("[1]\n\x00\n")
-    shown = json.loads(encoded(lambda: RunFeed(run)))["run"]
+    shown = json.loads(encoded(RunFeed(run)))["run"]
     assert "\x1b" not in shown["reason"]
     row = next(each for each in shown["tasks"] if each["task"] == "worker-1")
-    assert row["loss"] is None
+    assert row["loss"] == "nan"
 
 
 def test_a_damaged_run_is_shown_as_none(run: RunDir) -> None:
     feed = RunFeed(run)
     run.info_path.write_text("{")
-    assert encoded(lambda: feed) == b'{"run":null}'
+    assert encoded(feed) == b'{"run":null}'
 
 
 def test_the_newest_utilisation_of_all_gpus_of_a_task(run: RunDir) -> None:
@@ -120,9 +129,9 @@ def test_the_newest_utilisation_of_all_gpus_of_a_task(run: RunDir) -> None:
     now = BEGAN_UNIX + 5
     samples = [sample("a", 0.1, now - 2), sample("a", 0.5, now - 1), sample("b", 0.7, now - 1)]
     run.gpu_samples.write_text("".join(samples))
-    feed = RunFeed(run, lambda: now)
-    assert feed.now().tasks[1].gpu == 0.6
-    assert RunFeed(run, lambda: now + 60).now().tasks[1].gpu is None
+    feed = RunFeed(run, at(now))
+    assert feed.now().tasks[1].gpu == "60 %"
+    assert RunFeed(run, at(now + 60)).now().tasks[1].gpu == ""
 
 
 def test_a_long_curve_keeps_its_mean_and_its_ends() -> None:
@@ -141,17 +150,32 @@ def test_a_long_curve_keeps_its_mean_and_its_ends() -> None:
 def test_the_newest_run_is_shown_also_if_it_starts_later(tmp_path: Path) -> None:
     store = tmp_path / "store"
     newest = NewestRun(store)
-    assert newest() is None
+
+    def shown() -> str:
+        board = newest.now()
+        return board.run if board else ""
+
+    assert shown() == ""
     for name, started in (("r1", 10.0), ("r3", 30.0), ("r2", 20.0)):
         make(store, name, steps=550, started_unix=started)
-    found = newest()
-    assert found is not None
-    assert found.run_id == "r3"
-    assert newest() is found
+    assert shown() == "r3"
     make(store, "r4", steps=550, started_unix=40.0)
-    found = newest()
-    assert found is not None
-    assert found.run_id == "r4"
+    assert shown() == "r4"
+    (store / "r5").mkdir()
+    (store / "r5/run.json").write_text("{")
+    assert shown() == "r4"
+
+
+def test_a_replay_begins_with_the_first_look_and_ends_with_the_result(run: RunDir) -> None:
+    feed = ReplayFeed(Recording.read(run), speed=20)
+    first = feed.now()
+    assert (first.global_step, first.loss) == ("", {})
+    assert first.state != "succeeded"
+    wait_for(lambda: feed.now().state == "succeeded", "the end of the replay", 20)
+    last, recorded = feed.now(), RunFeed(run).now()
+    assert last.note == "A replay, at speed 20."
+    assert (last.global_step, last.elapsed_s) == (recorded.global_step, recorded.elapsed_s)
+    assert last.loss == recorded.loss
 
 
 # ---- Who gets it
