@@ -321,11 +321,11 @@ check("stragglers", gradients=..., share=..., faster=..., computed=..., mean=...
 #
 # <details><summary>Answer</summary>
 #
-# Each step of `worker-1` with a staleness of a hundred or more includes a pause. The worker had
+# Each step of `worker-1` with a staleness far above all others includes a pause. The worker had
 # read the parameters, stopped for half a second, and then sent a gradient for very old parameters.
 # A pause between two steps makes nothing stale, because the worker reads new parameters after it. A
-# step spends less than half of its time between the read and the update. So about two of four
-# pauses are inside this part; run the cell again, and the number can differ. At a rate of 0.01 a
+# step spends less than half of its time between the read and the update. So only some of the four
+# pauses are inside this part; run the cell again, and their number can differ. At a rate of 0.01 a
 # few such updates among 3,300 have no visible effect.
 #
 # </details>

@@ -8,6 +8,7 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Final
 
+from lab.formatting import number
 from lab.lessons.answers import FILE, Answer, newest, read_answers
 from lab.lessons.lesson import Condition, Lesson, Operand, Question, Stage
 from lab.lessons.measures import Figure, MeasuredRun, figure_of
@@ -182,9 +183,9 @@ def _how_to_run(lacking: Sequence[str], command: str) -> str:
 
 def _held(conditions: Sequence[Condition], runs: Mapping[str, MeasuredRun]) -> int:
     """Return how many conditions hold before the first that does not."""
-    for number, condition in enumerate(conditions):
+    for done, condition in enumerate(conditions):
         if not holds(condition, runs):
-            return number
+            return done
     return len(conditions)
 
 
@@ -230,9 +231,8 @@ def key_of(question: Question, runs: Mapping[str, MeasuredRun]) -> Reply:
         text = value
     else:
         tolerance = _tolerance(question, value)
-        text = (f"{value:,.0f}" if value == int(value) else f"{value:.6g}") + (
-            f" ± {tolerance:.2g}" if tolerance > _ROUNDING * abs(value) else ""
-        )
+        shown = f" ± {number(float(f'{tolerance:.2g}'))}"
+        text = number(value) + (shown if tolerance > _ROUNDING * abs(value) else "")
     return Reply(question.name, question.text, text, True, question.because)
 
 

@@ -28,6 +28,7 @@ PAGES = sorted(
         "*.md",
         "docs/*.md",
         "docs/decisions/*.md",
+        "docs/exercises/*.md",
         "docs/lessons/*.md",
         "docs/zh/**/*.md",
         "notebooks/*.md",

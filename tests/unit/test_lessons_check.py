@@ -187,6 +187,12 @@ def test_the_key_has_the_right_answers_with_their_tolerance() -> None:
     )
 
 
+def test_a_large_tolerance_is_written_out() -> None:
+    (stage,) = load_lesson("reproduce").stages
+    replies = check_stage(stage, by_experiment(stage, runs_of("reproduce")["small"]), None).replies
+    assert [each.given for each in replies] == ["8,250", "7,196 ± 220"]
+
+
 def test_a_later_run_makes_no_right_answer_wrong() -> None:
     (stage, *_) = load_lesson("async").stages
     old, new = measured(given={"stopped_unix": 10.0}), measured(global_step=99)
