@@ -4,10 +4,13 @@ A link in `docs/lessons/async.md` to `../../scripts/mnist_async.py` works where 
 browsed. The site holds only `docs/`, so the file is shown there on a page under `repository/`.
 
 A notebook is a page with its outputs, if `make notebooks` has executed it; else without them.
+
+The Chinese pages are in Chinese, also what the theme adds to them.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from pathlib import Path, PurePosixPath
@@ -16,7 +19,9 @@ from typing import Final
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
+from mkdocs.utils.templates import TemplateContext
 from nbconvert import MarkdownExporter
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -43,6 +48,28 @@ SHOWN: Final = (
 
 _LINK: Final = re.compile(r"\]\((?!\w+:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 _LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".yml": "yaml"}
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Silence jieba, which reports at each build that it loads its dictionary."""
+    logging.getLogger("jieba").setLevel(logging.WARNING)
+
+
+def on_page_context(
+    context: TemplateContext, page: Page, config: MkDocsConfig, nav: Navigation
+) -> None:
+    """Set the theme's language to that of the page, which is rendered next."""
+    config.theme["language"] = "zh" if is_chinese(page.file.src_uri) else "en"
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Name the script of the Chinese pages, which the theme does not: simplified Chinese."""
+    return output.replace('<html lang="zh"', '<html lang="zh-CN"', 1)
+
+
+def is_chinese(page: str) -> bool:
+    """Whether a page is in Chinese, by its path in the site."""
+    return "zh" in PurePosixPath(page).parts or page.endswith(".zh-CN.md")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
