@@ -114,6 +114,16 @@ def test_a_stage_asks_for_what_its_experiments_have(name: str, stage: Stage) -> 
             assert value.setting in {*experiment.flags, "fault", "start", "on-failure"}
 
 
+WITHOUT_STAGES = {"choosing", "complaints", "then-and-now"}
+"""Pages to read: they have no run of their own."""
+
+
+def test_every_lesson_and_notebook_has_stages() -> None:
+    lessons = {path.stem for path in LESSONS.glob("*.md")} - WITHOUT_STAGES
+    notebooks = {path.stem[3:].replace("_", "-") for path in (ROOT / "notebooks").glob("[0-9]*.py")}
+    assert lessons | notebooks <= set(lesson_names())
+
+
 PAGES = [name for name in lesson_names() if (LESSONS / f"{name}.md").is_file()]
 
 
