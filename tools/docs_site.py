@@ -101,6 +101,8 @@ def notebook_files(path: Path, executed: Path) -> dict[str, str | bytes]:
     resources = {"unique_key": path.stem, "output_files_dir": f"{path.stem}_files"}
     text, made = MarkdownExporter().from_notebook_node(notebook, resources)
     source = f"The notebook: [`{path.stem}.py`]({path.stem}.py), with `make jupyter`."
+    # Markdown inside of HTML is not read without this attribute. Jupyter needs none.
+    text = text.replace("<details>", "<details markdown>")
     page = "\n\n".join(filter(None, [text.strip(), note, source]))
     return {f"{path.stem}.md": page + "\n", **made.get("outputs", {})}
 

@@ -30,6 +30,8 @@ def test_a_notebook_is_published_with_the_outputs_of_its_executed_copy(tmp_path:
     (clean,) = notebook_files(source, tmp_path).values()
     assert "`make notebooks` was not run" in str(clean)
     assert "the loss is 0.5" not in str(clean)
+    assert "<details markdown><summary>Answer</summary>" in str(clean)
+    assert "<details>" not in str(clean)
     copy = executed(source, tmp_path)
     page, *pictures = notebook_files(source, tmp_path).items()
     assert page[0] == "00_tour.md"
