@@ -82,6 +82,15 @@ for tensor, value in [
 found["traces"] = traces
 
 
+# ---- Variables on several servers.
+with tf.Graph().as_default():
+    with v1.device(v1.train.replica_device_setter(ps_tasks=2)):
+        whole = v1.get_variable("whole", [784, 500])
+        parts = v1.get_variable("parts", [784, 500], partitioner=v1.fixed_size_partitioner(2))
+found["whole"] = whole.device
+found["parts"] = sorted((each.device, each.shape.as_list()) for each in parts)
+
+
 # ---- What a server keeps.
 def build():
     variable = v1.get_variable("kept", initializer=0)
@@ -158,6 +167,12 @@ def test_a_function_orders_the_operations_on_one_resource_only(found: dict[str, 
 def test_a_function_is_traced_for_each_shape_and_each_python_value(found: dict[str, Any]) -> None:
     """The second call has the shape and the Python value of the first, and other numbers."""
     assert found["traces"] == [[[2], 1.0], [[3], 1.0], [[2], 2.0]]
+
+
+def test_a_partitioner_divides_a_variable_among_servers(found: dict[str, Any]) -> None:
+    assert found["whole"] == "/job:ps/task:0"
+    parts = [[f"/job:ps/task:{server}", [392, 500]] for server in (0, 1)]
+    assert found["parts"] == parts
 
 
 def test_a_servers_variables_and_queues_outlive_the_session(found: dict[str, Any]) -> None:

@@ -97,6 +97,16 @@ def test_a_backup_worker_makes_updates_earlier_and_drops_gradients() -> None:
     assert {each.worker for each in backup.works if not each.accepted} == {0, 1, 2}
 
 
+def test_of_a_worker_that_is_always_slow_every_gradient_is_dropped() -> None:
+    slow = ((8,) * 9, (9,) * 9, (30,) * 3)
+    alone = rules.Synchronous(slow, needed=3, apply_ms=2)
+    backup = rules.Synchronous(slow, needed=2, apply_ms=2)
+    accepted = {each.worker for each in backup.works if each.accepted}
+    assert accepted == {0, 1}
+    assert {each.worker for each in backup.works} == {0, 1, 2}
+    assert backup.updates[:3] < alone.updates[:3]
+
+
 def test_a_fast_worker_takes_two_tokens_and_both_gradients_enter_one_update() -> None:
     moments = TRAININGS["tokens"].moments
     taken = Counter((each.worker, each.token) for each in moments if each.kind == "take")
