@@ -69,6 +69,13 @@ RECIPES = (
         recording="straggler",
     ),
     Recipe(
+        ("killed-ps",),
+        f"run async {BOOK} --checkpoint_every 2 --on-failure restart"
+        ' --fault "kill ps-0 after 2000 steps"',
+        "a killed parameter server: all tasks restart from the last checkpoint",
+        recording="killed-ps",
+    ),
+    Recipe(
         ("sync-backup",),
         f"run sync {BOOK} {SLOW} --replicas_to_aggregate 2",
         "one slow worker, an update needs only the first two of three",

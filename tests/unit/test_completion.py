@@ -100,6 +100,7 @@ def test_runs_tasks_and_environments_are_completed(place: Path) -> None:
     (place / "state/local/other/environment.json").write_text("{}")
     runs = ["last", "last~1", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa"]
     assert names_of("runs", place) == runs
+    assert {"straggler", *runs} < {*names_of("recordings", place)}
     assert names_of("tasks", place) == ["ps-0", "worker-0", "worker-1"]
     assert names_of("environments", place) == ["book", "mine", "other"]
     assert names_of("secrets", place) == []

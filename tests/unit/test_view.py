@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import signal
 import threading
 from dataclasses import replace
@@ -12,6 +13,8 @@ import pytest
 from rich.console import Console
 
 from lab.cli.run_view import LiveView, PlainView
+from lab.log import shown_by
+from lab.run.view import StepRate
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summary_of
 from lab.tables import result_table, table_of
@@ -235,6 +238,71 @@ def test_the_view_shows_which_worker_is_ahead() -> None:
     failed = training(550, 500)
     failed.status(TaskStatus("worker-1", State.FAILED))
     assert "ahead" not in drawn(failed)[2]
+
+
+def test_without_staleness_the_view_shows_who_waits() -> None:
+    view = live()
+    for task in ("worker-0", "worker-1"):
+        view.status(TaskStatus(task, State.TRAINING))
+    assert drawn(view)[-5].endswith("staleness")
+    for wait_s in (0.03, math.nan, -1.0, 0.05):  # the last three cannot be right
+        step = record("worker-0", 0, step_time_s=0.04, wait_time_s=wait_s)
+        view.records("worker-0", [step])
+    assert drawn(view)[-5].endswith("waits")
+    assert [line.endswith("75 % of a step") for line in drawn(view)[-2:]] == [True, False]
+    view.records("worker-1", [record("worker-1", 0, staleness=1, step_time_s=0, wait_time_s=0)])
+    assert drawn(view)[-5].endswith("staleness")
+
+
+def test_what_a_task_waits_for_comes_before_its_own_message() -> None:
+    view = live(100)
+    view.records("worker-1", waits("weights on ps-0"))
+    assert drawn(view, 100)[-1].endswith("weights on ps-0")
+    view.status(TaskStatus("worker-1", State.READY, message="waits: it starts after 9 steps\x1b"))
+    assert drawn(view, 100)[-1].endswith("waits: it starts after 9 steps\\x1b")
+    view.status(TaskStatus("worker-1", State.FAILED, message="late"))
+    assert drawn(view, 100)[-1].split() == ["worker-1", "failed"]
+
+
+def test_a_fault_and_a_new_start_are_lines_once() -> None:
+    shown: list[str] = []
+    notes = ["fault: kill ps-0\x1b", "attempt 1 begins: killed", "fault over: x", "weights"]
+    for view in (live(), PlainView(info(), io.StringIO())):
+        view.records("worker-0", [record("worker-0", 0, local_step=1)])
+        with shown_by(shown.append):
+            for _ in range(2):
+                view.records("worker-0", [waits(note)[0] for note in notes])
+    assert shown == 2 * [
+        "worker-0: fault: kill ps-0\\x1b",
+        "worker-0: attempt 1 begins: killed",
+        "worker-0: fault over: x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("marks", "per_s"),
+    [
+        ([], None),
+        ([(1.0, 10)], None),
+        ([(1.0, 10), (2.0, 30)], 20),
+        ([(1.0, 10), (1.0, 30)], None),
+        ([(1.0, 10), (9.0, 30)], 2.5),
+        # Only the last five seconds count, a new attempt counts alone, as after a changed clock.
+        ([(0.0, 0), (4.0, 400), (6.0, 402), (9.0, 405)], 1),
+        ([(0.0, 0), (4.0, 400), (5.0, 1), (6.0, 4)], 3),
+        ([(100.0, 0), (4.0, 400), (6.0, 402)], 1),
+        ([(0.0, 0), (math.nan, 5), (1.0, 10)], 10),
+        ([(0.0, 0), (1.0, "x"), (2.0, 10)], 5),
+    ],
+)
+def test_the_rate_is_that_of_the_last_seconds(
+    marks: list[tuple[float, object]], per_s: float | None
+) -> None:
+    rate = StepRate()
+    for at, step in marks:
+        rate.add(record("worker-0", 0, local_step=step, time_unix=at))
+    rate.add(record("worker-0", 0, "eval", local_step=9999, time_unix=9.5))
+    assert rate.per_s == per_s
 
 
 def test_a_difference_below_one_record_shows_no_lead() -> None:
