@@ -103,7 +103,7 @@ jupyter: $(VENV)/.notebooks  ## start JupyterLab with the lessons in notebooks/,
 	$(BIN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" \
 		--ServerApp.preferred_dir="$(CURDIR)/notebooks" --LabApp.default_url=/lab/tree/notebooks/00_tour.ipynb
 
-notebooks: $(VENV)/.dev  ## execute all notebooks into build/notebooks, for `make docs` (3 minutes)
+notebooks: $(VENV)/.dev  ## execute all notebooks into build/notebooks, for `make docs` (15 minutes on two busy cores)
 	$(BIN)/python tools/notebooks.py --execute
 
 notebooks-write: $(VENV)/.dev  ## rewrite the notebooks' .ipynb files from their .py files, without outputs
