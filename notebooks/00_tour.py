@@ -34,7 +34,7 @@ at_root()
 # ## Predict
 #
 # - Three servers start, and each of them requests a greeting from all servers. How many greetings
-#   are that?
+#   is that?
 # - Two workers each pass once over 55,000 images, in batches of 100. How many updates do they make
 #   together, and from how many images?
 #

@@ -27,7 +27,7 @@ at_root()
 # %% [markdown]
 # ## Predict
 #
-# - Three workers make 550 steps each. How many updates are that? And if one of them begins late?
+# - Three workers make 550 steps each. How many updates is that? And if one of them begins late?
 # - Which worker ends last?
 # - One worker is slow. Whose updates are the stalest?
 #

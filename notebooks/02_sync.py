@@ -25,7 +25,7 @@ at_root()
 # %% [markdown]
 # ## Predict
 #
-# - Three workers make 550 local steps each, with batches of 100 images. How many updates are that?
+# - Three workers make 550 local steps each, with batches of 100 images. How many updates is that?
 #   How many images does one update use?
 # - An update needs only two of three gradients. How many gradients are computed for nothing?
 # - One worker is slow, and an update needs only two gradients. Which worker makes the fewest steps?

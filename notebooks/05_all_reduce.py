@@ -24,8 +24,8 @@ at_root()
 #
 # - How many workers have other parameters than the first one at the end, bit by bit?
 # - One of two workers gets 30% of a core. Which share of the steps per second is left?
-# - Four workers train `mlp` (1.59 MB) over links of 100 Mbit/s. How many images per second process
-#   a ring and one asynchronous parameter server? A step of the ring uses 400 images, an
+# - Four workers train `mlp` (1.59 MB) over links of 100 Mbit/s. How many images per second do a
+#   ring and one asynchronous parameter server process? A step of the ring uses 400 images, an
 #   asynchronous step 100.
 #
 # ## Run
@@ -166,7 +166,7 @@ table.round(1)
 # - All workers have the same parameters, bit by bit.
 # - A ring needs links to neighbours only. Its training is synchronous, so all workers have the
 #   speed of the slowest.
-# - Without one worker, no step ends.
+# - If one worker is missing, no step completes.
 #
 # Replace each `...` by what you found in your runs:
 

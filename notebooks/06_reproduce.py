@@ -51,8 +51,8 @@ printed_accuracy = {"worker-0": 0.8865, "worker-1": 0.8866, "worker-2": 0.8894}
 printed
 
 # %% [markdown]
-# All three workers make 5,500 local steps from one row to the next. The global step rises by so
-# many times that number:
+# All three workers make 5,500 local steps from one row to the next. By how many times that number
+# does the global step rise?
 
 # %%
 (printed.diff().dropna() / 5500).round(2)
