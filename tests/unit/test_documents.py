@@ -48,6 +48,12 @@ def test_the_links_and_commands_of_a_page(page: Path) -> None:
     assert name(page) in GENERATED or wrong_commands(text) == []
 
 
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/**/*.md")), ids=name)
+def test_what_belongs_to_an_item_of_a_list_is_indented_as_the_site_needs_it(page: Path) -> None:
+    lines = page.read_text("utf-8").splitlines()
+    assert [line for line in lines if re.match(r" {1,3}(```|[-*] |\d+\. )", line)] == []
+
+
 def test_every_test_of_the_attacks_on_seats_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/evidence/seats.md").read_text("utf-8")))
     tests = "".join(path.read_text("utf-8") for path in ROOT.glob("tests/*/test_class*.py"))
