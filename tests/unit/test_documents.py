@@ -50,8 +50,8 @@ def test_the_links_and_commands_of_a_page(page: Path) -> None:
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/**/*.md")), ids=name)
 def test_what_belongs_to_an_item_of_a_list_is_indented_as_the_site_needs_it(page: Path) -> None:
-    lines = page.read_text("utf-8").splitlines()
-    assert [line for line in lines if re.match(r" {1,3}(```|[-*] |\d+\. )", line)] == []
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^ {1,3}(?:```|[-*] |\d+\. ).*", text, re.MULTILINE) == []
 
 
 def test_every_test_of_the_attacks_on_seats_exists() -> None:
