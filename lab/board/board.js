@@ -25,13 +25,30 @@ function write(id, text) {
 }
 
 function show(data) {
-  const run = data.run;
-  at("nothing").hidden = run !== null;
-  at("run").hidden = run === null;
-  document.title = run ? `${run.experiment}: ${run.state}` : "lab";
-  write("title", run ? run.run : "lab");
-  write("state", run ? run.state : "");
-  if (run === null) return;
+  const run = data.run || null, room = data.class || null;
+  write("problem", data.problem);
+  at("nothing").hidden = run || room || data.problem;
+  at("run").hidden = !run;
+  at("class").hidden = !room;
+  document.title = run ? `${run.experiment}: ${run.state}` : room ? room.name : "lab";
+  write("title", run ? run.run : room ? room.name : "lab");
+  write("state", run ? run.state : room ? room.left : "");
+  if (room) showClass(room);
+  if (run) showRun(run);
+}
+
+function showClass(room) {
+  at("seats").replaceChildren(...room.seats.map((seat) => {
+    const line = made("tr"), kind = seat.stuck ? "late" : seat.state === "ready" ? "good" : "";
+    line.append(made("th", seat.seat, {scope: "row"}), made("td", seat.state, {class: kind}), made("td", seat.run),
+      made("td", seat.step, {class: "number"}), made("td", seat.gpus), made("td", seat.passed, {class: "note"}));
+    return line;
+  }));
+  at("queue-part").hidden = !room.queue.length;
+  at("queue").replaceChildren(...room.queue.map((line) => made("li", line)));
+}
+
+function showRun(run) {
   at("state").className = KINDS[run.state] || "";
   write("reason", [run.note, run.reason].filter(Boolean).join(" "));
   const facts = [["experiment", run.experiment], ["time", lasting(run.elapsed_s)], ["global step", run.global_step]];

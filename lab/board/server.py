@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
+import os
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
 from tornado.httpserver import HTTPServer
@@ -21,9 +25,12 @@ from tornado.web import Application, HTTPError, RequestHandler
 
 from lab.backends.state import state_directory
 from lab.errors import LabError
-from lab.volume.files import write_atomically
+from lab.log import LOG
 
 ADDRESS: Final = "127.0.0.1"
+PORT: Final = 8700
+"""The port of a board, if no other one is given."""
+
 EVERY_S: Final = 1.0
 """Seconds from one look at what is shown to the next."""
 
@@ -54,18 +61,14 @@ Source = Callable[[], bytes]
 def token() -> str:
     """Return the token of this user's boards; it is made once, so that a restart keeps it."""
     path = state_directory() / "board-token"
-    try:
-        known = path.read_text(encoding="ascii").strip()
-    except FileNotFoundError:
-        known = ""
-    if known:
-        return known
-    made = secrets.token_urlsafe(24)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    write_atomically(path, made)
-    path.chmod(0o600)
-    return made
+    # A link exists with all of its content, or not at all; the first of several boards makes it.
+    with NamedTemporaryFile(dir=path.parent) as made:  # only its owner can read it
+        made.write(secrets.token_urlsafe(24).encode())
+        made.flush()
+        with suppress(FileExistsError):
+            os.link(made.name, path)
+    return path.read_text(encoding="ascii")
 
 
 class Publisher:
@@ -191,6 +194,8 @@ def application(wanted: str, publisher: Publisher) -> Application:
         wanted: The token.
         publisher: What its viewers get.
     """
+    # Its warnings are about requests, with the token that was given.
+    logging.getLogger("tornado").setLevel(logging.ERROR)
     shared = {"wanted": wanted, "publisher": publisher}
     routes: list[Any] = [(path, _Page, shared) for path in _FILES]
     return Application(
@@ -206,13 +211,12 @@ class _Missing(_Handler):
         raise HTTPError(404)
 
 
-async def serve(source: Source, port: int, ready: Callable[[str], Awaitable[None] | None]) -> None:
-    """Serve a board until it is cancelled.
+async def serve(source: Source, port: int) -> None:
+    """Serve a board until it is cancelled; print its address, which has the token.
 
     Args:
         source: What is shown.
-        port: The port on 127.0.0.1; 0: a free one.
-        ready: Called with the address, which has the token.
+        port: The port on 127.0.0.1.
 
     Raises:
         LabError: Another program has the port.
@@ -226,7 +230,8 @@ async def serve(source: Source, port: int, ready: Callable[[str], Awaitable[None
         ) from error
     server = HTTPServer(application(wanted, publisher))
     server.add_sockets(sockets)
-    ready(f"http://{ADDRESS}:{sockets[0].getsockname()[1]}/?token={wanted}")
+    print(f"http://{ADDRESS}:{port}/?token={wanted}", flush=True)
+    LOG.info("open this address in a browser here; Ctrl-C ends the board")
     try:
         await publisher.run()
     finally:

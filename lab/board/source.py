@@ -1,4 +1,4 @@
-"""What a board shows, as the bytes that its viewers get."""
+"""What a board shows, a run or a class, as the bytes that its viewers get."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ from typing import Protocol
 
 import msgspec
 
-from lab.board.run_view import RunBoard
 from lab.errors import LabError
+from lab.text import short
 
 
 class Feed(Protocol):
-    """Knows what a run does now."""
+    """Knows what a run or a class does now."""
 
-    def now(self) -> RunBoard | None:
-        """Return the run as it is now; None: there is no run."""
+    def now(self) -> msgspec.Struct | None:
+        """Return it as it is now; None: there is no run."""
 
 
-def encoded(feed: Feed) -> bytes:
-    """Return what a board shows as JSON on one line; a run that cannot be read now is none."""
+def encoded(name: str, feed: Feed) -> bytes:
+    """Return what a board shows as JSON on one line, or why it cannot be read now.
+
+    Args:
+        name: What the page shows: `run` or `class`.
+        feed: Knows it.
+    """
+    found, problem = None, ""
     try:
-        run = feed.now()
-    except (LabError, OSError):
-        run = None
-    return msgspec.json.encode({"run": run})
+        found = feed.now()
+    except (LabError, OSError) as error:
+        problem = short(str(error))
+    return msgspec.json.encode({name: found, "problem": problem})

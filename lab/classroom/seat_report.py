@@ -1,4 +1,4 @@
-"""The newest run of a seat, printed as JSON inside the seat's container, and read on the host.
+"""The newest run of a seat and its passed stages: printed in its container, read on the host.
 
 `lab class status` runs it as `python -P -m lab.classroom.seat_report`. `-P` keeps the current
 directory out of Python's path.
@@ -15,6 +15,7 @@ from typing import Annotated, Final
 import msgspec
 
 from lab.errors import LabError
+from lab.lessons.passed import Passed, read_passed
 from lab.run.state import state_under_way
 from lab.store.directory import DEFAULT_RUNS_DIR, RunStatus, infos
 
@@ -60,14 +61,26 @@ class RunReport(msgspec.Struct, frozen=True):
         return self.state == "training" and (self.since_step_s or 0.0) > STUCK_S
 
 
-def parse_report(content: bytes) -> RunReport | None:
-    """Return the newest run that a seat reports, or None.
+class SeatReport(msgspec.Struct, frozen=True):
+    """What a seat reports. The student can forge it.
+
+    Attributes:
+        run: Its newest run, or None.
+        passed: By lesson: the number of stages that are passed, and of all its stages.
+    """
+
+    run: RunReport | None
+    passed: Passed
+
+
+def parse_report(content: bytes) -> SeatReport:
+    """Return the report of a seat.
 
     Raises:
         LabError: It is no report.
     """
     try:
-        return msgspec.json.decode(content, type=RunReport | None)
+        return msgspec.json.decode(content, type=SeatReport)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise LabError("the seat sent no report") from error
 
@@ -96,4 +109,7 @@ def newest_run(store: Path) -> RunReport | None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.encode(newest_run(Path.home() / DEFAULT_RUNS_DIR)).decode())
+    store = Path.home() / DEFAULT_RUNS_DIR
+    sys.stdout.write(
+        msgspec.json.encode(SeatReport(newest_run(store), read_passed(store))).decode()
+    )

@@ -12,9 +12,17 @@ from lab.backends.engine.client import Engine
 from lab.classroom import names
 from lab.classroom.hub_api import HubApi
 from lab.classroom.planning import SeatPlan
-from lab.classroom.seat_report import MAX_REPORT_BYTES, REPORT, REPORT_S, RunReport, parse_report
+from lab.classroom.seat_report import (
+    MAX_REPORT_BYTES,
+    REPORT,
+    REPORT_S,
+    RunReport,
+    SeatReport,
+    parse_report,
+)
 from lab.classroom.state import StoredClass
 from lab.errors import LabError
+from lab.lessons.passed import Passed
 from lab.log import LOG
 
 if TYPE_CHECKING:
@@ -33,6 +41,7 @@ class SeatStatus(msgspec.Struct, frozen=True):
         answers: Whether it has reported its newest run; True for a seat that does not run.
         run: Its newest run, or None.
         stuck: Whether this run makes no progress.
+        passed: By lesson: the number of stages that are passed, and of all its stages.
     """
 
     seat: str
@@ -42,6 +51,7 @@ class SeatStatus(msgspec.Struct, frozen=True):
     answers: bool
     run: RunReport | None
     stuck: bool
+    passed: Passed = {}
 
 
 def seat_statuses(stored: StoredClass, api: HubApi | None) -> list[SeatStatus]:
@@ -59,7 +69,8 @@ def seat_statuses(stored: StoredClass, api: HubApi | None) -> list[SeatStatus]:
 
     def status(seat: SeatPlan) -> SeatStatus:
         report = reports.get(seat.name)
-        run = None if isinstance(report, LabError) else report
+        found = None if isinstance(report, LabError) else report
+        run = found.run if found else None
         user = {} if users is None else users.get(seat.name, {})
         running = "running" if seat.name in reports else "stopped"
         return SeatStatus(
@@ -70,20 +81,21 @@ def seat_statuses(stored: StoredClass, api: HubApi | None) -> list[SeatStatus]:
             answers=not isinstance(report, LabError),
             run=run,
             stuck=run is not None and run.is_stuck,
+            passed=found.passed if found else {},
         )
 
     return [status(seat) for seat in stored.plan.seats]
 
 
-def _reports(name: str) -> dict[str, RunReport | LabError | None]:
+def _reports(name: str) -> dict[str, SeatReport | LabError]:
     """Run the report command in every seat that runs, in several at once.
 
     Returns:
-        The newest run of each of these seats, or None; or why a seat gives no answer.
+        The report of each of these seats, or why it gives no answer.
     """
     engine = Engine()
 
-    def report(container: Container) -> tuple[str, RunReport | LabError | None]:
+    def report(container: Container) -> tuple[str, SeatReport | LabError]:
         seat = container.labels[names.SEAT]
         try:
             # A student's container may have no process or memory left for the command.

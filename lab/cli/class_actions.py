@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -29,6 +31,7 @@ class ClassOptions:
         of: The seat, or the archive; or "".
         output: The file to write, or None.
         url: The address for browsers, or None.
+        port: The port of the board, or None.
         yes: Whether to remove without a question.
     """
 
@@ -38,6 +41,7 @@ class ClassOptions:
     of: str
     output: Path | None
     url: str | None
+    port: int | None
     yes: bool
 
     def confirm(self, question: str) -> None:
@@ -93,6 +97,16 @@ def status(options: ClassOptions) -> None:
     if times.end:
         LOG.info(f"class {folder.name}: {class_tables.when_ends(times.end)}")
     class_tables.show_seats(seats, queue)
+
+
+def board(options: ClassOptions) -> None:
+    """Show the seats, their stages, the queue and the time left as a page, until Ctrl-C."""
+    from lab.board.class_feed import ClassFeed  # noqa: PLC0415  (docker-py)
+    from lab.board.server import PORT, serve  # noqa: PLC0415
+    from lab.board.source import encoded  # noqa: PLC0415
+
+    feed = ClassFeed(running_class(options.file))
+    asyncio.run(serve(partial(encoded, "class", feed), options.port or PORT))
 
 
 def handouts(options: ClassOptions) -> None:

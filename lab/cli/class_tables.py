@@ -34,8 +34,9 @@ _SEAT_COLUMNS = (
     ">started",
     ">step",
     ">last step",
+    "stages passed",
 )
-_SEAT_GIVE_WAY = ("active", ">started", ">step", "gpus", "run")
+_SEAT_GIVE_WAY = ("active", "stages passed", ">started", ">step", "gpus", "run")
 """The columns that a narrow terminal leaves out, in this order."""
 
 _QUEUE_COLUMNS = ("seat", "environment", "state", ">position", "gpus", ">since", ">wait")
@@ -102,7 +103,8 @@ def _seat_row(seat: SeatStatus, waits: Queued | None) -> tuple[Cell, ...]:
     elif run is not None:
         state = Text("stuck", "bold red") if seat.stuck else state_cell(run.state)
         facts = (run.run_id, state, _ago(run.age_s), whole(run.global_step), _ago(run.since_step_s))
-    return (seat.seat, seat.state, _short(seat.gpus), _ago(seat.idle_s), *facts)
+    passed = ", ".join(f"{name} {n} of {of}" for name, (n, of) in seat.passed.items() if n)
+    return (seat.seat, seat.state, _short(seat.gpus), _ago(seat.idle_s), *facts, passed)
 
 
 def _queue_row(each: Queued) -> tuple[Cell, ...]:

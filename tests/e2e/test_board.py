@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from lab.board.class_feed import ClassBoard, SeatRow
+from lab.board.server import serve, token
+from lab.board.source import encoded
 from lab.store.directory import RunDir
+from lab.variables import LAB_STATE
 from lab.volume.states import State
 from tests.support import engine
 from tests.support.agents import wait_for
@@ -103,6 +111,59 @@ def test_the_keyboard_reaches_the_columns_that_do_not_fit(browser: Tab, tmp_path
         for _ in range(5):
             browser.press("ArrowRight", 39)
         wait_for(lambda: browser.run("document.activeElement.scrollLeft > 0"), "the scroll", 10)
+
+
+class Room:
+    """A class with many seats, without one."""
+
+    def now(self) -> ClassBoard:
+        names = [f"seat-{number:02}" for number in range(1, 31)]
+        seats = [
+            SeatRow(each, "ready", False, "async, training", "1,200", "", "async 2 of 3")
+            for each in names
+        ]
+        seats[2] = SeatRow("seat-03", "stuck for 3 min", True, "sync, training", "7", "", "")
+        return ClassBoard("workshop", "35 min left", ["seat-07: waiting, place 1"], seats)
+
+
+@contextmanager
+def class_board(port: int) -> Iterator[str]:
+    """The board of that class; its address."""
+    loop = asyncio.new_event_loop()
+    serving = loop.create_task(serve(partial(encoded, "class", Room()), port))
+    thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([serving])))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{port}/?token={token()}"
+    finally:
+        loop.call_soon_threadsafe(serving.cancel)
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("width", [390, 1920])
+def test_the_board_of_a_class(
+    browser: Tab, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LAB_STATE, str(tmp_path))
+    with class_board(free_port()) as address:
+        browser.show_on(width, dark=width == 390)
+        wait_for(lambda: answers(address), "the board", 20)
+        browser.open(address)
+        wait_for(lambda: "35 min left" in text(browser), "the class", 20)
+        assert browser.run("document.querySelectorAll('#seats tr').length") == 30
+        assert browser.run("document.querySelector('#seats .late').innerText") == "stuck for 3 min"
+        assert "waiting, place 1" in text(browser)
+        assert browser.run("document.getElementById('run').hidden")
+        page = "document.documentElement"
+        assert browser.run(f"{page}.scrollWidth <= {page}.clientWidth")
+
+
+def answers(address: str) -> bool:
+    """Whether the board answers by now."""
+    host, port = address.split("/")[2].split(":")
+    with socket.socket() as found:
+        return found.connect_ex((host, int(port))) == 0
 
 
 def test_it_loads_nothing_from_elsewhere(browser: Tab, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_hostile_records_make_valid_json_and_safe_text(run: RunDir) -> None:
     with run.records("worker-1").open("a") as file:
         file.write('{"kind": "step", "loss": NaN, "global_step": 1e999, "time_unix": 1}\n')
         file.write("[1]\n\x00\n")
-    shown = json.loads(encoded(RunFeed(run)))["run"]
+    shown = json.loads(encoded("run", RunFeed(run)))["run"]
     assert "\x1b" not in shown["reason"]
     row = next(each for each in shown["tasks"] if each["task"] == "worker-1")
     assert row["loss"] == "nan"
@@ -118,7 +118,9 @@ def test_hostile_records_make_valid_json_and_safe_text(run: RunDir) -> None:
 def test_a_damaged_run_is_shown_as_none(run: RunDir) -> None:
     feed = RunFeed(run)
     run.info_path.write_text("{")
-    assert encoded(feed) == b'{"run":null}'
+    shown = json.loads(encoded("run", feed))
+    assert shown["run"] is None
+    assert "run.json" in shown["problem"]
 
 
 def test_the_newest_utilisation_of_all_gpus_of_a_task(run: RunDir) -> None:
@@ -299,6 +301,6 @@ def test_a_port_that_is_taken_is_an_error() -> None:
     (taken,) = bind_sockets(0, ADDRESS)
     try:
         with pytest.raises(LabError, match="choose another --port"):
-            asyncio.run(server.serve(lambda: b"{}", taken.getsockname()[1], lambda _: None))
+            asyncio.run(server.serve(lambda: b"{}", taken.getsockname()[1]))
     finally:
         taken.close()

@@ -57,6 +57,7 @@ def running(name: str = "w") -> ClassDir:
     ("words", "wrong"),
     [
         ("up ada", "SEAT"),
+        ("status --port 1", "--port"),
         ("status --gpus 8", "--gpus"),
         ("handouts -y", "--yes"),
         ("reset ada --url https://h", "--url"),
@@ -175,7 +176,7 @@ def seats(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         SeatStatus("ada", "ready", (uuid_of(0),), 30.0, True, RUN, stuck=False),
         SeatStatus("bob", "ready", (), None, True, HOSTILE, stuck=False),
         SeatStatus("cy", "stopped", (), None, True, None, stuck=False),
-        SeatStatus("dan", "ready", (), 1.0, True, RUN, stuck=True),
+        SeatStatus("dan", "ready", (), 1.0, True, RUN, stuck=True, passed={"async": (2, 3)}),
     ]
     monkeypatch.setattr("lab.classroom.status.seat_statuses", lambda *_: found)
 

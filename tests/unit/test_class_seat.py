@@ -17,7 +17,7 @@ import pytest
 
 from lab.backends.engine.client import Engine
 from lab.classroom import names, seat, status
-from lab.classroom.seat_report import RunReport, parse_report
+from lab.classroom.seat_report import RunReport, SeatReport, parse_report
 from lab.classroom.status import SeatStatus, seat_statuses
 from lab.errors import LabError
 from tests.golden.boxes import uuid_of
@@ -143,12 +143,12 @@ GOOD: dict[str, Any] = {
 
 
 def report(**changes: object) -> bytes:
-    return json.dumps(GOOD | changes).encode()
+    return json.dumps({"run": GOOD | changes, "passed": {"async": [2, 3]}}).encode()
 
 
 def test_a_report() -> None:
-    assert parse_report(report()) == RunReport(**GOOD)
-    assert parse_report(b"null") is None
+    assert parse_report(report()) == SeatReport(RunReport(**GOOD), {"async": (2, 3)})
+    assert parse_report(b'{"run": null, "passed": {}}') == SeatReport(None, {})
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_report() -> None:
 def test_a_run_is_stuck_if_it_trains_without_steps(
     state: str, since_s: float | None, expected: bool
 ) -> None:
-    found = parse_report(report(state=state, since_step_s=since_s))
+    found = parse_report(report(state=state, since_step_s=since_s)).run
     assert found is not None
     assert found.is_stuck is expected
 
@@ -180,6 +180,9 @@ def test_a_run_is_stuck_if_it_trains_without_steps(
         report().replace(b"300", b"9" * 3_000),
         report().replace(b"async", b"\xed\xa0\x80"),
         report() + report(),
+        *(report().replace(b"[2, 3]", each) for each in (b"[2]", b"[2, 100]", b"[-1, 3]", b"2")),
+        report().replace(b'"async": [2, 3]', b'"%s": [2, 3]' % (b"x" * 33)),
+        report().replace(b'"async": [2, 3]', b", ".join(b'"%d": [0, 1]' % n for n in range(65))),
     ],
 )
 def test_a_forged_report_is_no_report(content: bytes) -> None:
@@ -277,6 +280,7 @@ def test_one_seat_cannot_hide_the_others(
     assert [each.run for each in (ada, bob, cy, eve)] == [None] * 4
     assert dan.run == RunReport(**GOOD | {"since_step_s": 99.0})
     assert [each.stuck for each in found] == [False, False, False, True, False]
+    assert [each.passed for each in found] == [{}, {}, {}, {"async": (2, 3)}, {}]
     assert [each.answers for each in found] == [False, False, True, True, False]
     assert [each.state for each in statuses(None, answers)] == [
         "running", "running", "stopped", "running", "running",

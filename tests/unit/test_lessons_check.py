@@ -18,6 +18,7 @@ from lab.lessons.answers import FILE, Answer, add_answers, newest, read_answers
 from lab.lessons.check import Evidence, Reply, StageResult, check_lesson, check_stage
 from lab.lessons.lesson import Lesson, Stage, Value, lesson_names, load_lesson
 from lab.lessons.measures import figure_of
+from lab.lessons.passed import note_passed, read_passed
 from lab.store.directory import RunDir
 from lab.store.summary import Summary
 from lab.tables import show
@@ -305,3 +306,16 @@ def test_a_key_with_text_of_a_run_is_shown_safely(capsys: pytest.CaptureFixture[
     stage = StageResult("s", "t", {"run": "r"}, "", [Reply("q", "?", "\x1b]0;t\x07", True, "n")])
     show(lesson_page("hour", load_lesson("hour"), [stage]))
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_what_a_check_found_is_kept_for_the_status_of_a_class(tmp_path: Path) -> None:
+    done = StageResult("s", "t", {"run": "r"})
+    open_ = replace(done, hint="not yet")
+    note_passed(tmp_path / "missing", {"async": [done]})
+    assert read_passed(tmp_path / "missing") == {}
+    note_passed(tmp_path, {"async": [done, open_]})
+    note_passed(tmp_path, {"hour": [open_]})
+    note_passed(tmp_path, {"async": [done, done]})
+    assert read_passed(tmp_path) == {"async": (2, 2), "hour": (0, 1)}
+    (tmp_path / "passed.json").write_text('{"async": "forged"}')
+    assert read_passed(tmp_path) == {}

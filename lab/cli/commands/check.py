@@ -26,6 +26,7 @@ from lab.errors import InputError, LabError
 from lab.lessons.answers import add_answers
 from lab.lessons.check import Evidence, StageResult, check_lesson
 from lab.lessons.lesson import Lesson, lesson_names, load_lesson
+from lab.lessons.passed import note_passed
 from lab.options import Argument, RepeatedFlag, Switch
 from lab.options.shared import AsJson, RunsDir
 from lab.store.directory import runs_path
@@ -59,6 +60,8 @@ def command(
     if answer:
         add_answers(store, lesson, _answers(wanted, answer))
     results = check_lesson(lesson, wanted, Evidence.read(store), key=key)
+    if not key:
+        note_passed(store, {lesson: results})
     if json:
         print_json({"lesson": lesson, "stages": [_as_json(each) for each in results]})
     else:

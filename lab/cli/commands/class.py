@@ -3,6 +3,7 @@
 validate    check class.yaml, the files that it names, and this host; report all problems
 up          boot the class: JupyterHub, a proxy and a container for each seat
 status      list the seats, with the newest run of each, and the queue
+board       show the same as a page for the projector, live, until Ctrl-C
 handouts    write a page with the address and the password of each seat, to print
 reset SEAT  give a seat its first state again; a copy of the student's work is kept
 down        collect the work of every seat into one archive, then remove the class
@@ -16,6 +17,8 @@ Examples:
     lab class validate --gpus 8 --json
     # boot the class
     lab class up
+    # seats, stages, queue and time left, on the projector
+    lab class board
     # print the passwords
     lab class handouts
     # of a class without a domain, with the address that browsers need
@@ -42,12 +45,13 @@ from lab.backends.names import AUTO
 from lab.errors import InputError
 from lab.options import Argument, Flag, Switch
 from lab.options.shared import AsJson, HostGpus
-from lab.options.types import one_of, text
+from lab.options.types import one_of, text, whole
 
 ACTIONS: Final[Mapping[str, frozenset[str]]] = {
     "validate": frozenset({"--gpus", "--json"}),
     "up": frozenset(),
     "status": frozenset({"--json"}),
+    "board": frozenset({"--port"}),
     "handouts": frozenset({"--output", "--url"}),
     "reset": frozenset({"SEAT", "--yes"}),
     "down": frozenset({"--output", "--yes"}),
@@ -72,6 +76,9 @@ def command(
         str | None,
         Flag("the address on the handouts of a class without a domain", text, shows="URL"),
     ] = None,
+    port: Annotated[
+        int | None, Flag("the port of the board on 127.0.0.1", whole(1, 65535), shows="PORT")
+    ] = None,
     yes: Annotated[bool, Switch("remove without a question", short="-y")] = False,
     json: AsJson = False,
 ) -> None:
@@ -81,6 +88,7 @@ def command(
         "--gpus": gpus != AUTO,
         "--output": output is not None,
         "--url": url is not None,
+        "--port": port is not None,
         "--yes": yes,
         "--json": json,
     }
@@ -88,7 +96,7 @@ def command(
     from lab.cli import class_actions  # noqa: PLC0415  (takes 0.5 s)
 
     path = None if output is None else Path(output)
-    options = class_actions.ClassOptions(Path(file), gpus, json, of, path, url, yes)
+    options = class_actions.ClassOptions(Path(file), gpus, json, of, path, url, port, yes)
     getattr(class_actions, action)(options)
 
 

@@ -24,16 +24,12 @@ from typing import Annotated
 from lab.api.replays import speed_of
 from lab.errors import InputError
 from lab.extras import named_extras
-from lab.log import LOG
 from lab.options import Argument, Flag
 from lab.options.shared import RunsDir
 from lab.options.types import whole
 from lab.run.replay import Recording
 from lab.store.directory import runs_path
 from lab.store.recordings import open_recording
-
-PORT = 8700
-_LAST_PORT = 65535
 
 
 @named_extras()
@@ -42,7 +38,7 @@ def command(
     run: Annotated[
         str | None, Argument("the run or recording (default: always the newest)", shows="RECORDING")
     ] = None,
-    port: Annotated[int, Flag("the port on 127.0.0.1", whole(1, _LAST_PORT), shows="PORT")] = PORT,
+    port: Annotated[int, Flag("the port on 127.0.0.1", whole(1, 65535), shows="PORT")] = 8700,
     speed: Annotated[
         float | None, Flag("replay the run at this speed: 10, or 0.5", speed_of, shows="N")
     ] = None,
@@ -56,14 +52,10 @@ def command(
     from lab.board.server import serve  # noqa: PLC0415
     from lab.board.source import encoded  # noqa: PLC0415
 
-    def ready(address: str) -> None:
-        print(address, flush=True)
-        LOG.info("open this address in a browser here; Ctrl-C ends the board")
-
     store = runs_path(runs_dir)
     with ExitStack() as opened:
         feed: NewestRun | ReplayFeed | RunFeed = NewestRun(store)
         if run is not None:
             found = opened.enter_context(open_recording(run, store))
             feed = RunFeed(found) if speed is None else ReplayFeed(Recording.read(found), speed)
-        asyncio.run(serve(partial(encoded, feed), port, ready))
+        asyncio.run(serve(partial(encoded, "run", feed), port))

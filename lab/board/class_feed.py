@@ -1,0 +1,119 @@
+"""What the board shows of a class: its seats, who is stuck, the queue, and the time left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from lab.classroom.planning import ClassPlan
+from lab.classroom.queue.folder import Queued, queued
+from lab.classroom.remains import read_class
+from lab.classroom.state import ClassDir
+from lab.classroom.status import SeatStatus, seat_statuses
+from lab.formatting import about, counted, whole
+from lab.text import short
+
+EVERY_S: Final = 15.0
+"""Seconds from one question to all seats to the next: each costs a process in every seat."""
+
+_ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
+
+
+class SeatRow(msgspec.Struct, frozen=True):
+    """A seat on the board, as texts that are safe to show; "": not known.
+
+    Attributes:
+        seat: The seat.
+        state: Its state: `ready`, `stuck for 2 min`, `no answer`.
+        stuck: Whether its run makes no progress.
+        run: The experiment of its newest run, with its state.
+        step: The highest global step of this run.
+        gpus: The beginnings of the UUIDs of its GPUs.
+        passed: By lesson how many stages are passed: `async 2 of 3`.
+    """
+
+    seat: str
+    state: str
+    stuck: bool
+    run: str
+    step: str
+    gpus: str
+    passed: str
+
+
+class ClassBoard(msgspec.Struct, frozen=True):
+    """A class on the board.
+
+    Attributes:
+        name: Its name.
+        left: The time that is left: `35 min left`; "": it has no end.
+        queue: What waits or has GPUs, in order: `seat-03: waiting, place 1`.
+        seats: Its seats, in the plan's order.
+    """
+
+    name: str
+    left: str
+    queue: list[str]
+    seats: list[SeatRow]
+
+
+class ClassFeed:
+    """Asks a class how it is, at most once in `EVERY_S`."""
+
+    def __init__(self, folder: ClassDir, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Follow a class that is up.
+
+        Args:
+            folder: The class.
+            monotonic: A clock, in seconds.
+        """
+        self._folder, self._monotonic = folder, monotonic
+        self._asked, self._shown = -EVERY_S, ClassBoard(folder.name, "", [], [])
+
+    def now(self) -> ClassBoard:
+        """Return the class as it was a few seconds ago.
+
+        Raises:
+            LabError: The class cannot be read, or the engine does not answer.
+        """
+        if self._monotonic() - self._asked >= EVERY_S:
+            stored, api = read_class(self._folder)
+            waiting = [_line(each) for each in queued(self._folder) or ()]
+            seats = [_row(each) for each in seat_statuses(stored, api)]
+            self._shown = ClassBoard(self._folder.name, _left(stored.plan), waiting, seats)
+            self._asked = self._monotonic()
+        return self._shown
+
+
+def _left(plan: ClassPlan) -> str:
+    if plan.times.end is None:
+        return ""
+    left_s = (plan.times.end - datetime.now(plan.times.end.tzinfo)).total_seconds()
+    return f"{about(left_s)} left" if left_s > 0 else "the class is over"
+
+
+def _line(each: Queued) -> str:
+    place = "" if each.position is None else f", place {each.position}"
+    gpus = f", {counted(len(each.gpus), 'GPU')}" if each.gpus else ""
+    return f"{each.seat}: {each.state}{place}{gpus}"
+
+
+def _row(seat: SeatStatus) -> SeatRow:
+    run = seat.run
+    state = seat.state if seat.answers else "no answer"
+    if seat.stuck and run is not None and run.since_step_s is not None:
+        state = f"stuck for {about(run.since_step_s)}"
+    passed = (f"{short(name)} {n} of {of}" for name, (n, of) in seat.passed.items() if n)
+    return SeatRow(
+        seat=seat.seat,
+        state=state,
+        stuck=seat.stuck,
+        run=f"{short(run.experiment)}, {short(run.state)}" if run else "",
+        step=whole(run.global_step) if run else "",
+        gpus=" ".join(gpu[:_ID] for gpu in seat.gpus),
+        passed=", ".join(passed),
+    )
