@@ -27,7 +27,8 @@ at_root()
 #
 # - Three workers make 550 local steps each, with batches of 100 images. How many updates is that?
 #   How many images does one update use?
-# - An update needs only two of three gradients. How many gradients are computed for nothing?
+# - An update needs only two of three gradients. How many more gradients are
+#   computed?
 # - One worker is slow, and an update needs only two gradients. Which worker makes the fewest steps?
 #
 # ## Run
@@ -195,15 +196,16 @@ pd.DataFrame(rows, columns=["speeds", "share that hangs", "mean global step at t
 #
 # - One update for three gradients: a third of the updates from the same images. All workers report
 #   the same accuracy.
-# - With a backup worker, a third of the gradients is computed for nothing. This helps if another
-#   worker is late in each round. A worker that is always slow is always the one that is dropped.
+# - With a backup worker, a third of the gradients is more than the updates need. This helps if
+#   another worker is late in each round. A worker that is always slow is always the one that is
+#   dropped.
 # - The mean of three gradients varies less than one gradient. The loss of the *training* is not
 #   steadier: we measured 0.99 of the asynchronous spread ([results](../docs/results.md)).
 #
 # Replace each `...` by what you found in your runs (for a task write `"worker-0"`):
 
 # %%
-check("sync", rounds=..., images=..., unused=..., left_out=...)
+check("sync", rounds=..., images=..., extra=..., left_out=...)
 
 # %% [markdown]
 # ## Questions

@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from lab.experiments.faults import parse
 from lab.experiments.policy import OnFailure
 from lab.lessons.lesson import Condition
 from lab.lessons.measures import MeasuredRun
@@ -30,9 +29,9 @@ FEWER: Final = {**WORKERS, "worker-1": {"local_step": 100, "global_step": 313}}
 ROUNDS: Final = {name: {"local_step": 550, "global_step": 550} for name in WORKERS}
 
 LATE: Final = {"start": {"worker-2": "after 600 steps"}}
-SLOW: Final = {"faults": (parse("slow:0.3 worker-1"),)}
+SLOW: Final = {"faults": ("slow:0.3 worker-1",)}
 KILLED: Final = {
-    "faults": (parse("kill worker-1 after 300 steps"),),
+    "faults": ("kill worker-1 after 300 steps",),
     "on_failure": OnFailure.CONTINUE,
 }
 ONE: Final = {"hyperparameters": {"epochs": 1}}

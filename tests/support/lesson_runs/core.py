@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lab.experiments.faults import parse
 from lab.lessons.measures import MeasuredRun
 from tests.support.lessons import (
     FEWER,
@@ -64,7 +63,7 @@ def towers(count: int, examples_a_second: float) -> MeasuredRun:
 
 def fault(text: str, **flags: int) -> dict[str, Any]:
     """The facts of a run with a fault, and with these flags of its program."""
-    return {"faults": (parse(text),), "hyperparameters": flags}
+    return {"faults": (text,), "hyperparameters": flags}
 
 
 RUNS: Final[Mapping[str, Mapping[str, Runs]]] = {
