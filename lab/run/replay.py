@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from lab.errors import InputError, LabError
+from lab.experiments.faults import parse_trigger
 from lab.records.reader import STEPS, read_records
 from lab.run.view import Clock, View, is_time
 from lab.store.directory import RunDir, RunStatus
@@ -23,6 +24,7 @@ from lab.store.progress import TaskProgress
 from lab.store.run_info import RunInfo
 from lab.text import short
 from lab.volume import TaskStatus
+from lab.volume.run_spec import registered
 from lab.volume.states import State, run_state
 
 LONGEST_S: Final = 1e8
@@ -213,12 +215,16 @@ def _place(info: RunInfo, length_s: float) -> Place:
 
 def _waiting(info: RunInfo, task: str) -> tuple[str, str]:
     """Return what a task with a scheduled start waits for, before and after its program's start."""
-    start = info.spec.start.get(task)
-    if start is None:
+    try:
+        trigger = parse_trigger(info.spec.start[task])
+    except (KeyError, ValueError):  # it has no such start, or a forged one
         return "", ""
-    is_step = start.startswith("after ")
-    message = f"waits: it starts {start}{'' if is_step else ' after the others'}"
-    return message, message if is_step and info.spec.waits else ""
+    if trigger.steps is None:
+        return f"waits: it starts {trigger} after the others", ""
+    message, experiment = f"waits: it starts {trigger}", registered(info.spec)
+    if experiment is not None and experiment.joins_at_step:
+        return message, f"joins at step {trigger.steps:,}"
+    return message, message if info.spec.waits else ""
 
 
 def _events_of(

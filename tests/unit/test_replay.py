@@ -97,7 +97,7 @@ def test_a_late_worker_waits_for_its_step() -> None:
         "worker-1": State.TRAINING,
         "worker-2": State.READY,
     }
-    assert early.statuses["worker-2"].message == "waits: it starts after 20,900 steps"
+    assert early.statuses["worker-2"].message == "joins at step 20,900"
     assert early.state is State.TRAINING
     assert early.progress["worker-2"].local_step is None
     assert 1_000 < (early.progress["worker-0"].local_step or 0) < 2_000
@@ -153,15 +153,23 @@ def test_a_task_that_restarts_has_each_of_its_attempts(run: RunDir) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "pending", "starting"),
+    ("start", "experiment", "pending", "starting"),
     [
-        ("after 500 steps", "waits: it starts after 500 steps", "waits: it starts after 500 steps"),
-        ("10s", "waits: it starts 10s after the others", ""),
+        ("after 500 steps", "async", "waits: it starts after 500 steps", "joins at step 500"),
+        (
+            "after 9 steps",
+            "sync",
+            "waits: it starts after 9 steps",
+            "waits: it starts after 9 steps",
+        ),
+        ("10s", "async", "waits: it starts 10s after the others", ""),
+        ("soon\x1b", "async", "", ""),
     ],
 )
 def test_a_scheduled_start_is_the_message_of_a_task(
-    run: RunDir, start: str, pending: str, starting: str
+    run: RunDir, start: str, experiment: str, pending: str, starting: str
 ) -> None:
+    update(run, experiment=experiment)
     update(run, start={"worker-1": start})
     began = recorded.BEGAN_UNIX + 2
     status = TaskStatus("worker-1", State.SUCCEEDED, started_unix=began, ended_unix=began + 5)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from functools import partial
 
-from lab.api.replays import made, replay
+from lab.api.replays import replay
 from lab.cli.run_view import print_summary, view_for_stderr
 from lab.console import print_json
 from lab.formatting import seconds
@@ -49,8 +49,8 @@ def _list(*, json: bool) -> None:
         lengths = {name: {"length_s": length_of(each)} for name, each in infos.items()}
         print_json({name: asdict(each) | lengths[name] for name, each in known.items()})
         return
-    rows = table_of(("recording", ">length", "made (UTC)", "shows"))
+    rows = table_of(("recording", ">length", "shows"))
+    rows.columns[-1].no_wrap = False  # so that the other columns are never cut
     for name, each in known.items():
-        length = seconds(length_of(infos[name]))
-        rows.add_row(name, length, made(infos[name]).removesuffix(" UTC"), visible(each.shows))
+        rows.add_row(name, seconds(length_of(infos[name])), visible(each.shows))
     show(rows)
