@@ -1,6 +1,8 @@
 # %% [markdown]
 # # A tour of the cluster
 #
+# [中文](zh/00_tour.ipynb)
+#
 # **Goal.** You can read a config and the plan that `lab` makes from it, start programs on it, and
 # read their records.
 #

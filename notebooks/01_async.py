@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Async: no worker waits
 #
+# [中文](zh/01_async.ipynb)
+#
 # **Goal.** You can count the updates of a training, explain stale gradients, and say why three
 # workers of one run report three accuracies.
 #

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Sync: one update for all
 #
+# [中文](zh/02_sync.ipynb)
+#
 # **Goal.** You know what a synchronous update is, can compare it with asynchronous updates by
 # steps, images and seconds, and can say why the book's synchronous program never ended.
 #

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Stragglers, staleness and backup workers
 #
+# [中文](zh/03_stragglers.ipynb)
+#
 # **Goal.** You know what one slow worker does to asynchronous and to synchronous training, when a
 # backup worker helps, and when stale gradients make a training fail.
 #

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # How many parameter servers, how many workers?
 #
+# [中文](zh/04_how_many.ipynb)
+#
 # **Goal.** You can predict the speed of a training from bytes, and say when another worker or
 # another server has no effect.
 #

@@ -1,6 +1,8 @@
 # %% [markdown]
 # # All-reduce against parameter servers
 #
+# [中文](zh/05_all_reduce.ipynb)
+#
 # **Goal.** You can explain the ring that replaces parameter servers, count its bytes, and decide
 # which of the two to use.
 #

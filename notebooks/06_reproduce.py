@@ -1,6 +1,8 @@
 # %% [markdown]
 # # Reproduce the chapter
 #
+# [中文](zh/06_reproduce.ipynb)
+#
 # **Goal.** You can analyze a printed table of results, repeat a part of it, and judge by a rule
 # whether a result is reproduced.
 #

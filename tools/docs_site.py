@@ -3,7 +3,8 @@
 A link in `docs/lessons/async.md` to `../../scripts/mnist_async.py` works where the repository is
 browsed. The site holds only `docs/`, so the file is shown there on a page under `repository/`.
 
-A notebook is a page with its outputs, if `make notebooks` has executed it; else without them.
+A notebook is a page with its outputs, if `make notebooks` has executed it; else without them. A
+Chinese notebook has the outputs of the English one.
 
 The Chinese pages are in Chinese, also what the theme adds to them.
 """
@@ -46,6 +47,18 @@ SHOWN: Final = (
 )
 """The files that become pages."""
 
+_NOTES: Final = {
+    "en": (
+        "> Without outputs: `make notebooks` was not run before this site was built.",
+        "The notebook: [`{name}.py`]({name}.py), with `make jupyter`.",
+    ),
+    "zh": (
+        "> 构建本站之前没有运行 `make notebooks`。所以这里没有输出。",
+        "笔记本的代码是 [`{name}.py`](../{name}.py)。用 `make jupyter` 打开 `zh/{name}.ipynb`。",
+    ),
+}
+"""By language: the end of a notebook's page if it was not executed, and the last line."""
+
 _LINK: Final = re.compile(r"\]\((?!\w+:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 _LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".yml": "yaml"}
 
@@ -78,9 +91,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for path in sorted(ROOT.glob(pattern)):
             name = path.relative_to(ROOT).as_posix()
             files.append(File.generated(config, page_of(name), content=_content(path, name)))
-    for path in sorted(ROOT.glob("notebooks/*.ipynb")):
-        for name, content in notebook_files(path, EXECUTED).items():
-            files.append(File.generated(config, f"repository/notebooks/{name}", content=content))
+    for pattern in ("notebooks/[0-9]*.ipynb", "notebooks/zh/[0-9]*.ipynb"):
+        for path in sorted(ROOT.glob(pattern)):
+            folder = f"repository/{path.parent.relative_to(ROOT).as_posix()}"
+            for name, content in notebook_files(path, EXECUTED).items():
+                files.append(File.generated(config, f"{folder}/{name}", content=content))
     return files
 
 
@@ -89,22 +104,28 @@ def notebook_files(path: Path, executed: Path) -> dict[str, str | bytes]:
 
     Args:
         path: The notebook without outputs.
-        executed: The directory of executed copies. One with other cells is out of date, and unused.
+        executed: The directory of executed copies. One with other code is out of date, and unused.
     """
     notebook, copy = nbformat.read(path, 4), executed / path.name
-    note = "> Without outputs: `make notebooks` was not run before this site was built."
-    if copy.is_file():
-        found = nbformat.read(copy, 4)
-        if [cell.source for cell in found.cells] == [cell.source for cell in notebook.cells]:
-            notebook, note = found, ""
+    is_executed = copy.is_file() and _take_outputs(notebook, nbformat.read(copy, 4))
     notebook.metadata["language_info"] = {"name": "python"}
     resources = {"unique_key": path.stem, "output_files_dir": f"{path.stem}_files"}
     text, made = MarkdownExporter().from_notebook_node(notebook, resources)
-    source = f"The notebook: [`{path.stem}.py`]({path.stem}.py), with `make jupyter`."
+    note, source = _NOTES["zh" if path.parent.name == "zh" else "en"]
     # Markdown inside of HTML is not read without this attribute. Jupyter needs none.
     text = text.replace("<details>", "<details markdown>")
-    page = "\n\n".join(filter(None, [text.strip(), note, source]))
-    return {f"{path.stem}.md": page + "\n", **made.get("outputs", {})}
+    parts = [text.strip(), *([] if is_executed else [note]), source.format(name=path.stem)]
+    return {f"{path.stem}.md": "\n\n".join(parts) + "\n", **made.get("outputs", {})}
+
+
+def _take_outputs(notebook: nbformat.NotebookNode, copy: nbformat.NotebookNode) -> bool:
+    """Give a notebook the outputs of its executed copy, unless the copy has other code."""
+    ours, theirs = ([c for c in each.cells if c.cell_type == "code"] for each in (notebook, copy))
+    if [cell.source for cell in ours] != [cell.source for cell in theirs]:
+        return False
+    for cell, done in zip(ours, theirs, strict=True):
+        cell.outputs, cell.execution_count = done.outputs, done.execution_count
+    return True
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

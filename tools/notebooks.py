@@ -3,12 +3,16 @@
 The sources are Python in jupytext's percent format, so that their diffs are readable. The `.ipynb`
 files beside them have the same cells without output. Executed copies are written to
 `build/notebooks`, from which `make docs` takes the outputs.
+
+`zh/NN_name.md` has the Chinese texts of a notebook, with a line `<!-- cell -->` between two cells
+of Markdown. The code is that of the English notebook.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -19,8 +23,10 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
+CHINESE = FOLDER / "zh"
 EXECUTED = ROOT / "build/notebooks"
 TIMEOUT_S = 300
+BORDER = re.compile(r"^<!-- cell -->$", re.MULTILINE)
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -29,13 +35,35 @@ def sources() -> list[Path]:
     return sorted(FOLDER.glob("[0-9][0-9]_*.py"))
 
 
+def translations() -> list[Path]:
+    """The Chinese texts of the notebooks, in order. Some notebooks may have none."""
+    return sorted(CHINESE.glob("[0-9][0-9]_*.md"))
+
+
 def read(source: Path) -> nbformat.NotebookNode:
-    """Convert a source into a notebook without outputs; the result is deterministic."""
+    """Convert a source, or a Chinese text, into a notebook without outputs; it is deterministic.
+
+    Raises:
+        ValueError: The Chinese text has another number of cells than the English one.
+    """
+    if source.suffix == ".md":
+        return _translated(source)
     notebook = jupytext.reads(source.read_text(encoding="utf-8"), fmt="py:percent")
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL})
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"  # jupytext makes random ids.
         cell.metadata = nbformat.from_dict({})
+    return notebook
+
+
+def _translated(path: Path) -> nbformat.NotebookNode:
+    notebook = read(FOLDER / f"{path.stem}.py")
+    cells = [cell for cell in notebook.cells if cell.cell_type == "markdown"]
+    texts = BORDER.split(path.read_text(encoding="utf-8"))
+    if len(texts) != len(cells):
+        raise ValueError(f"{path}: {len(texts)} cells, not the {len(cells)} of {path.stem}.py")
+    for cell, text in zip(cells, texts, strict=True):
+        cell.source = text.strip()
     return notebook
 
 
@@ -77,7 +105,7 @@ def main() -> None:
     if unknown := set(names or ()) - known.keys():
         parser.error(f"unknown notebook {min(unknown)!r}; use one of {', '.join(known)}")
     if names is None:
-        for source in known.values():
+        for source in (*known.values(), *translations()):
             source.with_suffix(".ipynb").write_text(text_of(source), encoding="utf-8")
         return
     for name in names or known:

@@ -1,15 +1,18 @@
-"""The Chinese pages, and the English text that each one follows.
+"""The Chinese pages and notebooks, and the English text that each one follows.
 
     python tools/translations.py            list the pages that have fallen behind, and mark them
     python tools/translations.py PAGE …     mark pages as translated anew
 
 `docs/zh/a.md` follows `docs/a.md`, and ends with a note that names it and the SHA-256 of its text.
+`notebooks/zh/a.md` follows the Markdown cells of `notebooks/a.ipynb`; after a change of one of the
+two, run `make notebooks-write`.
 A page that has fallen behind says so in the next line, until it is translated anew.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import sys
@@ -49,20 +52,27 @@ class Translation:
 
 
 def pages() -> list[Path]:
-    """All Chinese pages."""
-    return [ROOT / "README.zh-CN.md", *sorted((ROOT / "docs/zh").rglob("*.md"))]
+    """All Chinese pages, and the texts of Chinese notebooks."""
+    of_folders = [*(ROOT / "docs/zh").rglob("*.md"), *(ROOT / "notebooks/zh").glob("*.md")]
+    return [ROOT / "README.zh-CN.md", *sorted(of_folders)]
 
 
 def english(page: Path) -> Path:
-    """The English page that a Chinese page follows."""
+    """The English page or notebook that a Chinese page follows."""
     if page.parent == ROOT:
         return ROOT / "README.md"
+    if page.parent == ROOT / "notebooks/zh":
+        return ROOT / f"notebooks/{page.stem}.ipynb"
     return ROOT / "docs" / page.relative_to(ROOT / "docs/zh")
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """SHA-256 of a page, or of the Markdown cells of a notebook, in hexadecimal."""
+    data = path.read_bytes()
+    if path.suffix == ".ipynb":
+        cells = json.loads(data)["cells"]
+        data = json.dumps([c["source"] for c in cells if c["cell_type"] == "markdown"]).encode()
+    return hashlib.sha256(data).hexdigest()
 
 
 def read(page: Path) -> Translation:

@@ -37,7 +37,7 @@ ISOLATION_S: Final = 60.0
 """Seconds within which JupyterHub must block the host."""
 
 _POLL_S: Final = 0.1
-_LESSON: Final = re.compile(r"\d\d_(\w+)\.(?:ipynb|py)")
+_LESSON: Final = re.compile(r"\d\d_(\w+)\.(?:ipynb|md|py)")
 
 
 def wait_until_isolated(routes: Path = Path(ROUTES), wait_s: float = ISOLATION_S) -> None:
@@ -86,7 +86,7 @@ def _is_wanted(path: Path, lessons: set[str]) -> bool:
     lesson = _LESSON.fullmatch(path.name)
     if lesson is None:
         return True
-    # A notebook's `.py` file is its source for developers.
+    # The `.py` and `.md` files of notebooks are their sources for developers.
     return path.suffix == ".ipynb" and (not lessons or lesson[1] in lessons)
 
 

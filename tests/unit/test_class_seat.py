@@ -36,17 +36,20 @@ def filled(folder: Path, **variables: str) -> set[str]:
 
 def test_a_student_gets_a_project_with_all_notebooks(tmp_path: Path) -> None:
     found = filled(tmp_path)
-    notebooks = {str(path.relative_to(ROOT)) for path in ROOT.glob("notebooks/*.ipynb")}
+    notebooks = {str(path.relative_to(ROOT)) for path in ROOT.glob("notebooks/**/[0-9]*.ipynb")}
     read = {"benchmarks/scaling.json", "docs/evidence/staleness.csv"}  # by notebooks
     assert {*notebooks, *read, "cluster.yaml", "scripts/mnist_async.py"} <= found
-    assert "notebooks/00_tour.py" not in found  # the source for developers
+    assert {"notebooks/zh/00_tour.ipynb", "notebooks/zh/common.py"} <= found
+    # The sources for developers.
+    assert not {"notebooks/00_tour.py", "notebooks/zh/00_tour.md"} & found
     assert not any("__pycache__" in name for name in found)
 
 
 def test_the_class_chooses_the_lessons_and_the_config(tmp_path: Path) -> None:
     found = filled(tmp_path, LAB_LESSONS="async,how_many", LAB_CLUSTER_CONFIG="name: ada\n")
     lessons = {name for name in found if name.endswith(".ipynb")}
-    assert lessons == {"notebooks/01_async.ipynb", "notebooks/04_how_many.ipynb"}
+    assert {"notebooks/01_async.ipynb", "notebooks/zh/01_async.ipynb"} <= lessons
+    assert {Path(each).name for each in lessons} == {"01_async.ipynb", "04_how_many.ipynb"}
     assert "notebooks/common.py" in found
     assert (tmp_path / "cluster.yaml").read_text() == "name: ada\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import json
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ from lab.run.collect import RESERVED
 from tests.support.shown import ROOT, commands, dead_links, examples, wrong_commands
 from tests.support.then_and_now import FATES, PAGE, Row, pieces, rows, table
 from tools import translations
+from tools.docs_site import page_of
 
 GENERATED = {"docs/results.md"}
 PAGES = sorted(
@@ -32,6 +34,7 @@ PAGES = sorted(
         "docs/lessons/*.md",
         "docs/zh/**/*.md",
         "notebooks/*.md",
+        "notebooks/zh/*.md",
     )
     for path in ROOT.glob(pattern)
 )
@@ -244,9 +247,9 @@ def test_the_chinese_pages_are_linked_from_the_english_ones_and_in_the_navigatio
     navigation = (ROOT / "mkdocs.yml").read_text("utf-8")
     for page in translations.pages():
         english = translations.english(page)
-        link = f"({os.path.relpath(page, english.parent)})"
+        link = f"({os.path.relpath(page.with_suffix(english.suffix), english.parent)})"
         assert link in english.read_text("utf-8"), f"{name(english)} does not link {page}"
-        assert page.parent == ROOT or f": {page.relative_to(ROOT / 'docs')}\n" in navigation
+        assert page.parent == ROOT or f": {page_of(name(page))}\n" in navigation
 
 
 def test_a_page_says_that_it_has_fallen_behind_until_it_is_translated_anew(
@@ -272,6 +275,29 @@ def test_a_page_says_that_it_has_fallen_behind_until_it_is_translated_anew(
         page, translations.digest(english), says_behind=False
     )
     assert page.read_text("utf-8").startswith("一\n\n本页译自")
+
+
+def test_a_chinese_notebook_follows_the_texts_and_not_the_code_of_the_english_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translations, "ROOT", tmp_path)
+    english, page = tmp_path / "notebooks/00_a.ipynb", tmp_path / "notebooks/zh/00_a.md"
+    page.parent.mkdir(parents=True)
+    page.write_text("一\n", "utf-8")
+
+    def write(text: str, code: str) -> None:
+        kinds = {"markdown": text, "code": code}
+        english.write_text(
+            json.dumps({"cells": [{"cell_type": k, "source": [v]} for k, v in kinds.items()]})
+        )
+
+    write("one", "x = 1")
+    translations.stamp(page)
+    assert "](../00_a.ipynb)" in page.read_text("utf-8")
+    write("one", "x = 2")
+    assert not translations.read(page).is_behind
+    write("two", "x = 2")
+    assert translations.read(page).is_behind
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import ast
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +31,7 @@ from tests.support.shown import ROOT, dead_links, wrong_commands
 from tools import notebooks
 
 SOURCES = notebooks.sources()
+CHINESE = notebooks.translations()
 
 each_notebook = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
 
@@ -48,7 +51,7 @@ def calls(source: Path, name: str) -> Iterator[ast.Call]:
             yield node
 
 
-@each_notebook
+@pytest.mark.parametrize("source", [*SOURCES, *CHINESE], ids=lambda path: path.name)
 def test_the_ipynb_is_what_its_source_makes_without_outputs(source: Path) -> None:
     path = source.with_suffix(".ipynb")
     assert path.read_text("utf-8") == notebooks.text_of(source), "run `make notebooks-write`"
@@ -58,6 +61,41 @@ def test_the_ipynb_is_what_its_source_makes_without_outputs(source: Path) -> Non
     assert of_code
     assert [cell.outputs for cell in of_code] == [[]] * len(of_code)
     assert {cell.execution_count for cell in of_code} == {None}
+
+
+def english_of(path: Path) -> Path:
+    return notebooks.FOLDER / f"{path.stem}.py"
+
+
+MARKS = re.compile(r"^#+ |^\*\*(?=.+?\*\*)|^- |^\d\. |^\||^```|^</?details>", re.MULTILINE)
+"""The beginnings of headings, goals and questions, items, rows, blocks and answers."""
+
+
+@pytest.mark.parametrize("path", CHINESE, ids=lambda path: path.stem)
+def test_a_chinese_notebook_has_the_code_and_the_parts_of_the_english_one(path: Path) -> None:
+    assert cells(path, "code") == cells(english_of(path), "code")
+    ours, theirs = (cells(each, "markdown") for each in (path, english_of(path)))
+    assert all(ours)
+    assert [MARKS.findall(cell) for cell in ours] == [MARKS.findall(cell) for cell in theirs]
+
+
+def test_a_chinese_text_needs_each_cell(tmp_path: Path) -> None:
+    path = tmp_path / "00_tour.md"
+    path.write_text("# 一\n\n<!-- cell -->\n\n二\n", "utf-8")
+    with pytest.raises(ValueError, match=r"00_tour\.md: 2 cells, not the \d+ of 00_tour\.py"):
+        notebooks.read(path)
+
+
+def test_a_chinese_notebook_finds_the_shared_code() -> None:
+    code = "from common import SAMPLES, at_root, sample; at_root(); print(SAMPLES)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=notebooks.CHINESE,
+        text=True,
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    assert done.stdout == f"{notebooks.FOLDER / 'samples'}\n"
 
 
 @each_notebook

@@ -40,8 +40,16 @@ def test_a_notebook_is_published_with_the_outputs_of_its_executed_copy(tmp_path:
     ((name, content),) = pictures
     assert f"]({name})" in str(page[1])
     assert isinstance(content, bytes)
-    # An executed copy of other cells is out of date.
-    copy.write_text(copy.read_text().replace("# A tour", "# Another tour", 1))
+    # The Chinese notebook has the same code.
+    (name, chinese), *pictures = notebook_files(
+        ROOT / "notebooks/zh/00_tour.ipynb", tmp_path
+    ).items()
+    assert name == "00_tour.md"
+    assert "the loss is 0.5" in str(chinese)
+    assert "<summary>答案</summary>" in str(chinese)
+    assert len(pictures) == 1
+    # An executed copy of other code is out of date.
+    copy.write_text(copy.read_text().replace("import json", "import zlib", 1))
     assert list(notebook_files(source, tmp_path).values()) == [clean]
 
 
@@ -50,6 +58,8 @@ def test_links_lead_to_a_notebooks_page_and_its_pictures() -> None:
     here = "repository/notebooks/00_tour.md"
     assert relinked("00_tour_files/00_tour_3_0.png", here) == "00_tour_files/00_tour_3_0.png"
     assert relinked("../docs/lessons/async.md", here) == "../../lessons/async.md"
+    here = "repository/notebooks/zh/00_tour.md"
+    assert relinked("../../docs/zh/lessons/async.md", here) == "../../../zh/lessons/async.md"
 
 
 def test_the_figure_is_made_by_the_commands_of_readme() -> None:
