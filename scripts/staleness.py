@@ -1,6 +1,6 @@
 """The effect of stale gradients on the training.
 
-Shows: among n workers, each gradient is computed from parameters that are n - 1 updates old.
+Shows: among n workers, a gradient is on average at most n - 1 updates old when it is applied.
 Try to break: the loss, by a large learning rate. Then save it, by a smaller one or smaller batches.
 
 As in `mnist_async.py`, every worker reads the parameters, computes the gradients of one batch and
@@ -121,7 +121,7 @@ with tf.Session(server.target, config=config) as session:
             message="final parameters",
         )
         # Each update makes at most one step of each other worker staler. So the mean staleness is
-        # at most n - 1, and nearly n - 1 if all workers are equally fast.
+        # at most n - 1: n - 1 times the share of a step between the read and the count.
         others = workers - 1
         recorder.write("result", name="staleness", value=total / step, low=others / 4, high=others)
         recorder.write("result", name="test loss", value=final_loss)
