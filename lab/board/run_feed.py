@@ -17,6 +17,7 @@ from lab.run.state import state_under_way
 from lab.run.view import GPU_FRESH_S, NOW, Clock
 from lab.store.directory import RunDir, RunStatus
 from lab.store.gpu_samples import use_by_moment
+from lab.volume.files import open_regular
 
 _MOST_BYTES: Final = 4 << 20  # of a file that are read at once
 
@@ -32,7 +33,7 @@ class _Growing:
     def read(self, forget: Callable[[], None] = lambda: None) -> Iterator[dict[str, Any]]:
         """Yield the new records; call a function before those of a replaced file."""
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 found = os.fstat(file.fileno())
                 if found.st_ino != self._inode or found.st_size < self._read_bytes:
                     self._inode = found.st_ino
@@ -40,7 +41,7 @@ class _Growing:
                     forget()
                 file.seek(self._read_bytes)
                 data = file.read(_MOST_BYTES)
-        except OSError:
+        except (OSError, ValueError):  # missing, or no regular file
             return
         self._read_bytes += len(data)
         yield from self._lines.feed(data)

@@ -109,10 +109,9 @@ class BoardView(TaskView):
         """Receive new records of a task."""
         super().records(task, records)
         for record in records:
-            moment, value = record.get("time_unix"), record.get("loss")
-            is_point = is_number(moment) and is_number(value) and math.isfinite(value)
-            if record.get("kind") in STEPS and is_point:
-                self._loss[task].add(float(moment) - self._began_unix, float(value))  # type: ignore[arg-type]
+            moment, value = _finite(record.get("time_unix")), _finite(record.get("loss"))
+            if record.get("kind") in STEPS and moment is not None and value is not None:
+                self._loss[task].add(moment - self._began_unix, value)
 
     def forget(self, task: str) -> None:
         """Forget a task's records: all of them are passed again, from the first."""
@@ -162,3 +161,12 @@ class BoardView(TaskView):
             gpu=self._gpu(task),
             note=short(status.reason) or self._last(task),
         )
+
+
+def _finite(value: object) -> float | None:
+    """Return a number that a curve can show; a program may record any."""
+    try:
+        number = float(value) if is_number(value) else math.nan
+    except OverflowError:  # a whole number beyond all floats
+        return None
+    return number if math.isfinite(number) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -109,10 +110,22 @@ def test_hostile_records_make_valid_json_and_safe_text(run: RunDir) -> None:
     with run.records("worker-1").open("a") as file:
         file.write('{"kind": "step", "loss": NaN, "global_step": 1e999, "time_unix": 1}\n')
         file.write("[1]\n\x00\n")
+        for huge in ("1e400", "-1e400", "1" + "0" * 400, "NaN", '"x"', "null", "true"):
+            names = ("loss", "time_unix", "local_step", "global_step", "staleness", "step_time_s")
+            fields = ", ".join(f'"{name}": {huge}' for name in names)
+            file.write(f'{{"kind": "step", {fields}, "wait_time_s": {huge}}}\n')
     shown = json.loads(encoded("run", RunFeed(run)))["run"]
     assert "\x1b" not in shown["reason"]
     row = next(each for each in shown["tasks"] if each["task"] == "worker-1")
     assert row["loss"] == "nan"
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_instead_of_records_is_not_waited_for(run: RunDir) -> None:
+    path = run.records("worker-0")
+    path.unlink()
+    os.mkfifo(path)
+    assert "worker-0" not in RunFeed(run).now().loss
 
 
 def test_a_damaged_run_is_shown_as_none(run: RunDir) -> None:
