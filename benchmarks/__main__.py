@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from benchmarks import class_load, costs, ladder, results, scaling, torchrun
+from benchmarks import board, class_load, costs, ladder, results, scaling, torchrun
 from benchmarks.marks import printed, put
 from benchmarks.results import Outcome, number
 from benchmarks.trainings import ROOT, Setting, print_progress, workplace
@@ -32,6 +32,7 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "torchrun": torchrun.measure,
     "ladder": ladder.measure,
     "class-load": class_load.measure,
+    "board": board.measure,
     "scaling": scaling.measure,
 }
 BACKENDS: Final = ("local", "compose")

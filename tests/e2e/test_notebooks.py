@@ -8,6 +8,7 @@ import pytest
 
 from lab.lessons.check import Evidence, check_lesson
 from lab.lessons.lesson import load_lesson
+from lab.store.directory import all_runs
 from tests.support.agents import processes_with
 from tests.support.shown import ROOT
 from tools import notebooks
@@ -26,7 +27,7 @@ def test_a_notebook_runs_from_top_to_bottom(
     assert [cell.execution_count for cell in of_code] == list(range(1, len(of_code) + 1))
     images = [out for cell in of_code for out in cell.outputs if "image/png" in out.get("data", {})]
     assert images  # displayed without a call of the kernel
-    assert len(list((tmp_path / "runs").iterdir())) == 2
+    assert len(all_runs(tmp_path / "runs")) == 2
     stages = check_lesson("tour", load_lesson("tour"), Evidence.read(tmp_path / "runs"))
     assert [each.hint for each in stages] == ["", ""]
     left = processes_with(str(tmp_path))
