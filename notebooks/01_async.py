@@ -149,7 +149,7 @@ pd.DataFrame(
 # %% [markdown]
 # ## What you should see
 #
-# - Each local step is one update, and none is lost, whoever begins late. Three workers do three
+# - Each local step is one update, and none is lost, also if one begins late. Three workers do three
 #   times the work of one.
 # - The mean staleness of equal workers is below *n* − 1. A slow worker's updates are staler, those
 #   of the others fresher.

@@ -77,7 +77,7 @@ class RunBoard(msgspec.Struct, frozen=True):
         experiment: Its experiment or program.
         state: Its state.
         reason: The reason for this state; may be empty.
-        note: What else is to be known, such as that it is a replay.
+        note: A text below the title, such as that it is a replay; may be empty.
         elapsed_s: Seconds since its start, or that it took.
         global_step: Its highest global step; "": not known.
         tasks: Its tasks.
@@ -129,7 +129,7 @@ class BoardView(TaskView):
         Args:
             info: Its `run.json`.
             state: Its state.
-            note: What else is to be known.
+            note: A text below the title; may be empty.
         """
         stopped = info.stopped_unix if state.ended else None
         until = self._clock.unix() if stopped is None else stopped

@@ -1,7 +1,7 @@
 """The server of the board: a page, and its data as server-sent events.
 
 It changes nothing, and answers only on 127.0.0.1, to browsers that have opened the address with the
-token once. What is shown is read at most once a second, and only while somebody looks; every viewer
+token once. What is shown is read at most once a second, and only while a page is open; every viewer
 gets the same bytes.
 """
 
@@ -87,7 +87,7 @@ class Publisher:
         await viewer.send(self._shown)
 
     def remove(self, viewer: _Events) -> None:
-        """A viewer has gone."""
+        """Forget a viewer whose connection is closed."""
         self._viewers.discard(viewer)
 
     @property
@@ -131,7 +131,7 @@ class _Handler(RequestHandler):
         self.clear_header("Server")
 
     def prepare(self) -> None:
-        # Another name that leads here is a page of somebody else (DNS rebinding).
+        # Another name that leads here belongs to another web page (DNS rebinding).
         if self.request.host_name not in {ADDRESS, "localhost"}:
             raise HTTPError(403)
         given = self.get_query_argument("token", "") or self.get_cookie(_COOKIE, "") or ""
