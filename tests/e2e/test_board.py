@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from lab.variables import LAB_STATE
 from lab.volume.states import State
 from tests.support import engine
 from tests.support.agents import wait_for
+from tests.support.axe import serious_faults
 from tests.support.chromium import Tab, a_browser
 from tests.support.commands import environ, free_port
 from tests.support.conditions import lacking
@@ -43,9 +44,9 @@ def browser() -> Iterator[Tab]:
 
 
 @contextmanager
-def board(folder: Path, port: int) -> Iterator[str]:
+def board(folder: Path, port: int, *options: str) -> Iterator[str]:
     """`lab serve` in a directory; its address."""
-    command = [sys.executable, "-m", "lab", "serve", "--port", str(port)]
+    command = [sys.executable, "-m", "lab", "serve", "--port", str(port), *options]
     with subprocess.Popen(
         command, cwd=folder, env=environ(folder), stdout=subprocess.PIPE, text=True
     ) as process:
@@ -157,6 +158,52 @@ def test_the_board_of_a_class(
         assert browser.run("document.getElementById('run').hidden")
         page = "document.documentElement"
         assert browser.run(f"{page}.scrollWidth <= {page}.clientWidth")
+
+
+@pytest.fixture(scope="module", params=["run", "recording", "class"])
+def page(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, str]]:
+    """The address of a page that is served, and a text that it shows when it is complete."""
+    folder = tmp_path_factory.mktemp("pages")
+    run = make(folder / "runs", RUN, steps=550)
+    update(run, state=State.FAILED, reason=HOSTILE)
+    with ExitStack() as stack:
+        if request.param == "class":
+            stack.enter_context(pytest.MonkeyPatch.context()).setenv(LAB_STATE, str(folder))
+            address = stack.enter_context(class_board(free_port()))
+            wait_for(lambda: answers(address), "the board", 20)
+            yield address, "35 min left"
+        elif request.param == "recording":
+            shown = ("straggler", "--speed", "1000")
+            yield stack.enter_context(board(folder, free_port(), *shown)), "succeeded"
+        else:
+            yield stack.enter_context(board(folder, free_port())), "failed"
+
+
+@pytest.mark.parametrize("width", [390, 1920])
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_no_serious_fault(
+    browser: Tab, page: tuple[str, str], width: int, *, dark: bool
+) -> None:
+    address, complete = page
+    browser.show_on(width, dark=dark)
+    browser.open(address)
+    wait_for(lambda: complete in text(browser), "the page", 30)
+    assert serious_faults(browser) == []
+
+
+@pytest.mark.parametrize("page", ["class"], indirect=True)
+def test_axe_sees_what_is_wrong(browser: Tab, page: tuple[str, str]) -> None:
+    browser.show_on(1920)
+    browser.open(page[0])
+    wait_for(lambda: page[1] in text(browser), "the page", 20)
+    browser.run("document.body.style.setProperty('--soft', '#bbb')")
+    browser.run("document.body.append(document.createElement('input'))")
+    assert {each.partition(":")[0] for each in serious_faults(browser)} == {
+        "color-contrast",
+        "label",
+    }
 
 
 def answers(address: str) -> bool:
