@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import isnan
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
@@ -120,3 +120,8 @@ def is_number(value: object) -> TypeGuard[int | float]:
 def is_whole(value: object) -> TypeGuard[int]:
     """Whether a record's field is a whole number that fits into 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and is_in_range(value)
+
+
+def is_time(value: object) -> TypeGuard[float]:
+    """Whether a record's field is a finite number; a broken program may write NaN."""
+    return is_number(value) and isfinite(value)

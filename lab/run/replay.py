@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from lab.errors import InputError, LabError
 from lab.experiments.faults import parse_trigger
-from lab.records.reader import STEPS, read_records
-from lab.run.view import Clock, View, is_time
+from lab.records.reader import STEPS, is_time, read_records
+from lab.run.view import Clock, View
 from lab.store.directory import RunDir, RunStatus
 from lab.store.gpu_samples import use_by_moment
 from lab.store.progress import TaskProgress

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypeGuard
+from typing import Any, Final, Self
 
-from lab.experiments.policy import OnFailure
 from lab.formatting import counted, percent, rate
 from lab.log import LOG
-from lab.records.reader import STEPS, is_number, is_whole
+from lab.records.reader import STEPS, is_time, is_whole
 from lab.store.progress import TaskProgress
 from lab.store.run_info import RunInfo, gpus_of
 from lab.text import short
 from lab.volume import TaskStatus
-from lab.volume.run_spec import registered
 from lab.volume.states import State
 
 SILENT_S: Final = 3.0
@@ -191,219 +188,15 @@ class TaskView(View):
             return counted(staleness, "update")
         return f"{percent(self._waits[task])} of a step" if task in self._waits else ""
 
+    def _report_notices(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
+        """Report the injected faults and the new attempts, which the agent records."""
+        for record in records:
+            message = str(record.get("message"))
+            if record.get("kind") == "event" and message.startswith(("fault", "attempt ")):
+                self.report_once(f"{task}: {short(message)}")
+
     @property
     def _last_title(self) -> str:
         """What `_last` says of tasks that train: their staleness, or how long they wait."""
         is_synchronous = all(each.staleness is None for each in self._progress.values())
         return "waits" if self._waits and is_synchronous else "staleness"
-
-
-SHIPPED_IMAGES: Final = 55_000
-"""The number of training images in the shipped data."""
-
-STABLE_S: Final = 3.0
-"""Seconds of training after which the time left is known well enough."""
-
-WINDOW: Final = 60
-"""The number of marks, each at least a second after the one before, that give the rate."""
-
-INTERVALS: Final = 24
-"""The maximum number of intervals of a loss curve, for each task; half of it at least is used."""
-
-
-class RunProgress:
-    """How much of a run is done, and the time left.
-
-    The end is known from `global_steps`, or from `epochs` and the size of an epoch. A program that
-    resumes from a checkpoint goes back: older records then count no more.
-    """
-
-    def __init__(self, info: RunInfo) -> None:
-        self._info = info
-        experiment = registered(info.spec)
-        self._adds_up = experiment is not None and experiment.steps_add_up
-        self._gang = experiment is not None and experiment.gang
-        self._global_steps = _positive(info.hyperparameters.get("global_steps"))
-        self._epochs = _positive(info.hyperparameters.get("epochs"))
-        self._epoch_steps: int | None = None
-        self._made: dict[str, int] = {}
-        self._step = 0
-        self._since = -math.inf
-        self._attempt = 0
-        self._marks: deque[tuple[float, int]] = deque(maxlen=WINDOW)
-
-    @property
-    def has_end(self) -> bool:
-        """Whether the run's hyperparameters determine its end."""
-        return bool(self._global_steps or self._epochs)
-
-    def add(self, task: str, record: Mapping[str, Any]) -> None:
-        """Add one record of a task."""
-        time, step = record.get("time_unix"), record.get("global_step")
-        attempt = record.get("attempt", 0)
-        if not is_time(time) or not is_whole(attempt) or time < self._since:
-            return
-        if attempt < self._attempt and self._gang:
-            return
-        if attempt > self._attempt:
-            self._attempt = attempt
-            if self._gang:
-                self._go_back(time, 0)
-        if not is_whole(step):
-            return
-        if record.get("kind") == "event":
-            if attempt or not self._marks:  # it resumes from the checkpoint of this step
-                self._go_back(time, step)
-            return
-        self._learn(record)
-        if is_whole(record.get("local_step")):
-            self._made[task] = record["local_step"]
-        self._step = max(self._step, step)
-        if not self._marks or time >= self._marks[-1][0] + 1:
-            self._marks.append((time, self._step))
-
-    def _go_back(self, time: float, step: int) -> None:
-        self._since, self._step = time, step
-        self._marks.clear()
-
-    def _learn(self, record: Mapping[str, Any]) -> None:
-        """Learn the number of steps of an epoch, in the steps that the epochs count."""
-        local, examples = record.get("local_step"), record.get("examples")
-        if self._epoch_steps is not None or not is_whole(local) or local < 1:
-            return
-        if not self._info.spec.data_dir:
-            if is_whole(examples) and examples >= local:
-                self._epoch_steps = max(SHIPPED_IMAGES // (examples // local), 1)
-        elif record.get("kind") == "epoch" and is_whole(record.get("epoch")):
-            counted = local if self._adds_up else record["global_step"]
-            self._epoch_steps = max(counted // (record["epoch"] + 1), 1)
-
-    def end_step(self, statuses: Mapping[str, TaskStatus]) -> int | None:
-        """Return the global step at which the run ends; None if it is not known (yet).
-
-        Args:
-            statuses: The tasks' statuses: a failed worker makes no more steps.
-        """
-        if self._global_steps:
-            return self._global_steps
-        if not self._epochs or self._epoch_steps is None:
-            return None
-        own = self._epochs * self._epoch_steps
-        if not self._adds_up:
-            return own
-        workers = [task for task in self._info.task_names() if task.startswith("worker-")]
-        missing = 0
-        if self._info.spec.on_failure is OnFailure.CONTINUE:
-            gone = [
-                task
-                for task in workers
-                if task in statuses and statuses[task].state in {State.FAILED, State.LOST}
-            ]
-            missing = sum(max(own - self._made.get(task, 0), 0) for task in gone)
-        return own * len(workers) - missing
-
-    def share(self, statuses: Mapping[str, TaskStatus]) -> float | None:
-        """Return the share of the steps that is made, from 0 to 1; None if it is not known."""
-        if not self.has_end:
-            return None
-        if self._step == 0:
-            return 0.0
-        end = self.end_step(statuses)
-        return None if end is None else min(self._step / max(end, 1), 1.0)
-
-    def left_s(self, statuses: Mapping[str, TaskStatus]) -> float | None:
-        """Return the time left in seconds, from the recent rate; None if it is not known yet."""
-        end = self.end_step(statuses)
-        if end is None or len(self._marks) < 2:  # noqa: PLR2004
-            return None
-        (first_s, first), (last_s, last) = self._marks[0], self._marks[-1]
-        if last_s - first_s < STABLE_S or last <= first:
-            return None
-        return max(end - self._step, 0) * (last_s - first_s) / (last - first)
-
-
-def is_time(value: object) -> TypeGuard[float]:
-    """Whether a record's field is a finite number; a broken program may write NaN."""
-    return is_number(value) and math.isfinite(value)
-
-
-def _positive(value: object) -> int:
-    """Return a whole number from 1, or 0: a program refuses other values."""
-    return value if is_whole(value) and isinstance(value, int) and value > 0 else 0
-
-
-class LossCurve:
-    """The tasks' losses in equal intervals of time, in bounded memory.
-
-    When the intervals do not suffice, they become twice as long, and each two are merged.
-    """
-
-    def __init__(self) -> None:
-        self._began: float | None = None
-        self._interval_s = 1.0
-        self._sums: dict[str, dict[int, tuple[float, int]]] = {}
-
-    def add(self, task: str, record: Mapping[str, Any]) -> None:
-        """Add one record of a task; only step records with a loss count."""
-        time, value = record.get("time_unix"), record.get("loss")
-        if record.get("kind") not in STEPS or not (is_time(time) and is_number(value)):
-            return
-        if self._began is None:
-            self._began = time
-        place = int(max(time - self._began, 0) / self._interval_s)
-        while place >= INTERVALS:
-            self._merge()
-            place //= 2
-        total, count = self._sums.setdefault(task, {}).get(place, (0.0, 0))
-        self._sums[task][place] = (total + value, count + 1)
-
-    def forget(self, task: str) -> None:
-        """Forget the losses of a task."""
-        self._sums.pop(task, None)
-
-    def _merge(self) -> None:
-        self._interval_s *= 2
-        for task, sums in self._sums.items():
-            merged: dict[int, tuple[float, int]] = {}
-            for place, (total, count) in sums.items():
-                before, counted = merged.get(place // 2, (0.0, 0))
-                merged[place // 2] = (before + total, counted + count)
-            self._sums[task] = merged
-
-    def means(self) -> list[float]:
-        """Return the mean over the tasks in each interval, the oldest first.
-
-        An interval without a loss repeats the one before.
-        """
-        found: dict[int, list[float]] = {}
-        for sums in self._sums.values():
-            for place, (total, count) in sums.items():
-                found.setdefault(place, []).append(total / count)
-        means: list[float] = []
-        for place in range(min(found, default=0), max(found, default=-1) + 1):
-            here = found.get(place)
-            means.append(sum(here) / len(here) if here else means[-1])
-        return means
-
-
-BLOCKS: Final = "▁▂▃▄▅▆▇█"
-"""The characters of a curve, from the lowest value to the highest."""
-
-ASCII_BLOCKS: Final = "_.-~=+*#"
-"""The same for a terminal that shows only ASCII."""
-
-
-def sparkline(values: list[float], blocks: str = BLOCKS) -> str:
-    """Return a curve with one character for each value; `!` is a value that is not finite."""
-    finite = [value for value in values if math.isfinite(value)]
-    low, high = min(finite, default=0.0), max(finite, default=0.0)
-    top = len(blocks) - 1
-
-    def block(value: float) -> str:
-        if not math.isfinite(value):
-            return "!"
-        # Halves, because the difference of two large values may be infinite.
-        height = 0.0 if high == low else (value / 2 - low / 2) / (high / 2 - low / 2)
-        return blocks[round(height * top)]
-
-    return "".join(map(block, values))

@@ -19,8 +19,8 @@ from lab.image_digest import sources
 from lab.task.agent.agent import Agent
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
+from lab.task.agent.ending import GRACE_S
 from lab.task.agent.launcher import Launcher
-from lab.task.agent.shutdown import GRACE_S
 from lab.volume import TaskProgram, TaskStatus
 from lab.volume.control import cancel
 from lab.volume.files import REFUSED_S

@@ -10,7 +10,8 @@ import pytest
 
 from lab.experiments.policy import OnFailure
 from lab.formatting import about
-from lab.run.view import ASCII_BLOCKS, INTERVALS, WINDOW, LossCurve, RunProgress, sparkline
+from lab.run.loss_curve import ASCII_BLOCKS, INTERVALS, LossCurve, sparkline
+from lab.run.progress import WINDOW, RunProgress
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
+from lab.task.agent.ending import GRACE_S, Shutdown
 from lab.task.agent.outcomes import TaskOutcome
-from lab.task.agent.shutdown import GRACE_S, Shutdown
 from lab.volume.states import Cause, State
 
 OUTCOME = TaskOutcome(State.CANCELLED, "enough", Cause.INTERRUPTED)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from lab.cli.run_view import LiveView
+from lab.cli.live_view import LiveView
 from lab.gpu import Condition, Fault, NvmlError
 from lab.records.reader import read_records
 from lab.run import gpu_metrics

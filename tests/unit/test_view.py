@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lab.cli.run_view import LiveView, PlainView
+from lab.cli.live_view import LiveView
+from lab.cli.run_view import PlainView
 from lab.log import shown_by
 from lab.run.view import StepRate
 from lab.store.run_info import RunInfo

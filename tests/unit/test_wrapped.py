@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from lab.analysis.batches import _progress
-from lab.cli.run_view import LiveView
+from lab.cli.live_view import LiveView
 from lab.command_name import with_command_name
 from lab.console import show
 from lab.log import LOG

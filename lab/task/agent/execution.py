@@ -11,17 +11,17 @@ from typing import Final
 from lab.task.agent import command, outcomes, starts
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
+from lab.task.agent.ending import GRACE_S, Ending
 from lab.task.agent.fault_injection import FaultInjector
 from lab.task.agent.launcher import WAITS, Launcher
 from lab.task.agent.outcomes import TaskOutcome
 from lab.task.agent.own_status import OwnStatus
 from lab.task.agent.process import is_stopped
 from lab.task.agent.program import Program, ProgramStarter, StartFile
-from lab.task.agent.shutdown import GRACE_S, Shutdown
 from lab.volume import Request, Volume
 from lab.volume.clock import Stopwatch
 from lab.volume.continuation import next_step
-from lab.volume.control import cancel, cancel_reason
+from lab.volume.control import cancel
 from lab.volume.heartbeat import PeerMonitor
 from lab.volume.states import Cause, State
 from lab.volume.status import Statuses, TaskStatuses
@@ -36,8 +36,8 @@ class Execution:
     """Starts the program, watches it and the other tasks, and ends it.
 
     `starts` and `outcomes` decide, and this class applies their decisions; `OwnStatus` writes what
-    happens. Before the agent stops a program, it decides the *outcome* of the task. The exit code
-    does not change this outcome.
+    happens, and `Ending` ends the task. Before the agent stops a program, it decides the *outcome*
+    of the task. The exit code does not change this outcome.
 
     Attributes:
         pause_s: Seconds until the next poll, unless something wakes the agent.
@@ -81,19 +81,25 @@ class Execution:
         self._submitted = time.monotonic() - elapsed_s
         self._fault_injector = FaultInjector(request, config.task, config.node, volume)
         self._starter = ProgramStarter(config, request, agent_log, launcher, beat)
+        self._ending = Ending(
+            volume,
+            request,
+            status=self._status,
+            statuses=self._statuses,
+            starter=self._starter,
+            fault_injector=self._fault_injector,
+            notify=self._notify,
+        )
         self._awaited = Stopwatch()  # of the start
         self._unchanged = Stopwatch()  # of the run's progress
         self._start_file = StartFile(volume.start(request.run_id, config.task))
         # The following ones change during the run.
         self._program: Program | None = None  # None: it starts as soon as it may
-        self._shutdown: Shutdown | None = None  # None: the program is not being stopped
         self._restart_reason = ""  # why the program ends and starts again
         self._waits_for = ""  # why it is not training yet
         self._stopped_note = ""  # that something has stopped its program, as text
         self._stop_look_s = 0.0  # how long the run had waited at the last look for that
         self._join_note = ""  # the step at which its program joins, as text
-        self._may_restart = False  # this agent must stop, and a restart may follow
-        self._is_interrupted = False
         self.pause_s = POLL_S
 
     @property
@@ -136,7 +142,8 @@ class Execution:
         Raises:
             OSError: The volume cannot be read now. The next call continues.
         """
-        if self._is_interrupted:
+        ending = self._ending
+        if ending.is_interrupted:
             return True
         self._status.retry()
         if self._status.now.state.ended:
@@ -147,25 +154,25 @@ class Execution:
         self.pause_s = POLL_S
         program, running = self._program, self._running
         if running is not None and running.process.ended():
-            self._finish(running, self._cancel_requested())
-        elif self._shutdown is not None:
-            self._escalate(self._shutdown, statuses)
+            self._finish(running, ending.cancelled())
+        elif ending.outcome is not None:
+            ending.escalate(running, statuses)
         else:
             self._check_stop(statuses)
-            if self._shutdown is None and program is None:
+            if ending.outcome is None and program is None:
                 self._start_when_allowed(statuses)
-            elif self._shutdown is None and self._program is not None:
+            elif ending.outcome is None and self._program is not None:
                 self._train(self._program, statuses)
-        if self._shutdown and self._running is None and not self._status.now.state.ended:
-            self._end(self._shutdown.outcome)
-        return self._is_interrupted or self._has_ended
+        if ending.outcome and self._running is None and not self._status.now.state.ended:
+            ending.end(ending.outcome)
+        return ending.is_interrupted or self._has_ended
 
     def interrupt(self, reason: str, *, grace_s: float = GRACE_S) -> None:
         """End the program because this agent must stop and may not restart."""
         # Nothing restarts an agent of a job of Slurm, which has no locks.
         restarts = self._request.spec.restarts if self._config.locks else 0
-        self._may_restart = self._status.now.attempt < restarts
-        self._stop(TaskOutcome(State.CANCELLED, reason, Cause.INTERRUPTED), grace_s=grace_s)
+        may_restart = self._status.now.attempt < restarts
+        self._ending.interrupt(reason, may_restart=may_restart, grace_s=grace_s)
 
     def abort(self) -> None:
         """Kill the program at once; write no status."""
@@ -179,7 +186,7 @@ class Execution:
     def _start_when_allowed(self, statuses: TaskStatuses) -> None:
         """Start the program if it may start; otherwise publish what it waits for."""
         if (outcome := self._starter.without_program()) is not None:
-            self._stop(outcome)
+            self._ending.stop(outcome)
             return
         request, task, elapsed_s = self._request, self._config.task, self._elapsed_s
         try:
@@ -188,7 +195,9 @@ class Execution:
             else:
                 self._waits_for = starts.waits_for(request, task, statuses, elapsed_s)
         except OSError as error:
-            self._stop(TaskOutcome(State.FAILED, f"no rendezvous for Horovod: {error.strerror}"))
+            self._ending.stop(
+                TaskOutcome(State.FAILED, f"no rendezvous for Horovod: {error.strerror}")
+            )
             return
         if self._waits_for:
             for_time = starts.waits_for_time(request, task, statuses, elapsed_s)
@@ -198,7 +207,9 @@ class Execution:
         try:
             self._program, how = self._starter.start(self._status.now.attempt)
         except OSError as error:
-            self._stop(TaskOutcome(State.FAILED, f"{path} cannot be started: {error.strerror}"))
+            self._ending.stop(
+                TaskOutcome(State.FAILED, f"{path} cannot be started: {error.strerror}")
+            )
             return
         self._notify(f"{path.name} has started{how and f', {how}'}")
         if attempt := self._status.now.attempt:
@@ -227,7 +238,7 @@ class Execution:
             waits_for = starts.waits_for(request, task, statuses, self._elapsed_s)
             self._waits_for = waits_for if program.output.parser.started else ""
         elif (error := self._start_file.write(joins_at)) is not None:
-            self._stop(self._cannot_write(error))
+            self._ending.stop(self._cannot_write(error))
 
     def _restart(self, reason: str, cause: Cause | None) -> None:
         """Begin a new attempt after the program's end; it starts as soon as it may."""
@@ -261,7 +272,7 @@ class Execution:
 
     def _inject(self, statuses: TaskStatuses) -> None:
         """Inject the faults that are due."""
-        if self._shutdown is not None:
+        if self._ending.outcome is not None:
             return
         step = starts.highest_global_step(self._request, statuses)
         process = None if self._running is None else self._running.process
@@ -293,11 +304,11 @@ class Execution:
         )
         fault = None if program is None else program.output.fault
         if fault is not None or self._status.has_failed:
-            self._stop(self._cannot_write(fault))
-        elif (cancelled := self._cancel_requested()) is not None:
-            self._stop(cancelled, grace_s=0.0 if self._is_killed() else GRACE_S)
+            self._ending.stop(self._cannot_write(fault))
+        elif self._ending.stop_if_cancelled():
+            return
         elif outcome is not None:
-            self._stop(outcome)
+            self._ending.stop(outcome)
         elif outcomes.is_out_of_time(request, self._elapsed_s):
             self._cancel_for_time(statuses)
         elif program is not None and (reason := starts.peer_restarted(request, task, statuses)):
@@ -317,32 +328,6 @@ class Execution:
 
     # ---- the end
 
-    def _stop(self, outcome: TaskOutcome, *, grace_s: float = GRACE_S) -> None:
-        """End the program: SIGTERM, and after the grace SIGKILL. The first outcome stays.
-
-        A service gets SIGTERM when the other tasks have ended, at the latest after the grace. Until
-        then the chief may save the variables that the service holds.
-        """
-        now = time.monotonic()
-        if self._shutdown is None:
-            self._fault_injector.release()
-            is_service = outcomes.is_service(self._request, self._config.task)
-            after_peers = is_service and outcome.state is State.CANCELLED
-            self._shutdown = Shutdown.begin(outcome, now, grace_s=grace_s, after_peers=after_peers)
-        elif not grace_s:
-            self._shutdown = self._shutdown.at_once(now)
-
-    def _escalate(self, shutdown: Shutdown, statuses: TaskStatuses) -> None:
-        """Send the next due signal to a program that must end."""
-        now = time.monotonic()
-        if self._is_killed():
-            shutdown = shutdown.at_once(now)
-        alone = outcomes.others_ended(self._request, statuses)
-        self._shutdown, number = shutdown.due(now, alone=alone)
-        if number is not None and self._running is not None:
-            self._running.process.signal(number)
-            self._running.process.signal(signal.SIGCONT)  # a stopped program handles no signal
-
     def _finish(self, program: Program, cancelled: TaskOutcome | None) -> None:
         """Handle the program's end, and decide what follows.
 
@@ -356,21 +341,20 @@ class Execution:
         ps_count = len(self._request.cluster.get("ps", ()))
         failed = outcomes.failed(end, ps_count=ps_count)
         if program.output.fault is not None:
-            self._end(self._cannot_write(program.output.fault))
-        elif self._shutdown is not None:
-            decided = self._shutdown.outcome
-            self._end(outcomes.same_failure(decided, failed) if end.code > 0 else decided)
+            self._ending.end(self._cannot_write(program.output.fault))
+        elif (decided := self._ending.outcome) is not None:
+            self._ending.end(outcomes.same_failure(decided, failed) if end.code > 0 else decided)
         elif end.code == 0 and not self._restart_reason:
             self._succeed()
         elif cancelled is not None:
-            self._end(cancelled)
+            self._ending.end(cancelled)
         elif self._restart_reason:
             self._restart(self._restart_reason, Cause.PEER_LOST)
         elif starts.may_start_again(self._request, self._status.now, self._statuses.refresh()):
             self._notify(f"{failed.reason}; it starts again")
             self._restart(failed.reason, failed.cause)
         else:
-            self._end(failed)
+            self._ending.end(failed)
 
     def _succeed(self) -> None:
         """End a task whose program has succeeded; a service waits for the other tasks.
@@ -380,34 +364,7 @@ class Execution:
         if outcomes.is_service(self._request, self._config.task):
             self._status.wait_for_others()
         else:
-            self._end(TaskOutcome(State.SUCCEEDED))
-
-    def _end(self, outcome: TaskOutcome) -> None:
-        """Write how the task ends, unless a restarted agent can continue."""
-        self._starter.close()
-        is_interrupted = outcome.cause is Cause.INTERRUPTED and self._cancel_requested() is None
-        if self._may_restart and is_interrupted:
-            # A restarted agent continues with a new attempt; if none starts, the task is lost.
-            self._is_interrupted = True
-            return
-        given_up = self._statuses.refresh()[self._config.task]
-        if given_up.state.ended:
-            # The other agents have already reacted to this end, so the state stays.
-            outcome = TaskOutcome(given_up.state, given_up.reason, given_up.cause)
-        self._status.end(outcome, self._starter.records_sha256)
-        why = f": {outcome.reason}" if outcome.reason else ""
-        self._notify(f"{outcome.state}{why}")
-
-    def _is_killed(self) -> bool:
-        """Whether the user has requested the end of the run at once."""
-        return self._volume.kill(self._request.run_id).exists()
-
-    def _cancel_requested(self) -> TaskOutcome | None:
-        """The outcome if the user has cancelled the run; else None."""
-        reason = cancel_reason(self._volume, self._request.run_id)
-        if reason is None:
-            return None
-        return TaskOutcome(State.CANCELLED, reason, Cause.INTERRUPTED)
+            self._ending.end(TaskOutcome(State.SUCCEEDED))
 
     def _notify(self, line: str) -> None:
         self._agent_log.notify(f"run {self._request.run_id}: {line}")

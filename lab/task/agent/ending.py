@@ -1,0 +1,184 @@
+"""How the run of one task ends: the signals that stop its program, and its last status."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from lab.task.agent import outcomes
+from lab.task.agent.fault_injection import FaultInjector
+from lab.task.agent.outcomes import TaskOutcome
+from lab.task.agent.own_status import OwnStatus
+from lab.task.agent.program import Program, ProgramStarter
+from lab.volume import Request, Volume
+from lab.volume.control import cancel_reason
+from lab.volume.states import Cause, State
+from lab.volume.status import Statuses, TaskStatuses
+
+GRACE_S: Final = 5.0
+"""Seconds from SIGTERM to SIGKILL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """The stop of a program.
+
+    Attributes:
+        outcome: How its task ends.
+        term_at: When SIGTERM is due, on the monotonic clock in seconds; None: it was sent.
+        kill_at: When SIGKILL is due.
+    """
+
+    outcome: TaskOutcome
+    term_at: float | None
+    kill_at: float
+
+    @classmethod
+    def begin(
+        cls, outcome: TaskOutcome, now: float, *, grace_s: float, after_peers: bool
+    ) -> Shutdown:
+        """Decide a stop.
+
+        Args:
+            outcome: How the task ends.
+            now: The time.
+            grace_s: Seconds from SIGTERM to SIGKILL; 0 kills at once.
+            after_peers: Delay SIGTERM until the other tasks have ended, at most by the grace.
+        """
+        term_at = now + grace_s if after_peers else now
+        return cls(outcome, term_at, term_at + grace_s)
+
+    def at_once(self, now: float) -> Shutdown:
+        """The same stop without a further grace period."""
+        return replace(self, kill_at=now)
+
+    def due(self, now: float, *, alone: bool) -> tuple[Shutdown, signal.Signals | None]:
+        """Return the signal that is due, or None, and the stop after it.
+
+        Args:
+            now: The time.
+            alone: Whether all other tasks have ended.
+        """
+        if now >= self.kill_at:
+            return self, signal.SIGKILL
+        if self.term_at is not None and (now >= self.term_at or alone):
+            return replace(self, term_at=None, kill_at=now + GRACE_S), signal.SIGTERM
+        return self, None
+
+
+class Ending:
+    """The end of one task in one run: the first outcome that was decided stays.
+
+    Attributes:
+        is_interrupted: Whether this agent stops without an end of the task, which may restart.
+    """
+
+    def __init__(
+        self,
+        volume: Volume,
+        request: Request,
+        *,
+        status: OwnStatus,
+        statuses: Statuses,
+        starter: ProgramStarter,
+        fault_injector: FaultInjector,
+        notify: Callable[[str], None],
+    ) -> None:
+        """Watch a task that does not end yet.
+
+        Args:
+            volume: The run volume.
+            request: The run.
+            status: The task's status.
+            statuses: The statuses of all tasks.
+            starter: What was started beside the program; it is closed at the end.
+            fault_injector: Its faults end before a signal is sent.
+            notify: Receives lines for the user.
+        """
+        self._volume, self._request = volume, request
+        self._status, self._statuses = status, statuses
+        self._starter, self._fault_injector = starter, fault_injector
+        self._notify = notify
+        self._shutdown: Shutdown | None = None  # None: the program is not being stopped
+        self._may_restart = False
+        self.is_interrupted = False
+
+    @property
+    def outcome(self) -> TaskOutcome | None:
+        """How the task ends; None: its program is not being stopped."""
+        return None if self._shutdown is None else self._shutdown.outcome
+
+    def interrupt(self, reason: str, *, may_restart: bool, grace_s: float = GRACE_S) -> None:
+        """End the program because this agent must stop.
+
+        Args:
+            reason: Why it must stop.
+            may_restart: Whether another process of this agent may continue.
+            grace_s: Seconds from SIGTERM to SIGKILL.
+        """
+        self._may_restart = may_restart
+        self.stop(TaskOutcome(State.CANCELLED, reason, Cause.INTERRUPTED), grace_s=grace_s)
+
+    def stop(self, outcome: TaskOutcome, *, grace_s: float = GRACE_S) -> None:
+        """End the program: SIGTERM, and after the grace SIGKILL. The first outcome stays.
+
+        A service gets SIGTERM when the other tasks have ended, at the latest after the grace. Until
+        then the chief may save the variables that the service holds.
+        """
+        now = time.monotonic()
+        if self._shutdown is None:
+            self._fault_injector.release()
+            is_service = outcomes.is_service(self._request, self._status.now.task)
+            after_peers = is_service and outcome.state is State.CANCELLED
+            self._shutdown = Shutdown.begin(outcome, now, grace_s=grace_s, after_peers=after_peers)
+        elif not grace_s:
+            self._shutdown = self._shutdown.at_once(now)
+
+    def stop_if_cancelled(self) -> bool:
+        """End the program if the user has cancelled the run; return whether it ends."""
+        if (cancelled := self.cancelled()) is None:
+            return False
+        self.stop(cancelled, grace_s=0.0 if self._is_killed() else GRACE_S)
+        return True
+
+    def escalate(self, program: Program | None, statuses: TaskStatuses) -> None:
+        """Send the next due signal to the program, if one runs that must end."""
+        if self._shutdown is None:
+            return
+        now = time.monotonic()
+        shutdown = self._shutdown.at_once(now) if self._is_killed() else self._shutdown
+        alone = outcomes.others_ended(self._request, statuses)
+        self._shutdown, number = shutdown.due(now, alone=alone)
+        if number is not None and program is not None:
+            program.process.signal(number)
+            program.process.signal(signal.SIGCONT)  # a stopped program handles no signal
+
+    def end(self, outcome: TaskOutcome) -> None:
+        """Write how the task ends, unless a restarted agent can continue."""
+        self._starter.close()
+        is_interrupted = outcome.cause is Cause.INTERRUPTED and self.cancelled() is None
+        if self._may_restart and is_interrupted:
+            # A restarted agent continues with a new attempt; if none starts, the task is lost.
+            self.is_interrupted = True
+            return
+        given_up = self._statuses.refresh()[self._status.now.task]
+        if given_up.state.ended:
+            # The other agents have already reacted to this end, so the state stays.
+            outcome = TaskOutcome(given_up.state, given_up.reason, given_up.cause)
+        self._status.end(outcome, self._starter.records_sha256)
+        why = f": {outcome.reason}" if outcome.reason else ""
+        self._notify(f"{outcome.state}{why}")
+
+    def cancelled(self) -> TaskOutcome | None:
+        """The outcome if the user has cancelled the run; else None."""
+        reason = cancel_reason(self._volume, self._request.run_id)
+        if reason is None:
+            return None
+        return TaskOutcome(State.CANCELLED, reason, Cause.INTERRUPTED)
+
+    def _is_killed(self) -> bool:
+        """Whether the user has requested the end of the run at once."""
+        return self._volume.kill(self._request.run_id).exists()
