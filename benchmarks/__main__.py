@@ -43,7 +43,7 @@ PREDICTIONS: Final = {
     "the same with sync": f"lab simulate sync {_FAR} --beyond-validated",
     "a GPU takes 50 ms for a batch": f"lab simulate async {_FAR} --step 50ms --beyond-validated",
 }
-"""The commands in docs/outgrow.md, each with a comment."""
+"""The commands in docs/how-to/slurm.md, each with a comment."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -80,9 +80,9 @@ def write_pages(kept: Mapping[str, Mapping[str, Any]]) -> None:
     """Write `RESULTS.md`, and the figures in the documents."""
     (results.FOLDER / "RESULTS.md").write_text(results.markdown(kept), encoding="utf-8")
     for name, marks in (
-        ("docs/lessons/speed.md", ladder.tables(kept)),
+        ("docs/tutorials/lessons/speed.md", ladder.tables(kept)),
         ("docs/evidence/seats.md", class_load.tables(kept)),
-        ("docs/outgrow.md", {"simulated": printed(PREDICTIONS)}),
+        ("docs/how-to/slurm.md", {"simulated": printed(PREDICTIONS)}),
     ):
         text = (ROOT / name).read_text(encoding="utf-8")
         for mark, table in marks.items():

@@ -409,7 +409,8 @@ def outcomes(trials: Sequence[Trial]) -> list[Outcome]:
             unit="ratio",
             target=TARGET,
             found=pairs.range_of(errors),
-            how="Within three times the tasks of the run that calibrates; see docs/scaling.md.",
+            how="Within three times the tasks of the run that calibrates:"
+            " docs/explanation/scaling.md.",
             repeated=False,
         )
         for way, errors in near.items()
@@ -440,7 +441,7 @@ def write(figures: Mapping[str, Any], root: Path = ROOT) -> list[Trial]:
     }
     (root / "benchmarks/scaling.json").write_text(f"{json.dumps(figures, indent=1)}\n", "utf-8")
     (root / "lab/simulation/machine.json").write_text(f"{json.dumps(raw, indent=1)}\n", "utf-8")
-    page = root / "docs/scaling.md"
+    page = root / "docs/explanation/scaling.md"
     text = put(page.read_text("utf-8"), "errors", errors_table(trials))
     page.write_text(put(text, "trainings", trainings_table(figures, trials)), "utf-8")
     return trials

@@ -233,13 +233,13 @@ check("tour", greetings=..., updates=..., images=...)
 # nodes with workers and have no GPU. The default `cluster.yaml` is also for such a host: three
 # workers with two GPUs each, and two unused GPUs. A parameter server gets no GPU. It only stores
 # parameters and adds gradients to them, and a GPU is more useful for a worker
-# ([docs/gpus.md](../docs/gpus.md)).
+# ([docs/how-to/gpus.md](../docs/how-to/gpus.md)).
 #
 # </details>
 #
 # ## Next
 #
-# - Notebook `01_async`, or [the lesson](../docs/lessons/async.md): no worker waits.
+# - Notebook `01_async`, or [the lesson](../docs/tutorials/lessons/async.md): no worker waits.
 # - The same on the command line:
 #
 # ```

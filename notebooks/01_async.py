@@ -201,7 +201,7 @@ check("async", updates=..., last=..., late_updates=..., stalest=...)
 # update is made, so this share, and their staleness, are larger.) The mean of one worker can be
 # higher than *n* − 1, if it is slower than the others. The mean over all steps of *all* workers
 # cannot: each update makes at most one step of each other worker staler ([the
-# lesson](../docs/lessons/staleness.md)).
+# lesson](../docs/tutorials/lessons/staleness.md)).
 #
 # </details>
 #
@@ -249,5 +249,6 @@ check("async", updates=..., last=..., late_updates=..., stalest=...)
 # ## Next
 #
 # - Notebook `02_sync`: all workers wait.
-# - [The lesson](../docs/lessons/async.md), with more to try; `scripts/mnist_async.py`, which you
+# - [The lesson](../docs/tutorials/lessons/async.md), with more to try; `scripts/mnist_async.py`,
+#   which you
 #   can read from top to bottom.

@@ -202,7 +202,8 @@ pd.DataFrame(rows, columns=["speeds", "share that hangs", "mean global step at t
 #   another worker is late in each round. A worker that is always slow is always the one that is
 #   dropped.
 # - The mean of three gradients varies less than one gradient. The loss of the *training* is not
-#   steadier: we measured 0.99 of the asynchronous spread ([results](../docs/results.md)).
+#   steadier: we measured 0.99 of the asynchronous spread
+#   ([results](../docs/explanation/results.md)).
 #
 # Replace each `...` by what you found in your runs (for a task write `"worker-0"`):
 
@@ -245,7 +246,7 @@ check("sync", rounds=..., images=..., extra=..., left_out=...)
 # training has made a third of the updates. For someone who pays for images (or labels) the third
 # picture is the right one. For someone who waits, or rents by the hour, it is the second. A picture
 # over updates alone makes every method with larger batches look better than it is
-# ([choosing](../docs/lessons/choosing.md)).
+# ([choosing](../docs/tutorials/lessons/choosing.md)).
 #
 # </details>
 #
@@ -292,7 +293,8 @@ check("sync", rounds=..., images=..., extra=..., left_out=...)
 #
 # Second: give each worker its own tokens. Then each worker takes part in each round exactly once,
 # and all finish together. `lab run --listing … --mend` fixes the printed program in this way
-# ([listings](../docs/listings.md)), because then a program that counts its own steps can stay
+# ([listings](../docs/how-to/printed-programs.md)), because then a program that counts its own
+# steps can stay
 # unchanged.
 #
 # The printed program, unchanged and with one epoch, hung at global step 537. (The three gradients
@@ -316,6 +318,8 @@ check("sync", rounds=..., images=..., extra=..., left_out=...)
 # ## Next
 #
 # - Notebook `03_stragglers`: what a slow worker does to both methods.
-# - [The lesson](../docs/lessons/sync.md); [then and now](../docs/lessons/then-and-now.md) explains
+# - [The lesson](../docs/tutorials/lessons/sync.md); [then and
+#   now](../docs/tutorials/lessons/then-and-now.md) explains
 #   what became of `SyncReplicasOptimizer`.
-# - `sync-fast` needs neither a chief nor tokens ([the lesson on speed](../docs/lessons/speed.md)).
+# - `sync-fast` needs neither a chief nor tokens ([the lesson on
+#   speed](../docs/tutorials/lessons/speed.md)).

@@ -149,7 +149,7 @@ for name, run in own.items():
 
 # %% [markdown]
 # Now `worker-1` of an asynchronous training stops four times, for half a second each.
-# [Faults](../docs/faults.md) lists what else you can do to a task.
+# [Faults](../docs/how-to/faults.md) lists what else you can do to a task.
 
 # %%
 mine = api.run(
@@ -360,7 +360,8 @@ check("stragglers", gradients=..., share=..., faster=..., computed=..., mean=...
 # ## Next
 #
 # - Notebook `04_how_many`: how many servers and workers?
-# - [Staleness](../docs/lessons/staleness.md), [choosing](../docs/lessons/choosing.md), and [what
-#   runs do when a task fails](../docs/endings.md).
+# - [Staleness](../docs/tutorials/lessons/staleness.md),
+#   [choosing](../docs/tutorials/lessons/choosing.md), and [what
+#   runs do when a task fails](../docs/reference/endings.md).
 # - `lab sweep staleness --over "workers=1,2,4,8; learning_rate=0.1,1" --cluster
 #   clusters/laptop.yaml` makes such a table again.

@@ -56,7 +56,8 @@ for name, count in size.items():
 # ### Predict, then measure
 #
 # `lab.simulation` simulates the phases of a step, with costs that were measured on one machine.
-# [docs/scaling.md](../docs/scaling.md) explains how, and how large its errors were. This model was
+# [docs/explanation/scaling.md](../docs/explanation/scaling.md) explains how, and how large its
+# errors were. This model was
 # not part of that validation. The table compares the simulation with real runs on the configs in
 # `notebooks/clusters/`. They use the simplest program, `staleness` without its pause: read,
 # compute, apply.
@@ -209,7 +210,7 @@ predicted.query("servers == 1").round(2)
 #
 # With *n* workers, *p* servers, parameters of *S* bytes and *r* steps per second of each worker, a
 # server sends and receives 2 *n r S* / *p* bytes per second, **if** the strategy spreads *S* evenly
-# ([choosing](../docs/lessons/choosing.md)).
+# ([choosing](../docs/tutorials/lessons/choosing.md)).
 #
 # Replace each `...` by what you found in your runs:
 
@@ -251,7 +252,8 @@ check("how-many", bytes=..., limit=..., speed=..., gain=...)
 # parameters and the old average, and sends the change: down, down, up. If the server itself
 # computed the average, nothing would be sent. Or the chief could store it in its own process, and
 # only read the parameters. The cost of a step depends on the placement of each operation
-# ([placement](../docs/lessons/placement.md)). A single harmless line of code can change it.
+# ([placement](../docs/tutorials/lessons/placement.md)). A single harmless line of code can change
+# it.
 #
 # </details>
 #
@@ -265,7 +267,7 @@ check("how-many", bytes=..., limit=..., speed=..., gain=...)
 # against 40,000. It counts variables, not bytes. Greedy gives each server about half. In `lab`:
 # `lab run async --model mlp --ps_strategy greedy --cluster clusters/two-ps.yaml`. No strategy
 # divides a single large matrix. A partitioner does; see [then and
-# now](../docs/lessons/then-and-now.md).
+# now](../docs/tutorials/lessons/then-and-now.md).
 #
 # </details>
 #

@@ -230,7 +230,8 @@ check("all-reduce", differ=..., share=..., last_step=...)
 #
 # They are idle. A step of the ring first computes and then sends, and its 2 (*n* − 1) messages wait
 # for each other. The asynchronous server comes nearer to its limit: while one worker computes, it
-# sends the parameters of another. ([docs/scaling.md](../docs/scaling.md) shows the cost of a step
+# sends the parameters of another. ([docs/explanation/scaling.md](../docs/explanation/scaling.md)
+# shows the cost of a step
 # apart from its bytes.)
 #
 # </details>
@@ -247,15 +248,17 @@ check("all-reduce", differ=..., share=..., last_step=...)
 # 2. Servers, asynchronous: a ring trains synchronously, so it is as slow as its slowest worker, and
 #    half of the machines would mostly wait. (Or rings within each half.)
 # 3. Servers with a coordinator, or `async` with `--on-failure continue`: when one worker of a ring
-#    fails, the ring is broken and all of them stop ([Horovod](../docs/lessons/horovod.md) has
+#    fails, the ring is broken and all of them stop
+#    ([Horovod](../docs/tutorials/lessons/horovod.md) has
 #    tested it).
 #
-# [Choosing](../docs/lessons/choosing.md) has the table.
+# [Choosing](../docs/tutorials/lessons/choosing.md) has the table.
 #
 # </details>
 #
 # ## Next
 #
 # - Notebook `06_reproduce`: is a printed result reproduced?
-# - [All-reduce](../docs/lessons/all-reduce.md), [Horovod](../docs/lessons/horovod.md): a ring
+# - [All-reduce](../docs/tutorials/lessons/all-reduce.md),
+#   [Horovod](../docs/tutorials/lessons/horovod.md): a ring
 #   outside TensorFlow.

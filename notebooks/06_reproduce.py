@@ -66,11 +66,11 @@ printed
 # **Our hypothesis**: one worker begins late. `lab` uses 20,900 steps, fitted to this table. The
 # source does not say why worker 2 is behind. One late worker explains all 15 numbers. A number that
 # was fitted to a table proves nothing when it reproduces that table. So these 15 numbers count as
-# explained by one fitted parameter, not as 15 successes ([reproduce](../docs/reproduce.md)).
+# explained by one fitted parameter, not as 15 successes ([reproduce](../docs/how-to/reproduce.md)).
 #
 # What could have made worker 2 late? With TensorFlow's `Supervisor`, workers check every 30 seconds
 # whether the chief has initialized the model. A worker that checks too early sleeps for half a
-# minute ([then and now](../docs/lessons/then-and-now.md)).
+# minute ([then and now](../docs/tutorials/lessons/then-and-now.md)).
 #
 # ### A small part first
 #
@@ -223,7 +223,9 @@ check("reproduce", end=..., first_end=...)
 #   50 epochs is between 0.8428 and 0.8791. This is lower than with `async`, because there are only
 #   a third of the updates at the same rate ([evidence](../docs/evidence/chapter.md)).
 # - `lab reproduce book-async --quick` judges each claim of the chapter by intervals like the one
-#   above, from eight runs ([reproduce](../docs/reproduce.md)). [The results](../docs/results.md).
+#   above, from eight runs ([reproduce](../docs/how-to/reproduce.md)). [The
+#   results](../docs/explanation/results.md).
 # - Run printed programs yourself, unchanged: `lab run --listing their_program.py --cluster
-#   clusters/book.yaml` ([listings](../docs/listings.md)). The [chapter map](../docs/chapter-map.md)
+#   clusters/book.yaml` ([listings](../docs/how-to/printed-programs.md)). The [chapter
+#   map](../docs/reference/chapter-map.md)
 #   shows the part of `lab` for each passage of the chapter.

@@ -1,6 +1,7 @@
 """Hooks of MkDocs: files of the repository that the documents link to become pages of the site.
 
-A link in `docs/lessons/async.md` to `../../scripts/mnist_async.py` works where the repository is
+A link in `docs/tutorials/lessons/async.md` to `../../scripts/mnist_async.py` works where the
+repository is
 browsed. The site holds only `docs/`, so the file is shown there on a page under `repository/`.
 
 A notebook is a page with its outputs, if `make notebooks` has executed it; else without them. A
@@ -137,7 +138,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def page_of(name: str) -> str:
-    """The page of a file: `docs/faults.md` → `faults.md`, `a.py` → `repository/a.py.md`."""
+    """The page of a file: `docs/how-to/faults.md` → `faults.md`, `a.py` → `repository/a.py.md`."""
     path = PurePosixPath(name)
     if path.is_relative_to("docs") and path.suffix != ".py":
         return path.relative_to("docs").as_posix()

@@ -43,7 +43,7 @@ class Figure:
 FIGURES: Final = {
     "readme": Figure("README.md", "See it", "docs/images/loss.png", after_make_run=True),
     "three-frameworks": Figure(
-        "docs/lessons/three-frameworks.md", "Run", "docs/images/three-frameworks.png"
+        "docs/tutorials/lessons/three-frameworks.md", "Run", "docs/images/three-frameworks.png"
     ),
 }
 

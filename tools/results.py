@@ -1,4 +1,4 @@
-"""Reproduce the sources' trainings, and write `docs/results.md` and README's counts.
+"""Reproduce the sources' trainings, and write `docs/explanation/results.md` and README's counts.
 
 `python -m tools.results [NAME…]` trains (90 minutes on two cores), keeps the runs in
 `docs/results/runs`, judges them and writes the texts. With `--kept` it trains nothing, and judges
@@ -31,7 +31,7 @@ from tools.samples import texts_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 README: Final = ROOT / "README.md"
-PAGE: Final = ROOT / "docs/results.md"
+PAGE: Final = ROOT / "docs/explanation/results.md"
 KEPT: Final = ROOT / "docs/results"
 
 OPTIONS: Final = ("--quick", "--backend", "local")
@@ -164,7 +164,7 @@ def counted_claims(result: Result) -> list[Result]:
 
 
 def page(results: Mapping[str, Result]) -> str:
-    """Return the text of `docs/results.md`; a pure function of the results."""
+    """Return the text of `docs/explanation/results.md`; a pure function of the results."""
     lines = [
         "# Results",
         "",
@@ -172,7 +172,7 @@ def page(results: Mapping[str, Result]) -> str:
         " runs, keeps them in `docs/results/runs/`, and writes this page. All runs are processes on"
         " two shared cores, without a GPU. Other work ran on these cores at the same time, which"
         " widens the intervals of speeds, such as the global steps for each step of a worker."
-        " [Reproduce](reproduce.md) has the rules. You can judge the kept runs again:",
+        " [Reproduce](../how-to/reproduce.md) has the rules. You can judge the kept runs again:",
         "",
         "```sh",
         "mkdir -p runs/kept && tar -xf docs/results/runs/book-sync.tar.xz -C runs/kept",

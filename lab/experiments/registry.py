@@ -43,7 +43,7 @@ class Experiment:
         faults: The faults to inject into each of its runs; see `lab.experiments.faults`.
         results: Names of the results that each run must have; the program reports their limits.
         expected: The expected outcome, as a text.
-        lesson: Its page in `docs/lessons/`, or "".
+        lesson: Its page in `docs/tutorials/lessons/`, or "".
         runtime: Its runtime, a key of `lab.runtimes.RUNTIMES`.
     """
 

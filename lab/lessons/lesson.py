@@ -1,4 +1,4 @@
-"""The stages of a lesson, as `docs/lessons/NAME.yaml` states them."""
+"""The stages of a lesson, as `docs/tutorials/lessons/NAME.yaml` states them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.errors import InputError, LabError
 from lab.shipped import SHIPPED
 from lab.text import short, suggestion
 
-FOLDER: Final = SHIPPED / "docs" / "lessons"
+FOLDER: Final = SHIPPED / "docs/tutorials/lessons"
 
 _Name = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9-]*$")]
 _Text = Annotated[str, msgspec.Meta(min_length=1)]

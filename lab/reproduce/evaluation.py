@@ -165,7 +165,7 @@ def check_reproduced(evaluations: Sequence[Evaluation]) -> None:
             raise error(
                 f"{text}: {len(found)} of {counted(len(results), 'counted claim')}, such as"
                 f" {found[0]}",
-                "see docs/reproduce.md for the rules; a claim that is not reproduced is a result",
+                "docs/how-to/reproduce.md has the rules; a claim not reproduced is a result",
             )
 
 

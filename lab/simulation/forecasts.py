@@ -30,7 +30,9 @@ MAX_STEPS: Final = 1_000_000
 LATENCY: Final = "20us"
 STEPS: Final = 2000
 BEYOND: Final = "--beyond-validated"
-ERRORS: Final = "± held for 9 of 10 predictions of its kind in the validation: docs/scaling.md"
+ERRORS: Final = (
+    "± held for 9 of 10 predictions of its kind in the validation: docs/explanation/scaling.md"
+)
 _MAX_SHAPES: Final = 64
 _WORKERS: Final = (1, 2, 4, 8)
 _PS: Final = (1,)

@@ -1,4 +1,4 @@
-"""Run the container tests on several Docker engines, and record the results in docs/engines.md.
+"""Run the container tests on several Docker engines, into docs/reference/engines.md.
 
 The engines are those of Debian releases (`tests.support.debian_engine`). A cell of the table is
 an engine with a version of compose, an image store, and GPUs by CDI or not. It needs root, network

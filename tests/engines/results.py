@@ -1,4 +1,4 @@
-"""The recorded results of the cells, a row of the table in docs/engines.md each."""
+"""The recorded results of the cells, a row of the table in docs/reference/engines.md each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.engines.cells import CELLS
 from tests.support.engine import ROOT
 
 FILE: Final = Path(__file__).with_name("results.json")
-PAGE: Final = ROOT / "docs/engines.md"
+PAGE: Final = ROOT / "docs/reference/engines.md"
 BEGIN: Final = "<!-- begin: written by `make engines` -->\n"
 END: Final = "<!-- end -->\n"
 

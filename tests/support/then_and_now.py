@@ -1,4 +1,4 @@
-"""The content of docs/lessons/then-and-now.md: names, their fates, and code."""
+"""The content of docs/tutorials/lessons/then-and-now.md: names, their fates, and code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "lessons" / "then-and-now.md"
+PAGE: Final = ROOT / "docs/tutorials/lessons/then-and-now.md"
 
 FATES: Final = ("same", "changed", "v1", "deprecated", "gone", "outside")
 """The fates of a name; the page's first table explains each term."""

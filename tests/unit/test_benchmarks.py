@@ -169,7 +169,7 @@ def test_the_pages_show_the_figures_that_are_kept() -> None:
     kept = results.read()
     assert (results.FOLDER / "RESULTS.md").read_text() == results.markdown(kept)
     for page, marks in (
-        ("docs/lessons/speed.md", ladder.tables(kept)),
+        ("docs/tutorials/lessons/speed.md", ladder.tables(kept)),
         ("docs/evidence/seats.md", class_load.tables(kept)),
     ):
         text = (ROOT / page).read_text()
@@ -178,7 +178,7 @@ def test_the_pages_show_the_figures_that_are_kept() -> None:
 
 
 def test_the_pages_predictions_are_those_of_the_shipped_machine() -> None:
-    text = (ROOT / "docs/outgrow.md").read_text()
+    text = (ROOT / "docs/how-to/slurm.md").read_text()
     first = dict([next(iter(PREDICTIONS.items()))])
     (shown,) = re.findall(r"\$ lab simulate .*?\n\n", printed(first) + "\n\n", re.DOTALL)
     assert shown.removesuffix("```\n\n") in text
@@ -323,9 +323,9 @@ def test_the_fitted_machine_its_errors_and_the_page_are_written(tmp_path: Path) 
 
     held_out = [each for each in HELD_OUT if each.way is Way.ASYNC and each.mbit is None][:5]
     cases = (SINGLE, *dict.fromkeys((*CALIBRATING, *held_out)))
-    for name in ("benchmarks", "lab/simulation", "docs"):
+    for name in ("benchmarks", "lab/simulation", "docs/explanation"):
         (tmp_path / name).mkdir(parents=True)
-    page = tmp_path / "docs/scaling.md"
+    page = tmp_path / "docs/explanation/scaling.md"
     page.write_text("<!-- errors -->\n<!-- end -->\n<!-- trainings -->\n<!-- end -->\n")
     setting = Setting(Workplace(tmp_path, {}), 1, True, ("local",))
     trials = scaling.write(scaling.trained(setting, cases, train), tmp_path)
@@ -349,7 +349,7 @@ def test_the_fitted_machine_its_errors_and_the_page_are_written(tmp_path: Path) 
 
 
 def test_the_page_and_the_errors_are_those_of_the_kept_figures() -> None:
-    page = (ROOT / "docs/scaling.md").read_text("utf-8")
+    page = (ROOT / "docs/explanation/scaling.md").read_text("utf-8")
     for row in SHIPPED.raw["errors"]:
         assert f"| {row['predictions']} | {row['median']:.0%} | ±{row['error']:.0%} |" in page
     kept = json.loads((ROOT / "benchmarks/scaling.json").read_text("utf-8"))

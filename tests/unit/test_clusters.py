@@ -50,7 +50,7 @@ SHAPES = {
 def test_every_config_is_in_a_table_and_on_its_page() -> None:
     shipped = {f"clusters/{path.name}" for path in (ROOT / "clusters").iterdir()}
     assert shipped | {"cluster.yaml"} == {*TABLE, *SHAPES}
-    page = (ROOT / "docs/config.md").read_text()
+    page = (ROOT / "docs/reference/config.md").read_text()
     assert [name for name in (*TABLE, *SHAPES) if f"`{name}`" not in page] == []
 
 
@@ -110,7 +110,7 @@ def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, F
 
 
 def test_the_page_lists_each_key_of_the_config_with_its_default() -> None:
-    page = (ROOT / "docs/config.md").read_text()
+    page = (ROOT / "docs/reference/config.md").read_text()
     table = page.partition("| key | default | meaning |\n")[2].partition("\n\n")[0]
     shown = dict(re.findall(r"^\| `(\S+)` \| (.+?) \|", table, re.MULTILINE))
     fields = dict(fields_of(Cluster))

@@ -23,16 +23,14 @@ from tests.support.then_and_now import FATES, PAGE, Row, pieces, rows, table
 from tools import translations
 from tools.docs_site import page_of
 
-GENERATED = {"docs/results.md"}
+GENERATED = {"docs/explanation/results.md"}
+PARTS = ("explanation", "how-to", "reference", "start", "tutorials", "zh")
 PAGES = sorted(
     path
     for pattern in (
         "*.md",
         "docs/*.md",
-        "docs/decisions/*.md",
-        "docs/exercises/*.md",
-        "docs/lessons/*.md",
-        "docs/zh/**/*.md",
+        *(f"docs/{part}/**/*.md" for part in PARTS),
         "notebooks/*.md",
         "notebooks/zh/*.md",
     )
@@ -66,13 +64,13 @@ def test_every_test_of_the_attacks_on_seats_exists() -> None:
 
 
 def test_daily_use_names_every_reserved_file_name() -> None:
-    text = (ROOT / "docs/daily-use.md").read_text("utf-8")
+    text = (ROOT / "docs/how-to/daily-use.md").read_text("utf-8")
     assert [each for each in sorted(RESERVED) if f"`{each}" not in text] == []
 
 
 # ---- Lessons
 
-LESSONS = ROOT / "docs/lessons"
+LESSONS = ROOT / "docs/tutorials/lessons"
 ABOUT_ALL = {"choosing.md", "complaints.md", "then-and-now.md", "three-frameworks.md"}
 TAUGHT = [each for each in EXPERIMENTS.values() if each.lesson]
 
@@ -131,7 +129,7 @@ def test_shown_sweeps_are_possible(line: str) -> None:
 
 # ---- The map from the chapter to the lab
 
-MAP = (ROOT / "docs/chapter-map.md").read_text("utf-8")
+MAP = (ROOT / "docs/reference/chapter-map.md").read_text("utf-8")
 
 
 def test_every_row_of_the_map_has_a_place() -> None:
@@ -183,7 +181,10 @@ def test_the_python_of_the_idioms_parses() -> None:
 
 # ---- Architecture and decisions
 
-INSIDE = [ROOT / "docs/architecture.md", *sorted(ROOT.glob("docs/decisions/*.md"))]
+INSIDE = [
+    ROOT / "docs/explanation/architecture.md",
+    *sorted(ROOT.glob("docs/explanation/decisions/*.md")),
+]
 DECISION = ["Situation", "Decision", "Reason", "Cost", "In the code"]
 
 

@@ -89,9 +89,9 @@ def bands() -> dict[str, tuple[float, float]]:
     [
         ("docs/evidence/chapter.md", "async"),
         ("docs/evidence/chapter.md", "sync"),
-        ("docs/lessons/async.md", "async"),
-        ("docs/lessons/speed.md", "async"),
-        ("docs/lessons/sync.md", "sync"),
+        ("docs/tutorials/lessons/async.md", "async"),
+        ("docs/tutorials/lessons/speed.md", "async"),
+        ("docs/tutorials/lessons/sync.md", "sync"),
         ("notebooks/06_reproduce.py", "sync"),
     ],
 )
@@ -125,7 +125,7 @@ def test_a_quick_run_has_its_row(name: str) -> None:
 
 
 def test_the_lesson_shows_the_ends_of_the_runs_with_a_killed_task() -> None:
-    lesson = (ROOT / "docs/lessons/in-graph.md").read_text()
+    lesson = (ROOT / "docs/tutorials/lessons/in-graph.md").read_text()
     for name in ("killed-client", "killed-worker"):
         kept = summary(f"in-graph/{name}")
         row = rf"^\| `{kept['experiment']}`, .* \| {kept['state']} \| {kept['global_step']:,} \|$"

@@ -10,7 +10,7 @@ import pytest
 from lab.lessons.lesson import load_lesson
 from tests.support.commands import ROOT
 
-SHEETS = ROOT / "docs/exercises"
+SHEETS = ROOT / "docs/tutorials/exercises"
 _ROW = re.compile(r"^\| (\d+) \| (.*?) \|(?: `([\w-]+)`, `([\w-]+)`)?", re.MULTILINE)
 _HEAD = re.compile(r"^## (\d+\. .*)\n\n(\d+) minutes\. (.*)\n", re.MULTILINE)
 

@@ -76,7 +76,7 @@ def test_equal_gpus_and_slices_are_judged_together() -> None:
 
 
 def test_the_documents_have_the_judgements_and_the_table() -> None:
-    text = (ROOT / "docs" / "gpus.md").read_text("utf-8")
+    text = (ROOT / "docs/how-to/gpus.md").read_text("utf-8")
     section = text.partition("\n## Which GPUs work\n")[2].partition("\n## ")[0]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]

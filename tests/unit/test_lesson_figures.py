@@ -46,7 +46,7 @@ def test_a_figure_has_a_title_and_stays_inside_its_frame(path: Path) -> None:
 
 def test_the_numbers_in_the_alternative_texts_are_those_of_the_figures() -> None:
     drawn = {path.stem: text for path, text in FILES.items() if path.parts[-3] == "docs"}
-    lessons = figures.ROOT / "docs/lessons"
+    lessons = figures.ROOT / "docs/tutorials/lessons"
     assert "band: 4 updates between" in drawn["async"]
     assert "four updates, so its staleness is 4" in (lessons / "async.md").read_text("utf-8")
     updates = Counter(re.findall(r'<circle class="apply"[^>]* cy="([\d.]+)"', drawn["sync"]))

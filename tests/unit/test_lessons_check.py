@@ -28,7 +28,7 @@ from tests.support.recorded import make
 from tests.support.specs import update
 
 LEAST_HINTS = 3
-LESSONS = ROOT / "docs/lessons"
+LESSONS = ROOT / "docs/tutorials/lessons"
 SECTIONS = ["Predict", "Run", "What you should see", "What to try", "Next"]
 STAGES = [
     pytest.param(name, stage, id=f"{name}-{stage.name}")
@@ -169,7 +169,7 @@ def test_the_newest_run_that_fulfils_all_is_taken() -> None:
 
 
 def test_the_page_and_the_slides_of_the_hour_have_its_commands_and_questions() -> None:
-    pages = [(ROOT / "docs" / name).read_text() for name in ("hour.md", "slides/hour.md")]
+    pages = [(ROOT / "docs" / name).read_text() for name in ("tutorials/hour.md", "slides/hour.md")]
     joined = [" ".join(page.replace("\\\n", " ").split()) for page in pages]
     for stage in load_lesson("hour").stages:
         (question,) = stage.questions

@@ -57,9 +57,14 @@ def test_links_lead_to_a_notebooks_page_and_its_pictures() -> None:
     assert page_of("notebooks/00_tour.ipynb") == "repository/notebooks/00_tour.md"
     here = "repository/notebooks/00_tour.md"
     assert relinked("00_tour_files/00_tour_3_0.png", here) == "00_tour_files/00_tour_3_0.png"
-    assert relinked("../docs/lessons/async.md", here) == "../../lessons/async.md"
+    assert (
+        relinked("../docs/tutorials/lessons/async.md", here) == "../../tutorials/lessons/async.md"
+    )
     here = "repository/notebooks/zh/00_tour.md"
-    assert relinked("../../docs/zh/lessons/async.md", here) == "../../../zh/lessons/async.md"
+    assert (
+        relinked("../../docs/zh/tutorials/lessons/async.md", here)
+        == "../../../zh/tutorials/lessons/async.md"
+    )
 
 
 def test_the_figure_is_made_by_the_commands_of_readme() -> None:

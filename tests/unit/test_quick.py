@@ -47,7 +47,7 @@ def project(tmp_path: Path) -> Path:
         ("tests/unit/test_removed.py", set()),
         ("tests/e2e/test_run.py", set()),
         ("clusters/one.yaml", {"test_files.py"}),
-        ("docs/faults.md", {"test_documents.py"}),
+        ("docs/how-to/faults.md", {"test_documents.py"}),
         ("data/unknown.bin", set()),
     ],
 )

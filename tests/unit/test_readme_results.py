@@ -1,4 +1,4 @@
-"""`docs/results.md` and the README agree with the kept results, and these with the kept runs."""
+"""The page of results and the README agree with the kept results, and these with the kept runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEPT = results.kept()
 def test_the_page_and_the_readme_show_the_results() -> None:
     text = (ROOT / "README.md").read_text()
     assert put(text, "results", results.section(KEPT)) == text
-    assert (ROOT / "docs/results.md").read_text() == results.page(KEPT)
+    assert (ROOT / "docs/explanation/results.md").read_text() == results.page(KEPT)
 
 
 def rounded(value: Any) -> Any:

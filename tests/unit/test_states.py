@@ -48,7 +48,7 @@ def test_state_of_a_run(of_tasks: str, state: str) -> None:
 
 
 def test_the_architecture_page_has_the_table() -> None:
-    text = (ROOT / "docs/architecture.md").read_text()
+    text = (ROOT / "docs/explanation/architecture.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` → \| (.*) \|$", text, re.MULTILINE))
     wanted = {
         state.value: ", ".join(f"`{after.value}`" for after in State if after in FOLLOWS[state])

@@ -15,7 +15,7 @@ DECLARED = {name for name in vars(variables) if name.startswith("LAB_")}
 
 
 def rows() -> Iterator[str]:
-    """The rows of the table in docs/commands.md, from the texts below the names."""
+    """The rows of the table in docs/reference/commands.md, from the texts below the names."""
     for name, text in pairwise(ast.parse(Path(variables.__file__).read_text("utf-8")).body):
         if isinstance(name, ast.AnnAssign):
             assert isinstance(text, ast.Expr)
@@ -52,6 +52,6 @@ def test_every_variable_that_is_mentioned_is_declared() -> None:
 
 
 def test_the_table_of_variables_is_that_of_the_code() -> None:
-    page = (ROOT / "docs/commands.md").read_text("utf-8")
+    page = (ROOT / "docs/reference/commands.md").read_text("utf-8")
     head = "| variable | read by | default | meaning |\n| --- | --- | --- | --- |\n"
     assert head + "\n".join(rows()) + "\n" in page

@@ -52,7 +52,7 @@ def _experiments_table(experiments: Sequence[Experiment]) -> Table:
     found = wrapped(table_of(("experiment", "description, requirements, lesson")), 1)
     for each in experiments:
         facts = [f"needs {' '.join(each.jobs)}", f"framework {each.runtime}"]
-        lesson = [f"docs/lessons/{each.lesson}"] if each.lesson else []
+        lesson = [f"docs/tutorials/lessons/{each.lesson}"] if each.lesson else []
         found.add_row(
             each.name, Text.assemble(f"{each.summary}\n", (", ".join([*facts, *lesson]), "dim"))
         )
@@ -68,7 +68,7 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
         "ends": _end_condition(experiment),
         "on failure": "" if experiment.policy == FAIL else str(experiment.policy),
         "outcome": experiment.expected,
-        "lesson": experiment.lesson and f"docs/lessons/{experiment.lesson}",
+        "lesson": experiment.lesson and f"docs/tutorials/lessons/{experiment.lesson}",
     }
     return [(name, text) for name, text in facts.items() if text]
 

@@ -4,7 +4,7 @@ REPRODUCED       a statement, or a number within the range of one more run of ou
 INCONCLUSIVE     too few runs, or a range that is too wide to decide (exit code 3)
 NOT_REPRODUCED   outside the range, or the opposite of a statement (exit code 1)
 OK, FAILED, UNCLEAR: settings and checks of our own, which do not decide the exit code.
-docs/reproduce.md has the rules.
+docs/how-to/reproduce.md has the rules.
 
 Examples:
     # all claims on a training, by the quick listings

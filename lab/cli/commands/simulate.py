@@ -1,7 +1,7 @@
 """`lab simulate WAY`.
 
 No model is trained. Every figure is a prediction for softmax regression on MNIST, with
-the error that such predictions had. docs/scaling.md has the measurements. --from RUN
+the error that such predictions had. docs/explanation/scaling.md has the measurements. --from RUN
 calibrates on a run of your own machine, such as --from last; without it, the shipped
 machine is simulated. What was never validated needs --beyond-validated, and has no known
 error.
