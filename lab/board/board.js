@@ -5,7 +5,8 @@ const at = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const KINDS = {succeeded: "good", failed: "bad", cancelled: "bad", aborted: "bad", lost: "bad", training: "busy"};
 const LINES = 6;
-let shown = null;
+const LAST_S = 300;
+let shown = null, endsUnix = null, aheadS = 0;
 
 /** A new element with a text and attributes. Text of a run is never read as HTML. */
 function made(name, text = "", attributes = {}, space = null) {
@@ -32,9 +33,20 @@ function show(data) {
   at("class").hidden = !room;
   document.title = run ? `${run.experiment}: ${run.state}` : room ? room.name : "lab";
   write("title", run ? run.run : room ? room.name : "lab");
-  write("state", run ? run.state : room ? room.left : "");
+  write("state", run ? run.state : "");
+  endsUnix = room ? room.ends_unix : null;
+  showClock();
   if (room) showClass(room);
   if (run) showRun(run);
+}
+
+/** Show the time left: `1:02:03`, or `4:59` in the colour of the last minutes. */
+function showClock() {
+  const leftS = Math.ceil(endsUnix - aheadS - Date.now() / 1000), two = (number) => String(number).padStart(2, "0");
+  const hours = Math.floor(leftS / 3600), minutes = Math.floor(leftS / 60) % 60, rest = two(leftS % 60);
+  const left = hours > 0 ? `${hours}:${two(minutes)}:${rest}` : `${minutes}:${rest}`;
+  write("clock", endsUnix === null ? "" : leftS > 0 ? `${left} left` : "The class is over.");
+  at("clock").className = endsUnix !== null && leftS <= LAST_S ? "bad" : "";
 }
 
 function showClass(room) {
@@ -120,5 +132,8 @@ events.onerror = () => {
   // A server that starts again is found after a second. Only a longer silence is shown.
   setTimeout(() => { if (events.readyState !== EventSource.OPEN) write("connection", "Connecting …"); }, 5000);
 };
+// The server's clock counts: the board may be shown on another computer.
+events.addEventListener("clock", (message) => { aheadS = Number(message.data) - Date.now() / 1000; showClock(); });
+setInterval(showClock, 1000);
 events.onmessage = (message) => show(JSON.parse(message.data));
 addEventListener("resize", () => { if (shown) draw(); });

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from lab.classroom.planning import ClassPlan
+from lab.classroom.class_time import read_end
 from lab.classroom.queue.folder import Queued, queued
 from lab.classroom.remains import read_class
 from lab.classroom.state import ClassDir
@@ -50,13 +49,13 @@ class ClassBoard(msgspec.Struct, frozen=True):
 
     Attributes:
         name: Its name.
-        left: The time that is left: `35 min left`; "": it has no end.
+        ends_unix: Its end, in seconds since the epoch; None: it has none.
         queue: What waits or has GPUs, in order: `seat-03: waiting, place 1`.
         seats: Its seats, in the plan's order.
     """
 
     name: str
-    left: str
+    ends_unix: float | None
     queue: list[str]
     seats: list[SeatRow]
 
@@ -72,10 +71,10 @@ class ClassFeed:
             monotonic: A clock, in seconds.
         """
         self._folder, self._monotonic = folder, monotonic
-        self._asked, self._shown = -EVERY_S, ClassBoard(folder.name, "", [], [])
+        self._asked, self._shown = -EVERY_S, ClassBoard(folder.name, None, [], [])
 
     def now(self) -> ClassBoard:
-        """Return the class as it was a few seconds ago.
+        """Return the class as it was a few seconds ago, with its end of now.
 
         Raises:
             LabError: The class cannot be read, or the engine does not answer.
@@ -84,16 +83,9 @@ class ClassFeed:
             stored, api = read_class(self._folder)
             waiting = [_line(each) for each in queued(self._folder) or ()]
             seats = [_row(each) for each in seat_statuses(stored, api)]
-            self._shown = ClassBoard(self._folder.name, _left(stored.plan), waiting, seats)
+            self._shown = ClassBoard(self._folder.name, None, waiting, seats)
             self._asked = self._monotonic()
-        return self._shown
-
-
-def _left(plan: ClassPlan) -> str:
-    if plan.times.end is None:
-        return ""
-    left_s = (plan.times.end - datetime.now(plan.times.end.tzinfo)).total_seconds()
-    return f"{about(left_s)} left" if left_s > 0 else "the class is over"
+        return msgspec.structs.replace(self._shown, ends_unix=read_end(self._folder.shared))
 
 
 def _line(each: Queued) -> str:

@@ -12,6 +12,7 @@ import hmac
 import logging
 import os
 import secrets
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -167,7 +168,7 @@ class _Events(_Handler):
             raise HTTPError(503)
         self._gone = asyncio.Event()
         self.set_header("Content-Type", "text/event-stream")
-        self.write(b"retry: 1000\n\n")
+        self.write(f"retry: 1000\nevent: clock\ndata: {time.time():.3f}\n\n".encode())
         await self.publisher.add(self)
         try:
             await self._gone.wait()

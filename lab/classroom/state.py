@@ -16,6 +16,7 @@ import msgspec
 
 from lab.backends.process import ProcessHandle
 from lab.backends.state import state_directory
+from lab.classroom.class_time import write_end
 from lab.classroom.config import TEACHER, Times, Tls
 from lab.classroom.planning import ClassPlan
 from lab.errors import LabError
@@ -106,6 +107,11 @@ class ClassDir:
         """The directory with the disks of the seats, if their limits are enforced."""
         return self.path / "disks"
 
+    @property
+    def shared(self) -> Path:
+        """The directory that each seat mounts read-only, with the end of the class."""
+        return self.path / "shared"
+
     def resetting(self, seat: str) -> Path:
         """The file that exists while a seat is reset; JupyterHub does not start such a seat."""
         return self.path / f"{seat}.resetting"
@@ -116,12 +122,16 @@ class ClassDir:
         return self.hub() is not None
 
     def create(self, stored: StoredClass) -> Tokens:
-        """Write the class and new tokens.
+        """Write the class, its end and new tokens.
 
         Raises:
             OSError: The directory cannot be written.
         """
         self.path.mkdir(parents=True, mode=0o700)
+        end = stored.plan.times.end
+        self.shared.mkdir()
+        self.shared.chmod(0o755)  # the seats have another user
+        write_end(self.shared, None if end is None else end.timestamp())
         # A page of a seat that shares the admin page's origin would act as the teacher.
         teacher = [TEACHER] if stored.plan.domain else []
         seats = (seat.name for seat in stored.plan.seats)

@@ -8,9 +8,18 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from time import time as now
 
 import msgspec
 
+from lab.classroom.class_time import (
+    IN_SEAT,
+    changed_end,
+    left_s,
+    left_text,
+    read_end,
+    write_end,
+)
 from lab.classroom.preparation import boot, plan_from, running_class
 from lab.cli import class_tables
 from lab.console import confirm, print_json
@@ -28,7 +37,7 @@ class ClassOptions:
         file: The class config.
         gpus: The host to plan for: `auto`, `none`, or the number of GPUs of another host.
         json: Whether to print JSON.
-        of: The seat, or the archive; or "".
+        of: The seat, the archive, or the time; or "".
         output: The file to write, or None.
         url: The address for browsers, or None.
         port: The port of the board, or None.
@@ -89,14 +98,39 @@ def status(options: ClassOptions) -> None:
 
     folder = running_class(options.file)
     stored, api = read_class(folder)
-    times, seats, queue = stored.plan.times, seat_statuses(stored, api), queued(folder)
+    start, seats, queue = stored.plan.times.start, seat_statuses(stored, api), queued(folder)
+    end = _local(read_end(folder.shared))
     if options.json:
-        found = {"start": times.start, "end": times.end, "seats": seats, "queue": queue}
+        found = {"start": start, "end": end, "seats": seats, "queue": queue}
         print_json(msgspec.to_builtins(found))
         return
-    if times.end:
-        LOG.info(f"class {folder.name}: {class_tables.when_ends(times.end)}")
+    if end:
+        LOG.info(f"class {folder.name}: {class_tables.when_ends(end)}")
     class_tables.show_seats(seats, queue)
+
+
+def time(options: ClassOptions) -> None:
+    """Print the time left of the class; or change its end, and print that."""
+    in_seat = IN_SEAT.is_dir()
+    if in_seat and options.of:
+        raise InputError("only the teacher changes the end of the class", "leave out the time")
+    folder = IN_SEAT if in_seat else running_class(options.file).shared
+    changes_all = options.of and not options.of.startswith("+")  # also a file that is damaged
+    end = None if changes_all else read_end(folder)
+    if options.of:
+        end = changed_end(options.of, end, now())
+        write_end(folder, end)
+    if options.json:
+        print_json(msgspec.to_builtins({"end": _local(end), "left_s": left_s(end)}))
+        return
+    # The clock of a seat has no time zone.
+    at = _local(end)
+    line = left_text(end) if in_seat or at is None else f"the class {class_tables.when_ends(at)}"
+    sys.stdout.write(f"{line}\n")
+
+
+def _local(time_unix: float | None) -> datetime | None:
+    return None if time_unix is None else datetime.fromtimestamp(time_unix).astimezone()
 
 
 def board(options: ClassOptions) -> None:

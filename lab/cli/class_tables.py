@@ -119,7 +119,7 @@ def when_ends(end: datetime) -> str:
     now = datetime.now(end.tzinfo)
     at = f"{end:%H:%M}" if end.date() == now.date() else f"{end:%Y-%m-%d %H:%M}"
     if end <= now:
-        return f"over since {at}"
+        return f"ended at {at}"
     return f"ends at {at}, in {about((end - now).total_seconds())}"
 
 

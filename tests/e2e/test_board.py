@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -117,6 +118,9 @@ def test_the_keyboard_reaches_the_columns_that_do_not_fit(browser: Tab, tmp_path
 class Room:
     """A class with many seats, without one."""
 
+    def __init__(self, left_s: float | None = 2100.0) -> None:
+        self.ends_unix = None if left_s is None else time.time() + left_s
+
     def now(self) -> ClassBoard:
         names = [f"seat-{number:02}" for number in range(1, 31)]
         seats = [
@@ -124,14 +128,14 @@ class Room:
             for each in names
         ]
         seats[2] = SeatRow("seat-03", "stuck for 3 min", True, "sync, training", "7", "", "")
-        return ClassBoard("workshop", "35 min left", ["seat-07: waiting, place 1"], seats)
+        return ClassBoard("workshop", self.ends_unix, ["seat-07: waiting, place 1"], seats)
 
 
 @contextmanager
-def class_board(port: int) -> Iterator[str]:
+def class_board(port: int, room: Room | None = None) -> Iterator[str]:
     """The board of that class; its address."""
     loop = asyncio.new_event_loop()
-    serving = loop.create_task(serve(partial(encoded, "class", Room()), port))
+    serving = loop.create_task(serve(partial(encoded, "class", room or Room()), port))
     thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([serving])))
     thread.start()
     try:
@@ -151,7 +155,7 @@ def test_the_board_of_a_class(
         browser.show_on(width, dark=width == 390)
         wait_for(lambda: answers(address), "the board", 20)
         browser.open(address)
-        wait_for(lambda: "35 min left" in text(browser), "the class", 20)
+        wait_for(lambda: "34:5" in text(browser), "the class", 20)
         assert browser.run("document.querySelectorAll('#seats tr').length") == 30
         assert browser.run("document.querySelector('#seats .late').innerText") == "stuck for 3 min"
         assert "waiting, place 1" in text(browser)
@@ -173,7 +177,7 @@ def page(
             stack.enter_context(pytest.MonkeyPatch.context()).setenv(LAB_STATE, str(folder))
             address = stack.enter_context(class_board(free_port()))
             wait_for(lambda: answers(address), "the board", 20)
-            yield address, "35 min left"
+            yield address, " left"
         elif request.param == "recording":
             shown = ("straggler", "--speed", "1000")
             yield stack.enter_context(board(folder, free_port(), *shown)), "succeeded"
@@ -204,6 +208,37 @@ def test_axe_sees_what_is_wrong(browser: Tab, page: tuple[str, str]) -> None:
         "color-contrast",
         "label",
     }
+
+
+def clock(browser: Tab) -> tuple[str, str]:
+    """The time left on the board, and its kind."""
+    shown = "(({innerText, className}) => [innerText, className])(document.getElementById('clock'))"
+    text, kind = browser.run(shown)
+    return text, kind
+
+
+def test_the_board_counts_down_by_the_clock_of_its_server(
+    browser: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LAB_STATE, str(tmp_path))
+    room, real = Room(302.5), time.time
+    with class_board(free_port(), room) as address:
+        browser.show_on(1920)
+        wait_for(lambda: answers(address), "the board", 20)
+        browser.open(address)
+        wait_for(lambda: clock(browser) == ("5:02 left", ""), "the clock", 5)
+        wait_for(lambda: clock(browser) == ("4:59 left", "bad"), "the last minutes", 10)
+        room.ends_unix = real() + 3723.5  # an extension
+        wait_for(lambda: clock(browser) == ("1:02:03 left", ""), "the new end", 5)
+        room.ends_unix = real() + 2
+        wait_for(lambda: clock(browser) == ("The class is over.", "bad"), "the end", 10)
+        room.ends_unix = None
+        wait_for(lambda: clock(browser) == ("", ""), "no end", 5)
+        # The clock of the browser's computer is ten minutes late.
+        room.ends_unix = real() + 3723.5
+        monkeypatch.setattr(time, "time", lambda: real() - 600.0)
+        browser.open(address)
+        wait_for(lambda: clock(browser)[0].startswith("1:12:0"), "the clock of the server", 10)
 
 
 def answers(address: str) -> bool:

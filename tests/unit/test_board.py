@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import stat
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -208,20 +209,21 @@ class Asked:
         return await AsyncHTTPClient().fetch(asked, raise_error=False)
 
     async def events(self, count: int) -> list[bytes]:
-        """The first events of a viewer, who then leaves."""
+        """The first events of a viewer after that with the time, who then leaves."""
         host, port = self.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         asked = f"GET /events HTTP/1.1\r\nHost: {host}\r\nCookie: {self.cookie['Cookie']}\r\n\r\n"
         writer.write(asked.encode())
         found: list[bytes] = []
         async with asyncio.timeout(20):
-            while len(found) < count:
+            while len(found) <= count:
                 line = await reader.readline()
                 assert line, "the server has closed the connection"
                 if line.startswith(b"data: "):
                     found.append(line.removeprefix(b"data: "))
         writer.close()
-        return found
+        assert abs(float(found[0]) - time.time()) < 20  # the clock of the server
+        return found[1:]
 
 
 def served(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from datetime import datetime, timedelta
 from unittest.mock import Mock
 
 import msgspec
@@ -13,13 +11,13 @@ import pytest
 from lab.board import class_feed
 from lab.board.class_feed import EVERY_S, ClassFeed
 from lab.board.source import encoded
-from lab.classroom.config import Times
+from lab.classroom.class_time import write_end
 from lab.classroom.queue.folder import Queued
 from lab.classroom.seat_report import RunReport
 from lab.classroom.state import ClassDir
 from lab.classroom.status import SeatStatus
 from lab.errors import LabError
-from tests.support.classes import a_plan, stored
+from tests.support.classes import created, own_state, stored  # noqa: F401
 from tests.support.specs import HOSTILE
 
 RUN = RunReport("r1", "async", "training", 61.0, 1_200, 2.0)
@@ -40,9 +38,7 @@ QUEUE = [
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Mock:
     """The class of these seats; how often they were asked."""
-    end = datetime.now().astimezone() + timedelta(minutes=35, seconds=10)
-    times = Times.model_construct(start=None, end=end, slice=timedelta(minutes=10))
-    found = stored(replace(a_plan(), times=times))
+    found = stored()
     statuses = Mock(return_value=SEATS)
     monkeypatch.setattr(class_feed, "read_class", lambda _: (found, None))
     monkeypatch.setattr(class_feed, "queued", lambda _: QUEUE)
@@ -52,7 +48,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 def test_seats_queue_and_the_time_left(asked: Mock) -> None:
     board = ClassFeed(ClassDir("w")).now()
-    assert (board.name, board.left) == ("w", "35 min left")
+    assert (board.name, board.ends_unix) == ("w", None)
     ada, bob, cy, dan = board.seats
     assert (ada.state, ada.run, ada.step) == ("ready", "async, training", "1,200")
     assert (ada.gpus, ada.passed) == ("GPU-01234567", "async 2 of 3")
@@ -60,6 +56,16 @@ def test_seats_queue_and_the_time_left(asked: Mock) -> None:
     assert (cy.state, cy.run, cy.passed) == ("no answer", "", "")
     assert dan.state == "stopped"
     assert board.queue == ["dan: up, 1 GPU", "cy: waiting, place 1"]
+
+
+def test_a_new_end_is_shown_although_the_seats_are_not_asked_again(asked: Mock) -> None:
+    folder = created()
+    feed = ClassFeed(folder)
+    assert feed.now().ends_unix is None
+    for end in (2000.0, 3000.0, None):
+        write_end(folder.shared, end)
+        assert feed.now().ends_unix == end
+    assert asked.call_count == 1
 
 
 def test_no_text_of_a_student_is_shown_raw(asked: Mock) -> None:

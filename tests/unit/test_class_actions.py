@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -16,14 +18,15 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lab.backends.engine.client import Engine
-from lab.classroom import environment, image
+from lab.classroom import class_time, environment, image
 from lab.classroom import preparation as classroom
-from lab.classroom.config import Times
+from lab.classroom.class_time import changed_end, read_end, write_end
 from lab.classroom.queue.folder import Queued
 from lab.classroom.seat_report import RunReport
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import SeatStatus
-from lab.cli import class_tables, main
+from lab.cli import class_actions, class_tables, main
+from lab.errors import InputError
 from tests.golden.boxes import box, uuid_of
 from tests.support.agents import ROOT
 from tests.support.classes import CLASS, CLUSTER, a_plan, stored
@@ -57,6 +60,7 @@ def running(name: str = "w") -> ClassDir:
     ("words", "wrong"),
     [
         ("up ada", "SEAT"),
+        ("time 45m --yes", "--yes"),
         ("status --port 1", "--port"),
         ("status --gpus 8", "--gpus"),
         ("handouts -y", "--yes"),
@@ -210,26 +214,109 @@ def test_the_tables_of_the_seats_and_the_queue(
 
 
 @pytest.mark.parametrize(
-    ("end", "line"),
+    ("end", "text"),
     [
-        ("2026-12-01T12:00:00+01:00", "class w: ends at 12:00, in 35 min"),
-        ("2026-12-03T12:00:00+01:00", "class w: ends at 2026-12-03 12:00, in 48 h 35 min"),
-        ("2026-12-01T11:24:59+01:00", "class w: over since 11:24"),
+        ("2026-12-01T12:00:00+01:00", "ends at 12:00, in 35 min"),
+        ("2026-12-03T12:00:00+01:00", "ends at 2026-12-03 12:00, in 48 h 35 min"),
+        ("2026-12-01T11:24:59+01:00", "ended at 11:24"),
     ],
 )
-def test_the_end_of_the_class_is_above_the_seats(
-    end: str, line: str, call: Call, seats: None, monkeypatch: pytest.MonkeyPatch
+def test_the_end_of_the_class_for_people(
+    end: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(now=datetime.fromisoformat("2026-12-01T10:25:00+00:00").astimezone)
     monkeypatch.setattr(class_tables, "datetime", clock)
-    times = Times.model_construct(
-        start=None, end=datetime.fromisoformat(end), slice=timedelta(minutes=10)
-    )
-    plan = replace(a_plan(), times=times)
-    monkeypatch.setattr("lab.classroom.remains.read_class", lambda _: (stored(plan), None))
+    assert class_tables.when_ends(datetime.fromisoformat(end)) == text
+
+
+def test_the_end_of_the_class_is_above_the_seats(
+    call: Call, seats: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("lab.classroom.queue.folder.queued", lambda _: None)
-    assert call("status").stderr == f"{line}\n"
-    assert json.loads(call("status --json").stdout)["end"] == end
+    ends_unix = time.time() + 2110
+    write_end(ClassDir("w").shared, ends_unix)
+    line = call("status").stderr
+    assert line.startswith("class w: ends at ") and line.endswith(", in 35 min\n")
+    found = json.loads(call("status --json").stdout)["end"]
+    assert datetime.fromisoformat(found).timestamp() == pytest.approx(ends_unix)
+
+
+# ---- time
+
+
+def test_the_teacher_sets_extends_and_removes_the_end(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = running().shared
+    assert call("time").stdout == "the class has no end\n"
+    monkeypatch.setattr(class_actions, "now", lambda: 1000.0)
+    monkeypatch.setattr(class_time, "time", SimpleNamespace(time=lambda: 1000.0))
+    assert "ended at 1970-01-01" in call("time 45m").stdout
+    assert read_end(shared) == 1000.0 + 2700
+    assert json.loads(call("time +15m --json").stdout)["left_s"] == 3600.0
+    assert read_end(shared) == 1000.0 + 3600
+    assert json.loads(call("time --json").stdout)["end"].startswith("1970-01-01T")
+    assert call("time off --json").stdout == '{\n  "end": null,\n  "left_s": null\n}\n'
+    assert read_end(shared) is None
+
+
+def test_the_seats_can_read_the_end_and_no_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask = os.umask(0o077)
+    try:
+        folder = running()
+    finally:
+        os.umask(mask)
+    assert folder.shared.stat().st_mode & 0o777 == 0o755
+    (file,) = folder.shared.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("text", "end", "expected"),
+    [
+        ("45m", None, 3700.0),
+        ("1h30m", 2000.0, 6400.0),
+        ("+15m", 2000.0, 2900.0),
+        ("+15m", 500.0, 1900.0),  # after the end, it counts from now
+        ("off", 2000.0, None),
+    ],
+)
+def test_the_new_end(text: str, end: float | None, expected: float | None) -> None:
+    assert changed_end(text, end, 1000.0) == expected
+
+
+@pytest.mark.parametrize("text", ["", "+", "0s", "8d", "-5m", "45", "++5m", "12:00", "\x1b[2J"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(InputError, match="no time from 1s to 7d") as caught:
+        changed_end(text, 1.0, 1.0)
+    assert caught.value.fix.startswith("use a duration such as 45m")
+    assert str(caught.value).isprintable()
+
+
+def test_what_does_not_change_the_end(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = running().shared
+    line = refused(call("time +5m"))
+    assert line == "error: the class has no end to extend; set one with `lab class time 45m`"
+    (shared / "time.json").write_text("{")
+    line = refused(call("time"), code=1)
+    assert "time.json cannot be read" in line
+    assert "set the end with `lab class time 45m`" in line
+    assert call("time 45m").returncode == 0  # as the message says
+
+
+def test_a_seat_reads_the_end_and_does_not_change_it(
+    place: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = place / "in-seat"
+    folder.mkdir()
+    monkeypatch.setattr(class_actions, "IN_SEAT", folder)
+    assert call("time").stdout == "the class has no end\n"
+    write_end(folder, time.time() + 2100)
+    assert call("time").stdout == "35 min left\n"
+    write_end(folder, time.time() - 1)
+    assert call("time").stdout == "the class is over\n"
+    assert "only the teacher changes the end" in refused(call("time +5m"))
 
 
 # ---- handouts, reset, down

@@ -63,7 +63,7 @@ def test_only_the_user_can_read_a_class() -> None:
     folder = created()
     assert folder.path.stat().st_mode & 0o777 == 0o700
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.path.iterdir()}
-    assert modes == dict.fromkeys(("tokens.json", "class.json"), 0o600)
+    assert modes == dict.fromkeys(("tokens.json", "class.json"), 0o600) | {"shared": 0o755}
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])

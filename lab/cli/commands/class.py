@@ -4,6 +4,7 @@ validate    check class.yaml, the files that it names, and this host; report all
 up          boot the class: JupyterHub, a proxy and a container for each seat
 status      list the seats, with the newest run of each, and the queue
 board       show the same as a page for the projector, live, until Ctrl-C
+time        print the time left; change the end of the class by a time: 45m, +15m or off
 handouts    write a page with the address and the password of each seat, to print
 reset SEAT  give a seat its first state again; a copy of the student's work is kept
 down        collect the work of every seat into one archive, then remove the class
@@ -19,6 +20,14 @@ Examples:
     lab class up
     # seats, stages, queue and time left, on the projector
     lab class board
+    # how much time is left? a seat can ask this, too
+    lab class time
+    # end the class in 45 minutes: runs then save their state, and end
+    lab class time 45m
+    # 15 minutes more, also after the end
+    lab class time +15m
+    # no end
+    lab class time off
     # print the passwords
     lab class handouts
     # of a class without a domain, with the address that browsers need
@@ -52,6 +61,7 @@ ACTIONS: Final[Mapping[str, frozenset[str]]] = {
     "up": frozenset(),
     "status": frozenset({"--json"}),
     "board": frozenset({"--port"}),
+    "time": frozenset({"TIME", "--json"}),
     "handouts": frozenset({"--output", "--url"}),
     "reset": frozenset({"SEAT", "--yes"}),
     "down": frozenset({"--output", "--yes"}),
@@ -59,11 +69,16 @@ ACTIONS: Final[Mapping[str, frozenset[str]]] = {
 }
 """Each action, and what applies to it besides --file."""
 
+_ARGUMENT: Final = {"gradebook": "ARCHIVE", "time": "TIME"}
+"""The argument of an action, if it is no seat."""
+
 
 def command(
     *,
     action: Annotated[str, Argument("what to do, as listed below", one_of(*ACTIONS))],
-    of: Annotated[str, Argument("the seat, or the archive", text, "SEAT|ARCHIVE")] = "",
+    of: Annotated[
+        str, Argument("the seat, the archive, or the time", text, "SEAT|ARCHIVE|TIME")
+    ] = "",
     file: Annotated[str, Flag("the class config", text, shows="FILE")] = "class.yaml",
     gpus: HostGpus = AUTO,
     output: Annotated[
@@ -84,7 +99,7 @@ def command(
 ) -> None:
     """Run a class of several seats on this host."""
     given = {
-        "ARCHIVE" if action == "gradebook" else "SEAT": of != "",
+        _ARGUMENT.get(action, "SEAT"): of != "",
         "--gpus": gpus != AUTO,
         "--output": output is not None,
         "--url": url is not None,
