@@ -154,7 +154,7 @@ def a_debian_engine(
         stack.callback(_stop, daemon)
         if online:
             (root / "etc/resolv.conf").write_text(RESOLVER)
-            stack.enter_context(_way_out(daemon.pid, home / "network.log"))
+            stack.enter_context(way_out(daemon.pid, home / "network.log"))
         engines.wait_for_answer(daemon, found, home / "log", START_S)
         version = engines.run(
             ["docker", "version", "--format", "{{.Server.Version}}"], environment=found
@@ -198,7 +198,7 @@ def specification() -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def _way_out(process: int, log: Path) -> Iterator[None]:
+def way_out(process: int, log: Path) -> Iterator[None]:
     """Connect a process's own network namespace to this machine's network, without root's rules."""
     engines.install("slirp4netns")
     own, theirs = Path("/proc/self/ns/net"), Path(f"/proc/{process}/ns/net")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
+import json
 import os
 import platform
 import shutil
@@ -29,6 +30,7 @@ PACKAGES = {
     "dockerd": "docker.io",
     "iptables": "iptables",
     "debootstrap": "debootstrap",
+    "dnsmasq": "dnsmasq-base",
     "slirp4netns": "slirp4netns",
     "fish": "fish",
     "zsh": "zsh",
@@ -279,7 +281,11 @@ def _private_engine(config: Path) -> Iterator[Engine]:
 
 
 def start(
-    home: Path, environment: Mapping[str, str], *before: str, path: str = ""
+    home: Path,
+    environment: Mapping[str, str],
+    *before: str,
+    path: str = "",
+    configuration: Mapping[str, object] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start an engine with all its state in a directory, and wait until it answers.
 
@@ -288,18 +294,19 @@ def start(
         environment: The variables by which `docker` will find it.
         before: A command that starts it, with its arguments.
         path: The engine's path, if it is not the system's.
+        configuration: Settings of its `daemon.json`.
 
     Raises:
         NoEngine: It ended, or it took too long; with the end of its log.
     """
-    (home / "daemon.json").write_text("{}")
+    settings = {"data-root": str(home / "data"), **(configuration or {})}
+    (home / "daemon.json").write_text(json.dumps(settings))
     with (home / "log").open("ab") as log:
         daemon = subprocess.Popen(
             [
                 # It ends with us, also when we are killed.
                 *(*before, "setpriv", "--pdeathsig", "TERM", "dockerd"),
                 *("--config-file", str(home / "daemon.json")),
-                *("--data-root", str(home / "data")),
                 *("--exec-root", str(home / "exec")),
                 *("--pidfile", str(home / "pid")),
                 *("--host", environment["DOCKER_HOST"]),

@@ -1,0 +1,126 @@
+"""Fixtures: the engine, the image and the Kubernetes of the tests, all in these namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.kubernetes import page
+from tests.kubernetes.site import Site, a_site
+from tests.support import engine as engines
+
+# Without CAP_SYS_RESOURCE, no process may have a negative value, and the kubelet sets some.
+RUNTIME: Final = """\
+#!/bin/sh
+previous=
+for argument in "$@"; do
+    if [ "$previous" = --bundle ]; then
+        sed -i 's/"oomScoreAdj":-[0-9]*/"oomScoreAdj":0/' "$argument/config.json"
+    fi
+    previous=$argument
+done
+exec runc "$@"
+"""
+
+
+@pytest.fixture(scope="session")
+def places() -> tuple[Path, Path, Path]:
+    """The programs, the directory of this run, and the engine's images."""
+    if "LAB_TEST_KUBERNETES" not in os.environ:
+        pytest.exit("start these tests with `make test-kubernetes`", 1)
+    programs, home, data = map(Path, os.environ["LAB_TEST_KUBERNETES"].split(":"))
+    return programs, home, data
+
+
+@pytest.fixture(scope="session")
+def engine(
+    places: tuple[Path, Path, Path],
+    variables: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[engines.Engine]:
+    """The engine that the kubelet uses. Its images stay in the user's cache."""
+    _, home, data = places
+    runtime = home / "runc"
+    runtime.write_text(RUNTIME)
+    runtime.chmod(0o755)
+    configuration = {
+        "data-root": str(data),
+        "runtimes": {"lab": {"path": str(runtime)}},
+        "default-runtime": "lab",
+    }
+    with engines.compose_plugin() as client:
+        environment = {**client, "DOCKER_HOST": f"unix://{home}/docker.sock"}
+        daemon = engines.start(home, environment, configuration=configuration)
+        for name in ("DOCKER_HOST", "DOCKER_CONFIG", "PATH"):
+            if name in environment:
+                variables.setenv(name, environment[name])
+        variables.setenv("LAB_STATE", str(tmp_path_factory.mktemp("state")))
+        yield engines.Engine(environment, private=True)
+        for command in ("container prune --force", "image prune --force"):
+            engines.run(["docker", *command.split()], environment=environment)
+        engines.stop(daemon)
+
+
+@pytest.fixture(scope="session")
+def site(places: tuple[Path, Path, Path], engine: engines.Engine) -> Iterator[Site]:
+    """A Kubernetes with one node."""
+    programs, home, _ = places
+    gateway = "{{(index .IPAM.Config 0).Gateway}}"
+    command = ["docker", "network", "inspect", "bridge", "--format", gateway]
+    address = engines.run(command, environment=engine.environment).strip()
+    with a_site(home, programs, engine.environment, address) as found:
+        yield found
+
+
+@pytest.fixture
+def claim(site: Site, request: pytest.FixtureRequest) -> str:
+    """A volume claim of the test's own; it goes with the namespace."""
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name)[:50].strip("-")
+    site.claim(name)
+    return name
+
+
+_TESTS: Final[dict[str, page.Record]] = {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Keep a test's result, and the seconds of the test itself, without its fixtures."""
+    name = report.nodeid.rpartition("::")[2]
+    kept = _TESTS.setdefault(name, {"date": _today(), "result": "passed", "seconds": 0})
+    if report.when == "call":
+        kept["seconds"] = round(report.duration)
+    if report.outcome != "passed":
+        kept["result"] = report.outcome
+
+
+def pytest_sessionfinish() -> None:
+    """Write the page."""
+    if _TESTS and "LAB_TEST_KUBERNETES" in os.environ:
+        programs = Path(os.environ["LAB_TEST_KUBERNETES"].partition(":")[0])
+        folder = engines.ROOT / "docs/evidence"
+        page.write(folder, page.record(_facts(programs), _TESTS, page.read(folder)))
+
+
+def _facts(programs: Path) -> dict[str, str]:
+    build = json.loads((programs / "build.json").read_text())
+    engine = engines.run(["dockerd", "--version"]).split()[2].rstrip(",")
+    return {
+        **{f"Debian's {name}": version for name, version in build["versions"].items()},
+        "compiled": f"{build['date']}, in {build['seconds']} s",
+        "Engine": engine,
+        "Linux": platform.release().partition("-")[0],
+        "control groups": "2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "1",
+        "last run": _today(),
+    }
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
