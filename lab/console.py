@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from lab import log
 from lab.command_name import with_command_name
-from lab.strict_json import dump
 from lab.text import bounded, clipped, visible, wrapped
 
 _INDENT: Final = "  "
@@ -40,6 +39,8 @@ def show(line: str) -> None:
 
 def print_json(value: object) -> None:
     """Print indented JSON to stdout; JSON escapes control characters."""
+    from lab.strict_json import dump  # noqa: PLC0415  (only for `--json`)
+
     print(dump(value, indent=2))
 
 

@@ -16,7 +16,6 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.text import short
-from lab.volume.files import atomic_writer
 
 _DESCRIPTORS: Final = {"/dev/stdout": 1, "/dev/stderr": 2}
 _DESCRIPTOR: Final = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,4})")
@@ -85,6 +84,8 @@ def write_output(path: Path, data: bytes) -> None:
         with target.open("wb") as file:
             file.write(data)
         return
+    from lab.volume.files import atomic_writer  # noqa: PLC0415  (not for stdout)
+
     with atomic_writer(target) as file:
         file.write(data)
         if mode is not None:

@@ -1,9 +1,10 @@
-"""Parse and format amounts with units: `8GiB`, `100mbit`, `5ms`, `1h30m`."""
+"""Parse values of options, and format amounts with units: `8GiB`, `100mbit`, `5ms`, `1h30m`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
@@ -92,6 +93,25 @@ def whole(least: int, most: int) -> Callable[[str], int]:
         return int(raw)
 
     return parse_whole
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A parse function that accepts only these values; shell completion offers them."""
+
+    choices: tuple[str, ...]
+
+    def __call__(self, raw: str) -> str:
+        """Return the value, if it is one of the choices."""
+        if raw not in self.choices:
+            *others, last = self.choices
+            raise ValueError(f"{', '.join(others)} or {last}" if others else last)
+        return raw
+
+
+def one_of(*choices: str) -> OneOf:
+    """Return a parse function that accepts only these values."""
+    return OneOf(choices)
 
 
 def counts(most: int) -> Callable[[str], tuple[int, ...]]:

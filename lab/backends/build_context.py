@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.backends.state import state_directory
 from lab.errors import LabError
 from lab.shipped import SHIPPED, copy_exactly
 from lab.text import short
@@ -53,7 +52,11 @@ def context_of(root: Path) -> BuildContext:
     own = root / DOCKERFILE
     if (root / "lab" / "image_digest.py").is_file():
         return BuildContext(root, own, is_copy=False)
-    folder = state_directory() / "image" if root == SHIPPED else root / COPY
+    folder = root / COPY
+    if root == SHIPPED:
+        from lab.backends.state import state_directory  # noqa: PLC0415  (a clone needs none)
+
+        folder = state_directory() / "image"
     is_own = root != SHIPPED and own.is_file()
     return BuildContext(folder, own if is_own else folder / DOCKERFILE)
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lab.backends.options import BackendOption, file_path, one_of, subnet, time_limit, yes_or_no
+from lab.backends.options import BackendOption, file_path, subnet, time_limit, yes_or_no
+from lab.units import one_of
 
 AUTO: Final = "auto"
 LOCAL: Final = "local"

@@ -11,7 +11,7 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.text import short, visible
-from lab.units import duration
+from lab.units import duration, one_of
 
 Value = str | float | bool
 """The value of an option."""
@@ -120,17 +120,6 @@ def changed(declared: Sequence[BackendOption], values: Values) -> dict[str, Valu
         for each in declared
         if values.get(each.name, each.default) != each.default
     }
-
-
-def one_of(*choices: str) -> Callable[[str], str]:
-    """Return a parse function that accepts only these values."""
-
-    def parse(raw: str) -> str:
-        if raw not in choices:
-            raise ValueError(" or ".join(choices))
-        return raw
-
-    return parse
 
 
 def yes_or_no(raw: str) -> bool:

@@ -59,11 +59,12 @@ def _run(name: str, argv: list[str]) -> None:
         near = suggestion(name, registry.COMMANDS)
         what = f"no option {name!r}" if name.startswith("-") else f"no command {name!r}"
         raise InputError(what, f"{near}see `lab --help`")
-    # Imported here: `lab --help` needs neither.
-    from lab.cli import arguments, help  # noqa: A004, PLC0415  (a module, not the built-in)
+    from lab.cli import arguments  # noqa: PLC0415  (`lab --help` needs none of it)
 
     module = importlib.import_module(f"lab.cli.commands.{name}")
     if arguments.asks_for_help(argv):
+        from lab.cli import help  # noqa: A004, PLC0415  (a module, not the built-in)
+
         program = next((argument for argument in argv if not argument.startswith("-")), None)
         print(help.command_help(name, module, program))
         return

@@ -20,7 +20,6 @@ from lab.experiments.faults import Trigger, check_target, parse, parse_trigger
 from lab.experiments.registry import EXPERIMENTS, misfit
 from lab.formatting import counted
 from lab.text import short, suggestion
-from lab.volume import chief_of
 
 WORKER: Final = "worker"
 _FORM: Final = "TASK: MOMENT; …, such as worker-1: 10s; worker-2: after 500 steps"
@@ -36,6 +35,8 @@ def start_error(task: str, when: Trigger, tasks: Collection[str]) -> str | None:
     """
     if when.steps is None:
         return None
+    from lab.volume import chief_of  # noqa: PLC0415  (only for a start after steps)
+
     if task == chief_of(tasks) or task.rpartition("-")[0] == PS:
         return f"the others make no step without {task}; give it a time, such as 10s"
     return None

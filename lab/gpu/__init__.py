@@ -6,8 +6,17 @@ from lab.gpu.inventory import (
     read_host,
     take_inventory,
 )
-from lab.gpu.model import MODES, Condition, Fault, Gpu, Inventory, Pair, Process
-from lab.gpu.nvml import NoDriverError, NvmlError
+from lab.gpu.model import (
+    MODES,
+    Condition,
+    Fault,
+    Gpu,
+    Inventory,
+    NoDriverError,
+    NvmlError,
+    Pair,
+    Process,
+)
 
 __all__ = [
     "MODES",

@@ -1,43 +1,16 @@
-"""Takes the inventory: of this host from the driver, or of another host from the config.
-
-`LAB_GPUS` limits the GPUs of this host; `CUDA_VISIBLE_DEVICES` does not.
-"""
+"""Takes the inventory: of this host from the driver, or of another host from the config."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from lab.errors import InputError
-from lab.formatting import counted
-from lab.gpu import nvml
-from lab.gpu.devices import read_gpus
-from lab.gpu.model import (
-    CUDA_VERSION,
-    DRIVER,
-    DRIVER_VERSION,
-    MODES,
-    Condition,
-    Fault,
-    Gpu,
-    Inventory,
-)
-from lab.gpu.nvml import Library
-from lab.gpu.topology import read_pairs
-from lab.text import short
-from lab.threads import in_background, signals_blocked
-from lab.variables import LAB_GPUS
+from lab.gpu.model import MODES, Fault, Gpu, Inventory, NoDriverError, NvmlError
 
 if TYPE_CHECKING:
     from lab.config import Cluster
-
-TIMEOUT_S: Final = 20.0
-"""Time limit for the driver, in seconds; without persistence mode it needs several."""
 
 _NOTHING: Final = Inventory("none", (), None, None)
 
@@ -61,16 +34,20 @@ def take_inventory(mode: str, cluster: Cluster) -> Inventory:
         return replace(another, cpus=cluster.box.cpus, memory_bytes=cluster.box.memory)
     if mode == "none" or (mode == "auto" and cluster.gpus_needed == 0):
         return _this_host("none")
+    from lab.gpu import driver  # noqa: PLC0415  (only for the GPUs of this host)
+
     try:
-        seen = _read_in_time()
-    except nvml.NvmlError as error:
+        seen = driver.read_in_time()
+    except NvmlError as error:
         if mode == "uuid":
             raise
         notice = f"{error.what}: CPUs only"
         return _this_host("none", notices=(notice,), faults=(error.fault,))
     if not seen.gpus and mode == "auto":
         return _this_host("none", seen, ("this host has no usable GPU: CPUs only",))
-    return _this_host("uuid", seen, _cuda_notices(seen) if cluster.gpus_needed else ())
+    return _this_host(
+        "uuid", seen, driver.cuda_notices(os.environ, seen.gpus) if cluster.gpus_needed else ()
+    )
 
 
 def another_host(gpus: int) -> Inventory:
@@ -101,41 +78,16 @@ def read_host() -> Inventory:
     Raises:
         NvmlError: The driver answers at first and then fails, or does not answer in time.
     """
+    from lab.gpu import driver  # noqa: PLC0415  (only for the GPUs of this host)
+
     try:
-        seen = _read_in_time()
-    except nvml.NoDriverError as error:
+        seen = driver.read_in_time()
+    except NoDriverError as error:
         without = _this_host("none", notices=(error.what,), faults=(error.fault,))
         return replace(without, left_out=without.notices)
-    return _this_host("uuid" if seen.gpus else "none", seen, _cuda_notices(seen))
-
-
-def _cuda_notices(seen: Inventory) -> tuple[str, ...]:
-    return cuda_notices(os.environ, seen.gpus)
-
-
-def _read_in_time() -> Inventory:
-    """Query the driver in another thread, so that Ctrl-C works even if the driver hangs.
-
-    Python handles signals only between its own instructions: in the main thread, a call that
-    hangs in the kernel would block them.
-
-    Raises:
-        InputError: `LAB_GPUS` is invalid.
-        NoDriverError: No driver can be opened.
-        NvmlError: It fails, or does not answer in time; then the thread continues.
-    """
-    allowed = allowed_ids(os.environ)
-    with signals_blocked():
-        requested = in_background(partial(_ask_driver, allowed))
-    try:
-        return requested.result(TIMEOUT_S)
-    except TimeoutError:
-        late = f"answer within {TIMEOUT_S:.0f} s"
-        fix = "check `dmesg | grep -i nvrm`, then reboot"
-        fault = Fault(Condition.OTHER, f"no {late}", fix, DRIVER)
-        raise nvml.NvmlError(
-            f"the NVIDIA driver does not {late}", f"{fix}, {nvml.HINT}", fault
-        ) from None
+    return _this_host(
+        "uuid" if seen.gpus else "none", seen, driver.cuda_notices(os.environ, seen.gpus)
+    )
 
 
 def _this_host(
@@ -168,156 +120,3 @@ def _cpu_ids() -> tuple[int, ...]:
     if not hasattr(os, "sched_getaffinity"):
         return ()
     return tuple(sorted(os.sched_getaffinity(0)))
-
-
-def _ask_driver(allowed: Sequence[str] | None) -> Inventory:
-    """Query the driver for the inventory of this host.
-
-    Args:
-        allowed: The items of `LAB_GPUS`; None: all GPUs.
-
-    Raises:
-        NoDriverError: No driver can be opened.
-        NvmlError: The driver does not report the number of GPUs.
-    """
-    with nvml.session() as library:
-        faults: list[Fault] = []
-        driver = _version(DRIVER_VERSION, lambda: _driver(library), library, faults)
-        cuda = _version(CUDA_VERSION, lambda: _cuda(library), library, faults)
-        found = read_gpus(library)
-        visible, unknown_ids, left_out = _visible(found.gpus, allowed)
-        indices = {gpu.index for gpu in visible}
-        whole = {index: gpu for index, gpu in found.whole.items() if index in indices}
-        pairs, unknown = read_pairs(library, whole)
-    gpus = (
-        replace(gpu, unknown=(*gpu.unknown, *unknown[gpu.index])) if gpu.index in unknown else gpu
-        for gpu in visible
-    )
-    return Inventory(
-        "uuid",
-        tuple(gpus),
-        None,
-        None,
-        (*found.notices, *unknown_ids),
-        pairs=pairs,
-        driver=driver,
-        cuda=cuda,
-        faults=(*faults, *found.faults),
-        left_out=(*found.notices, *left_out),
-    )
-
-
-def _visible(
-    gpus: Sequence[Gpu], allowed: Sequence[str] | None
-) -> tuple[list[Gpu], list[str], list[str]]:
-    """Return the allowed GPUs, a notice for each unknown item, and how many GPUs are left out."""
-    if allowed is None:
-        return [*gpus], [], []
-    ids = {item: {gpu.device_id for gpu in select(gpus, item)} for item in allowed}
-    chosen = [gpu for gpu in gpus if any(gpu.device_id in found for found in ids.values())]
-    unknown = [
-        f"{LAB_GPUS}: this host has no GPU {short(item)}"
-        for item, found in ids.items()
-        if not found
-    ]
-    limit = f"{LAB_GPUS} allows {len(chosen)} of {counted(len(gpus), 'GPU')}"
-    return chosen, unknown, [limit] if len(chosen) < len(gpus) else []
-
-
-def _version(where: str, question: Callable[[], str], library: Library, faults: list[Fault]) -> str:
-    """Return a version; "" and a fault if the driver does not report it."""
-    try:
-        return question()
-    except library.NVMLError as error:
-        if where == CUDA_VERSION and nvml.code_of(error) == nvml.LIBRARY_NOT_FOUND:
-            # NVML itself works here: the missing library is libcuda.
-            what, fix = "libcuda.so.1 is not installed", "install `libcuda1`"
-            faults.append(Fault(Condition.OTHER, what, fix, where))
-        else:
-            faults.append(nvml.fault_of(error, where))
-        return ""
-
-
-def _driver(library: Library) -> str:
-    return nvml.text(library.nvmlSystemGetDriverVersion())
-
-
-def _cuda(library: Library) -> str:
-    """Return the newest CUDA version that the driver supports: `12.4` for NVML's 12040."""
-    version = nvml.answer_or(
-        library, library.nvmlSystemGetCudaDriverVersion_v2, None, {Condition.OLD_DRIVER}
-    )
-    if version is None:
-        version = library.nvmlSystemGetCudaDriverVersion()
-    major, rest = divmod(version, 1000)
-    return f"{major}.{rest // 10}"
-
-
-_CUDA: Final = "CUDA_VISIBLE_DEVICES"
-_ID: Final = re.compile(r"[0-9]+|(?:GPU|MIG)-[\w/-]+", re.ASCII)
-
-
-def allowed_ids(environ: Mapping[str, str]) -> list[str] | None:
-    """Return the items of `LAB_GPUS`; None: all GPUs are allowed.
-
-    Raises:
-        InputError: An item is empty, or is neither a UUID nor an index.
-    """
-    value = environ.get(LAB_GPUS)
-    if value is None:
-        return None
-    items = re.split(r"\s*,\s*|\s+", value.strip()) if value.strip() else []
-    for position, item in enumerate(items, start=1):
-        if not item:
-            raise InputError(
-                f"{LAB_GPUS}={short(value)}: item {position} is empty",
-                "put one comma between two GPUs, and none at the ends",
-            )
-        if not _ID.fullmatch(item):
-            raise InputError(
-                f"{LAB_GPUS}={short(value)}: {short(item)} is no index and no UUID of a GPU",
-                f"name GPUs as `nvidia-smi -L` does, or leave {LAB_GPUS}= empty for none",
-            )
-    return items
-
-
-def select(gpus: Sequence[Gpu], item: str) -> list[Gpu]:
-    """Return the GPUs that an item names: one, or all slices of one, or none.
-
-    As for CUDA, the beginning of a UUID suffices if it is unique.
-
-    Args:
-        gpus: The GPUs of the host.
-        item: An index, a UUID, or the beginning of a UUID.
-    """
-    if not _ID.fullmatch(item):
-        return []
-    if item.isdecimal():
-        return [gpu for gpu in gpus if gpu.index == int(item)]
-    if exact := [gpu for gpu in gpus if item in {gpu.device_id, gpu.slice_of}]:
-        return exact
-    begun = [gpu for gpu in gpus if gpu.device_id.startswith(item)]
-    return begun if len(begun) == 1 else []
-
-
-def cuda_notices(environ: Mapping[str, str], gpus: Sequence[Gpu]) -> tuple[str, ...]:
-    """Return a notice if `CUDA_VISIBLE_DEVICES` hides GPUs from CUDA that `lab` would use.
-
-    Args:
-        environ: The environment variables.
-        gpus: The GPUs that `lab` uses.
-    """
-    value = environ.get(_CUDA)
-    if value is None or LAB_GPUS in environ or not gpus:
-        return ()
-    # CUDA ignores the first invalid item and all after it.
-    items = list(takewhile(lambda item: select(gpus, item), map(str.strip, value.split(","))))
-    seen = {gpu.device_id for item in items for gpu in select(gpus, item)}
-    if not seen:
-        named = f"{_CUDA}={short(value)}" if value.strip() else f"an empty {_CUDA}"
-        return (
-            f"{named} does not hide GPUs from lab; set an empty {LAB_GPUS}=, or use `--gpus none`",
-        )
-    if seen == {gpu.device_id for gpu in gpus}:
-        return ()
-    return (f"{_CUDA}={short(value)} does not limit lab; set {LAB_GPUS}={','.join(items)}",)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from lab.errors import LabError
 from lab.finding import Finding
 
 MODES: Final = ("auto", "uuid", "index", "none")
@@ -42,6 +43,22 @@ class Fault(Finding[Condition]):
     `where` is `driver`, `driver version`, `CUDA version` or `GPU 3`; `what` is NVML's message, or
     what it means.
     """
+
+
+class NvmlError(LabError):
+    """The NVIDIA driver does not answer.
+
+    Attributes:
+        fault: What is wrong.
+    """
+
+    def __init__(self, what: str, fix: str, fault: Fault) -> None:
+        super().__init__(what, fix)
+        self.fault = fault
+
+
+class NoDriverError(NvmlError):
+    """The driver cannot be opened: it is missing, not loaded, or not allowed for this user."""
 
 
 @dataclass(frozen=True, slots=True)

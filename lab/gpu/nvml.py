@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
-from lab.errors import LabError
-from lab.gpu.model import DRIVER, Condition, Fault
+from lab.gpu.model import DRIVER, Condition, Fault, NoDriverError, NvmlError
 
 Library: TypeAlias = Any
 """The module `pynvml`, which has no types."""
@@ -54,22 +53,6 @@ UNSUPPORTED: Final = frozenset({Condition.NOT_SUPPORTED, Condition.OLD_DRIVER})
 
 T = TypeVar("T")
 D = TypeVar("D")
-
-
-class NvmlError(LabError):
-    """The NVIDIA driver does not answer.
-
-    Attributes:
-        fault: What is wrong.
-    """
-
-    def __init__(self, what: str, fix: str, fault: Fault) -> None:
-        super().__init__(what, fix)
-        self.fault = fault
-
-
-class NoDriverError(NvmlError):
-    """The driver cannot be opened: it is missing, not loaded, or not allowed for this user."""
 
 
 @contextmanager

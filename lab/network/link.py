@@ -13,13 +13,6 @@ from typing import Any, Final
 from lab.experiments.faults import MAX_DELAY_US, MAX_RATE_BITS
 from lab.variables import LAB_LINK_DELAY_US, LAB_LINK_RATE_BITS
 
-MTU: Final = 65_535
-"""Maximum bytes of a packet between nodes without a link; the largest value, as on the loopback.
-
-Parameters of 31 kB then need one packet, not 22. A parameter server and three workers on two CPUs
-made an eighth more steps.
-"""
-
 LINK_MTU: Final = 1_500
 """Maximum bytes of a packet on a link, as on a real network; a rate's bucket holds several."""
 

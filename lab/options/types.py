@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -14,6 +13,8 @@ from lab.units import duration_s
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 whole = units.whole
+OneOf = units.OneOf
+one_of = units.one_of
 _MAX_GPUS = 1000
 _MAX_DIGITS = 18  # Python rejects numbers of thousands of digits
 
@@ -48,25 +49,6 @@ def host_gpus(raw: str) -> str | int:
         return whole(1, _MAX_GPUS)(raw)
     except ValueError:
         raise ValueError(f"auto, none, or a number from 1 to {_MAX_GPUS:,}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """A parse function that accepts only these values; shell completion offers them."""
-
-    choices: tuple[str, ...]
-
-    def __call__(self, raw: str) -> str:
-        """Return the value, if it is one of the choices."""
-        if raw not in self.choices:
-            *others, last = self.choices
-            raise ValueError(f"{', '.join(others)} or {last}" if others else last)
-        return raw
-
-
-def one_of(*choices: str) -> OneOf:
-    """Return a parse function that accepts only these values."""
-    return OneOf(choices)
 
 
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")

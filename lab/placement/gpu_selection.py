@@ -6,9 +6,9 @@ The result is always the same for the same host.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Final
 
 from lab.gpu.model import Gpu, Pair
@@ -54,6 +54,12 @@ def select_gpus(
     order = counts if pool.is_alike else sorted(counts, key=lambda node: -counts[node])
     chosen = {node: pool.take(counts[node]) for node in order}
     return {node: chosen[node] for node in counts}
+
+
+def select_slices(counts: Mapping[str, int], free: Iterable[Gpu]) -> dict[str, GpuSelection]:
+    """Return MIG slices for each node, in the driver's order; there must be enough."""
+    rest, why = iter(free), "only MIG slices are visible"
+    return {node: GpuSelection(tuple(islice(rest, count)), why) for node, count in counts.items()}
 
 
 class _FreeGpus:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from lab.config import Cluster, LinkConfig, Node
 from lab.config.allocation import allocate_gpus, tasks_by_node
@@ -14,7 +13,6 @@ from lab.formatting import counted
 from lab.gpu import Gpu, Inventory, take_inventory
 from lab.gpu.model import SLICE
 from lab.placement.cpuset import CloseCpus, allocate_cpus
-from lab.placement.gpu_selection import GpuSelection, select_gpus
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.text import short
 
@@ -179,6 +177,9 @@ def _gpus_by_node(cluster: Cluster, inventory: Inventory) -> dict[str, _NodeGpus
         return dict.fromkeys(cluster.nodes, _NodeGpus())
     if inventory.mode == "index" and any(_ids(node) for node in cluster.nodes.values()):
         return _pinned_elsewhere(cluster)
+    # Imported here: a plan without GPUs needs neither.
+    from lab.placement.gpu_selection import select_gpus, select_slices  # noqa: PLC0415
+
     whole = inventory.whole_gpus
     # A container that was given MIG devices only, such as a seat of a class, lists no other GPU.
     countable = whole or inventory.slices
@@ -196,7 +197,7 @@ def _gpus_by_node(cluster: Cluster, inventory: Inventory) -> dict[str, _NodeGpus
         for name, node in cluster.nodes.items()
         if node.gpu_count and not node.pins
     }
-    chosen = select_gpus(counts, free, inventory.pairs) if whole else _slices(counts, free)
+    chosen = select_gpus(counts, free, inventory.pairs) if whole else select_slices(counts, free)
     gpus_by_node = {}
     for name, node in cluster.nodes.items():
         if name in chosen:
@@ -207,12 +208,6 @@ def _gpus_by_node(cluster: Cluster, inventory: Inventory) -> dict[str, _NodeGpus
                 tuple(by_pin[pin].device_id for pin in node.pins), _AS_PINNED
             )
     return gpus_by_node
-
-
-def _slices(counts: Mapping[str, int], free: Iterable[Gpu]) -> dict[str, GpuSelection]:
-    """Return MIG slices for each node, in the driver's order; there must be enough."""
-    rest, why = iter(free), "only MIG slices are visible"
-    return {node: GpuSelection(tuple(islice(rest, count)), why) for node, count in counts.items()}
 
 
 def _ids(node: Node) -> list[str]:

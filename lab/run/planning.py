@@ -13,9 +13,7 @@ from lab.config import Cluster
 from lab.errors import LabError
 from lab.formatting import counted
 from lab.gpu import Inventory
-from lab.gpu.support import Support, build_of, by_gpus
 from lab.log import LOG
-from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import Placed, place_here
 from lab.placement.plan import Plan
 from lab.runtimes import TENSORFLOW
@@ -79,11 +77,10 @@ def report_warnings(
     """
     plan, inventory = placed.plan, placed.inventory
     missing, warnings, limited = list(plan.shortfalls), list[str](), list[str]()
-    if inventory is not None:
-        if mode == AUTO and plan.mode == "none" and cluster.gpus_needed:
-            missing.insert(0, _without_gpus(cluster, inventory))
-        unusable, limited = _support(plan, inventory)
-        warnings = [*unusable, *gpus_in_use(plan, inventory)]
+    if inventory is not None and mode == AUTO and plan.mode == "none" and cluster.gpus_needed:
+        missing.insert(0, _without_gpus(cluster, inventory))
+    if inventory is not None and inventory.gpus:
+        warnings, limited = _gpu_warnings(plan, inventory)
     problems = [*missing, *warnings]
     if strict and problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -103,12 +100,15 @@ def _without_gpus(cluster: Cluster, inventory: Inventory) -> str:
     return f"{cluster.name!r} asks for {counted(cluster.gpus_needed, 'GPU')}: {why}"
 
 
-def _support(plan: Plan, inventory: Inventory) -> tuple[list[str], list[str]]:
-    """Return a line for the plan's GPUs that cannot be used, and for those with a limit."""
+def _gpu_warnings(plan: Plan, inventory: Inventory) -> tuple[list[str], list[str]]:
+    """Return a line for the plan's GPUs that cannot be used or are in use; and with a limit."""
+    # Imported here: a plan without GPUs needs neither.
+    from lab.gpu.support import Support, build_of, by_gpus  # noqa: PLC0415
+    from lab.placement.gpu_usage import gpus_in_use  # noqa: PLC0415
+
     pinned = {device for task in plan.tasks for device in task.gpus}
     gpus = [gpu for gpu in inventory.gpus if gpu.device_id in pinned]
     found = by_gpus(gpus, inventory, build_of(plan.runtime, os.environ))
-    return (
-        [str(each) for each in found if not each.status.usable],
-        [str(each) for each in found if each.status is Support.NO_CUDNN],
-    )
+    unusable = [str(each) for each in found if not each.status.usable]
+    limited = [str(each) for each in found if each.status is Support.NO_CUDNN]
+    return [*unusable, *gpus_in_use(plan, inventory)], limited

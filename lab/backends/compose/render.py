@@ -15,7 +15,7 @@ from lab.backends.names import COMPOSE, capabilities
 from lab.backends.options import Values, defaults_of
 from lab.backends.rendered_file import PLAIN, Rendering
 from lab.config.validation import RUN_SERVICE
-from lab.network.link import MTU
+from lab.network import MTU
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
 from lab.runtimes import RUNTIMES
 from lab.units import ENGINE_MEMORY, exact

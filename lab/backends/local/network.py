@@ -19,7 +19,8 @@ from pyroute2 import IPRoute, NetlinkError
 
 from lab.backends.local.manifest import NETWORK
 from lab.backends.local.state import NodeRecord
-from lab.network.link import MTU, LinkError, apply_link
+from lab.network import MTU
+from lab.network.link import LinkError, apply_link
 
 _SWITCH = "lab0"
 _LOOPBACK_INDEX = 1

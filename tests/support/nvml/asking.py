@@ -19,10 +19,10 @@ _SCRIPT = """
 import dataclasses, json, os, sys
 from lab.config import parse_cluster
 from lab.errors import LabError
-from lab.gpu import NvmlError, inventory, read_host, take_inventory
+from lab.gpu import NvmlError, driver, read_host, take_inventory
 from lab.run.gpu_metrics import Sampler
 from lab.placement.place import place
-inventory.TIMEOUT_S = float(sys.argv[2])
+driver.TIMEOUT_S = float(sys.argv[2])
 def see(variables, mode, config):
     for name in ("LAB_GPUS", "CUDA_VISIBLE_DEVICES"):
         os.environ.pop(name, None)
