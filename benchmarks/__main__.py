@@ -43,7 +43,7 @@ PREDICTIONS: Final = {
     "the same with sync": f"lab simulate sync {_FAR} --beyond-validated",
     "a GPU takes 50 ms for a batch": f"lab simulate async {_FAR} --step 50ms --beyond-validated",
 }
-"""The commands in docs/how-to/slurm.md, each with a comment."""
+"""The commands in docs/explanation/beyond-one-host.md, each with a comment."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -82,7 +82,7 @@ def write_pages(kept: Mapping[str, Mapping[str, Any]]) -> None:
     for name, marks in (
         ("docs/tutorials/lessons/speed.md", ladder.tables(kept)),
         ("docs/evidence/seats.md", class_load.tables(kept)),
-        ("docs/how-to/slurm.md", {"simulated": printed(PREDICTIONS)}),
+        ("docs/explanation/beyond-one-host.md", {"simulated": printed(PREDICTIONS)}),
     ):
         text = (ROOT / name).read_text(encoding="utf-8")
         for mark, table in marks.items():

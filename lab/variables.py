@@ -1,8 +1,7 @@
 """All environment variables of `lab`. Other modules import their names from here.
 
-The text below each name has its reader, its default, and its meaning. `docs/reference/commands.md`
-has the
-same for the variables that a user sets or a program reads.
+The text below each name has its reader, its default, and its meaning.
+`docs/reference/commands.md` has the same for the variables that a user sets or a program reads.
 """
 
 from __future__ import annotations

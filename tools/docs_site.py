@@ -7,7 +7,8 @@ browsed. The site holds only `docs/`, so the file is shown there on a page under
 A notebook is a page with its outputs, if `make notebooks` has executed it; else without them. A
 Chinese notebook has the outputs of the English one.
 
-The Chinese pages are in Chinese, also what the theme adds to them.
+The Chinese pages are in Chinese, also what the theme adds to them. Each page leads to its
+translation.
 """
 
 from __future__ import annotations
@@ -72,13 +73,38 @@ def on_config(config: MkDocsConfig) -> None:
 def on_page_context(
     context: TemplateContext, page: Page, config: MkDocsConfig, nav: Navigation
 ) -> None:
-    """Set the theme's language to that of the page, which is rendered next."""
+    """Set the theme's language to that of the page, which is rendered next, and its translation."""
     config.theme["language"] = "zh" if is_chinese(page.file.src_uri) else "en"
+    config.extra["alternate"] = [
+        {
+            "name": name,
+            "lang": lang,
+            "link": translation(page.file.src_uri, lang, config.extra["files"]),
+        }
+        for name, lang in (("English", "en"), ("中文", "zh-CN"))
+    ]
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Name the script of the Chinese pages, which the theme does not: simplified Chinese."""
     return output.replace('<html lang="zh"', '<html lang="zh-CN"', 1)
+
+
+def translation(page: str, language: str, files: Files) -> str:
+    """The address of a page in a language; that of the Chinese home if it is not translated.
+
+    Args:
+        page: The page's path in the site.
+        language: `en` or `zh-CN`.
+        files: All files of the site.
+    """
+    english = page.removeprefix("zh/").replace("notebooks/zh/", "notebooks/").replace(".zh-CN", "")
+    paths = [english, f"zh/{english}", english.replace("notebooks/", "notebooks/zh/")]
+    paths += [english.replace("README.md", "README.zh-CN.md"), "zh/index.md"]
+    found = [files.get_file_from_path(path) for path in paths]
+    return next(
+        file.url for file in found if file and is_chinese(file.src_uri) is (language != "en")
+    )
 
 
 def is_chinese(page: str) -> bool:
@@ -97,6 +123,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             folder = f"repository/{path.parent.relative_to(ROOT).as_posix()}"
             for name, content in notebook_files(path, EXECUTED).items():
                 files.append(File.generated(config, f"{folder}/{name}", content=content))
+    config.extra["files"] = files
     return files
 
 

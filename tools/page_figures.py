@@ -41,7 +41,12 @@ class Figure:
 
 
 FIGURES: Final = {
-    "readme": Figure("README.md", "See it", "docs/images/loss.png", after_make_run=True),
+    "readme": Figure(
+        "docs/start/first-run.md",
+        "Compare it with another run",
+        "docs/images/loss.png",
+        after_make_run=True,
+    ),
     "three-frameworks": Figure(
         "docs/tutorials/lessons/three-frameworks.md", "Run", "docs/images/three-frameworks.png"
     ),

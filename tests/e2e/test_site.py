@@ -66,3 +66,20 @@ def test_the_chinese_pages_are_in_chinese(browser: Tab, site: Path) -> None:
         languages[page] = browser.run("document.documentElement.lang"), placeholder
     chinese = ("zh-CN", "搜索")
     assert languages == dict(zip(pages, (chinese, chinese, ("en", "Search")), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("page", "english", "chinese"),
+    [
+        ("how-to/results", "how-to/results", "zh/how-to/results"),
+        ("zh/how-to/results", "how-to/results", "zh/how-to/results"),
+        ("reference/endings", "reference/endings", "zh/index"),
+        ("repository/index", "repository/index", "repository/README.zh-CN"),
+    ],
+)
+def test_a_page_leads_to_its_translation(
+    browser: Tab, site: Path, page: str, english: str, chinese: str
+) -> None:
+    browser.open((site / f"{page}.html").as_uri())
+    links = "[...document.querySelectorAll('.md-select__link')].map((each) => each.href)"
+    assert browser.run(links) == [(site / f"{to}.html").as_uri() for to in (english, chinese)]

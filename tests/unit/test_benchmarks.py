@@ -178,7 +178,7 @@ def test_the_pages_show_the_figures_that_are_kept() -> None:
 
 
 def test_the_pages_predictions_are_those_of_the_shipped_machine() -> None:
-    text = (ROOT / "docs/how-to/slurm.md").read_text()
+    text = (ROOT / "docs/explanation/beyond-one-host.md").read_text()
     first = dict([next(iter(PREDICTIONS.items()))])
     (shown,) = re.findall(r"\$ lab simulate .*?\n\n", printed(first) + "\n\n", re.DOTALL)
     assert shown.removesuffix("```\n\n") in text

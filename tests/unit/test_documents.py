@@ -24,7 +24,7 @@ from tools import translations
 from tools.docs_site import page_of
 
 GENERATED = {"docs/explanation/results.md"}
-PARTS = ("explanation", "how-to", "reference", "start", "tutorials", "zh")
+PARTS = ("contribute", "explanation", "how-to", "reference", "start", "tutorials", "zh")
 PAGES = sorted(
     path
     for pattern in (
@@ -63,8 +63,8 @@ def test_every_test_of_the_attacks_on_seats_exists() -> None:
     assert named <= defined
 
 
-def test_daily_use_names_every_reserved_file_name() -> None:
-    text = (ROOT / "docs/how-to/daily-use.md").read_text("utf-8")
+def test_the_page_on_own_programs_names_every_reserved_file_name() -> None:
+    text = (ROOT / "docs/how-to/own-program.md").read_text("utf-8")
     assert [each for each in sorted(RESERVED) if f"`{each}" not in text] == []
 
 
