@@ -53,7 +53,14 @@ function showClass(room) {
   at("seats").replaceChildren(...room.seats.map((seat) => {
     const line = made("tr"), kind = seat.stuck ? "late" : seat.state === "ready" ? "good" : "";
     line.append(made("th", seat.seat, {scope: "row"}), made("td", seat.state, {class: kind}), made("td", seat.run),
-      made("td", seat.step, {class: "number"}), made("td", seat.gpus), made("td", seat.passed, {class: "note"}));
+      made("td", seat.step, {class: "number"}), made("td", seat.passed, {class: "note"}));
+    return line;
+  }));
+  at("gpus-part").hidden = !room.gpus.length;
+  at("gpus").replaceChildren(...room.gpus.map((gpu) => {
+    const line = made("tr");
+    line.append(made("th", gpu.gpu, {scope: "row"}), made("td", gpu.seats), made("td", gpu.use, {class: "number"}),
+      made("td", gpu.memory, {class: "number"}));
     return line;
   }));
   at("queue-part").hidden = !room.queue.length;

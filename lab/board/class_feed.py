@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from lab.board.class_gpus import GpuReader, GpuRow, gpu_rows
 from lab.classroom.class_time import read_end
 from lab.classroom.queue.folder import Queued, queued
 from lab.classroom.remains import read_class
@@ -19,8 +20,6 @@ from lab.text import short
 EVERY_S: Final = 15.0
 """Seconds from one question to all seats to the next: each costs a process in every seat."""
 
-_ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
-
 
 class SeatRow(msgspec.Struct, frozen=True):
     """A seat on the board, as texts that are safe to show; "": not known.
@@ -31,7 +30,6 @@ class SeatRow(msgspec.Struct, frozen=True):
         stuck: Whether its run makes no progress.
         run: The experiment of its newest run, with its state.
         step: The highest global step of this run.
-        gpus: The beginnings of the UUIDs of its GPUs.
         passed: By lesson how many stages are passed: `async 2 of 3`.
     """
 
@@ -40,7 +38,6 @@ class SeatRow(msgspec.Struct, frozen=True):
     stuck: bool
     run: str
     step: str
-    gpus: str
     passed: str
 
 
@@ -52,12 +49,14 @@ class ClassBoard(msgspec.Struct, frozen=True):
         ends_unix: Its end, in seconds since the epoch; None: it has none.
         queue: What waits or has GPUs, in order: `seat-03: waiting, place 1`.
         seats: Its seats, in the plan's order.
+        gpus: Its GPUs.
     """
 
     name: str
     ends_unix: float | None
     queue: list[str]
     seats: list[SeatRow]
+    gpus: list[GpuRow]
 
 
 class ClassFeed:
@@ -71,7 +70,8 @@ class ClassFeed:
             monotonic: A clock, in seconds.
         """
         self._folder, self._monotonic = folder, monotonic
-        self._asked, self._shown = -EVERY_S, ClassBoard(folder.name, None, [], [])
+        self._asked, self._shown = -EVERY_S, ClassBoard(folder.name, None, [], [], [])
+        self._gpus = GpuReader()
 
     def now(self) -> ClassBoard:
         """Return the class as it was a few seconds ago, with its end of now.
@@ -81,9 +81,16 @@ class ClassFeed:
         """
         if self._monotonic() - self._asked >= EVERY_S:
             stored, api = read_class(self._folder)
-            waiting = [_line(each) for each in queued(self._folder) or ()]
+            queue = queued(self._folder) or []
+            self._gpus.ask(stored.plan.gpu_users)
             seats = [_row(each) for each in seat_statuses(stored, api)]
-            self._shown = ClassBoard(self._folder.name, None, waiting, seats)
+            self._shown = ClassBoard(
+                name=self._folder.name,
+                ends_unix=None,
+                queue=[_line(each) for each in queue],
+                seats=seats,
+                gpus=list(gpu_rows(stored.plan, queue, self._gpus.answer())),
+            )
             self._asked = self._monotonic()
         return msgspec.structs.replace(self._shown, ends_unix=read_end(self._folder.shared))
 
@@ -106,6 +113,5 @@ def _row(seat: SeatStatus) -> SeatRow:
         stuck=seat.stuck,
         run=f"{short(run.experiment)}, {short(run.state)}" if run else "",
         step=whole(run.global_step) if run else "",
-        gpus=" ".join(gpu[:_ID] for gpu in seat.gpus),
         passed=", ".join(passed),
     )

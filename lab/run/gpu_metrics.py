@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 from lab.backends.names import capabilities
 from lab.gpu import NvmlError, nvml
@@ -30,6 +30,8 @@ from lab.volume.files import append_whole
 
 if TYPE_CHECKING:
     from lab.run.view import View
+
+T = TypeVar("T")
 
 PERIOD_S: Final = 1.0
 """Seconds from one sample to the next."""
@@ -222,12 +224,14 @@ class Sample:
             for a MIG slice: no driver reports it.
         memory_used_bytes: Memory in use.
         power_w: Power of the whole GPU, in watts; None for a MIG slice.
+        memory_bytes: All its memory.
     """
 
     device_id: str
     utilisation: float | None
     memory_used_bytes: int | None
     power_w: float | None
+    memory_bytes: int | None = None
 
 
 class Sampler:
@@ -276,7 +280,7 @@ class Sampler:
         nvml = self._library
         utilisation = power = None
         try:
-            memory = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)
+            memory = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
             if not device_id.startswith(SLICE):  # some drivers report the whole GPU for it
                 utilisation = self._ask(
                     lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
@@ -286,9 +290,10 @@ class Sampler:
             return None
         if utilisation is None and memory is None and power is None:
             return None
-        return Sample(device_id, utilisation, None if memory is None else int(memory), power)
+        used, size = (None, None) if memory is None else (int(memory.used), int(memory.total))
+        return Sample(device_id, utilisation, used, power, size)
 
-    def _ask(self, question: Callable[[], float]) -> float | None:
+    def _ask(self, question: Callable[[], T]) -> T | None:
         """Return an answer, or None if the driver gives none.
 
         Raises:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from lab.board.class_feed import ClassBoard, SeatRow
+from lab.board.class_gpus import GpuRow
 from lab.board.server import serve, token
 from lab.board.source import encoded
 from lab.store.directory import RunDir
@@ -124,11 +125,13 @@ class Room:
     def now(self) -> ClassBoard:
         names = [f"seat-{number:02}" for number in range(1, 31)]
         seats = [
-            SeatRow(each, "ready", False, "async, training", "1,200", "", "async 2 of 3")
+            SeatRow(each, "ready", False, "async, training", "1,200", "async 2 of 3")
             for each in names
         ]
-        seats[2] = SeatRow("seat-03", "stuck for 3 min", True, "sync, training", "7", "", "")
-        return ClassBoard("workshop", self.ends_unix, ["seat-07: waiting, place 1"], seats)
+        seats[2] = SeatRow("seat-03", "stuck for 3 min", True, "sync, training", "7", "")
+        gpus = [GpuRow("GPU-01234567", "seat-01", "45 %", "12.0 of 80.0 GiB")]
+        gpus += [GpuRow("GPU-89abcdef", "free", "not known", "not known")]
+        return ClassBoard("workshop", self.ends_unix, ["seat-07: waiting, place 1"], seats, gpus)
 
 
 @contextmanager
@@ -159,6 +162,7 @@ def test_the_board_of_a_class(
         assert browser.run("document.querySelectorAll('#seats tr').length") == 30
         assert browser.run("document.querySelector('#seats .late').innerText") == "stuck for 3 min"
         assert "waiting, place 1" in text(browser)
+        assert browser.run("document.querySelectorAll('#gpus tr').length") == 2
         assert browser.run("document.getElementById('run').hidden")
         page = "document.documentElement"
         assert browser.run(f"{page}.scrollWidth <= {page}.clientWidth")
