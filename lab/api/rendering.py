@@ -90,7 +90,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
         tuple[str, ...], ProgramArguments("flags of the experiment, after --", verbatim=True)
     ] = (),
 ) -> Rendered:
-    """Render a config as a compose file, or as a batch script for Slurm.
+    """Render a config as a compose file, or as a file for Slurm or Kubernetes.
 
     Args:
         file: The cluster config, the same as --cluster.
@@ -102,7 +102,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
         explain: Explain which GPUs each node gets, and which CPUs each task gets.
         strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
         framework: The tasks' framework.
-        output: The file to write, or - for stdout (default: compose.yaml, or cluster.sbatch).
+        output: The file to write, or - for stdout (default: that of the target).
         force: Replace the file even if lab did not write it.
         picture: Also draw the cluster to this SVG file.
         run: What the tasks train at their start: an experiment, or none (default: `run:` of FILE).

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lab.backends.options import BackendOption, file_path, subnet, time_limit, yes_or_no
+from lab.backends.options import (
+    BackendOption,
+    file_path,
+    image_name,
+    object_name,
+    subnet,
+    time_limit,
+    yes_or_no,
+)
 from lab.units import one_of
 
 AUTO: Final = "auto"
@@ -14,6 +22,7 @@ LOCAL: Final = "local"
 COMPOSE: Final = "compose"
 CLASS: Final = "class"
 SLURM: Final = "slurm"
+KUBERNETES: Final = "kubernetes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +126,50 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
                 "run the tasks in this Apptainer image",
                 file_path,
                 "IMAGE.sif",
+                "",
+                own_line=True,
+            ),
+        ),
+    ),
+    KUBERNETES: Capabilities(
+        "lab.backends.kubernetes.backend:KubernetesBackend",
+        "pods",
+        containers=True,
+        host_gpus=False,
+        queued=True,
+        network_faults=False,
+        renders=("cluster.k8s.yaml",),
+        planner="lab.backends.kubernetes.planner:KubernetesPlanner",
+        options=(
+            BackendOption(
+                "flavour",
+                "plain: a Job for each task, without JobSet",
+                one_of("jobset", "plain"),
+                "jobset|plain",
+                "jobset",
+            ),
+            BackendOption("queue", "the queue of Kueue", object_name, "NAME", "", own_line=True),
+            BackendOption(
+                "namespace",
+                "the namespace; by default that of the kubeconfig",
+                object_name,
+                "NAME",
+                "",
+                own_line=True,
+            ),
+            BackendOption(
+                "claim",
+                "the volume claim with the run volume; by default lab makes one",
+                object_name,
+                "NAME",
+                "",
+                own_line=True,
+            ),
+            BackendOption(
+                "image",
+                "the image of the tasks, as the nodes pull it",
+                image_name,
+                "IMAGE",
                 "",
                 own_line=True,
             ),

@@ -21,6 +21,8 @@ Values = Mapping[str, Value]
 
 _MIN_TIME_S: Final = 60.0
 _MAX_TIME_S: Final = 365 * 86_400.0
+_OBJECT: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
 _NEXT_OPTION: Final = re.compile(r",(?=[a-z-]+=)")
 
 
@@ -159,4 +161,26 @@ def file_path(raw: str) -> str:
     """
     if not raw or "://" in raw or not raw.isprintable():
         raise ValueError("the path of a file")
+    return raw
+
+
+def object_name(raw: str) -> str:
+    """Parse the name of an object of Kubernetes.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not _OBJECT.fullmatch(raw):
+        raise ValueError("a name of a-z, 0-9 and hyphens")
+    return raw
+
+
+def image_name(raw: str) -> str:
+    """Parse the name of an image, `registry.example/lab:cpu`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not _IMAGE.fullmatch(raw):
+        raise ValueError("the name of an image, such as registry.example/lab:cpu")
     return raw

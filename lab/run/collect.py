@@ -45,6 +45,7 @@ RESERVED: Final = frozenset(
         "processes.json",
         "containers.json",
         "cluster.sbatch",
+        "cluster.k8s.yaml",
         "original",
     }
 )

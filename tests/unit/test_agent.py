@@ -49,6 +49,15 @@ def submitted(stage: Stage, text: str, state: State = State.READY, **more: objec
     return stage.wait_state("worker-0", state)
 
 
+@pytest.mark.parametrize(("code", "state"), [(0, State.SUCCEEDED), (1, State.FAILED)])
+def test_an_agent_for_one_run_ends_with_it(stage: Stage, code: int, state: State) -> None:
+    stage.submit(stage.program(f"{START}raise SystemExit({code})\n"))
+    environ = stage.environ("worker-0")
+    done = subprocess.run([*AGENT, "--once"], env=environ, check=False, timeout=PATIENCE_S)
+    assert (done.returncode, stage.status("worker-0").state) == (0, state)
+    assert not stage.volume.agent("worker-0").exists()
+
+
 def test_program_succeeds_and_its_output_is_sorted(stage: Stage) -> None:
     program = f"{START}{STEP}import sys; print(sys.argv[1:]); print('it 5')\n"
     status = submitted(stage, program, State.SUCCEEDED, record=r"it (?P<step>\d+)")

@@ -140,6 +140,7 @@ def test_offsets_count_the_bytes_of_every_file_but_the_states(tmp_path: Path) ->
         "figures/loss.png",
         "tb/worker-0/events.out.tfevents.lab",
         "cluster.sbatch",
+        "cluster.k8s.yaml",
         "x/" * 600 + "x",
     ],
 )

@@ -172,7 +172,7 @@ def test_bash_offers_valid_candidates(place: Path) -> None:
         ("lab", "run", "async", "--model", "m"): ["mlp"],
         ("lab", "run", "async", "--ps_strategy", ""): ["round_robin", "greedy"],
         ("lab", "run", "async", "--epochs", ""): [],
-        ("lab", "run", "async", "-o", "n"): ["network=portable", "network=isolated"],
+        ("lab", "run", "async", "-o", "n"): ["network=portable", "network=isolated", "namespace="],
         ("lab", "run", "async", "-o", "het", "=", "n"): ["no"],
         ("lab", "run", "async", "--option", "=", "het", "="): ["yes", "no"],
         ("lab", "run", "async", "--option", "=", "het", "=", "no", "--back"): ["--backend"],

@@ -14,11 +14,11 @@ from lab.backends.names import SLURM
 from lab.backends.options import time_limit
 from lab.backends.rendered_file import RenderOptions
 from lab.backends.slurm.components import components_of
-from lab.backends.slurm.planner import load_for_slurm, plan_for_slurm
 from lab.backends.slurm.render import slurm_time
 from lab.cli import main
-from lab.config import parse_cluster
+from lab.config import load_cluster, parse_cluster
 from lab.errors import ConfigError
+from lab.run.planning import make_plan
 from lab.text import visible
 from tests.golden.cases import HERE
 from tests.support.engine import ROOT
@@ -56,7 +56,7 @@ def test_bash_accepts_the_script(script: Path) -> None:
 
 
 def test_nodes_of_the_same_size_are_one_component() -> None:
-    plan = plan_for_slurm(parse_cluster(CLUSTER.encode(), "x.yaml"), gpus=True)
+    plan = make_plan(parse_cluster(CLUSTER.encode(), "x.yaml"), "auto", backend=SLURM).plan
     assert [each.options() for each in components_of(plan, het=True)] == [
         "--nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=2 --mem=1024M",
         "--nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=3 --gpus-per-node=1",
@@ -80,8 +80,9 @@ def test_what_a_job_cannot_have_is_named_with_its_place(project: Path) -> None:
         + "links: {tf1: {delay: 5ms}}\n"
         + "faults: [kill worker-1 after 5s, 'cut:5s worker-1 after 9 steps']\n"
     )
+    path = Path("cluster.yaml")
     with pytest.raises(ConfigError) as error:
-        load_for_slurm(Path("cluster.yaml"), gpus=True)
+        make_plan(load_cluster(path), "auto", backend=SLURM, file=path)
     assert error.value.problems == [
         "cluster.yaml:8:85: jobs.worker.gpu_memory_fraction: a Slurm job gets whole GPUs; leave"
         " it out",
@@ -167,7 +168,7 @@ def test_the_python_is_that_of_the_runs_tensorflow(capsys: pytest.CaptureFixture
             "-o time=59s: the option 'time' of backend slurm takes a duration from one minute to"
             " 365 days; write -o time=TIME",
         ),
-        ("--target local", "--target: 'local' is not compose or slurm"),
+        ("--target local", "--target: 'local' is not compose, slurm or kubernetes"),
     ],
 )
 def test_what_a_target_cannot_have_is_refused(

@@ -5,19 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from io import StringIO
-from typing import Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.anchor import Anchor
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from ruamel.yaml.representer import RoundTripRepresenter
-from ruamel.yaml.resolver import VersionedResolver
 from ruamel.yaml.tag import Tag
 
-from lab.config.yaml_reader import parse_scalar
+from lab.backends.yaml_text import TEXT, quotes
 
 
 class Variable(str):
@@ -43,9 +40,6 @@ class Block:
 
 Value = str | int | float | bool | Block | Sequence["Value"] | Mapping[str, "Value"]
 """A value in a compose file."""
-
-_TEXT: Final = "tag:yaml.org,2002:str"
-_YAML_1_1: Final = VersionedResolver(version=(1, 1))
 
 
 def compose_yaml(document: Mapping[str, Value], comments: Mapping[str, str]) -> str:
@@ -104,25 +98,12 @@ class _Representer(RoundTripRepresenter):
 
     def represent_text(self, text: str) -> ScalarNode:
         escaped = text.replace("$", "$$")
-        return self.represent_scalar(_TEXT, escaped, style=_quotes(escaped))
+        return self.represent_scalar(TEXT, escaped, style=quotes(escaped))
 
     def represent_variable(self, variable: Variable) -> ScalarNode:
-        return self.represent_scalar(_TEXT, str(variable), style=_quotes(variable))
+        return self.represent_scalar(TEXT, str(variable), style=quotes(variable))
 
 
 _Representer.add_representer(Block, _Representer.represent_block)
 _Representer.add_representer(str, _Representer.represent_text)
 _Representer.add_representer(Variable, _Representer.represent_variable)
-
-
-@lru_cache(maxsize=4096)
-def _quotes(text: str) -> str | None:
-    """Quotation marks, unless every YAML reader reads it as the same text without; else None.
-
-    Checked by the rules of YAML 1.1 and of YAML 1.2. If None, ruamel.yaml adds them if necessary.
-    """
-    tag = _YAML_1_1.resolve(ScalarNode, text, (True, False))
-    is_text = str(tag) == _TEXT and isinstance(parse_scalar(text), str)
-    if not (is_text and text.isprintable()):
-        return '"'
-    return "'" if "'" in text else None

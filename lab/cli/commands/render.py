@@ -15,6 +15,8 @@ Examples:
     lab render clusters/slurm.yaml --target slurm -o time=2h
     # its tasks run in an Apptainer image
     lab render clusters/slurm.yaml --target slurm -o container=lab.sif
+    # objects for Kubernetes, cluster.k8s.yaml: a JobSet
+    lab render clusters/slurm.yaml --target kubernetes -o image=registry.example/lab:cuda
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from lab.options import presents
 
 @presents(render)
 def command(rendered: Callable[[], Rendered]) -> None:
-    """Render the config as a compose file, or as a batch script for Slurm."""
+    """Render the config as a compose file, or as a file for Slurm or Kubernetes."""
     made = rendered()
     if made.diff:
         sys.stdout.write(made.diff)

@@ -4,4 +4,4 @@ import sys
 
 from lab.task.agent.agent import main
 
-sys.exit(main())
+sys.exit(main(sys.argv[1:]))

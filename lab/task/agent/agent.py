@@ -1,9 +1,9 @@
 """The task agent: it starts the training program of one task, on every backend.
 
-The agent (`python -m lab.task.agent`) announces its task and waits for requests on the run volume
-(`lab.volume`). It starts the program as its own child and is the only writer of the task's
-output. It watches the other tasks, and ends the program when the run ends. It needs only the
-standard library.
+The agent (`python -m lab.task.agent [--once]`) announces its task and waits for requests on the
+run volume (`lab.volume`). With `--once` it ends after the first one. It starts the program as its
+own child and is the only writer of the task's output. It watches the other tasks, and ends the
+program when the run ends. It needs only the standard library.
 """
 
 from __future__ import annotations
@@ -94,9 +94,17 @@ class Agent:
     """Executes requests one after the other."""
 
     def __init__(
-        self, config: AgentConfig, agent_log: AgentLog, stop: StopSignal, launcher: Launcher
+        self,
+        config: AgentConfig,
+        agent_log: AgentLog,
+        stop: StopSignal,
+        launcher: Launcher,
+        *,
+        once: bool = False,
     ) -> None:
         self._config = config
+        self._once = once
+        self._is_done = False
         self._agent_log = agent_log
         self._stop = stop
         self._launcher = launcher
@@ -117,7 +125,7 @@ class Agent:
         )
 
     def run(self) -> None:
-        """Execute requests until a stop signal.
+        """Execute requests until a stop signal, or only one.
 
         Raises:
             OSError: The run volume cannot be used.
@@ -125,13 +133,14 @@ class Agent:
         self._heartbeat.announce()
         self._log_start()
         try:
-            while self._stop.reason is None:
+            while self._stop.reason is None and not self._is_done:
                 self._poll()
                 if self._execution is None:
                     self._stop.wait(POLL_S)
                 else:
                     self._stop.wait(self._execution.pause_s, self._execution.wake_fds)
-            self._shut_down(self._stop.reason)
+            if self._stop.reason is not None:
+                self._shut_down(self._stop.reason)
         finally:
             if self._execution is not None:
                 self._execution.abort()
@@ -162,6 +171,7 @@ class Agent:
             self._execution.begin()
         if self._execution.step():
             self._execution = None
+            self._is_done = self._once
 
     def _shut_down(self, reason: str) -> None:
         """End the program with a grace period; a second stop signal ends it at once."""
@@ -199,8 +209,12 @@ def _write_to(file: Path) -> None:
     os.close(descriptor)
 
 
-def main() -> int:
-    """Run the agent that the environment variables describe; return the exit code."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Run the agent that the environment variables describe; return the exit code.
+
+    Args:
+        arguments: `--once` to end after the first run.
+    """
     if (folder := os.environ.get(LAB_OUTPUT)) and (task := os.environ.get(LAB_TASK)):
         _write_to(Path(folder) / f"{task}.log")
     try:
@@ -213,7 +227,7 @@ def main() -> int:
     stop = StopSignal(leash=os.environ.get(LAB_LEASH) == "stdin")
     launcher = Launcher(config, ForkClient.from_environ(os.environ))
     try:
-        Agent(config, agent_log, stop, launcher).run()
+        Agent(config, agent_log, stop, launcher, once="--once" in arguments).run()
     except OSError as error:
         agent_log.notify(
             f"error: the run volume {config.runs} cannot be used: {error}; check its mount"

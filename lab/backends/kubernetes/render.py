@@ -1,0 +1,292 @@
+"""Renders a plan as objects of Kubernetes: the same plan always gives the same bytes.
+
+The flavour `jobset` is one JobSet with a replicated job for each job of the cluster. The flavour
+`plain` is a Job for each task, and a headless Service that gives their pods names.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
+from types import MappingProxyType
+from typing import Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import RoundTripRepresenter
+
+from lab.backends.kubernetes.pods import PROJECT, Object, Pods, base_name
+from lab.backends.names import KUBERNETES, capabilities
+from lab.backends.options import Values
+from lab.backends.rendered_file import PLAIN, Rendering, state_lines
+from lab.backends.yaml_text import TEXT, quotes
+from lab.config.validation import RUN_SERVICE
+from lab.experiments.registry import EXPERIMENTS
+from lab.placement.plan import Plan, PlannedTask
+from lab.text import short, visible
+
+_DNS: Final = 53
+_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+_HASH: Final = "lab.cluster-sha256"
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def render(plan: Plan, options: Values, rendering: Rendering = PLAIN) -> str:
+    """Render a plan as a file for `kubectl apply`.
+
+    Args:
+        plan: The plan, with the final runtime.
+        options: The options.
+        rendering: The run, and the path of the config.
+    """
+    yaml = YAML()
+    yaml.Representer = _Representer
+    yaml.width = sys.maxsize
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    output = StringIO()
+    for each in objects(plan, options, rendering):
+        output.write("---\n")
+        yaml.dump(each, output)
+    return _header(plan, options, rendering) + output.getvalue()
+
+
+def objects(
+    plan: Plan,
+    options: Values,
+    rendering: Rendering = PLAIN,
+    labels: Mapping[str, str] = _NO_LABELS,
+) -> list[Object]:
+    """Return the objects of a plan, in the order in which they are created.
+
+    Args:
+        plan: The plan.
+        options: The options.
+        rendering: The run.
+        labels: Further labels of all objects.
+    """
+    maker = _Plain if options["flavour"] == "plain" else _JobSet
+    return maker(plan, options, rendering, labels).objects()
+
+
+class _Representer(RoundTripRepresenter):
+    """Represents the values of an object."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        del data
+        return True
+
+    def represent_text(self, text: str) -> ScalarNode:
+        return self.represent_scalar(TEXT, text, style=quotes(text))
+
+
+_Representer.add_representer(str, _Representer.represent_text)
+
+
+class _Objects(ABC):
+    """Makes the objects of a plan: those that both flavours have."""
+
+    def __init__(
+        self, plan: Plan, options: Values, rendering: Rendering, labels: Mapping[str, str]
+    ) -> None:
+        self._plan, self._options, self._run = plan, options, rendering.run
+        self._name = base_name(plan)
+        self._pods = Pods(plan, options, self._spec(), {PROJECT: plan.name, **labels})
+
+    def objects(self) -> list[Object]:
+        """Return all objects."""
+        claim = [] if self._options["claim"] else [self._claim()]
+        found = [*claim, self._policy(), *self._tasks()]
+        for each in found:
+            each["metadata"]["annotations"] = {_HASH: self._plan.cluster_sha256}
+        return found
+
+    @abstractmethod
+    def _host(self, task: PlannedTask) -> str:
+        """The name of a task's pod in the subdomain of the plan."""
+
+    @abstractmethod
+    def _tasks(self) -> list[Object]:
+        """The objects that start the pods of all tasks."""
+
+    def _spec(self) -> dict[str, list[str]]:
+        """TensorFlow's cluster spec."""
+        spec: dict[str, list[str]] = {}
+        for task in self._plan.tasks:
+            address = f"{self._host(task)}.{self._name}:{task.port}"
+            spec.setdefault(task.job, []).append(address)
+        return spec
+
+    def _claim(self) -> Object:
+        return {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": self._pods.metadata(self._pods.claim),
+            "spec": {
+                "accessModes": ["ReadWriteMany"],
+                "resources": {"requests": {"storage": "10Gi"}},
+            },
+        }
+
+    def _policy(self) -> Object:
+        """Only the pods of the plan reach each other; they reach nothing else but DNS."""
+        own = {"podSelector": {"matchLabels": {PROJECT: self._plan.name}}}
+        system = {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}
+        ports = [{"protocol": each, "port": _DNS} for each in ("UDP", "TCP")]
+        return {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": self._pods.metadata(self._name),
+            "spec": {
+                **own,
+                "policyTypes": ["Ingress", "Egress"],
+                "ingress": [{"from": [own]}],
+                "egress": [
+                    {"to": [own]},
+                    {"to": [{"namespaceSelector": system}], "ports": ports},
+                ],
+            },
+        }
+
+
+class _Plain(_Objects):
+    """A Job for each task, and a headless Service."""
+
+    def _host(self, task: PlannedTask) -> str:
+        return task.name
+
+    def _tasks(self) -> list[Object]:
+        pods, once = self._pods, self._run is not None
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": pods.metadata(self._name),
+            "spec": {
+                "clusterIP": "None",
+                "publishNotReadyAddresses": True,
+                "selector": {PROJECT: self._plan.name},
+            },
+        }
+        templates = {
+            task.name: pods.agent(task, is_indexed=False, once=once, hostname=task.name)
+            for task in self._plan.tasks
+        }
+        if self._run is not None:
+            templates[RUN_SERVICE] = pods.run(self._run)
+        jobs = [
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": pods.metadata(f"{self._name}-{name}"),
+                # The hostname of an indexed Job's pod would be another.
+                "spec": {"backoffLimit": 0, "template": template},
+            }
+            for name, template in templates.items()
+        ]
+        return [service, *jobs]
+
+
+class _JobSet(_Objects):
+    """One JobSet. The tasks of a job that have the same size are the pods of an indexed Job."""
+
+    def _host(self, task: PlannedTask) -> str:
+        suffix = f"0-{task.index}" if _is_uniform(self._plan, task.job) else f"{task.index}-0-0"
+        return f"{self._name}-{task.job}-{suffix}"
+
+    def _tasks(self) -> list[Object]:
+        queue = str(self._options["queue"])
+        run = self._run
+        ends = {"successPolicy": {"operator": "All", "targetReplicatedJobs": [RUN_SERVICE]}}
+        return [
+            {
+                "apiVersion": "jobset.x-k8s.io/v1alpha2",
+                "kind": "JobSet",
+                "metadata": self._pods.metadata(self._name, {_QUEUE: queue} if queue else None),
+                "spec": {
+                    "network": {
+                        "enableDNSHostnames": True,
+                        "subdomain": self._name,
+                        "publishNotReadyAddresses": True,
+                    },
+                    **(ends if run is not None else {}),
+                    # The agents restart programs. A pod that ends early fails the whole.
+                    "failurePolicy": {"maxRestarts": 0},
+                    "replicatedJobs": [
+                        *_in_order(self._replicated(), self._services()),
+                        *([_replicated(RUN_SERVICE, self._pods.run(run))] if run else []),
+                    ],
+                },
+            }
+        ]
+
+    def _services(self) -> Sequence[str]:
+        run = self._run
+        return ("ps",) if run is None else EXPERIMENTS[run.arguments[0]].services
+
+    def _replicated(self) -> Iterator[tuple[str, Object]]:
+        """The job of each replicated job, and the replicated job."""
+        once = self._run is not None
+        for job in dict.fromkeys(task.job for task in self._plan.tasks):
+            tasks = [task for task in self._plan.tasks if task.job == job]
+            if _is_uniform(self._plan, job):
+                template = self._pods.agent(tasks[0], is_indexed=True, once=once)
+                yield job, _replicated(job, template, len(tasks))
+                continue
+            for task in tasks:
+                template = self._pods.agent(task, is_indexed=False, once=once)
+                yield job, _replicated(task.name, template)
+
+
+def _is_uniform(plan: Plan, job: str) -> bool:
+    """Whether all tasks of a job have the same size, so that they have one template."""
+    sizes = {
+        (task.cpus, task.memory_bytes, len(task.gpus)) for task in plan.tasks if task.job == job
+    }
+    return len(sizes) == 1
+
+
+def _in_order(found: Iterator[tuple[str, Object]], services: Sequence[str]) -> Iterator[Object]:
+    """Yield services first. Each waits for the one before it, and the others for the last one.
+
+    A replicated job can wait for one other only.
+    """
+    each = [*found]
+    last = ""
+    for job, replicated in sorted(each, key=lambda one: one[0] not in services):
+        if last:
+            replicated["dependsOn"] = [{"name": last, "status": "Ready"}]
+        if job in services:
+            last = replicated["name"]
+        yield replicated
+
+
+def _replicated(name: str, template: Object, pods: int = 1) -> Object:
+    indexed = {"completionMode": "Indexed", "completions": pods, "parallelism": pods}
+    return {
+        "name": name,
+        "replicas": 1,
+        "template": {"spec": {**indexed, "backoffLimit": 0, "template": template}},
+    }
+
+
+def _header(plan: Plan, options: Values, rendering: Rendering) -> str:
+    file, run = visible(rendering.cluster_file), rendering.run
+    does = f"trains {short(shlex.join(run.arguments))}" if run else "boots the cluster for runs"
+    return (
+        f"# Rendered from {file} by `python -m lab render --target kubernetes`; do not edit.\n"
+        f"# Change {file} and render again. `--check` compares.\n"
+        "#\n"
+        f"# kubectl apply --filename FILE    {does}\n"
+        f"# kubectl delete --filename FILE   removes it, and a volume claim of its own\n"
+        "#\n"
+        + state_lines(
+            plan,
+            capabilities(KUBERNETES).options,
+            options,
+            rendering.override,
+            gpus="none" if plan.mode == "none" else "count",
+            target=KUBERNETES,
+        )
+    )

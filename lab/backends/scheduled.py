@@ -1,0 +1,111 @@
+"""Places configs on hosts that a scheduler selects: GPUs, CPUs and memory are only numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from lab.backends.names import AUTO
+from lab.backends.planner import Planner
+from lab.config import Cluster
+from lab.config.diagnostics import Problem, texts
+from lab.config.load import CLUSTER, parse_config, read_file
+from lab.config.model import PartialCluster
+from lab.config.validation import validate
+from lab.errors import ConfigError, InputError
+from lab.experiments.faults import parse
+from lab.formatting import counted
+from lab.gpu import another_host
+from lab.gpu.model import Inventory
+from lab.placement.place import Placed, place
+from lab.placement.plan import Plan
+
+
+class ScheduledPlanner(Planner):
+    """Places configs on hosts that a scheduler selects.
+
+    Attributes:
+        scheduler: The scheduler in messages: `Slurm`.
+        unit: What gets the resources: `a Slurm job`.
+    """
+
+    scheduler: ClassVar[str]
+    unit: ClassVar[str]
+
+    def plan(
+        self, cluster: Cluster, mode: str, *, runtime: str, file: Path | None = None
+    ) -> Placed:
+        """Place a config on hosts that the scheduler selects; see `Planner`.
+
+        A list of GPUs counts as its number, with a notice.
+
+        Raises:
+            InputError: The file cannot be read, or the mode pins GPUs.
+            ConfigError: The config is invalid, or has values that the scheduler cannot have.
+        """
+        if mode not in {AUTO, "none"}:
+            raise InputError(
+                f"--gpus {mode}: {self.scheduler} selects the GPUs", "leave it out, or use none"
+            )
+        gpus = mode == AUTO
+        if file is not None:
+            self._check_file(file, gpus=gpus)
+        if problems := texts(self.unsupported(cluster, gpus=gpus)):
+            raise ConfigError(problems)
+        return Placed(self._plan(cluster, gpus=gpus, runtime=runtime), None)
+
+    def unsupported(self, parts: Cluster | PartialCluster, *, gpus: bool) -> Iterator[Problem]:
+        """Yield a problem for each value of a config that the scheduler cannot have.
+
+        Args:
+            parts: The config, or its valid parts.
+            gpus: Whether tasks get GPUs.
+        """
+        for name, link in parts.links.items():
+            if link is not None:
+                message = f"{self.unit} cannot change the network; leave it out"
+                yield Problem(("links", name), message)
+        for index, text in enumerate(parts.faults):
+            if text is not None and parse(text).kind.on_network:
+                message = f"{self.unit} cannot change the network; leave out this fault"
+                yield Problem(("faults", index), message)
+        for name, job in parts.jobs.items() if gpus else ():
+            if job is not None and job.share:
+                message = f"{self.unit} gets whole GPUs; give each task its own, with `gpus: 1`"
+                yield Problem(("jobs", name, "share"), message)
+            elif job is not None and job.gpu_memory_fraction is not None:
+                message = f"{self.unit} gets whole GPUs; leave it out"
+                yield Problem(("jobs", name, "gpu_memory_fraction"), message)
+
+    def _check_file(self, path: Path, *, gpus: bool) -> None:
+        """Check a config with the line of each problem.
+
+        Raises:
+            InputError: The file cannot be read.
+            ConfigError: The config is invalid, or has values that the scheduler cannot have.
+        """
+
+        def rules(parts: Cluster | PartialCluster) -> Iterator[Problem]:
+            yield from validate(parts)
+            yield from self.unsupported(parts, gpus=gpus)
+
+        parse_config(replace(CLUSTER, rules=rules), read_file(path, CLUSTER.fix), str(path))
+
+    def _plan(self, cluster: Cluster, *, gpus: bool, runtime: str) -> Plan:
+        nowhere = Inventory("none", (), None, None)
+        inventory = another_host(cluster.gpus_needed) if gpus else nowhere
+        plan = place(cluster.with_gpu_counts(), inventory)
+        lists = [
+            f"nodes.{name}.gpus: {self.scheduler} selects the GPUs; the list counts as"
+            f" {counted(node.gpu_count, 'GPU')}"
+            for name, node in cluster.nodes.items()
+            if gpus and node.pins
+        ]
+        return replace(
+            plan,
+            runtime=runtime,
+            cluster_sha256=cluster.sha256,
+            notices=(*plan.notices, *lists),
+        )
