@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ import msgspec
 
 from lab.errors import InputError, LabError
 from lab.formatting import about
+from lab.log import LOG
 from lab.text import short
 from lab.units import duration_s
 from lab.volume.files import atomic_writer, read_regular
@@ -22,7 +24,7 @@ from lab.volume.files import atomic_writer, read_regular
 IN_SEAT: Final = Path("/srv/lab-class")
 """Where a seat mounts the directory with the file."""
 
-OVER: Final = "the class is over"
+OVER: Final = "the time of the class is over"
 
 _FILE: Final = "time.json"
 _MAX_BYTES: Final = 1000
@@ -62,6 +64,33 @@ def write_end(folder: Path, ends_unix: float | None) -> None:
     with atomic_writer(folder / _FILE) as file:
         os.fchmod(file.fileno(), 0o644)  # the seats have another user
         file.write(msgspec.json.encode(_Times(ends_unix)))
+
+
+class LastEnd:
+    """The end of a class for a service: while its file cannot be read, the last end counts."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        """Read the file in a directory.
+
+        Args:
+            folder: The directory with the file.
+            clock: Returns seconds since the epoch.
+        """
+        self._folder, self._clock = folder, clock
+        self._ends_unix: float | None = None
+        self._problem = ""
+
+    def is_over(self) -> bool:
+        """Read the end; return whether it has passed."""
+        problem = ""
+        try:
+            self._ends_unix = read_end(self._folder)
+        except LabError as error:
+            problem = str(error)
+            if problem != self._problem:
+                LOG.error(problem)
+        self._problem = problem
+        return self._ends_unix is not None and self._clock() >= self._ends_unix
 
 
 def changed_end(text: str, ends_unix: float | None, now: float) -> float | None:

@@ -6,16 +6,19 @@ its routes. Only the settings are lab's own.
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any, Final
 
 from lab.backends.compose.render import GPU_ORDER, NO_GPU
 from lab.classroom import names
+from lab.classroom.class_time import IN_SEAT
 from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan, SeatPlan
-from lab.classroom.queue.folder import configure_queue, queue_variables
+from lab.classroom.queue.folder import queue_variables
 from lab.classroom.state import ClassDir, StoredClass, Tokens
-from lab.variables import LAB_CLUSTER_CONFIG, LAB_LESSONS
+from lab.variables import LAB_CLASS, LAB_CLUSTER_CONFIG, LAB_LESSONS
 
 _SERVICE: Final = "lab"
 """The name under which `lab` sends requests to JupyterHub."""
@@ -26,6 +29,9 @@ _STARTS_SEATS: Final = ["list:users", "read:users:activity", "servers"]
 _OWN_SEAT: Final = ["access:servers!user", "read:users!user", "servers!user", "users:activity!user"]
 """What a student needs: to open the own seat, which asks who opens it, to start and stop it, and
 its reports of activity."""
+
+_PASSED: Final = ("LAB_", "DOCKER_", "HOME", "XDG_")
+"""The beginnings of the variables that JupyterHub would not pass on; docker needs the last ones."""
 
 _START_S: Final = 120
 _MOST_USERS: Final = 256  # in one answer; a class has at most 200 seats
@@ -40,8 +46,8 @@ def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has
     if stored.plan.domain:
         _origins(c, stored.plan)
     _proxy(c, stored.plan, tokens.proxy)
-    _seats(c, stored)
-    configure_queue(c, stored, folder)
+    _seats(c, stored, folder)
+    _services(c, stored.plan, folder)
 
 
 def _hub(c: Any, folder: ClassDir, tokens: Tokens) -> None:  # noqa: ANN401
@@ -95,18 +101,18 @@ def _proxy(c: Any, plan: ClassPlan, token: str) -> None:  # noqa: ANN401
     c.ConfigurableHTTPProxy.auth_token = token
 
 
-def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
+def _seats(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN401
     plan = stored.plan
     seats = {each.name: each for each in plan.seats}
     variables = {LAB_LESSONS: ",".join(stored.lessons), LAB_CLUSTER_CONFIG: stored.cluster}
     # Read now: a seat starts also when a file of the class is damaged later.
-    queue = {name: queue_variables(ClassDir(plan.name), name) for name in seats}
+    queue = {name: queue_variables(folder, name) for name in seats}
 
     def assign(spawner: Any) -> None:  # noqa: ANN401
         own = seats.get(spawner.user.name)
         if own is None:
             raise RuntimeError(f"{spawner.user.name} has no seat")
-        if ClassDir(plan.name).resetting(own.name).exists():
+        if folder.resetting(own.name).exists():
             raise RuntimeError(f"{own.name} is being reset; try again later")
         spawner.network_name = names.seat_object(plan.name, own.name)
         spawner.cpu_limit = own.cpus
@@ -120,6 +126,7 @@ def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
     c.DockerSpawner.pull_policy = "never"
     c.DockerSpawner.name_template = names.seat_object(plan.name, "{raw_username}")
     c.DockerSpawner.volumes = {names.seat_object(plan.name, "{raw_username}"): names.MOUNT}
+    c.DockerSpawner.read_only_volumes = {str(folder.shared): str(IN_SEAT)}
     c.DockerSpawner.notebook_dir = names.MOUNT
     c.DockerSpawner.port = names.SEAT_PORT
     c.DockerSpawner.remove = True
@@ -132,6 +139,24 @@ def _seats(c: Any, stored: StoredClass) -> None:  # noqa: ANN401
         "labels": {names.CLASS: plan.name, names.SEAT: spawner.user.name},
     }
     c.DockerSpawner.extra_host_config = lambda spawner: host_config(seats[spawner.user.name])
+
+
+def _services(c: Any, plan: ClassPlan, folder: ClassDir) -> None:  # noqa: ANN401
+    """Let JupyterHub run the service that ends the class, and the queue if the class has one."""
+    modules = {"time": "lab.classroom.end_service"}
+    if plan.run_networks:
+        modules["queue"] = "lab.classroom.queue.service"
+    variables = {name: text for name, text in os.environ.items() if name.startswith(_PASSED)}
+    # Without a `url`, the proxy has no route to them: only seats reach the queue, by their relay.
+    c.JupyterHub.services += [
+        {
+            "name": name,
+            "command": [sys.executable, "-m", module],
+            "environment": {**variables, LAB_CLASS: folder.name},
+            "cwd": str(folder.path),
+        }
+        for name, module in modules.items()
+    ]
 
 
 def _first_page(handler: Any) -> str:  # noqa: ANN401

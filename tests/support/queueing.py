@@ -22,6 +22,7 @@ from lab.backends.classroom.backend import ClassBackend
 from lab.backends.classroom.environment import ClassEnvironment
 from lab.backends.classroom.protocol import Queue, State
 from lab.backends.environment import Check, Environment, no_check
+from lab.classroom.class_time import LastEnd, write_end
 from lab.classroom.planning import SeatPlan
 from lab.classroom.queue.admission import plan_of
 from lab.classroom.queue.folder import TEACHER
@@ -202,6 +203,7 @@ class QueueUnderTest:
         url: Its address.
         root: The project's directory and the home directory in the seats.
         clock: The clock of the service.
+        folder: The directory of the ledger, and of the end of the class.
     """
 
     host: FakeHost
@@ -209,6 +211,7 @@ class QueueUnderTest:
     url: str
     root: Path
     clock: Clock
+    folder: Path
     loop: asyncio.AbstractEventLoop
 
     def client(self, name: str) -> Queue:
@@ -257,6 +260,10 @@ class QueueUnderTest:
         """The entry of a seat."""
         return self.turns.ledger.entries[seat]
 
+    def set_end(self, after_s: float | None) -> None:
+        """Set the end of the class to seconds after the time of the service, or remove it."""
+        write_end(self.folder, None if after_s is None else self.clock() + after_s)
+
     def state(self, seat: str) -> State | None:
         """The state of the environment of a seat; None without one."""
         found = self.turns.ledger.entries.get(seat)
@@ -287,6 +294,7 @@ def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
             "demo",
             Ledger(folder / "ledger.json", capacity),
             host,
+            LastEnd(folder, clock).is_over,
             clock=clock,
             delays=Delays(tick_s=0.02, check_s=0.02, retry_s=0.02, follows_s=PATIENCE_S),
         )
@@ -296,7 +304,7 @@ def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
         work = asyncio.create_task(turns.run())
         url = f"http://127.0.0.1:{socket.getsockname()[1]}"
         loop = asyncio.get_running_loop()
-        ready.append(QueueUnderTest(host, turns, url, folder.parent, clock, loop))
+        ready.append(QueueUnderTest(host, turns, url, folder.parent, clock, folder, loop))
         started.set()
         await stop.wait()
         work.cancel()

@@ -651,6 +651,119 @@ def test_an_order_that_is_checked_while_the_teacher_closes_its_seat_is_refused(
     assert queue.state("ada") is None
 
 
+# ---- The time of the class
+
+
+def test_the_end_of_the_class_ends_what_runs_and_what_waits(queue: QueueUnderTest) -> None:
+    queue.host.tasks_do = until_cancelled
+    first = queue.up("ada", 4)
+    first.submit(request(first))
+    following = in_background(lambda: collected(first))
+    waits, _ = queue.waiting("bob", 2)
+    queue.set_end(60.0)
+    queue.clock.now += 59.0
+    time.sleep(0.1)  # some ticks of the service
+    assert (queue.state("ada"), queue.state("bob")) == (State.UP, State.WAITING)
+    queue.clock.now += 1.0
+    with pytest.raises(LabError, match="the time of the class is over"):
+        waits.result(60)
+    assert b'"kind": "start"' in following.result(60)["tasks/worker-0.jsonl"]
+    assert queue.cancel_reason("ada") == "the time of the class is over; start it again"
+    assert {each.state for each in statuses_of(first, RUN).values()} == {RunState.CANCELLED}
+    assert queue.state("ada") is State.ENDING  # the seat still collects
+    first.down(keeps=lambda: True)
+    assert queue.host.booted[1:] == []  # bob has no turn although the GPUs are free
+
+
+def test_an_environment_that_boots_at_the_end_of_the_class_ends(queue: QueueUnderTest) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def boots(_: str) -> None:
+        begun.set()
+        go_on.wait(60)
+
+    queue.host.boots = boots
+    boot, _ = queue.waiting("ada", 1)
+    assert begun.wait(60)
+    project = queue.entry("ada").project
+    queue.set_end(0.0)
+    queue.wait("ada", State.ENDING)
+    go_on.set()
+    with pytest.raises(LabError, match="the time of the class is over"):
+        boot.result(60)
+    assert not queue.host.runs(project)
+
+
+def test_orders_are_refused_after_the_end_until_it_is_extended(queue: QueueUnderTest) -> None:
+    queue.set_end(0.0)
+    with pytest.raises(InputError, match="the time of the class is over") as caught:
+        queue.up("ada", 1)
+    assert caught.value.fix == "ask your teacher to extend it"
+    assert queue.state("ada") is None
+    queue.set_end(60.0)
+    queue.up("ada", 1).down()
+    queue.clock.now += 60.0
+    with pytest.raises(InputError, match="the time of the class is over"):
+        queue.up("ada", 1)
+    queue.set_end(None)
+    queue.up("ada", 1)
+
+
+def test_an_order_that_is_checked_while_the_class_ends_is_refused(
+    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(*given: Any) -> Entry:
+        begun.set()
+        go_on.wait(60)
+        return admitted(*given)
+
+    monkeypatch.setattr("lab.classroom.queue.turns.admitted", slowly)
+    client, body = queue.client("ada"), order(queue)
+    answer = in_background(lambda: client.request(Status, "PUT", body=body))
+    assert begun.wait(60)
+    queue.set_end(0.0)
+    go_on.set()
+    with pytest.raises(InputError, match="the time of the class is over"):
+        answer.result(60)
+    assert queue.state("ada") is None
+
+
+def test_a_service_that_was_dead_at_the_end_of_the_class_ends_it_later(tmp_path: Path) -> None:
+    folder, host = tmp_path / "queue", FakeHost()
+    host.tasks_do = until_cancelled
+    with a_queue(folder, host) as queue:
+        first = queue.up("ada", 4)
+        first.submit(request(first))
+        queue.waiting("bob", 1)
+        queue.set_end(60.0)
+    with a_queue(folder, host) as queue:
+        queue.turns.delays = replace(queue.turns.delays, follows_s=0.0)
+        queue.clock.now += 61.0
+        for seat in ("ada", "bob"):
+            queue.wait(seat, State.ENDED)
+            assert queue.entry(seat).reason == "the time of the class is over"
+    assert len(host.booted) == 1
+    host.stop()
+
+
+def test_a_damaged_end_changes_nothing_and_is_reported_once(
+    queue: QueueUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.up("ada", 1)
+    queue.set_end(60.0)
+    wait_for(lambda: queue.turns.is_over() is False, "the end is read")
+    with caplog.at_level(logging.ERROR, "lab"):
+        write_atomically(queue.folder / "time.json", '{"ends_unix": "soon"}')
+        wait_for(lambda: "time.json cannot be read" in caplog.text, "the damage is reported")
+        time.sleep(0.2)  # some ticks
+    assert caplog.text.count("time.json cannot be read") == 1
+    assert queue.state("ada") is State.UP
+    queue.clock.now += 60.0  # the last end counts
+    wait_for(lambda: queue.state("ada") is not State.UP, "the end")
+
+
 def test_a_seat_that_waits_for_the_host_keeps_no_other_one_waiting(queue: QueueUnderTest) -> None:
     """Boots and faults of many seats block threads, and none those of the others."""
     go_on = threading.Event()

@@ -81,8 +81,8 @@ def test_jupyterhub_runs_the_service_and_gives_seats_access(
     for name, value in (needed | {"UNRELATED": "x"}).items():
         monkeypatch.setenv(name, value)
     config = configured(a_plan(gpus=QUEUE))
-    _, queue = config.JupyterHub.services
-    assert queue["name"] == "queue"
+    names = {each["name"]: each for each in config.JupyterHub.services}
+    queue = names["queue"]
     assert "url" not in queue  # the proxy has no route to it
     assert needed.items() <= queue["environment"].items()
     assert "UNRELATED" not in queue["environment"]
@@ -105,7 +105,7 @@ def test_a_seat_has_a_token_of_its_own() -> None:
 
 def test_a_class_without_a_queue_has_none() -> None:
     config = configured(a_plan(gpus=1))
-    assert [each["name"] for each in config.JupyterHub.services] == ["lab"]
+    assert [each["name"] for each in config.JupyterHub.services] == ["lab", "time"]
     folder = created(replace(a_plan(gpus=1), name="no"))
     assert queue_variables(folder, "ada") == {}
     end_environments(folder, ["ada"])

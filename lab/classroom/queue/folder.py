@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hmac
-import os
-import sys
 import time
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -20,16 +18,13 @@ from lab.classroom import names
 from lab.classroom.queue.admission import project_name
 from lab.classroom.queue.host import remove
 from lab.classroom.queue.ledger import Capacity, Ledger
-from lab.classroom.state import ClassDir, StoredClass
+from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.log import LOG
-from lab.variables import LAB_CLASS, LAB_QUEUE_TOKEN, LAB_QUEUE_URL
+from lab.variables import LAB_QUEUE_TOKEN, LAB_QUEUE_URL
 
 TEACHER: Final = "*"
 """The teacher in place of a seat. No seat has this name."""
-
-_PASSED: Final = ("LAB_", "DOCKER_", "HOME", "XDG_")
-"""The beginnings of the variables that JupyterHub would not pass on; docker needs the last ones."""
 
 
 class Queued(msgspec.Struct, frozen=True):
@@ -105,21 +100,6 @@ def queued(folder: ClassDir) -> list[Queued] | None:
         if each.is_live
     ]
     return sorted(found, key=lambda each: each.state == State.WAITING)
-
-
-def configure_queue(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN401
-    """Let JupyterHub run the queue of a class by its settings `c`, if the class has one."""
-    if stored.plan.run_networks:
-        variables = {name: text for name, text in os.environ.items() if name.startswith(_PASSED)}
-        # Without a `url`, the proxy has no route to it: only seats reach it, through their relay.
-        c.JupyterHub.services.append(
-            {
-                "name": "queue",
-                "command": [sys.executable, "-m", "lab.classroom.queue.service"],
-                "environment": {**variables, LAB_CLASS: folder.name},
-                "cwd": str(folder.path),
-            }
-        )
 
 
 def queue_token(folder: ClassDir, name: str) -> str:

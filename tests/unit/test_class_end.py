@@ -1,0 +1,276 @@
+"""The end of the runs in the seats, when the time of their class is over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from traitlets.config import Config
+
+from lab.backends.engine.client import Done, Engine
+from lab.classroom import end_service, hub, seat_end
+from lab.classroom.class_time import LastEnd, write_end
+from lab.classroom.end_service import ANSWER_S, LATER_S, SOON_S, Ends, SeatRuns
+from lab.errors import LabError
+from lab.volume import Request, RunSpec, TaskStatus
+from lab.volume.control import cancel_reason
+from lab.volume.states import State
+from lab.volume.status import write_status
+from tests.support.classes import a_plan, created, own_state  # noqa: F401
+from tests.support.fakes import FakeEnvironment, train
+from tests.support.queueing import Clock
+
+SEATS = ("ada", "bob", "cy")
+
+
+class Room:
+    """The seats of a class: what they answer, and how often they were asked.
+
+    Attributes:
+        busy: The seats that have a run.
+        silent: The seats that give no answer until `go_on`.
+        broken: The seats that refuse.
+        asked: How often each seat was asked.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock, self.now_s = folder, Clock(1000.0), 0.0
+        self.busy: set[str] = set()
+        self.silent: set[str] = set()
+        self.broken: dict[str, Exception] = {}
+        self.asked: Counter[str] = Counter()
+        self.go_on = Event()
+        is_over = LastEnd(folder, self.clock).is_over
+        self.ends = Ends(SEATS, is_over, self._end, lambda: self.now_s)
+
+    def _end(self, seat: str) -> bool:
+        self.asked[seat] += 1
+        if seat in self.silent:
+            self.go_on.wait(60)
+        if seat in self.broken:
+            raise self.broken[seat]
+        return seat in self.busy
+
+    def pass_s(self, seconds: float) -> None:
+        """Let some time pass, and let all seats answer but those that are silent."""
+        self.now_s += seconds
+        self.clock.now += seconds
+        self.ends.tick()
+        for seat, step in self.ends._steps.items():
+            if step is not None and seat not in self.silent:
+                step.exception(60)
+        self.ends.tick()
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Room]:
+    found = Room(tmp_path)
+    yield found
+    found.go_on.set()
+
+
+def test_before_the_end_no_seat_is_asked(room: Room) -> None:
+    room.pass_s(100)
+    assert not room.asked  # no end
+    write_end(room.folder, 1200.0)
+    room.pass_s(99)
+    assert not room.asked
+    room.pass_s(1)
+    assert room.asked == dict.fromkeys(SEATS, 1)
+
+
+def test_a_seat_with_a_run_is_asked_again_soon_and_the_others_later(room: Room) -> None:
+    write_end(room.folder, 1000.0)
+    room.busy = {"ada"}
+    room.pass_s(0)
+    room.pass_s(SOON_S - 0.1)
+    assert room.asked == dict.fromkeys(SEATS, 1)
+    room.pass_s(0.1)
+    assert room.asked == {"ada": 2, "bob": 1, "cy": 1}
+    room.busy = set()
+    room.pass_s(SOON_S)
+    room.pass_s(SOON_S)
+    assert room.asked["ada"] == 3
+    room.pass_s(LATER_S)
+    assert room.asked == {"ada": 4, "bob": 2, "cy": 2}
+
+
+def test_a_seat_without_an_answer_delays_no_other_and_is_asked_once(room: Room) -> None:
+    write_end(room.folder, 1000.0)
+    room.silent = {"ada"}
+    room.busy = {"bob"}
+    for _ in range(4):
+        room.pass_s(SOON_S)
+    assert room.asked == {"ada": 1, "bob": 4, "cy": 1}
+    room.silent = set()
+    room.go_on.set()
+    room.pass_s(0)
+    room.pass_s(LATER_S)
+    assert room.asked["ada"] == 2
+
+
+@pytest.mark.parametrize("error", [LabError("it refuses"), ZeroDivisionError("a fault")])
+def test_a_seat_that_refuses_is_asked_again_less_and_less_often(
+    room: Room, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_end(room.folder, 1000.0)
+    room.broken = {"ada": error}
+    room.pass_s(0)
+    waited_s = [5, 10, 20, 40, 80, 80]
+    for number, seconds in enumerate(waited_s, 1):
+        room.pass_s(min(seconds, LATER_S) - 0.1)
+        assert room.asked["ada"] == number, seconds
+        room.pass_s(0.1 + max(0, seconds - LATER_S))
+        assert room.asked["ada"] == number + 1, seconds
+    assert "ada: " in caplog.text
+    room.broken = {}
+    room.pass_s(2 * LATER_S)
+    room.broken = {"ada": error}
+    room.pass_s(LATER_S)
+    asked = room.asked["ada"]
+    room.pass_s(SOON_S)  # an answer begins anew
+    assert room.asked["ada"] == asked + 1
+
+
+def test_a_second_end_after_an_extension_is_not_late(room: Room) -> None:
+    write_end(room.folder, 1000.0)
+    room.pass_s(0)
+    write_end(room.folder, 1010.0)
+    room.pass_s(9)
+    assert room.asked == dict.fromkeys(SEATS, 1)
+    room.pass_s(1)
+    assert room.asked == dict.fromkeys(SEATS, 2)
+
+
+# ---- The command in a seat, as the service runs it
+
+
+def an_engine(monkeypatch: pytest.MonkeyPatch, answer: Any, *states: str) -> tuple[Mock, Mock]:
+    """An engine with a container of a seat in each of these states."""
+    found = [SimpleNamespace(id=f"c{n}", status=state) for n, state in enumerate(states)]
+    execute = Mock(side_effect=[answer])
+    monkeypatch.setattr(Engine, "execute", execute)
+    listed = Mock(return_value=found)
+    monkeypatch.setattr(Engine, "containers", listed)
+    return execute, listed
+
+
+@pytest.mark.parametrize(
+    ("printed", "busy"),
+    [(b"0\n", False), (b"1\n", True), (b"", True), (b"\xff" * 9, True), (b"nothing", True)],
+)
+def test_what_a_seat_prints_only_says_when_it_is_asked_again(
+    printed: bytes, busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, listed = an_engine(monkeypatch, Done(0, printed, b""), "exited", "running")
+    assert SeatRuns("w", Engine()).end("ada") is busy
+    (doing, container, command), options = execute.call_args
+    assert (doing, container) == ("ending the runs in ada", "c1")
+    # It does not import the student's files.
+    assert command == ("python", "-P", "-m", "lab.classroom.seat_end")
+    assert options == {"within_s": ANSWER_S, "max_bytes": 4096, "workdir": "/"}
+    listed.assert_called_with("lab.class=w", "lab.seat=ada")
+
+
+def test_a_stopped_seat_has_no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    execute, _ = an_engine(monkeypatch, Done(0, b"1\n", b""), "exited")
+    assert SeatRuns("w", Engine()).end("ada") is False
+    assert not execute.called
+
+
+def test_a_seat_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    an_engine(monkeypatch, Done(1, b"0\n", b"no\x1b[2J disk\n"), "running")
+    with pytest.raises(LabError, match="ending the runs in ada: no") as caught:
+        SeatRuns("w", Engine()).end("ada")
+    assert str(caught.value).isprintable()
+
+
+# ---- In the seat
+
+
+def environment(folder: Path, name: str, *run_ids: str, ends: bool = False) -> FakeEnvironment:
+    """An environment whose runs go on until they are cancelled; or all end at once."""
+    found = FakeEnvironment(
+        folder / name, tasks_do=train if ends else lambda *_: None, project=name
+    )
+    for number, run_id in enumerate(run_ids):
+        request = Request(run_id, RunSpec("async"), found.cluster_spec(), submitted_unix=number + 1)
+        found.submit(request)
+        for thread in found.threads:
+            thread.join()
+    return found
+
+
+@pytest.fixture
+def seat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FakeEnvironment]]:
+    """The environments of the local backend in a seat."""
+    found: list[FakeEnvironment] = []
+    backend = SimpleNamespace(all=lambda: found)
+    monkeypatch.setattr(seat_end, "backends", lambda name: [backend] if name == "local" else [])
+    yield found
+
+
+def test_every_run_in_a_seat_is_cancelled_as_lab_cancel_does(
+    seat: list[FakeEnvironment], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seat += [
+        environment(tmp_path, "one", "20261124-0600-async-aaaa"),
+        environment(tmp_path, "two", "20261124-0600-async-bbbb", ends=True),
+        environment(tmp_path, "three", "20261124-0600-async-cccc"),
+        environment(tmp_path, "four"),
+    ]
+    status = TaskStatus("worker-0", State.TRAINING, global_step=7)
+    write_status(seat[2].volume.status("20261124-0600-async-cccc", "worker-0"), status)
+    assert seat_end.main() == 0
+    assert capsys.readouterr().out == "2\n"
+    assert [reasons(each) for each in seat] == [
+        ["the time of the class is over; start it again"],
+        [None],
+        ["the time of the class is over; continue with --resume 20261124-0600-async-cccc"],
+        [],
+    ]
+    assert not seat[0].volume.kill("20261124-0600-async-aaaa").exists()  # the programs save
+    assert seat_end.main() == 0  # repeated, until the run has ended
+    assert capsys.readouterr().out == "2\n"
+
+
+def test_a_run_that_cannot_be_cancelled_spares_no_other(
+    seat: list[FakeEnvironment], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seat += [
+        environment(tmp_path, "one", "20261124-0600-async-aaaa"),
+        environment(tmp_path, "two", "20261124-0600-async-bbbb"),
+    ]
+    seat[0].post = Mock(side_effect=LabError("the disk is full"))
+    assert seat_end.main() == 1
+    assert capsys.readouterr().err == "the disk is full\n"
+    assert reasons(seat[1]) == ["the time of the class is over; start it again"]
+
+
+def reasons(environment: FakeEnvironment) -> list[str | None]:
+    """Why each run of an environment was cancelled."""
+    return [cancel_reason(environment.volume, each.run_id) for each in environment.runs()]
+
+
+# ---- JupyterHub's settings
+
+
+def test_jupyterhub_runs_the_service_in_every_class_and_seats_only_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///own/docker.sock")
+    folder, config = created(a_plan(gpus=1)), Config()
+    hub.configure(config, folder)
+    (service,) = [each for each in config.JupyterHub.services if each["name"] == "time"]
+    assert service["command"][-2:] == ["-m", end_service.__name__]
+    assert service["environment"]["LAB_CLASS"] == "w"
+    assert service["environment"]["DOCKER_HOST"] == "unix:///own/docker.sock"
+    assert "url" not in service
+    assert config.DockerSpawner.read_only_volumes == {str(folder.shared): "/srv/lab-class"}
+    assert str(folder.shared) not in config.DockerSpawner.volumes
