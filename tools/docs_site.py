@@ -27,6 +27,8 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils.templates import TemplateContext
 from nbconvert import MarkdownExporter
 
+from tools import reference
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 EXECUTED: Final = ROOT / "build/notebooks"
 SHOWN: Final = (
@@ -66,8 +68,10 @@ _LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".yml": "yaml"}
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Silence jieba, which reports at each build that it loads its dictionary."""
+    """Add the pages of `tools/reference.py`. Silence jieba, which reports its dictionary's load."""
     logging.getLogger("jieba").setLevel(logging.WARNING)
+    sections = {name: pages for section in config.nav or () for name, pages in section.items()}
+    sections["Reference"] += reference.navigation()
 
 
 def on_page_context(
@@ -123,6 +127,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             folder = f"repository/{path.parent.relative_to(ROOT).as_posix()}"
             for name, content in notebook_files(path, EXECUTED).items():
                 files.append(File.generated(config, f"{folder}/{name}", content=content))
+    for name, text in reference.pages().items():
+        files.append(File.generated(config, name, content=text))
     config.extra["files"] = files
     return files
 

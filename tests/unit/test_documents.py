@@ -63,8 +63,8 @@ def test_every_test_of_the_attacks_on_seats_exists() -> None:
     assert named <= defined
 
 
-def test_the_page_on_own_programs_names_every_reserved_file_name() -> None:
-    text = (ROOT / "docs/how-to/own-program.md").read_text("utf-8")
+def test_the_page_on_files_names_every_reserved_file_name() -> None:
+    text = (ROOT / "docs/reference/run-files.md").read_text("utf-8")
     assert [each for each in sorted(RESERVED) if f"`{each}" not in text] == []
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import nbformat
 
+from lab import api
 from tests.support.agents import ROOT
+from tools import reference
 from tools.docs_site import notebook_files, page_of, relinked
 from tools.page_figures import FIGURES, commands
 
@@ -83,3 +85,13 @@ def test_the_figure_of_three_frameworks_is_made_by_the_commands_of_its_lesson() 
     assert [words[:2] for words in runs] == [["run", name] for name in names]
     assert report == ["report", *(f"last~{back}" for back in (4, 3, 2, 1)), "last"]
     assert all("--seed" in words for words in runs)
+
+
+def test_each_command_and_each_name_of_the_python_package_is_in_the_reference() -> None:
+    pages = reference.pages()
+    for name, page in reference.COMMAND_PAGES.items():
+        assert f"\nusage: lab {name}" in pages[page]
+        assert max(map(len, pages[page].splitlines())) < 100
+    assert "--max-time TIME" in pages[reference.COMMAND_PAGES["run"]]
+    python = pages[reference.PYTHON_PAGE]
+    assert [name for name in api.__all__ if f".{name}\n" not in python] == []
