@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Final
+from datetime import datetime
+from itertools import count
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
 
 from lab.config import Cluster, load_cluster, with_workers
 from lab.errors import InputError
@@ -135,6 +141,91 @@ def project_around(config: Path) -> Path | None:
     """Return the nearest directory above a config that has a `scripts/`; None: there is none."""
     folders = config.resolve().parents
     return next((folder for folder in folders if (folder / SCRIPTS).is_dir()), None)
+
+
+class Replaced(NamedTuple):
+    """What `replace_files` has done.
+
+    Attributes:
+        kept: The directory inside the project that has what was replaced; None: nothing was.
+        written: The number of files that were missing or different.
+    """
+
+    kept: Path | None
+    written: int
+
+
+def replace_files(
+    root: Path,
+    sources: Mapping[str, Path],
+    doing: str,
+    place: Callable[[Path, Path], object] = shutil.copyfile,
+) -> Replaced:
+    """Give files of a project the content of others, and keep what was there before.
+
+    It follows no link below the project's directory: a link is kept, and a directory replaces it.
+
+    Args:
+        root: The project's directory.
+        sources: The files by their paths in the project.
+        doing: A word of the name of the directory that keeps: `before-restore-…`.
+        place: Brings a file to its place.
+
+    Raises:
+        OSError: A file cannot be written or moved; then all is as before.
+    """
+    kept, written = _new_directory(root, f"before-{doing}"), 0
+    undo: list[Callable[[], object]] = []
+
+    def keep(name: str) -> None:
+        before, after = root / name, kept / name
+        after.parent.mkdir(parents=True, exist_ok=True)
+        before.rename(after)
+        undo.append(lambda: after.rename(before))
+
+    try:
+        for name, source in sources.items():
+            target = root / name
+            for parent in map(str, reversed(PurePosixPath(name).parents[:-1])):
+                folder = root / parent
+                if os.path.lexists(folder) and not _is_directory(folder):
+                    keep(parent)
+                if not folder.exists():
+                    folder.mkdir()
+                    undo.append(folder.rmdir)
+            if _is_same(source, target):
+                continue
+            if os.path.lexists(target):
+                keep(name)
+            undo.append(target.unlink)
+            place(source, target)
+            written += 1
+    except BaseException:
+        for each in reversed(undo):
+            with suppress(OSError):
+                each()
+        for folder in sorted((kept, *kept.rglob("*")), reverse=True):
+            with suppress(OSError):
+                folder.rmdir()  # only if it is empty
+        raise
+    return Replaced(kept if kept.exists() else None, written)
+
+
+def _new_directory(root: Path, begin: str) -> Path:
+    """Return the path of a directory that does not exist yet."""
+    name = f"{begin}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(root / each for each in names if not os.path.lexists(root / each))
+
+
+def _is_directory(path: Path) -> bool:
+    """Whether it is a directory, and not a link: the files behind a link are not the project's."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def _is_same(source: Path, target: Path) -> bool:
+    regular = target.is_file() and not target.is_symlink()
+    return regular and filecmp.cmp(source, target, shallow=False)
 
 
 def user_path(argument: str) -> Path:

@@ -43,9 +43,7 @@ def install_command(extra: str = "") -> str:
     if CLONE is not None:
         locked = shlex.quote(str(CLONE / "requirements" / f"{_LOCKS.get(extra, extra)}.txt"))
         return f"{shlex.quote(sys.executable)} -m pip install --require-hashes -r {locked}"
-    wanted = f"{DISTRIBUTION}[{extra}]" if extra else DISTRIBUTION
-    wanted += f" @ {url}" if (url := _source()) else ""
-    wanted = shlex.quote(wanted)
+    wanted = shlex.quote(requirement(extra))
     prefix = Path(sys.prefix)
     if (prefix / "uv-receipt.toml").exists():
         return f"uv tool install {wanted}"
@@ -54,6 +52,12 @@ def install_command(extra: str = "") -> str:
     if prefix.parent.name.startswith("archive-v"):  # the cache of uv
         return f"uvx --from {wanted} lab"
     return f"{shlex.quote(sys.executable)} -m pip install {wanted}"
+
+
+def requirement(extra: str = "") -> str:
+    """Return pip's requirement for an installed lab with an extra, from where it was installed."""
+    wanted = f"{DISTRIBUTION}[{extra}]" if extra else DISTRIBUTION
+    return f"{wanted} @ {url}" if (url := _source()) else wanted
 
 
 def origin() -> str:

@@ -56,9 +56,7 @@ def ensure_image(engine: Engine, *, gpus: bool, root: Path, cpu_runs: bool = Fal
     Raises:
         LabError: There is no engine with compose, a build fails, or the directory is no project.
     """
-    base = build_image(_plan(gpus=gpus), root=root, if_needed=True)
-    if gpus and cpu_runs:
-        build_image(_plan(gpus=False), root=root, if_needed=True)
+    base, *_ = task_images(gpus=gpus, root=root, cpu_runs=cpu_runs)
     name = f"{_PROJECT}:{'cuda' if gpus else 'cpu'}"
     found, images = None, engine.client().images
     with engine_errors(_DOING):
@@ -71,6 +69,16 @@ def ensure_image(engine: Engine, *, gpus: bool, root: Path, cpu_runs: bool = Fal
         LOG.info(f"the image {name} was built from other files; building it again")
     _build(name, base, digest, root)
     return name
+
+
+def task_images(*, gpus: bool, root: Path, cpu_runs: bool = False) -> list[str]:
+    """Build the images of the tasks of a class, as `ensure_image` does; return their names.
+
+    Raises:
+        LabError: As `ensure_image`.
+    """
+    kinds = [True, False] if gpus and cpu_runs else [gpus]
+    return [build_image(_plan(gpus=each), root=root, if_needed=True) for each in kinds]
 
 
 def _build(name: str, base: str, digest: str, root: Path) -> None:

@@ -203,7 +203,7 @@ def _checked(members: Sequence[zipfile.ZipInfo]) -> tuple[str, dict[str, zipfile
         raise ValueError("it does not contain exactly one run")
     if "run.json" not in found:
         raise ValueError("run.json is missing")
-    _check_collisions(found)
+    check_collisions(found)
     return run_id, found
 
 
@@ -221,8 +221,12 @@ def _check_member(member: zipfile.ZipInfo, shown: str) -> None:
         raise ValueError(f"{shown!r} is compressed more than {MAX_RATIO} times")
 
 
-def _check_collisions(names: Mapping[str, object]) -> None:
-    """Check that no name is also a directory, and that no two names differ only by their case."""
+def check_collisions(names: Mapping[str, object]) -> None:
+    """Check that no name is also a directory, and that no two names differ only by their case.
+
+    Raises:
+        ValueError: Two names do.
+    """
     folded: dict[str, str] = {}
     for name in names:
         path = PurePosixPath(name)
@@ -241,10 +245,11 @@ def _is_known(name: str, *, complete: bool) -> bool:
         return True
     top, *parts = name.split("/")
     folders = (*_FOLDERS, *_LARGE_FOLDERS) if complete else _FOLDERS
-    return top in folders and 0 < len(parts) <= _MAX_DEPTH and all(map(_is_safe, parts))
+    return top in folders and 0 < len(parts) <= _MAX_DEPTH and all(map(is_safe, parts))
 
 
-def _is_safe(part: str) -> bool:
+def is_safe(part: str) -> bool:
+    """Whether a part of a path in an archive is a plain name on every file system."""
     return (
         part not in {"", ".", ".."}
         and "\\" not in part

@@ -240,7 +240,7 @@ def test_no_pager_on_a_terminal(project: Path, words: list[str]) -> None:
 # are run here, so that none can rot.
 NEEDS_MORE = {"run", "sweep", "reproduce", "attach", "cancel", "fault", "predict", "collect"} | {
     "tensorboard", "up", "down", "ps", "logs", "shell", "build", "doctor", "class",
-    "check", "restore", "serve",
+    "check", "restore", "serve", "bundle", "load",
 }  # fmt: skip
 
 

@@ -53,8 +53,14 @@ class Engine:
     docker-py is imported for the first client. Threads never share a client.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: int = TIMEOUT_S) -> None:
+        """Choose how long to wait.
+
+        Args:
+            timeout_s: Seconds without data from the engine after which a call fails.
+        """
         self._local = threading.local()
+        self._timeout_s = timeout_s
 
     def client(self) -> DockerClient:
         """Return this thread's client.
@@ -67,7 +73,7 @@ class Engine:
             import docker  # noqa: PLC0415  (takes 0.2 s)
 
             with engine_errors("reaching the engine"):
-                client = docker.from_env(timeout=TIMEOUT_S)
+                client = docker.from_env(timeout=self._timeout_s)
             self._local.client = client
         return client
 

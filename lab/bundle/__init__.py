@@ -1,0 +1,1 @@
+"""A bundle: one archive from which a room without a network gets all that `lab` needs."""
