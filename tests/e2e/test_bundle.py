@@ -1,0 +1,246 @@
+"""A bundle in a room without a network: a namespace with only loopback, and an engine without data.
+
+Run with `-s`, it prints the sizes and times of the page on rooms without network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support import engine as engines
+from tests.support.conditions import lacking
+from tests.support.docker import docker
+
+pytestmark = pytest.mark.engine
+
+PATIENCE_S = 900.0
+LOOPBACK = """
+from pyroute2 import IPRoute
+with IPRoute() as netlink:
+    print([link.get_attr("IFLA_IFNAME") for link in netlink.get_links()], flush=True)
+    netlink.link("set", index=netlink.link_lookup(ifname="lo")[0], state="up")
+print("up", flush=True)
+input()
+"""
+"""Prints the devices of a new namespace, sets up its loopback, and holds it until its input ends."""
+
+CONNECT = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10).close()
+except OSError as error:
+    print(type(error).__name__, error)
+else:
+    print("connected")
+"""
+CLASS = """\
+version: 1
+name: room
+seats: 2
+seat: {cpus: 1, memory: 1GiB}
+lessons: [async]
+"""
+NEW_LAYER = "FROM lab:cpu\nCOPY new /lab/new\n"
+
+
+def timed(what: str, command: list[str | Path], cwd: Path, environment: dict[str, str]) -> str:
+    """Run a command that must succeed, and print how long it takes; its output."""
+    begin = time.monotonic()
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{what}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+    print(f"{what}: {time.monotonic() - begin:.1f} s")
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Room:
+    """A host without a network.
+
+    Attributes:
+        folder: The directory in which lab is installed.
+        namespace: The network namespace.
+        environment: The variables of its user.
+    """
+
+    folder: Path
+    namespace: Path
+    environment: dict[str, str]
+
+    def run(self, what: str, *command: str | Path) -> str:
+        """Run a command in the namespace."""
+        inside = ["nsenter", f"--net={self.namespace}", *command]
+        return timed(what, inside, self.folder, self.environment)
+
+    def lab(self, what: str, line: str) -> str:
+        return self.run(what, self.folder / ".venv/bin/lab", *line.split())
+
+
+@pytest.fixture(scope="module")
+def office(class_image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project on a host with a network, and a bundle of it: room.tar."""
+    folder = tmp_path_factory.mktemp("office")
+    lab = [sys.executable, "-m", "lab"]
+    timed("init", [*lab, "init", "--gpus", "none"], folder, {**os.environ})
+    (folder / "class.yaml").write_text(CLASS)
+    bundle = [*lab, "bundle", "room.tar", "--gpus", "none", "--class", "class.yaml", "--json"]
+    print(timed("bundle", bundle, folder, {**os.environ}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[Path]:
+    """A network namespace in which there is only loopback."""
+    if os.geteuid() != 0:
+        lacking("only root may make a network namespace")
+    with subprocess.Popen(
+        ["unshare", "--net", sys.executable, "-c", LOOPBACK],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout.readline() == "['lo']\n"
+        assert holder.stdout.readline() == "up\n"
+        yield Path(f"/proc/{holder.pid}/ns/net")
+        holder.communicate("\n")
+
+
+@pytest.fixture(scope="module")
+def room(office: Path, namespace: Path) -> Iterator[Room]:
+    """The room, after `install`; its engine had no data."""
+    with ExitStack() as stack:
+        home = Path(tempfile.mkdtemp(prefix="lab-room-", dir="/var/tmp"))
+        stack.callback(engines.wipe, home)
+        python = Path(sys.base_prefix) / "bin"
+        environment = {
+            "PATH": f"{python}:{engines.system_path()}",
+            "HOME": str(home),
+            "DOCKER_HOST": f"unix://{home}/docker.sock",
+            "DOCKER_CONFIG": os.environ["DOCKER_CONFIG"],
+            "LAB_GPU_RECORD": str(home / "gpus"),
+        }
+        inside = ("nsenter", f"--net={namespace}")
+        stack.callback(engines.stop, engines.start(home, environment, *inside))
+        images = ["docker", "image", "ls", "--quiet"]
+        assert subprocess.check_output(images, env=environment) == b""
+        folder = home / "course"
+        folder.mkdir()
+        found = Room(folder, namespace, environment)
+        found.run("unpack", "tar", "-xf", office / "room.tar", "install", "README.txt")
+        found.run("install", "sh", "install", office / "room.tar")
+        yield found
+
+
+def test_there_is_no_way_out(room: Room) -> None:
+    """The host has an address at which it listens: it is reached from itself, not from the room."""
+    addresses = (
+        each.address
+        for several in psutil.net_if_addrs().values()
+        for each in several
+        if each.family == socket.AF_INET and not each.address.startswith("127.")
+    )
+    address = next(addresses, None) or lacking("this host has only loopback itself")
+    with socket.create_server(("", 0)) as listener:
+        to = [address, str(listener.getsockname()[1])]
+        outside = [sys.executable, "-c", CONNECT, *to]
+        assert subprocess.check_output(outside, text=True) == "connected\n"
+        from_room = room.run("connect", room.folder / ".venv/bin/python", "-c", CONNECT, *to)
+        assert "Network is unreachable" in from_room
+        container = ["docker", "run", "--rm", "lab:cpu", "python", "-c", CONNECT, *to]
+        assert "Network is unreachable" in room.run("connect from a container", *container)
+    for target in ("pypi.org", "registry-1.docker.io"):
+        python = [room.folder / ".venv/bin/python", "-c", CONNECT, target, "443"]
+        assert "gaierror" in room.run("look up", *python)
+
+
+@pytest.mark.parametrize("backend", ["compose", "local"])
+def test_the_room_trains(room: Room, backend: str) -> None:
+    flags = f"--backend {backend} --gpus none --epochs 1 --json"
+    output = room.lab(f"train with {backend}", f"run async {flags}")
+    summary = json.loads(output.splitlines()[-1])
+    assert (summary["state"], summary["records_lost"]) == ("succeeded", 0)
+    assert (room.folder / "runs" / summary["run_id"] / "summary.json").is_file()
+
+
+def test_the_documents_open(room: Room) -> None:
+    try:
+        engines.install("chromium")
+    except engines.NoEngine as error:
+        lacking(f"no Chromium, so the documents are NOT opened here: {error}")
+    for page, heading in (
+        ("index", "I want to"),
+        ("how-to/room-without-network", "On a host with a network"),
+        ("repository/notebooks/01_async", "Without outputs"),
+    ):
+        address = (room.folder / f"documents/{page}.html").as_uri()
+        options = ("--headless", "--no-sandbox", "--disable-gpu", "--dump-dom")
+        assert heading in room.run(f"open {page}", "chromium", *options, address)
+
+
+def test_a_class_boots(room: Room) -> None:
+    """Its image is not built again: the room has the sources of which the bundle's was built."""
+    room.lab("class up", "class up")
+    try:
+        status = json.loads(room.lab("class status", "class status --json"))
+        assert [each["state"] for each in status["seats"]] == ["ready", "ready"]
+    finally:
+        room.lab("class down", "class down --yes --output work.zip")
+
+
+def test_a_second_bundle_brings_what_has_changed(office: Path, room: Room) -> None:
+    program = office / "scripts/mnist_async.py"
+    before, changed = program.read_text(), program.read_text() + "# changed\n"
+    old = docker("image", "inspect", "--format", "{{.Id}}", "lab:cpu")
+    context = office / "context"
+    context.mkdir()
+    (context / "new").write_text("a new layer")
+    (context / "Dockerfile").write_text(NEW_LAYER)
+    try:
+        environment = {**os.environ, "DOCKER_BUILDKIT": "0"}
+        timed("build", ["docker", "build", "--tag", "lab:cpu", context], office, environment)
+        program.write_text(changed)
+        new = docker("image", "inspect", "--format", "{{.Id}}", "lab:cpu")
+        lab = [sys.executable, "-m", "lab", "bundle"]
+        for name in ("news.tar", "again.tar"):
+            since = [*lab, name, "--gpus", "none", "--since", "room.tar", "--json"]
+            print(timed("bundle --since", since, office, {**os.environ}))
+    finally:
+        docker("tag", old, "lab:cpu")
+        shutil.rmtree(context)
+    assert (office / "again.tar").read_bytes() == (office / "news.tar").read_bytes()
+    size = (office / "news.tar").stat().st_size
+    assert size < (office / "room.tar").stat().st_size / 100
+    assert new != old
+    command = f"load {office}/news.tar {office}/room.tar --json"
+    loaded = json.loads(room.lab("load the second", command))
+    assert (loaded["written"], loaded["new_images"]) == (1, ["lab:cpu"])
+    kept = room.folder / loaded["kept"] / "scripts/mnist_async.py"
+    assert (kept.read_text(), (room.folder / "scripts/mnist_async.py").read_text()) == (
+        before,
+        changed,
+    )
+    inspect = ("docker", "image", "inspect", "--format", "{{.Id}}", "lab:cpu")
+    assert room.run("inspect", *inspect).strip() == new
+    test_the_room_trains(room, "compose")
