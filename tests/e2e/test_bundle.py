@@ -36,7 +36,7 @@ with IPRoute() as netlink:
 print("up", flush=True)
 input()
 """
-"""Prints the devices of a new namespace, sets up its loopback, and holds it until its input ends."""
+"""Prints the devices of a new namespace, sets up its loopback, and holds it for a line of input."""
 
 CONNECT = """
 import socket, sys
