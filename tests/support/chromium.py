@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import subprocess
@@ -57,6 +58,12 @@ class Tab:
         self._send("Emulation.setEmulatedMedia", features=named)
         size = {"width": width, "height": 1000, "deviceScaleFactor": 1}
         self._send("Emulation.setDeviceMetricsOverride", mobile=False, **size)
+
+    def picture(self) -> bytes:
+        """What the tab shows, in the WebP format."""
+        self._send("Emulation.setScrollbarsHidden", hidden=True)
+        data = self._send("Page.captureScreenshot", format="webp", quality=80)["data"]
+        return base64.b64decode(data)
 
     def press(self, key: str, code: int) -> None:
         """Press and release a key, such as `ArrowRight`, 39."""
