@@ -40,7 +40,16 @@ def test_actions_are_pinned_and_only_read(path: Path) -> None:
     assert [
         each for each in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", each)
     ] == []
-    assert re.findall(r"^ *permissions:\n( +.*)$", text, re.MULTILINE) == ["  contents: read"]
+    assert YAML(typ="safe").load(path)["permissions"] == {"contents": "read"}
+    writing = {name for name, job in jobs(path).items() if "permissions" in job}
+    assert writing <= {"publish-docs"}
+
+
+def test_what_may_publish_runs_nothing_of_the_repository() -> None:
+    job = jobs(ROOT / ".github/workflows/ci.yml")["publish-docs"]
+    assert job["permissions"] == {"id-token": "write", "pages": "write"}
+    assert [step["uses"].partition("@")[0] for step in job["steps"]] == ["actions/deploy-pages"]
+    assert job["if"] == "github.event_name == 'push'"
 
 
 def test_the_hosted_ci_checks_what_ci_run_checks() -> None:
