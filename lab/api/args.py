@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import threading
-from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
 from lab.errors import InputError, LabError
+from lab.options import read_value
 from lab.program import names_a_program
 from lab.run.fitting import experiment_named
 from lab.text import short, suggestion
-
-T = TypeVar("T")
 
 
 def program_args(
@@ -47,26 +44,12 @@ def program_args(
                 f"{suggestion(name, known)}see `lab experiments {experiment}`",
             )
         raw = str(value).lower() if isinstance(value, bool) else str(value)
-        parsed = _parse(name, flag.parse, raw)
+        parsed = read_value(name, flag.parse, raw)
         if not flag.is_switch:
             found.append(f"--{name}={raw}")
         elif parsed is True:
             found.append(f"--{name}")
     return tuple(found)
-
-
-def _parse(name: str, parse: Callable[[str], T], raw: str) -> T:
-    """Parse the value of an argument.
-
-    Raises:
-        InputError: The value is invalid; the message names the argument.
-    """
-    try:
-        return parse(raw)
-    except ValueError as error:
-        raise InputError(f"{name}: {raw!r} is not {error}") from error
-    except ArgumentTypeError as error:
-        raise InputError(f"{name}: {error}") from error
 
 
 def check_main_thread(name: str) -> None:

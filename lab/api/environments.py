@@ -23,7 +23,7 @@ from lab.run.discovery import statuses_of
 from lab.run.planning import make_plan
 from lab.run.prepared import find_place
 from lab.run.removal import Confirm, remove, run_all
-from lab.run.status import GONE
+from lab.run.state import GONE
 from lab.runtimes import TENSORFLOW
 from lab.store.directory import runs_path
 from lab.volume import TaskStatus

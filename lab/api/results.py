@@ -18,8 +18,6 @@ from lab.extras import named_extras
 from lab.formatting import counted
 from lab.log import shown_by
 from lab.project import AnyPath
-from lab.run.run_list import Row, notes, run_rows, runs_table
-from lab.run.status import StatusProber
 from lab.store.directory import RunDir, all_runs, runs_path
 from lab.store.names import find_run, named_runs
 from lab.store.run_info import RunInfo
@@ -148,6 +146,9 @@ class Runs(Shown, list[Run]):
         """
         import pandas as pd  # noqa: PLC0415
 
+        from lab.run.run_list import Row, run_rows  # noqa: PLC0415
+        from lab.run.status import StatusProber  # noqa: PLC0415
+
         with messages_shown():
             rows = run_rows(_directories(self), StatusProber(backends))
         found = pd.DataFrame(rows, columns=list(Row.__annotations__)).drop(columns="note")
@@ -157,6 +158,10 @@ class Runs(Shown, list[Run]):
         """Return the table of the newest runs, and a line for each run with a note."""
         if not self:
             return Group(Text("no runs"))
+        # Imported here: a single run needs neither.
+        from lab.run.run_list import notes, run_rows, runs_table  # noqa: PLC0415
+        from lab.run.status import StatusProber  # noqa: PLC0415
+
         warnings: list[str] = []
         newest = _directories(self[-MAX_SHOWN:])
         with shown_by(warnings.append):
@@ -210,6 +215,7 @@ def figure(name: str, runs: Run | Iterable[Run]) -> Figure:
         LabError: The runs have no data for it, or a `run.json` is missing or unreadable.
     """
     from lab.report.build import draw_figure  # noqa: PLC0415
+    from lab.run.status import StatusProber  # noqa: PLC0415
 
     several = _directories([runs] if isinstance(runs, Run) else runs)
     with messages_shown():

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Annotated, Final
 
 from lab.api.args import check_main_thread, program_args
-from lab.api.brief_view import BriefView
 from lab.api.planning import project
 from lab.api.results import Run
 from lab.backends.names import AUTO
@@ -37,7 +36,7 @@ from lab.program import names_a_program, parse_map
 from lab.project import AnyPath
 from lab.run.fault_injection import parse_faults
 from lab.run.gpu_metrics import sampled
-from lab.run.outcome import check_succeeded, unread_notice
+from lab.run.outcome import check_succeeded, report_unread
 from lab.run.prepared import RunOptions, prepare_run
 from lab.run.runner import RunInterruptedError, execute
 from lab.run.view import View
@@ -200,8 +199,8 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
             raise
         if output is None:
             LOG.info(_line(summary))
-            if not check and (notice := unread_notice(made, summary)):
-                LOG.warning(notice)
+            if not check:
+                report_unread(made, summary)
         if check:
             check_succeeded(made, summary)
     return Run(made)
@@ -215,7 +214,12 @@ def brief_output(out: Output, *, quiet: bool) -> RunOutput:
 @contextmanager
 def _view(run: RunDir, info: RunInfo, *, out: Output, quiet: bool) -> Iterator[View]:
     """Show a run, and sample its GPUs meanwhile."""
-    view = View() if quiet else BriefView(info, out)
+    if quiet:
+        view = View()
+    else:
+        from lab.api.brief_view import BriefView  # noqa: PLC0415  (a command has its own view)
+
+        view = BriefView(info, out)
     try:
         with sampled(run, info, view):
             yield view

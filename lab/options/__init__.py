@@ -189,9 +189,9 @@ class Parameter:
         label = f"--{self.flag}" if self.is_flag else self.flag
         if isinstance(self.kind, RepeatedFlag):
             for each in json.loads(raw):
-                _read(label, self.kind.parse, each)
+                read_value(label, self.kind.parse, each)
         else:
-            _read(label, self.parse, raw)
+            read_value(label, self.parse, raw)
 
     def value_of(self, given: object) -> Any:  # noqa: ANN401  (the type of the converted value)
         """Convert what a caller from Python has given; a text is read as on the command line.
@@ -209,14 +209,14 @@ class Parameter:
             given = [f"{key}{self.kind.pair}{_joined(value)}" for key, value in given.items()]
         if isinstance(self.kind, RepeatedFlag):
             several = [given] if isinstance(given, str) else _elements(given)
-            return tuple(_read(self.name, self.kind.parse, str(each)) for each in several)
+            return tuple(read_value(self.name, self.kind.parse, str(each)) for each in several)
         if self.kind.parse is text:
             return given
         if isinstance(self.kind, Flag) and isinstance(given, list | tuple):
             if not self.kind.separator:
                 return tuple(_texts(given))
             given = self.kind.separator.join(map(str, given))
-        return _read(self.name, self.kind.parse, str(given)) if given != "" else self.default
+        return read_value(self.name, self.kind.parse, str(given)) if given != "" else self.default
 
     def for_fire(self, raw: str) -> Any:  # noqa: ANN401  (a text, or the type of the parameter)
         """Convert a text to what the function takes from the command line."""
@@ -242,7 +242,12 @@ def _elements(given: object) -> Iterable[object]:
     return given if isinstance(given, Iterable) else [given]
 
 
-def _read(label: str, parse: Callable[[str], T], raw: str) -> T:
+def read_value(label: str, parse: Callable[[str], T], raw: str) -> T:
+    """Parse the value of an option.
+
+    Raises:
+        InputError: It is not valid; the message begins with the label.
+    """
     try:
         return parse(raw)
     except ValueError as error:

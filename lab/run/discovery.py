@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from lab.backends.base import Backend
 from lab.backends.environment import Environment
@@ -14,6 +15,9 @@ from lab.run.collect import status_in
 from lab.store.directory import RunDir, infos
 from lab.store.names import before_last, resolve
 from lab.volume import Request, TaskStatus
+
+PATIENCE_S: Final = 5.0
+"""Seconds that an engine has to answer a question about a run."""
 
 
 @dataclass(frozen=True, slots=True)

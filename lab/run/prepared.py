@@ -28,7 +28,6 @@ from lab.run.fault_injection import check_followed, check_targets
 from lab.run.fitting import check_jobs, check_listing_flags, check_program, experiment_named
 from lab.run.planning import make_plan, report_warnings
 from lab.run.recovery import collect_orphans
-from lab.run.status import StatusProber, status_or_warn
 from lab.run.steps import check_joins, resumed_args
 from lab.store.directory import RunDir
 from lab.store.names import find_run
@@ -184,6 +183,9 @@ def _prepare_run(
     spec = _resolve(spec, options, experiment, project.cluster, placed.plan)
     resumes = None if options.resume is None else find_run(options.resume, runs_dir)
     if resumes is not None:
+        # Imported here: most runs resume from no other.
+        from lab.run.status import StatusProber, status_or_warn  # noqa: PLC0415
+
         status = status_or_warn(resumes, StatusProber(backends))
         spec = replace(spec, args=resumed_args(resumes, status, experiment, options.spec, data))
     check_joins(experiment, spec, placed.plan, data)

@@ -13,8 +13,7 @@ from lab.log import LOG
 from lab.run import lifecycle
 from lab.run.collect import collect
 from lab.run.collect import follow as follow_to_its_end
-from lab.run.state import all_ended
-from lab.run.status import GONE
+from lab.run.state import GONE, all_ended
 from lab.run.view import View
 from lab.store.directory import OpenRun, RunDir, read_statuses, safe_run_id
 from lab.store.run_info import RunInfo

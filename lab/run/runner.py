@@ -16,14 +16,13 @@ from lab.errors import LabError
 from lab.log import LOG
 from lab.run import lifecycle
 from lab.run.collect import follow
-from lab.run.discovery import under_way
+from lab.run.discovery import PATIENCE_S, under_way
 from lab.run.fault_injection import NetworkFaults
 from lab.run.patience import patiently
 from lab.run.prepared import PreparedRun
 from lab.run.record import create_run, prepare_continuation
 from lab.run.recovery import incomplete_runs, report_kept, uncollected_runs
 from lab.run.run_queue import turn
-from lab.run.status import PATIENCE_S
 from lab.run.view import View
 from lab.store.directory import OpenRun, RunDir
 from lab.store.run_info import RunInfo

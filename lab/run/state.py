@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from lab.formatting import counted
 from lab.store.run_info import RunInfo
 from lab.volume import TaskStatus
 from lab.volume.states import Cause, State, outcome, run_state
+
+GONE: Final = "its environment no longer runs"
+"""The reason of a run that is lost."""
 
 
 def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, str]:

@@ -16,18 +16,14 @@ from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.log import LOG
 from lab.run import lifecycle
-from lab.run.discovery import statuses_of
-from lab.run.state import verdict
+from lab.run.discovery import PATIENCE_S, statuses_of
+from lab.run.state import GONE, verdict
 from lab.store.directory import Probe, RunDir, RunStatus, VolumeStatus
 from lab.store.run_info import RunInfo
 from lab.threads import with_timeout
 from lab.volume.states import State
 
-GONE: Final = "its environment no longer runs"
 NEVER_BEGAN: Final = "its client ended before the run started"
-
-PATIENCE_S: Final = 5.0
-"""Seconds that an engine has to answer a question about a run."""
 
 _YOUNG_S: Final = 3.0
 """The client of a younger run, in seconds, may have written `run.json` but not locked it yet."""

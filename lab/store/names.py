@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.log import LOG
-from lab.store.archive import unpack
 from lab.store.directory import LAST, Probe, RunDir, VolumeStatus, all_runs, infos
 from lab.store.run_info import RunInfo
 from lab.text import short
@@ -192,6 +191,8 @@ def _unpacked(argument: str, unpacked: ExitStack | None) -> NamedRun:
     archive, shown = Path(argument), short(argument)
     if unpacked is None:
         raise InputError(f"{shown} is a file", "import an archive with `lab import`")
+    from lab.store.archive import unpack  # noqa: PLC0415  (most commands read no archive)
+
     folder = unpacked.enter_context(tempfile.TemporaryDirectory(prefix="lab-"))
     run = unpack(archive, Path(folder))
     return NamedRun(run, is_own=False, archive=archive, origin=shown)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.log import passed_on
 from lab.records.log_parsers import LogParser
-from lab.run.outcome import unread_notice
+from lab.run.outcome import report_unread
 from lab.store.directory import RunDir
 from lab.store.summarize import summarize
 from tests.support.specs import run_info
@@ -26,7 +27,10 @@ def notice(
     for path, text in ((run.log("worker-0"), printed), (run.records("worker-0"), records)):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    return unread_notice(run, summarize(run))
+    found: list[str] = []
+    with passed_on(found.append):
+        report_unread(run, summarize(run))
+    return "".join(found)
 
 
 @pytest.mark.parametrize(

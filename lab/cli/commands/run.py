@@ -40,7 +40,6 @@ from lab.options import Switch, presents
 from lab.run.outcome import check_succeeded
 from lab.run.runner import RunInterruptedError
 from lab.store.directory import RunDir
-from lab.store.names import started
 from lab.store.summarize import summarize
 from lab.store.summary import Summary
 from lab.volume.continuation import has_checkpoint
@@ -142,5 +141,7 @@ def _is_resumable(run: RunDir) -> bool:
 
 def _follows_a_run_of(run: RunDir, experiment: str) -> bool:
     """Whether the run before this one is of this experiment, so that a comparison makes sense."""
+    from lab.store.names import started  # noqa: PLC0415  (only for a hint)
+
     pair = list(started(run.path.parent).values())[-2:]
     return len(pair) > 1 and pair[1].run_id == run.run_id and pair[0].spec.experiment == experiment
