@@ -52,16 +52,15 @@ def choose(
         if environment is not None:
             LOG.info(f"backend {backend.name}: environment {plan.name!r} is up")
             return backend, environment
-    has_gpus = any(task.gpus for task in plan.tasks)
     candidates = usable
     if name == AUTO:
         candidates = [backend for backend in usable if not capabilities(backend.name).queued]
-        if not has_gpus:
+        if not plan.has_gpus:
             candidates.sort(key=lambda backend: backend.must_build(plan, root=root))
     for backend in candidates:
         reason = backend.missing_image(plan, root=root)
         if reason is None:
-            why = "as requested" if name != AUTO else _why(backend.name, reasons, has_gpus=has_gpus)
+            why = "as requested" if name != AUTO else _why(backend.name, reasons, plan)
             LOG.info(f"backend {backend.name}: {why}")
             return backend, None
         reasons[backend.name] = reason
@@ -207,12 +206,12 @@ def find_leftover(project: str, known: Sequence[Backend]) -> Environment | None:
     return next((each for each in found if each is not None), None)
 
 
-def _why(chosen: str, unusable: Mapping[str, str], *, has_gpus: bool) -> str:
+def _why(chosen: str, unusable: Mapping[str, str], plan: Plan) -> str:
     """Why `auto` has chosen a backend.
 
     With processes for CPUs, the reasons against other backends are not shown.
     """
-    if not capabilities(chosen).containers and not has_gpus:
+    if not capabilities(chosen).containers and not plan.has_gpus:
         return "TensorFlow is installed here, and no task has a GPU"
     reasons = [f"{other}: {reason}" for other, reason in unusable.items()]
-    return next(iter(reasons), "its tasks have GPUs" if has_gpus else "its image is built")
+    return next(iter(reasons), "its tasks have GPUs" if plan.has_gpus else "its image is built")

@@ -87,6 +87,11 @@ class Plan:
     runtime: str = TENSORFLOW.name
     config: str = ""
 
+    @property
+    def has_gpus(self) -> bool:
+        """Whether a task has a GPU."""
+        return any(task.gpus for task in self.tasks)
+
     def cluster_spec(self) -> dict[str, list[str]]:
         """Return TensorFlow's cluster spec: job to list of `node:port`."""
         spec: dict[str, list[str]] = {}

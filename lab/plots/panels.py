@@ -244,20 +244,19 @@ def stride(points: int) -> int:
     return max(1, math.ceil(points / MOST_POINTS))
 
 
-def rates(seconds: Floats, counts: Floats, bins: int = _BINS) -> tuple[Floats, Floats]:
+def rates(seconds: Floats, counts: Floats) -> tuple[Floats, Floats]:
     """How fast a count grows over time.
 
     Args:
         seconds: The time of each value, ascending.
         counts: The count; where it decreases, its highest value so far is used.
-        bins: The most equal spans into which the time is divided; never more than values.
 
     Returns:
         The middle of each span, and the growth per second in it; empty if no time passes.
     """
     if len(seconds) < 2 or seconds[-1] <= seconds[0]:  # noqa: PLR2004
         return np.empty(0), np.empty(0)
-    edges = np.linspace(seconds[0], seconds[-1], min(bins, len(seconds)) + 1)
+    edges = np.linspace(seconds[0], seconds[-1], min(_BINS, len(seconds)) + 1)
     reached = np.interp(edges, seconds, np.maximum.accumulate(counts))
     return (edges[:-1] + edges[1:]) / 2, np.diff(reached) / np.diff(edges)
 

@@ -42,7 +42,8 @@ class Sources:
             InputError: A file cannot be read, or has a syntax error.
         """
         found: dict[Path, ast.Module] = {}
-        queue = [*_packages(folder, program), program]
+        # Python executes the packages around a module before the module.
+        queue = [*_modules(folder, program.parent.parts), program]
         while queue:
             file = queue.pop()
             if file in found:
@@ -173,11 +174,6 @@ def _imported(file: Path, tree: ast.Module) -> Iterator[tuple[str, ...]]:
             yield from ((*base, each.name) for each in node.names if each.name != "*")
         elif name := imported_by_call(node):
             yield tuple(name.split("."))
-
-
-def _packages(folder: Path, program: Path) -> Iterator[Path]:
-    """Yield the files that Python executes before a module of a package."""
-    return _modules(folder, program.parent.parts)
 
 
 def _modules(folder: Path, name: tuple[str, ...]) -> Iterator[Path]:

@@ -79,9 +79,7 @@ def speed_of(workers: Sequence[Records]) -> Speed:
     )
 
 
-def calibrated(
-    shape: Shape, host: Host, speed: Speed, shipped: Machine, label: str = ""
-) -> Machine:
+def calibrated(shape: Shape, host: Host, speed: Speed, shipped: Machine) -> Machine:
     """Return the machine of a run: the shipped machine's costs times a factor.
 
     With this factor, the simulation of the run has the measured speed.
@@ -91,7 +89,6 @@ def calibrated(
         host: The run's host.
         speed: The run's speed. Without single step times the shipped machine's spread is used.
         shipped: The machine whose proportions of costs are used.
-        label: What to call the machine.
 
     Raises:
         ValueError: No factor gives this speed: the run's links limit it.
@@ -101,7 +98,8 @@ def calibrated(
     for _ in range(30):
         found = simulate(shape, shipped.costs.scaled(factor), host, ratios).steps_per_s
         if abs(found / speed.steps_per_s - 1) < CLOSE:
-            return Machine(shipped.costs.scaled(factor), ratios, (shape,), host, label)
+            costs = shipped.costs.scaled(factor)
+            return replace(shipped, costs=costs, ratios=ratios, shapes=(shape,), host=host)
         factor *= found / speed.steps_per_s
         if factor < 1e-3:  # noqa: PLR2004  (a thousand times as fast: only the links remain)
             break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -229,7 +230,8 @@ class TaskProgress:
         if is_whole(record.get("global_step")):
             mark = (time, record["global_step"])
             self.global_marks = [*self.global_marks[:1], mark]
-            self.peaks[self.attempt] = max(mark, self.peaks.get(self.attempt, mark), key=_step_of)
+            peak = self.peaks.get(self.attempt, mark)
+            self.peaks[self.attempt] = max(mark, peak, key=itemgetter(1))
         if not is_whole(step):
             return
         examples = record.get("examples")
@@ -256,10 +258,6 @@ class TaskProgress:
 def is_test_during_training(record: dict[str, Any]) -> bool:
     """Whether this is a test during the training: only these tests have a local step."""
     return record.get("kind") == "eval" and "local_step" in record
-
-
-def _step_of(mark: tuple[float, int]) -> int:
-    return mark[1]
 
 
 def read_progress(path: Path, task: str) -> TaskProgress:

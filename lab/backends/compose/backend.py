@@ -192,13 +192,13 @@ class ComposeBoot(Boot[ComposeEnvironment]):
     def holder(self) -> Holder | None:
         """Return the holder of the plan's GPUs, if the engine runs on this host."""
         plan, engine = self.plan, self.engine
-        if not _has_gpus(plan) or not ComposeEnvironment(engine, plan.name).is_local:
+        if not plan.has_gpus or not ComposeEnvironment(engine, plan.name).is_local:
             return None
         return holder_of(plan, backend=self.backend, where=engine.id(), folder=self.root)
 
     def options(self) -> Values:
         """Return the options of the compose file. Podman ignores `driver: nvidia` in silence."""
-        if _has_gpus(self.plan) and self.engine.is_podman():
+        if self.plan.has_gpus and self.engine.is_podman():
             return {**self._options, "gpus-by": "cdi"}
         return self._options
 
@@ -239,10 +239,6 @@ class ComposeBoot(Boot[ComposeEnvironment]):
             LOG.warning(f"{project} is not fully removed: {error}; run `lab down {project}`")
         if self._before == NO_RESOURCES:
             remove_compose_file(project)
-
-
-def _has_gpus(plan: Plan) -> bool:
-    return any(task.gpus for task in plan.tasks)
 
 
 def _is_same(found: str, root: Path) -> bool:

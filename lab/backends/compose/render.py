@@ -77,11 +77,7 @@ class Home:
 
 def image_of(plan: Plan) -> str:
     """Return the image of a plan's containers, unless `LAB_IMAGE` names another."""
-    return RUNTIMES[plan.runtime].image(gpus=_has_gpus(plan))
-
-
-def _has_gpus(plan: Plan) -> bool:
-    return any(task.gpus for task in plan.tasks)
+    return RUNTIMES[plan.runtime].image(gpus=plan.has_gpus)
 
 
 def render(
@@ -165,7 +161,7 @@ class _SharedBlocks:
 
     def used(self, plan: Plan) -> list[Block]:
         """Return the blocks that services merge, each after the blocks that it merges itself."""
-        gpu = [self.gpu] if _has_gpus(plan) else []
+        gpu = [self.gpu] if plan.has_gpus else []
         first = [self.service, self.anchor, self.task, self.environment, self.no_gpu]
         return [*first, *gpu, self.labels]
 
@@ -201,7 +197,7 @@ def _build(plan: Plan, rendering: Rendering) -> dict[str, Value]:
         "network": Variable("${LAB_BUILD_NETWORK:-default}"),
         "args": {
             "BASE_IMAGE": Variable(f"${{LAB_BASE_IMAGE:-{BASE_IMAGE}}}"),
-            "REQUIREMENTS": image.requirements(gpus=_has_gpus(plan)),
+            "REQUIREMENTS": image.requirements(gpus=plan.has_gpus),
             **other,
             **horovod,
         },

@@ -83,13 +83,13 @@ def _address_of_context(environ: Mapping[str, str]) -> str:
     return ""
 
 
-def rootless_socket(environ: Mapping[str, str] = os.environ) -> str:
+def rootless_socket() -> str:
     """Return the value of `DOCKER_HOST` for a rootless engine of this user that is not named.
 
     "": there is none, or an engine is named.
     """
-    own = environ.get("XDG_RUNTIME_DIR", "")
-    if not own or environ.get("DOCKER_HOST") or kind_by_address(environ).is_rootless:
+    own = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not own or os.environ.get("DOCKER_HOST") or kind_by_address(os.environ).is_rootless:
         return ""
     sockets = (name for name in (_DOCKER_SOCKET, _PODMAN_SOCKET) if Path(own, name).is_socket())
     return next((f"unix://$XDG_RUNTIME_DIR/{name}" for name in sockets), "")

@@ -156,7 +156,7 @@ def _python(plan: Plan, container: str) -> str:
         return _PYTHON.format(environment=RUNTIMES[plan.runtime].environment or ".venv")
     # A path that starts with a slash is no option of a command, whatever its name is.
     start = "" if container.startswith("/") else '"$PWD"/'
-    nv = " --nv" if any(task.gpus for task in plan.tasks) else ""
+    nv = " --nv" if plan.has_gpus else ""
     return _CONTAINER.format(image=start + shlex.quote(container), nv=nv)
 
 

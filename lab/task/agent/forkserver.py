@@ -135,17 +135,17 @@ def run_server(argv: Sequence[str]) -> None:
         os.waitpid(pid, 0)
 
 
-def import_once(module: str = MODULE) -> tuple[Imported, str | None]:
-    """Import a module, so that processes can be forked after it.
+def import_once() -> tuple[Imported, str | None]:
+    """Import TensorFlow, so that processes can be forked after it.
 
     Returns:
         The variables of the import, and why nothing may be forked; None if forks are safe.
     """
     before = dict(os.environ)
     try:
-        importlib.import_module(module)
+        importlib.import_module(MODULE)
     except Exception as error:  # noqa: BLE001 (each program then reports the error itself)
-        return Imported(before, {}), f"{module} cannot be imported here: {type(error).__name__}"
+        return Imported(before, {}), f"{MODULE} cannot be imported here: {type(error).__name__}"
     changed = {name: value for name, value in os.environ.items() if before.get(name) != value}
     # The garbage collector ignores frozen objects, so all processes share their memory pages.
     gc.collect()

@@ -22,6 +22,9 @@ OOM_COUNTERS: Final = (
 )
 """The counters of a container."""
 
+_REAP_S: Final = 2.0
+"""Seconds within which the killed descendants must end."""
+
 _HOST_OOM_COUNTER: Final = Path("/proc/vmstat")
 
 # Of <sys/prctl.h>.
@@ -137,9 +140,9 @@ class ChildProcess:
         return code
 
 
-def reap_children(within_s: float = 2.0) -> None:
+def reap_children() -> None:
     """Kill and reap all descendants of this process."""
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + _REAP_S
     while (children := _children()) and time.monotonic() < deadline:
         for pid in children:
             os.kill(pid, signal.SIGKILL)
