@@ -33,6 +33,15 @@ BEFORE_ANY_COMMAND = {
     "lab.experiments.registry",
 }
 
+ONLY_WITH_GPUS_OR_RUNS = {
+    "lab.frameworks",
+    "lab.gpu.driver",
+    "lab.gpu.nvml",
+    "lab.gpu.support",
+    "lab.placement.gpu_selection",
+    "lab.volume",
+}
+
 
 @pytest.mark.parametrize(
     ("arguments", "unwanted"),
@@ -40,12 +49,22 @@ BEFORE_ANY_COMMAND = {
         (["--help"], FOREIGN | OWN | BEFORE_ANY_COMMAND),
         ([], FOREIGN | OWN | BEFORE_ANY_COMMAND),
         (["render", "--gpus", "index", "--output", "-"], FOREIGN | OWN | {"lab.config.schema"}),
+        (["render", "--gpus", "none", "--output", "-"], FOREIGN | OWN | ONLY_WITH_GPUS_OR_RUNS),
         (["render", "--gpus", "index", "--check"], FOREIGN | OWN | {"lab.config.schema"}),
         (["predict", "--help"], {"numpy", "PIL", "matplotlib", "tensorflow"}),
         (["validate"], FOREIGN | OWN | {"lab.config.schema"}),
         (["__complete", "runs", "tasks"], FOREIGN | OWN | {"fire", "pydantic"}),
     ],
-    ids=["help", "nothing", "render", "check", "predict", "validate", "complete"],
+    ids=[
+        "help",
+        "nothing",
+        "render",
+        "render without GPUs",
+        "check",
+        "predict",
+        "validate",
+        "complete",
+    ],
 )
 def test_a_command_imports_nothing_that_it_does_not_need(
     arguments: list[str], unwanted: set[str], tmp_path: Path
