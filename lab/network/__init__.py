@@ -1,8 +1,16 @@
-"""A node's network: its link, its faults, and the filter that blocks the host."""
+"""A node's network: its link, its faults, and the filter that blocks the host.
+
+The modules change a network through netlink, inside its namespace. Here is what others need.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from lab.variables import LAB_LINK_DELAY_US, LAB_LINK_RATE_BITS
+
+if TYPE_CHECKING:
+    from lab.experiments.faults import Fault
 
 MTU: Final = 65_535
 """Maximum bytes of a packet between nodes without a link; the largest value, as on the loopback.
@@ -10,3 +18,17 @@ MTU: Final = 65_535
 Parameters of 31 kB then need one packet, not 22. A parameter server and three workers on two CPUs
 made an eighth more steps.
 """
+
+FAULT_MODULE: Final = "lab.network.fault"
+"""The program that injects a fault."""
+
+
+def fault_arguments(fault: Fault) -> tuple[str, ...]:
+    """Return the arguments of that program for a fault."""
+    return (fault.action,)
+
+
+def link_environ(rate_bits: int | None, delay_us: int | None) -> dict[str, str]:
+    """Return the environment variables that describe the link of a node in the config."""
+    values = {LAB_LINK_RATE_BITS: rate_bits, LAB_LINK_DELAY_US: delay_us}
+    return {name: str(value) for name, value in values.items() if value is not None}

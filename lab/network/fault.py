@@ -26,9 +26,7 @@ from typing import Any, Final
 from lab.experiments.faults import Fault, Kind, parse
 from lab.network import link
 from lab.network.link import LinkError, link_of
-from lab.variables import LAB_LINK_DELAY_US, LAB_LINK_RATE_BITS
 
-MODULE: Final = __name__
 _USAGE: Final = "usage: cut:5s | link:rate=10mbit,delay=20ms,30s"
 _EXIT_FAILED, _EXIT_USAGE = 1, 2
 _STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -41,17 +39,6 @@ _PACKETS: Final = 4
 _HEADERS: Final = 64
 _MAIN_TABLE: Final = 254
 _BY_KERNEL: Final = 2
-
-
-def argv(fault: Fault) -> tuple[str, ...]:
-    """The arguments of this module's command line for a fault."""
-    return (fault.action,)
-
-
-def link_environ(rate_bits: int | None, delay_us: int | None) -> dict[str, str]:
-    """The environment variables that describe the link of the config."""
-    values = {LAB_LINK_RATE_BITS: rate_bits, LAB_LINK_DELAY_US: delay_us}
-    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def fault_of(argv: Sequence[str]) -> Fault:

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lab.errors import InputError
 from lab.program import SUFFIX
-from lab.program.python2 import Conversion, convert, convert_names
+
+if TYPE_CHECKING:
+    from lab.program.python2 import Conversion
 
 _IMPORT_CALLS: Final = frozenset({"import_module", "__import__"})
 
@@ -57,6 +59,8 @@ class Sources:
 
     def convert_names(self, folder: Path) -> None:
         """Convert names of Python 2, such as `xrange`, in files that are valid Python 3."""
+        from lab.program.python2 import convert_names  # noqa: PLC0415  (only own programs)
+
         for file, tree in self.trees.items():
             if file not in self.converted:
                 conversion = convert_names((folder / file).read_bytes(), tree, str(folder / file))
@@ -90,6 +94,8 @@ class Sources:
             return _tree(source, path)
         except SyntaxError as error:
             place = f"{path}:{error.lineno or 1}:{error.offset or 1}: {error.msg}"
+            from lab.program.python2 import convert  # noqa: PLC0415  (only own programs)
+
             in_package = len(file.parts) > 1
             conversion = convert(source, str(path), in_package=in_package)
             if conversion is None:

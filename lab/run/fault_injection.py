@@ -16,7 +16,7 @@ from lab.backends.environment import Environment
 from lab.errors import InputError, LabError
 from lab.experiments.faults import Fault, Kind, check_target, due, parse, parse_all
 from lab.log import LOG
-from lab.network import fault as netfault
+from lab.network import fault_arguments
 from lab.threads import in_background, signals_blocked
 
 END_S: Final = 2.0
@@ -167,7 +167,7 @@ def inject(environment: Environment, run_id: str, fault: Fault) -> None:
     if not fault.kind.on_network:
         environment.inject_fault(run_id, fault.text)
         return
-    environment.inject_network_fault(fault.target, netfault.argv(fault))
+    environment.inject_network_fault(fault.target, fault_arguments(fault))
     try:
         environment.inject_fault(run_id, fault.text)
     except (LabError, OSError) as error:

@@ -13,7 +13,8 @@ import pytest
 
 from lab.experiments.faults import parse
 from lab.network import fault as netfault
-from lab.network.fault import argv, fault_of
+from lab.network import fault_arguments
+from lab.network.fault import fault_of
 from tests.support.network import Netlink, in_network
 
 
@@ -29,8 +30,8 @@ from tests.support.network import Netlink, in_network
 )
 def test_fault_arguments(text: str) -> None:
     fault = parse(f"{text} tf2 after 5s")
-    assert argv(fault) == (text,)
-    assert replace(fault, target="node", when=None) == fault_of(argv(fault))
+    assert fault_arguments(fault) == (text,)
+    assert replace(fault, target="node", when=None) == fault_of(fault_arguments(fault))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import FAULT, PROJECT, ContainerInfo
 from lab.backends.network_faults import wait_until_in_effect
 from lab.errors import LabError
-from lab.network.fault import MODULE
+from lab.network import FAULT_MODULE
 from lab.variables import LAB_LINK_DELAY_US, LAB_LINK_RATE_BITS
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def inject_fault(
         container = engine.create(
             project,
             anchor.image,
-            ["python", "-m", MODULE, *arguments],
+            ["python", "-m", FAULT_MODULE, *arguments],
             labels={FAULT: anchor.node},
             environment={
                 each: anchor.variables[each] for each in _LINK if each in anchor.variables

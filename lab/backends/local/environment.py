@@ -23,7 +23,7 @@ from lab.backends.selection import known_task
 from lab.errors import LabError
 from lab.gpu.evidence import GpuView
 from lab.gpu.inventory import usable_cpus
-from lab.network.fault import link_environ
+from lab.network import link_environ
 from lab.variables import LAB_PYTHON_BIN, LAB_SCRIPTS
 
 # The user's .bashrc (pyenv, conda) may put another `python` first in PATH, so that variables alone

@@ -17,7 +17,7 @@ from lab.backends.network_faults import START_S, wait_until_in_effect
 from lab.backends.process import ProcessHandle
 from lab.backends.python import base_environ, module_command
 from lab.errors import LabError
-from lab.network.fault import MODULE
+from lab.network import FAULT_MODULE
 
 # The supervisor waits 10 s for its agents.
 _TERM_WITHIN_S = 15.0
@@ -97,7 +97,7 @@ def inject_fault(
     """
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
-            [*enter, *module_command(MODULE), *arguments],
+            [*enter, *module_command(FAULT_MODULE), *arguments],
             env={**base_environ(), **variables},
             cwd="/",
             stdin=subprocess.DEVNULL,
