@@ -15,7 +15,7 @@ import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
@@ -120,20 +120,21 @@ class Parameter:
         name: Its name in the signature.
         kind: Its form on the command line.
         default: Its default value.
-        documented: Its description in the docstring, for a kind without a line of help.
+        function: The function, whose docstring describes a kind without a line of help.
         takes_text: Whether the function itself reads the text, by `read_options`.
     """
 
     name: str
     kind: ParameterKind
     default: object = inspect.Parameter.empty
-    documented: str = ""
+    function: Callable[..., object] | None = None
     takes_text: bool = False
 
     @property
     def help(self) -> str:
         """One line for the user."""
-        return self.kind.help or self.documented
+        described = {} if self.function is None else _documented(self.function)
+        return self.kind.help or described.get(self.name, "")
 
     @property
     def flag(self) -> str:
@@ -279,11 +280,8 @@ def _declared(
         inspect.unwrap(function).__globals__,
         include_extras=True,
     )
-    documented = _documented(function)
     return [
-        Parameter(
-            each.name, hints[each.name].__metadata__[0], each.default, documented.get(each.name, "")
-        )
+        Parameter(each.name, hints[each.name].__metadata__[0], each.default, function)
         for each in several
         if hasattr(hints[each.name], "__metadata__")
     ]
@@ -349,6 +347,7 @@ def presents(
     return decorate
 
 
+@cache
 def _documented(function: Callable[..., object]) -> dict[str, str]:
     """Return the description of each argument in a docstring, in the style of a line of help."""
     _, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
