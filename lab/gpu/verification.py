@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
+from lab.errors import LabError
 from lab.finding import Finding
+from lab.formatting import counted
 from lab.gpu import evidence
 from lab.gpu.evidence import Evidence, ExpectedGpus, GpuView
+from lab.gpu.model import Gpu
 from lab.gpu_answers import CUDA_CODE, LOST, NO_LIBCUDA, NOT_ASKED, UNKNOWN_ERROR
 from lab.text import short
 
@@ -41,6 +45,10 @@ _CUDA_HINTS: Final = {
     "999": "run `sudo nvidia-modprobe -u -c=0` on the host, else check `dmesg`",
 }
 """CUDA's code for a driver that cannot start → the hint."""
+
+
+_MAX_NAMES: Final = 3
+"""The maximum number of tasks in a line; more are counted."""
 
 
 class GpuStatus(StrEnum):
@@ -177,3 +185,77 @@ def _reasons(answers: Sequence[Evidence]) -> str:
                 yield f"{answer.source}: {short(answer.why, 120)}"
 
     return ", ".join(each()) or "nothing else could be read"
+
+
+def summary_line(checks: Mapping[str, GpuCheck]) -> str:
+    """Return one line for checks that do not contradict the plan."""
+    return "GPUs: " + ", ".join(_parts(checks))
+
+
+def check_all(
+    views: Mapping[str, GpuView], planned: Mapping[str, tuple[str, ...]], gpus: Sequence[Gpu]
+) -> dict[str, GpuCheck]:
+    """Check the GPUs of several tasks.
+
+    Args:
+        views: Task to what it sees.
+        planned: Task to device ids; a missing task has no planned GPU.
+        gpus: The GPUs of this host.
+    """
+    uuids = {str(gpu.index): gpu.device_id for gpu in gpus if not gpu.is_slice}
+    minors: dict[str, int] = {}
+    for gpu in gpus:
+        # Some systems (WSL) have no device nodes, neither on the host nor in a container.
+        if gpu.minor is not None and Path(f"/dev/nvidia{gpu.minor}").exists():
+            minors[gpu.device_id] = gpu.minor
+            minors[str(gpu.index)] = gpu.minor
+    return {
+        name: replace(check_gpus(planned.get(name, ()), gpu_view, minors, uuids), where=name)
+        for name, gpu_view in views.items()
+    }
+
+
+def raise_for_faults(checks: Mapping[str, GpuCheck]) -> None:
+    """Raise an error for the first task whose GPUs contradict the plan.
+
+    Raises:
+        LabError: There is one.
+    """
+    bad = [each for each in checks.values() if not each.status.good]
+    if bad:
+        first, *others = bad
+        names = _names([each.where for each in others])
+        more = f" (also not as planned: {names})" if others else ""
+        raise LabError(f"{first.where}: {first.what}{more}", first.fix)
+
+
+def _parts(checks: Mapping[str, GpuCheck]) -> Iterator[str]:
+    holders = {name: each for name, each in checks.items() if each.planned}
+    for status, how in ((GpuStatus.PROVED, "proved"), (GpuStatus.DECLARED, "declared only")):
+        group = {name: each for name, each in holders.items() if each.status is status}
+        if group:
+            gpus = len({gpu for each in group.values() for gpu in each.planned})
+            first = next(iter(group.values()))
+            why = ", ".join(first.sources)
+            if status is GpuStatus.DECLARED:
+                why = first.what.partition("; ")[2]
+            yield f"{counted(gpus, 'GPU')} of {counted(len(group), 'task')} {how} ({why})"
+    unknown = [(name, each) for name, each in checks.items() if each.status is GpuStatus.UNKNOWN]
+    for name, each in unknown[:1]:
+        others = f" and {counted(len(unknown) - 1, 'other')}" if len(unknown) > 1 else ""
+        yield f"{name}{others}: {each.what}"
+    empty = {name: each for name, each in checks.items() if not each.planned}
+    for status, one, several in (
+        (GpuStatus.PROVED, "sees none", "see none"),
+        (GpuStatus.DECLARED, "has none (declared only)", "have none (declared only)"),
+    ):
+        names = [name for name, each in empty.items() if each.status is status]
+        if names:
+            yield f"{_names(names)} {one if len(names) == 1 else several}"
+
+
+def _names(names: Collection[str]) -> str:
+    if len(names) > _MAX_NAMES:
+        return f"{len(names)} tasks"
+    *first, last = names or [""]
+    return f"{', '.join(first)} and {last}" if first else last

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lab.backends import gpu_probe
 from lab.backends.directory import RecordedEnvironment
 from lab.backends.environment import TaskInfo
 from lab.backends.environment_dir import record_text
@@ -21,10 +21,12 @@ from lab.backends.process import ProcessHandle, pid_in_namespace
 from lab.backends.python import base_environ, versions
 from lab.backends.selection import known_task
 from lab.errors import LabError
-from lab.gpu.evidence import GpuView
 from lab.gpu.inventory import usable_cpus
 from lab.network import link_environ
 from lab.variables import LAB_PYTHON_BIN, LAB_SCRIPTS
+
+if TYPE_CHECKING:
+    from lab.gpu.evidence import GpuView
 
 # The user's .bashrc (pyenv, conda) may put another `python` first in PATH, so that variables alone
 # are not enough.
@@ -121,6 +123,8 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
 
     def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
         """The GPUs that each task sees now; see `Environment`."""
+        from lab.backends import gpu_probe  # noqa: PLC0415  (only a host with GPUs is probed)
+
         agents = self._agents()
         probe = partial(self._probe_task, tensorflow=tensorflow)
         probes = {
@@ -130,10 +134,13 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         return gpu_probe.probe_all(probes, tensorflow=tensorflow)
 
     def _probe_task(self, task: str, agent: ProcessHandle | None, *, tensorflow: bool) -> GpuView:
+        from lab.backends import gpu_probe  # noqa: PLC0415  (see `probe_gpus`)
+        from lab.gpu import evidence  # noqa: PLC0415
+
         # The probe runs inside the namespaces, where the agent has another process id.
         own = self._state_dir.read_agent(task)
         if agent is None or own is None:
-            return GpuView.unknown(self._how_ended(task))
+            return evidence.GpuView.unknown(self._how_ended(task))
         module = [self._record.interpreter, "-P", "-m", gpu_probe.MODULE, "--pid", str(own.pid)]
         command = [*self._enter(agent), *module, *gpu_probe.arguments(tensorflow=tensorflow)]
         done = subprocess.run(
