@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import textwrap
 from itertools import pairwise
 from pathlib import Path
@@ -72,8 +71,3 @@ def json_schema() -> dict[str, Any]:
         **schema,
         "title": "Cluster config of lab",
     }
-
-
-def schema_text() -> str:
-    """Return the text of the shipped file."""
-    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -95,11 +95,6 @@ class ErrorLineFinder:
         elif _COMPLAINT.search(line):
             self._complaint = line
 
-    @property
-    def has_exception(self) -> bool:
-        """Whether the line names an exception of Python."""
-        return bool(self._exception)
-
     def error_line(self) -> str:
         """Return the line with the reason, safe for a terminal; "" if there is none."""
         if not self._exception:
