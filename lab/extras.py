@@ -18,6 +18,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
     "class": frozenset(
         {"cryptography", "dockerspawner", "jupyterhub", "segno", "tornado", "traitlets"}
     ),
+    "kubernetes": frozenset({"kubernetes"}),
     "notebooks": frozenset({"IPython"}),
     "tensorflow": frozenset({"tensorflow"}),
 }

@@ -53,7 +53,7 @@ LOCKS = {
     # The host of a class: JupyterHub, which starts a container for each seat.
     "class": Lock((*HOST, "class"), ("build",), ("notebooks",)),
     "dev": Lock(
-        (*HOST, "tensorflow", "notebooks", "class"),
+        (*HOST, "tensorflow", "notebooks", "class", "kubernetes"),
         ("build", "dev"),
         ("class", "notebooks"),
     ),

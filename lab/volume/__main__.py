@@ -10,6 +10,7 @@ The client calls it in a container that has the run volume::
     requests                    print all requests, one line of JSON each, oldest first
     collected RUN DIRECTORY     note the run store into which the whole run was collected
     collected                   print these notes, as a JSON object
+    time                        print the time of the agents, in seconds since the epoch
     ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]
                                 stream a run, as frames (`lab.volume.framing`); the offsets
                                 are one or more JSON arguments; --leash: end when standard input
@@ -30,6 +31,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lab.variables import LAB_RUNS
+from lab.volume.clock import unix_time
 from lab.volume.control import (
     EXIT_BUSY,
     EXIT_NO_SUCH_RUN,
@@ -51,7 +53,8 @@ from lab.volume.transfer import stream
 
 _USAGE = (
     "usage: submit REQUEST | cancel RUN REASON | kill RUN REASON | fault RUN FAULT | requests |"
-    " collected [RUN DIRECTORY] | ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]"
+    " collected [RUN DIRECTORY] | time |"
+    " ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]"
 )
 _FOLLOW, _LEASH, _ALL_SIZES, _REST = "--follow", "--leash", "--all-sizes", "--rest"
 EXIT_FAILED, EXIT_USAGE = 1, 2
@@ -102,6 +105,8 @@ def main(argv: Sequence[str], root: Path) -> int:
                 mark_collected(volume, run_id, directory)
             case ["collected"]:
                 sys.stdout.write(json.dumps(collected(volume)))
+            case ["time"]:
+                sys.stdout.write(repr(unix_time()))
             case ["requests"]:
                 sys.stdout.write("".join(f"{request.to_json()}\n" for request in requests(volume)))
             case ["ship", run_id, *args] if _is_complete(switches := _switches(args), args):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.commands import command, environ, lab, start
+from tests.support.kube import a_cluster
 from tests.support.terminals import CTRL_C, terminal
 
 NAME = "lab-e2e-daily"
@@ -73,6 +75,7 @@ def summary_of(out: str) -> dict[str, Any]:
         "local",
         pytest.param("compose", marks=pytest.mark.engine),
         pytest.param("slurm", marks=pytest.mark.slurm),
+        "kubernetes",
     ],
 )
 def project(
@@ -87,9 +90,17 @@ def project(
     for name in ("scripts", "data"):
         (folder / name).mkdir()
     (folder / "cluster.yaml").write_text(CLUSTER)
-    lab(folder, "up", "--backend", request.param, "--gpus", "none")
-    yield folder
-    lab(folder, "down", "--yes", "--discard")
+    with ExitStack() as stack:
+        own = []
+        if request.param == "kubernetes":
+            cluster = stack.enter_context(a_cluster(tmp_path_factory.mktemp("cluster") / "k"))
+            cluster.data = folder / "data"
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            patch.setenv("KUBECONFIG", str(cluster.folder / "config"))
+            own = ["-o", "flavour=plain"]
+        lab(folder, "up", "--backend", request.param, "--gpus", "none", *own)
+        yield folder
+        lab(folder, "down", "--yes", "--discard")
 
 
 def write(project: Path, name: str, text: str) -> str:

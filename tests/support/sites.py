@@ -18,12 +18,14 @@ from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.image_build import ImageBuilder
 from lab.backends.engine.client import Engine
 from lab.backends.environment import Check, Environment, no_check
+from lab.backends.kubernetes.backend import KubernetesBackend
 from lab.backends.local.backend import LocalBackend
-from lab.backends.names import CLASS, COMPOSE, LOCAL, SLURM
+from lab.backends.names import CLASS, COMPOSE, KUBERNETES, LOCAL, SLURM
 from lab.backends.slurm.backend import SlurmBackend
 from lab.placement.plan import Plan
 from tests.support.containers import Docker, inspected
 from tests.support.fakes import PLAN
+from tests.support.kube import a_cluster
 from tests.support.queueing import FakeHost, a_queue, plan_in_seat
 from tests.support.slurm_site import both_start, make_site
 
@@ -149,5 +151,24 @@ def containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site
     yield Site(ComposeBackend(), PLAN, tmp_path, left)
 
 
-SITES: Final = {LOCAL: local, SLURM: slurm, CLASS: classroom, COMPOSE: containers}
+@contextmanager
+def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A small API server with real agents."""
+    with a_cluster(tmp_path / "cluster") as cluster:
+        monkeypatch.setenv("KUBECONFIG", str(cluster.folder / "config"))
+        backend = KubernetesBackend().with_options({"flavour": "plain"})
+
+        def left() -> list[str]:
+            return [*_files(tmp_path / "state"), *cluster.left()]
+
+        yield Site(backend, PLAN, tmp_path, left)
+
+
+SITES: Final = {
+    LOCAL: local,
+    SLURM: slurm,
+    CLASS: classroom,
+    COMPOSE: containers,
+    KUBERNETES: kubernetes,
+}
 """The backends' hosts: a new backend needs a line here."""

@@ -11,7 +11,7 @@ import pytest
 
 from lab.backends.base import Backend
 from lab.backends.environment import Environment
-from lab.backends.names import AUTO, CAPABILITIES, KUBERNETES, Capabilities
+from lab.backends.names import AUTO, CAPABILITIES, Capabilities
 from lab.backends.options import read_options, text_of
 from lab.backends.registry import backend_named, backends, options_of, planner_named
 from lab.backends.rendered_file import Rendering, is_rendered, read_state
@@ -50,12 +50,9 @@ def able(name: str) -> Capabilities:
     return CAPABILITIES[name]
 
 
-@pytest.fixture(params=SITES)
-def site(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Site]:
-    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-    with SITES[request.param](tmp_path, monkeypatch) as found:
+@pytest.fixture
+def site(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    with SITES[name](tmp_path, monkeypatch) as found:
         yield found
 
 
@@ -64,7 +61,7 @@ def site(
 
 def test_the_registry_has_the_backends_with_capabilities() -> None:
     assert [each.name for each in backends()] == [*CAPABILITIES]
-    assert {*SITES, KUBERNETES} == {*CAPABILITIES}
+    assert {*SITES} == {*CAPABILITIES}
 
 
 def test_its_reason_is_one_line(backend: Backend) -> None:

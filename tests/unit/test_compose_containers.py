@@ -14,11 +14,11 @@ from requests.exceptions import ConnectionError, ReadTimeout  # noqa: A004
 
 from lab.backends.compose import cleanup, readiness
 from lab.backends.compose.backend import ComposeBackend
-from lab.backends.compose.channel import _raise_for_exit_code
 from lab.backends.compose.image_build import Image, download_notice, image_of
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import ContainerInfo, parse_inspection
 from lab.backends.state import Busy
+from lab.backends.volume_calls import raise_for_exit_code
 from lab.errors import LabError
 from lab.placement.plan import Plan
 from tests.support.containers import INSPECTED, a_task
@@ -144,9 +144,9 @@ def test_reason_of_a_container_without_a_start() -> None:
 def test_how_a_call_beside_the_volume_ended(
     code: int | None, kind: type[LabError], output: str
 ) -> None:
-    _raise_for_exit_code("asking", 0, b"")
+    raise_for_exit_code("asking", 0, b"")
     with pytest.raises(kind, match=output) as caught:
-        _raise_for_exit_code("asking", code, b"noise\nrun a is under way\n")
+        raise_for_exit_code("asking", code, b"noise\nrun a is under way\n")
     assert type(caught.value) is kind
 
 

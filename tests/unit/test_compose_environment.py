@@ -132,7 +132,7 @@ def test_a_broken_stream_resumes_through_another_container() -> None:
 class Listening(ComposeEnvironment):
     """An environment that keeps the requests to its volume."""
 
-    def _channel(self, seen: Any = None) -> Any:
+    def channel(self) -> Any:
         self.asked: list[str] = []
 
         def call(*arguments: str) -> Iterator[bytes]:

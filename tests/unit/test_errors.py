@@ -331,7 +331,7 @@ class Answering(ComposeEnvironment):
 
     answer = b""
 
-    def _channel(self, seen: Any = None) -> Any:
+    def channel(self) -> Any:
         return SimpleNamespace(call=lambda *_: (each for each in [self.answer]))
 
 

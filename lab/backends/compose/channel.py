@@ -7,47 +7,24 @@ root.
 
 from __future__ import annotations
 
-import io
-import json
-import tarfile
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from lab.backends.engine.client import Engine, NotFound, engine_errors
+from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import RUNS_MOUNT
-from lab.backends.state import Busy
+from lab.backends.volume_calls import MODULE, archive_of, raise_for_exit_code
 from lab.errors import LabError
-from lab.text import short
 from lab.variables import LAB_RUNS
 from lab.volume import Volume
-from lab.volume.control import EXIT_BUSY, EXIT_NO_SUCH_RUN
 
 if TYPE_CHECKING:
     from docker.types import CancellableStream
 
     Output = CancellableStream[tuple[bytes | None, bytes | None]]
     """Pieces of standard output and standard error as docker-py demultiplexes them."""
-
-MODULE: Final = ("python", "-m", "lab.volume")
-KILLED: Final = 128
-"""An exit code above it means a signal: the container stopped during the call."""
-
-NOT_STARTED: Final = 126
-"""The exit code of a call that the engine could not start: the container has just ended."""
-
-_USER: Final = 1000
-"""The user of the tasks, which must be able to read and move uploaded files."""
-
-_MAX_ARGUMENT_BYTES: Final = 100_000
-"""The size limit of one argument of a command line; Linux refuses 128 KiB."""
-
-_MAX_ARGUMENTS: Final = 10
-"""The number of arguments with offsets: a command line has at most 2 MiB. Files whose offsets are
-left out are sent from the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +59,7 @@ class ExecChannel:
         printed = yield from _stdout(output, doing)
         with engine_errors(doing):
             code = self.engine.client().api.exec_inspect(exec_id)["ExitCode"]
-        _raise_for_exit_code(doing, code, printed)
+        raise_for_exit_code(doing, code, printed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +90,7 @@ class ReaderChannel:
             printed = yield from _stdout(output, doing)
             with engine_errors(doing):
                 code = container.wait()["StatusCode"]
-            _raise_for_exit_code(doing, code, printed)
+            raise_for_exit_code(doing, code, printed)
         finally:
             with engine_errors(doing):
                 container.remove(force=True)
@@ -145,20 +122,6 @@ def _stdout(output: Output, doing: str) -> Generator[bytes, None, bytes]:
                 output.close()
 
 
-def _raise_for_exit_code(doing: str, code: int | None, printed: bytes) -> None:
-    lines = printed.decode("utf-8", errors="replace").strip().splitlines()
-    last = short(lines[-1]) if lines else "no output"
-    if code == 0:
-        return
-    if code is None or code == NOT_STARTED or code > KILLED:
-        raise NotFound(f"{doing}: the container stopped during the call", "see `lab ls`")
-    if code == EXIT_BUSY:
-        raise Busy(last, "follow it with `lab attach`, or wait for it with `lab run --wait`")
-    if code == EXIT_NO_SUCH_RUN:
-        raise LabError(last, "see `lab runs`")
-    raise LabError(f"{doing}: {last}", "see `lab logs`")
-
-
 def upload(engine: Engine, container_id: str, run_id: str, parts: Mapping[str, Path]) -> None:
     """Copy directories for a new run into `incoming/<run_id>/` on the volume.
 
@@ -173,46 +136,8 @@ def upload(engine: Engine, container_id: str, run_id: str, parts: Mapping[str, P
     """
     inside = Volume(Path(RUNS_MOUNT)).incoming(run_id).relative_to(RUNS_MOUNT)
     for name, folder in parts.items():
-        archive = _archive(folder, PurePosixPath(inside / name))
+        archive = archive_of(folder, PurePosixPath(inside / name))
         with engine_errors(f"copying {name} to the run volume"):
             done = engine.client().api.put_archive(container_id, RUNS_MOUNT, archive)
         if not done:
             raise LabError(f"the engine refused {folder}", "see `lab ps`, then try again")
-
-
-def _archive(source: Path, inside: PurePosixPath) -> bytes:
-    """Return a tar file whose entries all belong to the tasks' user."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", dereference=True) as archive:
-        for parent in reversed(inside.parents[:-1]):
-            archive.add(source, str(parent), recursive=False, filter=_owned)
-        for path in sorted([source, *source.rglob("*")]):
-            name = str(inside / path.relative_to(source))
-            archive.add(path, name, recursive=False, filter=_owned)
-    return buffer.getvalue()
-
-
-def _owned(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    entry.uid = entry.gid = _USER
-    entry.uname = entry.gname = ""
-    entry.mtime = 0
-    entry.mode = 0o755 if entry.isdir() else 0o644
-    return entry
-
-
-def offset_arguments(offsets: Mapping[str, int]) -> list[str]:
-    """Return the offsets as JSON, split by size into arguments; at least one."""
-    return list(islice(_split(offsets), _MAX_ARGUMENTS))
-
-
-def _split(offsets: Mapping[str, int]) -> Iterator[str]:
-    part: dict[str, int] = {}
-    left = _MAX_ARGUMENT_BYTES
-    for path, offset in offsets.items():
-        size = len(json.dumps({path: offset}))
-        if size > left:
-            yield json.dumps(part)
-            part, left = {}, _MAX_ARGUMENT_BYTES
-        part[path] = offset
-        left -= size
-    yield json.dumps(part)

@@ -6,7 +6,6 @@ import json
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +13,7 @@ from typing import Any, Final
 
 from lab.backends import gpu_probe
 from lab.backends.compose import cli
-from lab.backends.compose.channel import (
-    Channel,
-    ExecChannel,
-    ReaderChannel,
-    offset_arguments,
-    upload,
-)
+from lab.backends.compose.channel import ExecChannel, ReaderChannel, upload
 from lab.backends.compose.cleanup import NO_RESOURCES as EMPTY
 from lab.backends.compose.cleanup import list_resources, remove
 from lab.backends.compose.host_block import block_host
@@ -30,8 +23,6 @@ from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import PROJECT, TRANSIENT, ContainerInfo, parse_inspection
 from lab.backends.environment import (
     NO_PARTS,
-    Command,
-    Environment,
     KeepVolume,
     Precondition,
     TaskInfo,
@@ -42,12 +33,12 @@ from lab.backends.gpu_record import release
 from lab.backends.names import COMPOSE
 from lab.backends.selection import known_task, require_agents
 from lab.backends.state import lock_environment
+from lab.backends.volume_calls import CalledEnvironment, Channel
 from lab.errors import LabError
 from lab.gpu.evidence import GpuView
 from lab.gpu_answers import VARIABLES
 from lab.text import visible
-from lab.volume import Chunk, Request
-from lab.volume.framing import FrameError, decode_frames
+from lab.volume import Request
 
 _LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
 """compose appends the container's number to the task: `worker-0-1  | …`."""
@@ -58,7 +49,7 @@ _ERASE_LINE: Final = "\x1b[2K"
 _OCI_TITLE: Final = "org.opencontainers.image.title=lab"
 
 
-class ComposeEnvironment(Environment):
+class ComposeEnvironment(CalledEnvironment):
     """The containers, networks and volumes that carry the label of one project.
 
     Attributes:
@@ -133,11 +124,8 @@ class ComposeEnvironment(Environment):
             if parts:
                 running = next(each.id for each in tasks if each.running)
                 upload(self._engine, running, request.run_id, parts)
-            self._call("submit", request.to_json(), seen=seen)
-
-    def post(self, command: Command, run_id: str, text: str) -> None:
-        """Write one message for a run to the run volume; see `Environment`."""
-        self._call(command, run_id, text)
+            channel = self._channel_of(seen)
+            b"".join(channel.call("submit", request.to_json()))
 
     def block_host(self) -> None:
         """Block this host from its tasks; see `Environment`."""
@@ -157,63 +145,7 @@ class ComposeEnvironment(Environment):
             raise LabError(f"node {node} is not running: {detail}", f"see `lab ps {self.project}`")
         inject_fault(self._engine, self.project, anchor, arguments)
 
-    def runs(self) -> list[Request]:
-        """All requests on the run volume, oldest first."""
-        try:
-            channel = self._channel()
-        except NotFound:
-            return []  # half booted: it has no volume yet
-        text = b"".join(channel.call("requests")).decode("utf-8", errors="replace")
-        try:
-            return [Request.from_json(line) for line in text.splitlines()]
-        except ValueError as error:
-            raise LabError(
-                f"the run volume of {self.project} holds {error}", "see `lab shell`"
-            ) from error
-
-    def collected(self) -> Mapping[str, str]:
-        """Run id to run store, as noted on the volume; see `Environment`."""
-        # Imported here: few commands need it.
-        import msgspec  # noqa: PLC0415
-
-        try:
-            text = self._call("collected")
-        except NotFound:
-            return {}  # half booted: it has no volume yet
-        try:
-            return msgspec.json.decode(text, type=dict[str, str])
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise LabError(
-                f"the run volume of {self.project} returned invalid notes: {error}"
-            ) from error
-
-    def stream(
-        self,
-        run_id: str,
-        offsets: Mapping[str, int],
-        *,
-        follow: bool,
-        all_sizes: bool = False,
-        rest: bool = False,
-    ) -> Iterator[Chunk | None]:
-        """Stream the files of a run, from the given byte offsets on; see `Environment`."""
-        given = {"--follow": follow, "--all-sizes": all_sizes, "--rest": rest}
-        switches = [switch for switch, is_given in given.items() if is_given]
-        channel = self._channel()
-        with closing(channel.call("ship", run_id, *offset_arguments(offsets), *switches)) as stream:
-            try:
-                yield from decode_frames(stream)
-            except FrameError as error:
-                self._avoid(channel)
-                raise NotFound(
-                    f"collecting run {run_id} stopped: {error}",
-                    f"continue with `lab collect {run_id}`",
-                ) from error
-            except NotFound:
-                self._avoid(channel)
-                raise
-
-    def _avoid(self, channel: Channel) -> None:
+    def avoid(self, channel: Channel) -> None:
         """Prefer other containers: for a moment the engine shows an ended one as running."""
         if isinstance(channel, ExecChannel):
             self._broken.add(channel.container_id)
@@ -308,9 +240,11 @@ class ComposeEnvironment(Environment):
                 release(self.backend, self.project, self._engine.id())
             cli.remove_compose_file(self.project)
 
-    def _channel(self, seen: Sequence[ContainerInfo] | None = None) -> Channel:
-        """A channel to the run volume: by a running task, else by a container of its own."""
-        seen = self.inspect() if seen is None else seen
+    def channel(self) -> ExecChannel | ReaderChannel:
+        """Return a channel: by a running task, else by a container of its own."""
+        return self._channel_of(self.inspect())
+
+    def _channel_of(self, seen: Sequence[ContainerInfo]) -> ExecChannel | ReaderChannel:
         running = [each for each in seen if each.task and each.running]
         if running:
             best = min(running, key=lambda each: (each.id in self._broken, not each.up))
@@ -329,9 +263,6 @@ class ComposeEnvironment(Environment):
                 "build it with `lab build`",
             )
         return ReaderChannel(self._engine, self.project, names[0], ids[0])
-
-    def _call(self, *arguments: str, seen: Sequence[ContainerInfo] | None = None) -> bytes:
-        return b"".join(self._channel(seen).call(*arguments))
 
     def _containers(self) -> list[dict[str, Any]]:
         """The engine's data about each container, without its changing state."""

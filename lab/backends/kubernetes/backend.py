@@ -1,24 +1,36 @@
-"""The Kubernetes backend."""
+"""The Kubernetes backend: creates the objects of an environment, and waits for its agents."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import secrets
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from lab.backends.base import Backend
 from lab.backends.boot import Boot
-from lab.backends.environment import Environment
+from lab.backends.directory import RecordedBackend
+from lab.backends.gpu_record import Handover
+from lab.backends.kubernetes.api import Api, is_configured, kubeconfig
+from lab.backends.kubernetes.environment import CLAIM, KubernetesEnvironment
 from lab.backends.kubernetes.planner import KubernetesPlanner
+from lab.backends.kubernetes.render import objects_of, render
+from lab.backends.kubernetes.state import EnvironmentRecord, StateDir, TaskRecord
+from lab.backends.names import KUBERNETES
+from lab.backends.options import Values
+from lab.backends.rendered_file import Rendering
+from lab.backends.state import state_errors
 from lab.errors import InputError, LabError
+from lab.image_digest import digest
+from lab.log import LOG
 from lab.placement.plan import Plan
+from lab.shipped import install_command
 from lab.text import short
 
-_NOT_YET = "lab boots nothing there; render the config with `lab render --target kubernetes`"
 
-
-class KubernetesBackend(KubernetesPlanner, Backend):
+class KubernetesBackend(KubernetesPlanner, RecordedBackend):
     """Environments as pods of Kubernetes."""
+
+    state_dirs = StateDir
+    environments = KubernetesEnvironment
 
     def task_path(self, path: Path, root: Path) -> str:
         """Refuse a path: pods see no directory of this host.
@@ -33,23 +45,93 @@ class KubernetesBackend(KubernetesPlanner, Backend):
         )
 
     def unavailable_reason(self) -> str | None:
-        """Why no pods can be started."""
-        return _NOT_YET
+        """Why no pods can be started from here, with a hint; None if they can."""
+        if not is_configured():
+            return f"there is no kubeconfig {short(kubeconfig())}; set KUBECONFIG"
+        if find_spec("kubernetes") is None:
+            return f"its client is not installed; use `{install_command('kubernetes')}`"
+        return None
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
-        """None: only the nodes know."""
+        """None: only the nodes know, and the boot reports it."""
 
-    def boot(self, plan: Plan, *, root: Path) -> Boot[Any]:
-        """Refuse a boot.
+    def boot(self, plan: Plan, *, root: Path) -> KubernetesBoot:
+        """Return the steps of a boot; see `Backend`."""
+        return KubernetesBoot(plan, root.resolve(), self.options)
 
-        Raises:
-            LabError: Always.
-        """
-        raise LabError(_NOT_YET)
 
-    def projects(self) -> Collection[str]:
-        """No names."""
-        return ()
+class KubernetesBoot(Boot[KubernetesEnvironment]):
+    """The steps that create the objects, and wait for the agents. An interrupt removes all."""
 
-    def find_any(self, project: str) -> Environment | None:
-        """None."""
+    backend = KUBERNETES
+
+    def __init__(self, plan: Plan, root: Path, options: Values) -> None:
+        super().__init__(plan, root)
+        self._options = options
+        self._state_dir = StateDir.of(plan.name)
+        self._environment: KubernetesEnvironment | None = None
+        self._kept: EnvironmentRecord | None = None
+
+    def prepare(self) -> None:
+        """Refuse an environment that exists; use a run volume that is kept."""
+        record = self._state_dir.read()
+        if record is None:
+            return
+        if not self._state_dir.kept.exists():
+            name = self.plan.name
+            raise LabError(
+                f"the kubernetes environment {name!r} exists already, in {record.namespace}",
+                f"remove it with `lab down {name}`",
+            )
+        self._kept = record
+
+    def start(self, lock: int | None, hold: Handover) -> KubernetesEnvironment:
+        """Create the objects, and wait until every agent runs; see `Boot`."""
+        del lock, hold
+        api = Api(namespace=str(self._options["namespace"]))
+        owner = secrets.token_hex(4) if self._kept is None else self._kept.owner
+        objects = objects_of(self.plan, self._options, owner=owner)
+        kinds = [each["kind"] for each in objects.all() if each["kind"] != CLAIM]
+        record = EnvironmentRecord(
+            project=self.plan.name,
+            cluster_sha256=self.plan.cluster_sha256,
+            root=str(self.root),
+            runtime=self.plan.runtime,
+            sources_sha256=digest(),
+            context=api.context,
+            namespace=api.namespace,
+            owner=owner,
+            own_claim=not self._options["claim"],
+            kinds=(*dict.fromkeys(reversed(kinds)), "Pod"),
+            reader=objects.reader(),
+            tasks=tuple(
+                TaskRecord(each.name, each.node, objects.spec[each.job][each.index], len(each.gpus))
+                for each in self.plan.tasks
+            ),
+        )
+        text = render(self.plan, self._options, Rendering("the config"), owner=owner)
+        with state_errors():
+            self._state_dir.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._state_dir.file.write_text(text, encoding="utf-8")
+            self._state_dir.write(record)
+        environment = self._environment = KubernetesEnvironment(self._state_dir, record)
+        environment.create(objects.shared())
+        LOG.info(f"kubernetes: starting {self.plan.name} in {api.namespace}")
+        if environment.image_digest() != record.sources_sha256:
+            image = record.reader["spec"]["containers"][0]["image"]
+            raise InputError(
+                f"the image {image} has another version of lab's code than this lab",
+                "build it again, push it, and name it with -o image=NAME",
+            )
+        environment.create(objects.tasks())
+        environment.wait()
+        return environment
+
+    def undo(self) -> None:
+        """Remove what a failed boot made; an error here must not hide the boot's error."""
+        if self._environment is None:
+            return
+        try:
+            self._environment.end(keep_volume=self._kept is not None)
+        except LabError as error:
+            LOG.warning(f"{self.plan.name} is not fully removed: {error}; run `lab down`")

@@ -64,5 +64,5 @@ def _names(cluster: Cluster) -> Iterator[Problem]:
         yield Problem(("name",), message)
     for job in cluster.jobs:
         if len(name := f"lab-{cluster.name}-{job}") > _LONGEST:
-            message = f"Kubernetes takes no longer name than {name[:_LONGEST]}; shorten `name:`"
+            message = f"{name} is too long for Kubernetes; shorten it, or `name:`"
             yield Problem(("jobs", job), message, on_key=True)

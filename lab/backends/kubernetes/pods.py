@@ -23,12 +23,15 @@ Object = dict[str, Any]
 """A Kubernetes object, or a part of one."""
 
 PROJECT: Final = "lab.project"
+OWNER: Final = "lab.owner"
 JOB: Final = "lab.job"
 TASK: Final = "lab.task"
-"""The labels of pods. A pod of an indexed job has `lab.job` and Kubernetes' label of its index."""
+"""The labels. Instead of `lab.task`, a pod of an indexed job has Kubernetes' label of its index."""
 
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 GPU: Final = "nvidia.com/gpu"
+SCRIPTS: Final = "scripts"
+"""The directory with the project's programs, here and on the run volume."""
 
 _RUNS: Final = "/runs"
 _USER: Final = 1000
@@ -53,16 +56,17 @@ _NO_ROOT: Final[Object] = {
 # An agent does not make the directory: after its removal, it must not appear again.
 _SHELL: Final = 'mkdir -p "$LAB_RUNS" && exec '
 _STARTED: Final = 'test -e "$LAB_RUNS/agents/$LAB_TASK.json"'
+_HAS_VOLUME: Final = 'test -d "$LAB_RUNS"'
 
 
-def base_name(plan: Plan) -> str:
-    """Return the name of a plan's objects, or the first part of it. It begins with a letter."""
-    return f"lab-{plan.name}"
+def base_name(project: str) -> str:
+    """Return the name of a project's objects, or its first part. It begins with a letter."""
+    return f"lab-{project}"
 
 
-def directory_of(project: str) -> str:
-    """Return the directory of an environment's run volume in a pod."""
-    return f"{_RUNS}/{project}"
+def directory_of(project: str, owner: str = "") -> str:
+    """Return the directory of the run volume in a pod; an environment of `lab up` has its own."""
+    return f"{_RUNS}/{project}{owner and f'-{owner}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +77,23 @@ class Pods:
         plan: The plan.
         options: The options of the backend.
         spec: TensorFlow's cluster spec, with the pods' names.
-        labels: The labels of all objects.
+        owner: The label of all objects of one environment; "": a file is rendered.
     """
 
     plan: Plan
     options: Values
     spec: Mapping[str, list[str]]
-    labels: Mapping[str, str]
+    owner: str = ""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of all objects."""
+        return {PROJECT: self.plan.name, **({OWNER: self.owner} if self.owner else {})}
 
     @property
     def claim(self) -> str:
         """The name of the volume claim."""
-        return str(self.options["claim"]) or f"{base_name(self.plan)}-runs"
+        return str(self.options["claim"]) or f"{base_name(self.plan.name)}-runs"
 
     def metadata(self, name: str, labels: Mapping[str, str] | None = None) -> Object:
         """Return the metadata of an object."""
@@ -115,15 +124,10 @@ class Pods:
             f"{_SHELL}python -m lab.task.agent{' --once' if once else ''}", environ
         )
         limits = _limits(task)
-        container |= {
-            "startupProbe": {
-                "exec": {"command": ["sh", "-c", _STARTED]},
-                "periodSeconds": 1,
-                "failureThreshold": _START_S,
-            },
-            **({"resources": {"limits": limits}} if limits else {}),
-        }
-        subdomain = {"hostname": hostname, "subdomain": base_name(self.plan)} if hostname else {}
+        container |= {**_probe(_STARTED), **({"resources": {"limits": limits}} if limits else {})}
+        subdomain = (
+            {"hostname": hostname, "subdomain": base_name(self.plan.name)} if hostname else {}
+        )
         return self._template(container, labels, subdomain)
 
     def run(self, run: PlannedRun) -> Object:
@@ -143,10 +147,13 @@ class Pods:
         command = f"{wait}exec python -m lab.task.agent.autorun"
         return self._template(self._container(command, environ), {}, {})
 
-    def volume(self) -> Object:
-        """Return the template of the pod in which the client reads and writes the run volume."""
+    def reader(self) -> Object:
+        """Return the pod in which the client reads and writes the run volume."""
         command = f"{_SHELL}python -m lab.task.node.anchor"
-        return self._template(self._container(command, []), {}, {})
+        container = self._container(command, []) | _probe(_HAS_VOLUME)
+        spec = self._template(container, {}, {})["spec"]
+        metadata = self.metadata(f"{base_name(self.plan.name)}-volume")
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     def _template(self, container: Object, labels: Mapping[str, str], spec: Object) -> Object:
         claim = {"persistentVolumeClaim": {"claimName": self.claim}}
@@ -171,13 +178,14 @@ class Pods:
     def _container(self, command: str, environ: list[Object]) -> Object:
         has_gpus = any(task.gpus for task in self.plan.tasks)
         image = str(self.options["image"]) or RUNTIMES[self.plan.runtime].image(gpus=has_gpus)
-        runs = directory_of(self.plan.name)
+        runs = directory_of(self.plan.name, self.owner)
         common = {
             var.LAB_PROJECT: self.plan.name,
             var.LAB_CLUSTER: json.dumps(self.spec),
             var.LAB_RUNTIME: self.plan.runtime,
             var.LAB_RUNS: runs,
-            var.LAB_SCRIPTS: "/lab/scripts",
+            # The client copies those of the project; a rendered file has those of the image.
+            var.LAB_SCRIPTS: f"{runs}/{SCRIPTS}" if self.owner else "/lab/scripts",
             var.LAB_DATA: "/lab/data",
             # The pods are on different hosts, whose locks and clocks differ.
             var.LAB_LOCKS: "0",
@@ -197,6 +205,17 @@ class Pods:
                 {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
             ],
         }
+
+
+def _probe(test: str) -> Object:
+    """A pod is ready when this command succeeds."""
+    return {
+        "startupProbe": {
+            "exec": {"command": ["sh", "-c", test]},
+            "periodSeconds": 1,
+            "failureThreshold": _START_S,
+        }
+    }
 
 
 def _index(task: PlannedTask) -> list[Object]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import shlex
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from io import StringIO
-from types import MappingProxyType
 from typing import Final
 
 from ruamel.yaml import YAML
@@ -25,50 +24,40 @@ from lab.backends.rendered_file import PLAIN, Rendering, state_lines
 from lab.backends.yaml_text import TEXT, quotes
 from lab.config.validation import RUN_SERVICE
 from lab.experiments.registry import EXPERIMENTS
-from lab.placement.plan import Plan, PlannedTask
+from lab.placement.plan import Plan, PlannedRun, PlannedTask
 from lab.text import short, visible
 
 _DNS: Final = 53
 _QUEUE: Final = "kueue.x-k8s.io/queue-name"
 _HASH: Final = "lab.cluster-sha256"
-_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def render(plan: Plan, options: Values, rendering: Rendering = PLAIN) -> str:
+def render(plan: Plan, options: Values, rendering: Rendering = PLAIN, *, owner: str = "") -> str:
     """Render a plan as a file for `kubectl apply`.
 
     Args:
         plan: The plan, with the final runtime.
         options: The options.
         rendering: The run, and the path of the config.
+        owner: The label of an environment's objects; "": they have none.
     """
     yaml = YAML()
     yaml.Representer = _Representer
     yaml.width = sys.maxsize
     yaml.indent(mapping=2, sequence=4, offset=2)
     output = StringIO()
-    for each in objects(plan, options, rendering):
+    for each in objects_of(plan, options, rendering.run, owner=owner).all():
         output.write("---\n")
         yaml.dump(each, output)
     return _header(plan, options, rendering) + output.getvalue()
 
 
-def objects(
-    plan: Plan,
-    options: Values,
-    rendering: Rendering = PLAIN,
-    labels: Mapping[str, str] = _NO_LABELS,
-) -> list[Object]:
-    """Return the objects of a plan, in the order in which they are created.
-
-    Args:
-        plan: The plan.
-        options: The options.
-        rendering: The run.
-        labels: Further labels of all objects.
-    """
-    maker = _Plain if options["flavour"] == "plain" else _JobSet
-    return maker(plan, options, rendering, labels).objects()
+def objects_of(
+    plan: Plan, options: Values, run: PlannedRun | None = None, *, owner: str = ""
+) -> Objects:
+    """Return the objects of a plan; see `render`."""
+    made = _Plain if options["flavour"] == "plain" else _JobSet
+    return made(plan, options, run, owner)
 
 
 class _Representer(RoundTripRepresenter):
@@ -85,23 +74,43 @@ class _Representer(RoundTripRepresenter):
 _Representer.add_representer(str, _Representer.represent_text)
 
 
-class _Objects(ABC):
-    """Makes the objects of a plan: those that both flavours have."""
+class Objects(ABC):
+    """Makes the objects of a plan.
 
-    def __init__(
-        self, plan: Plan, options: Values, rendering: Rendering, labels: Mapping[str, str]
-    ) -> None:
-        self._plan, self._options, self._run = plan, options, rendering.run
-        self._name = base_name(plan)
-        self._pods = Pods(plan, options, self._spec(), {PROJECT: plan.name, **labels})
+    Attributes:
+        spec: TensorFlow's cluster spec.
+    """
 
-    def objects(self) -> list[Object]:
-        """Return all objects."""
+    def __init__(self, plan: Plan, options: Values, run: PlannedRun | None, owner: str) -> None:
+        self._plan, self._options, self._run = plan, options, run
+        self._name = base_name(plan.name)
+        self.spec: dict[str, list[str]] = {}
+        for task in plan.tasks:
+            address = f"{self._host(task)}.{self._name}:{task.port}"
+            self.spec.setdefault(task.job, []).append(address)
+        self._pods = Pods(plan, options, self.spec, owner)
+
+    def all(self) -> list[Object]:
+        """Return all objects, in the order in which they are created."""
+        return [*self.shared(), *self.tasks()]
+
+    def shared(self) -> list[Object]:
+        """Return the objects that exist before pods: volume claim and network policy."""
         claim = [] if self._options["claim"] else [self._claim()]
-        found = [*claim, self._policy(), *self._tasks()]
-        for each in found:
+        return self._described([*claim, self._policy()])
+
+    def tasks(self) -> list[Object]:
+        """Return the objects that start the pods of all tasks."""
+        return self._described(self._tasks())
+
+    def reader(self) -> Object:
+        """Return the pod in which the client reads and writes the run volume."""
+        return self._described([self._pods.reader()])[0]
+
+    def _described(self, made: list[Object]) -> list[Object]:
+        for each in made:
             each["metadata"]["annotations"] = {_HASH: self._plan.cluster_sha256}
-        return found
+        return made
 
     @abstractmethod
     def _host(self, task: PlannedTask) -> str:
@@ -110,14 +119,6 @@ class _Objects(ABC):
     @abstractmethod
     def _tasks(self) -> list[Object]:
         """The objects that start the pods of all tasks."""
-
-    def _spec(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster spec."""
-        spec: dict[str, list[str]] = {}
-        for task in self._plan.tasks:
-            address = f"{self._host(task)}.{self._name}:{task.port}"
-            spec.setdefault(task.job, []).append(address)
-        return spec
 
     def _claim(self) -> Object:
         return {
@@ -151,7 +152,7 @@ class _Objects(ABC):
         }
 
 
-class _Plain(_Objects):
+class _Plain(Objects):
     """A Job for each task, and a headless Service."""
 
     def _host(self, task: PlannedTask) -> str:
@@ -188,7 +189,7 @@ class _Plain(_Objects):
         return [service, *jobs]
 
 
-class _JobSet(_Objects):
+class _JobSet(Objects):
     """One JobSet. The tasks of a job that have the same size are the pods of an indexed Job."""
 
     def _host(self, task: PlannedTask) -> str:

@@ -1,0 +1,360 @@
+"""A namespace of a Kubernetes cluster, by the official client: objects, logs, calls in pods."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lab.errors import LabError
+from lab.extras import named_extras
+from lab.text import short
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+Object = dict[str, Any]
+
+PATHS: Final[Mapping[str, str]] = {
+    "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "Service": "/api/v1/namespaces/{}/services",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "Event": "/api/v1/namespaces/{}/events",
+}
+
+_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_TIMEOUT_S: Final = 30
+"""Seconds without data from the server after which a call fails."""
+
+_STDOUT, _STDERR, _STATUS = 1, 2, 3
+"""The channels of a call in a pod."""
+
+_MAX_PIECE: Final = 1 << 16
+_CONFLICT, _MISSING, _ERROR = 409, 404, 400
+
+
+class ApiError(LabError):
+    """The server refused a request.
+
+    Attributes:
+        status: The status of HTTP.
+    """
+
+    def __init__(self, what: str, hint: str, status: int) -> None:
+        super().__init__(what, hint)
+        self.status = status
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is no such object, or no such kind of objects."""
+        return self.status == _MISSING
+
+    @property
+    def is_conflict(self) -> bool:
+        """Whether there is such an object already."""
+        return self.status == _CONFLICT
+
+
+class CallError(LabError):
+    """A command in a pod failed.
+
+    Attributes:
+        code: Its exit code.
+    """
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(what, "see `lab logs`")
+        self.code = code
+
+
+def kubeconfig() -> str:
+    """Return the files that configure access to clusters; several have colons between them."""
+    return os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+
+
+def is_configured() -> bool:
+    """Whether this process has access to a cluster: by a kubeconfig, or because it is in a pod."""
+    files = kubeconfig().split(os.pathsep)
+    return any(Path(each).is_file() for each in files if each) or _SERVICE_ACCOUNT.is_file()
+
+
+class Api:
+    """A namespace of a cluster.
+
+    Attributes:
+        context: The context of the kubeconfig; "" in a pod.
+        namespace: The namespace.
+    """
+
+    def __init__(self, context: str = "", namespace: str = "") -> None:
+        """Create the object.
+
+        Args:
+            context: The context; "": the current one.
+            namespace: The namespace; "": that of the context.
+
+        Raises:
+            LabError: The client is not installed, or the kubeconfig cannot be used.
+        """
+        with named_extras():
+            from kubernetes import config  # noqa: PLC0415  (takes a second)
+            from kubernetes.client import ApiClient, Configuration  # noqa: PLC0415
+        settings = Configuration()
+        settings.retries = False
+        with _errors("reading the kubeconfig"):
+            if any(Path(each).is_file() for each in kubeconfig().split(os.pathsep) if each):
+                contexts, current = config.list_kube_config_contexts(kubeconfig())
+                self.context = context or str(current["name"])
+                config.load_kube_config(
+                    kubeconfig(), context=self.context, client_configuration=settings
+                )
+                known = {each["name"]: each["context"] for each in contexts}
+                default = known.get(self.context, {}).get("namespace", "default")
+            else:
+                self.context = ""
+                config.load_incluster_config(client_configuration=settings)
+                default = _SERVICE_ACCOUNT.read_text(encoding="ascii").strip()
+        self.namespace = namespace or default
+        self._client: ApiClient = ApiClient(settings)
+
+    def version(self) -> str:
+        """Return the version of the server.
+
+        Raises:
+            LabError: The server does not answer.
+        """
+        return str(self._json("reading the version", "GET", "/version")["gitVersion"])
+
+    def create(self, made: Object) -> None:
+        """Create an object.
+
+        Raises:
+            ApiError: The server refuses it.
+            LabError: The server does not answer.
+        """
+        kind, name = made["kind"], made["metadata"]["name"]
+        self._json(f"creating {kind} {name}", "POST", self._path(kind), body=made)
+
+    def list(
+        self, kind: str, labels: Mapping[str, str], query: Sequence[tuple[str, str]] = ()
+    ) -> list[Object]:
+        """List the objects of a kind with these labels; none if the cluster has no such kind.
+
+        Raises:
+            LabError: The server does not answer.
+        """
+        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        query = [("labelSelector", selector), *query]
+        try:
+            found = self._json(f"listing {kind}s", "GET", self._path(kind), query)
+        except ApiError as error:
+            if error.is_missing:
+                return []
+            raise
+        return [{"kind": kind, **each} for each in found["items"]]
+
+    def delete(self, found: Object) -> None:
+        """Delete an object and what belongs to it, unless it is gone or replaced by another one.
+
+        Raises:
+            LabError: The server refuses, or does not answer.
+        """
+        kind, name = found["kind"], found["metadata"]["name"]
+        body = {
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": found["metadata"]["uid"]},
+        }
+        path = f"{self._path(kind)}/{name}"
+        try:
+            self._json(f"deleting {kind} {name}", "DELETE", path, body=body)
+        except ApiError as error:
+            if error.status not in {_MISSING, _CONFLICT}:
+                raise
+
+    def logs(
+        self, pod: str, *, follow: bool, tail: int | None, since: str | None
+    ) -> Iterator[bytes]:
+        """Yield pieces of a pod's output.
+
+        Args:
+            pod: The pod.
+            follow: Continue with new output.
+            tail: Begin with this many lines; None: with all.
+            since: Only what was written since this time, in the form of RFC 3339.
+
+        Raises:
+            LabError: The pod has no output, or the server does not answer.
+        """
+        given = {"follow": follow and "true", "tailLines": tail, "sinceTime": since}
+        query = [(name, str(value)) for name, value in given.items() if value not in {None, False}]
+        path, timeout_s = f"{self._path('Pod')}/{pod}/log", None if follow else _TIMEOUT_S
+        doing = f"reading the output of {pod}"
+        response = self._request(doing, "GET", path, query, timeout_s=timeout_s).response
+        try:
+            with _errors(doing):
+                yield from response.stream()
+        finally:
+            response.release_conn() if not follow else response.close()
+
+    def call(
+        self,
+        pod: str,
+        command: Sequence[str],
+        stdin: bytes = b"",
+        *,
+        within_s: float = _TIMEOUT_S,
+    ) -> Generator[bytes, None, None]:
+        """Run a command in a pod. Its standard input closes when the caller stops reading.
+
+        Args:
+            pod: The pod.
+            command: The command.
+            stdin: What it reads; its end is not sent.
+            within_s: Seconds without output after which the call fails.
+
+        Yields:
+            Pieces of its standard output.
+
+        Raises:
+            CallError: The command failed; the message is the last line of its standard error.
+            LabError: The call broke off.
+        """
+        from kubernetes.stream.ws_client import create_websocket  # noqa: PLC0415
+        from websocket import ABNF  # noqa: PLC0415
+
+        doing = f"calling {' '.join(command[:4])} in {pod}"
+        query = [("command", each) for each in command]
+        query += [(each, "true") for each in ("stdin", "stdout", "stderr")]
+        path = f"{self._path('Pod')}/{pod}/exec"
+        printed, status = b"", b""
+        with _errors(doing):
+            _, url, headers, *_ = self._client.param_serialize(
+                "GET", path, query_params=query, auth_settings=["BearerToken"]
+            )
+            headers["sec-websocket-protocol"] = "v4.channel.k8s.io"
+            address = url.replace("http", "ws", 1)
+            socket = create_websocket(self._client.configuration, address, headers)
+            try:
+                socket.settimeout(within_s)
+                for start in range(0, len(stdin), _MAX_PIECE):
+                    socket.send_binary(b"\0" + stdin[start : start + _MAX_PIECE])
+                while True:
+                    opcode, frame = socket.recv_data_frame(control_frame=True)
+                    if opcode == ABNF.OPCODE_CLOSE:
+                        break
+                    channel, data = frame.data[:1], frame.data[1:]
+                    if opcode not in {ABNF.OPCODE_BINARY, ABNF.OPCODE_TEXT} or not data:
+                        continue
+                    if channel == bytes([_STDOUT]):
+                        yield data
+                    elif channel == bytes([_STDERR]):
+                        printed = (printed + data)[-4096:]
+                    elif channel == bytes([_STATUS]):
+                        status += data
+            finally:
+                socket.close(timeout=1)
+            _raise_for_status(doing, json.loads(status), printed)
+
+    def _path(self, kind: str) -> str:
+        return PATHS[kind].format(self.namespace)
+
+    def _json(
+        self,
+        doing: str,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]] = (),
+        body: Object | None = None,
+    ) -> Object:
+        response = self._request(doing, method, path, query, body)
+        with _errors(doing):
+            found: Object = json.loads(response.read())
+        return found
+
+    def _request(
+        self,
+        doing: str,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]] = (),
+        body: Object | None = None,
+        *,
+        timeout_s: float | None = _TIMEOUT_S,
+    ) -> Any:  # noqa: ANN401  (the client has no types)
+        """Send a request; return the response, whose content is not read yet."""
+        with _errors(doing):
+            request = self._client.param_serialize(
+                method,
+                path,
+                query_params=[*query],
+                header_params={"Accept": "application/json", "Content-Type": "application/json"},
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            limits = (_TIMEOUT_S, timeout_s)
+            response = self._client.call_api(*request, _request_timeout=limits)
+            if response.status >= _ERROR:
+                _refuse(doing, response.status, response.read())
+        return response
+
+
+def _refuse(doing: str, status: int, content: bytes) -> None:
+    """Raise the error for an answer of the server."""
+    try:
+        message = str(json.loads(content)["message"])
+    except (ValueError, KeyError, TypeError):
+        message = content.decode("utf-8", "replace") or f"status {status}"
+    hint = {
+        401: "renew the credentials of your kubeconfig",
+        403: "ask for these rights in the namespace, or use -o namespace=NAME",
+        404: "see what `kubectl api-resources` lists; without JobSet, use -o flavour=plain",
+        409: "see `kubectl get all --show-labels`; set another `name:` in the config",
+    }.get(status, "see `kubectl get events`")
+    raise ApiError(f"{doing}: {short(message, 300)}", hint, status)
+
+
+def _raise_for_status(doing: str, status: Object, printed: bytes) -> None:
+    """Raise the error of a command that failed.
+
+    Raises:
+        CallError: It failed.
+    """
+    if status.get("status") == "Success":
+        return
+    lines = printed.decode("utf-8", errors="replace").strip().splitlines()
+    causes = status.get("details", {}).get("causes", [])
+    codes = [each["message"] for each in causes if each.get("reason") == "ExitCode"]
+    if codes:
+        raise CallError(short(lines[-1]) if lines else f"{doing}: no output", int(codes[0]))
+    raise LabError(f"{doing}: {short(str(status.get('message', status)))}", "see `lab ps`")
+
+
+@contextmanager
+def _errors(doing: str) -> Iterator[None]:
+    """Convert the client's errors into errors for the user.
+
+    Raises:
+        LabError: The server does not answer, or a call broke off.
+    """
+    from kubernetes.client import ApiException  # noqa: PLC0415
+    from kubernetes.config import ConfigException  # noqa: PLC0415
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415
+    from websocket import WebSocketException  # noqa: PLC0415
+
+    try:
+        yield
+    except ConfigException as error:
+        raise LabError(
+            f"{doing}: {short(str(error))}", "see `kubectl config get-contexts`"
+        ) from error
+    except (ApiException, HTTPError, WebSocketException, OSError, ValueError) as error:
+        raise LabError(
+            f"{doing}: the API server does not answer: {short(str(error))}",
+            "see if `kubectl get pods` answers",
+        ) from error

@@ -1,0 +1,458 @@
+"""An environment on Kubernetes: pods, and a run volume that a small pod of its own reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from lab.backends.engine.client import NotFound
+from lab.backends.environment import (
+    NO_PARTS,
+    KeepVolume,
+    Precondition,
+    TaskInfo,
+    no_precondition,
+    remove_volume,
+)
+from lab.backends.kubernetes import status
+from lab.backends.kubernetes.api import Api, ApiError, CallError
+from lab.backends.kubernetes.output import merged_lines
+from lab.backends.kubernetes.pods import (
+    OWNER,
+    PROJECT,
+    SCRIPTS,
+    Object,
+    base_name,
+    directory_of,
+)
+from lab.backends.kubernetes.state import EnvironmentRecord, StateDir
+from lab.backends.names import KUBERNETES
+from lab.backends.selection import known_task, require_agents
+from lab.backends.state import lock_environment
+from lab.backends.volume_calls import MODULE, CalledEnvironment, archive_of, raise_for_exit_code
+from lab.errors import LabError
+from lab.gpu.evidence import GpuView
+from lab.log import LOG
+from lab.volume import Chunk, Request
+from lab.volume.clock import stamp
+
+_POLL_S: Final = 1.0
+_LOOK_S: Final = 3.0
+"""Seconds between two looks at the pods while a run is followed."""
+
+_START_S: Final = 180.0
+"""Seconds that a pod with a node has to start its agent: it may pull its image."""
+
+_END_S: Final = 120.0
+"""Seconds that all pods have to end."""
+
+CLAIM: Final = "PersistentVolumeClaim"
+
+
+@dataclass(frozen=True, slots=True)
+class PodChannel:
+    """Calls of the volume's module in a pod."""
+
+    api: Api
+    pod: str
+
+    def call(self, *arguments: str) -> Generator[bytes, None, None]:
+        """Call the module; see `Channel`."""
+        leash = ["--leash"] if "--follow" in arguments else []
+        try:
+            yield from self.api.call(self.pod, [*MODULE, *arguments, *leash])
+        except CallError as error:
+            doing = f"calling {arguments[0]} on the run volume"
+            raise_for_exit_code(doing, error.code, error.what.encode())
+
+
+class KubernetesEnvironment(CalledEnvironment):
+    """The objects with the labels of one environment, and its run volume."""
+
+    backend = KUBERNETES
+    is_local = False
+
+    def __init__(self, state_dir: StateDir, record: EnvironmentRecord) -> None:
+        self._state_dir = state_dir
+        self._record = record
+        self._labels = {PROJECT: record.project, OWNER: record.owner}
+        self.project = record.project
+        self.folder = record.root
+        self.cluster_sha256 = record.cluster_sha256
+        self.runtime = record.runtime
+
+    @cached_property
+    def api(self) -> Api:
+        """The namespace of the environment."""
+        return Api(self._record.context, self._record.namespace)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a pod of a task runs."""
+        return any(map(status.is_running, self._pods().values()))
+
+    @property
+    def sources_sha256(self) -> str:
+        """Digest of lab's code in the image, as the boot has found it."""
+        return self._record.sources_sha256
+
+    def _pods(self) -> dict[str, Object]:
+        """The pods of the tasks. Of a task with several, the newest."""
+        found = sorted(
+            self.api.list("Pod", self._labels), key=lambda pod: pod["metadata"]["creationTimestamp"]
+        )
+        return {task: pod for pod in found if (task := status.task_of(pod))}
+
+    def cluster_spec(self) -> dict[str, list[str]]:
+        """TensorFlow's cluster spec."""
+        spec: dict[str, list[str]] = {}
+        for each in self._record.tasks:
+            spec.setdefault(each.task.rpartition("-")[0], []).append(each.address)
+        return spec
+
+    def tasks(self) -> list[TaskInfo]:
+        """All tasks, in the plan's order."""
+        pods = self._pods()
+        return [
+            TaskInfo(
+                task=each.task,
+                node=each.node,
+                address=each.address,
+                gpus=tuple(map(str, range(each.gpus))),
+                alive=each.task in pods and status.is_ready(pods[each.task]),
+                detail=status.detail(pods[each.task]) if each.task in pods else "it has no pod",
+            )
+            for each in self._record.tasks
+        ]
+
+    # ---- the boot
+
+    def create(self, objects: Sequence[Object]) -> None:
+        """Create objects, except a volume claim that is kept from before.
+
+        Raises:
+            LabError: The server refuses one.
+        """
+        kept = {each["metadata"]["name"] for each in self.api.list(CLAIM, self._labels)}
+        for each in objects:
+            if each["kind"] != CLAIM or each["metadata"]["name"] not in kept:
+                self.api.create(each)
+
+    def wait(self) -> None:
+        """Wait until all agents run; report why pods wait.
+
+        Raises:
+            LabError: A pod will never run, or does not start its agent in time.
+        """
+        shown, began = "", time.monotonic()
+        while True:
+            pods = self._pods()
+            waiting = [each.task for each in self._record.tasks if each.task not in pods]
+            waiting += [task for task, pod in pods.items() if not status.is_ready(pod)]
+            if not waiting:
+                return
+            task = waiting[0]
+            line = f"{task}: {status.detail(pods[task]) if task in pods else self._why_no_pod()}"
+            self._raise_for_failure(pods)
+            if any(each not in pods or status.is_waiting(pods[each]) for each in waiting):
+                began = time.monotonic()  # a queue has no limit
+            if time.monotonic() - began > _START_S:
+                raise LabError(f"{line}: its agent did not start", f"see `lab logs {task}`")
+            if line != shown:
+                LOG.info(line)
+                shown = line
+            time.sleep(_POLL_S)
+
+    def _why_no_pod(self) -> str:
+        """Why a Job has no pod yet, as Kubernetes reports it: a quota, for example."""
+        try:
+            events = self.api.list("Event", {}, [("fieldSelector", "reason=FailedCreate")])
+        except ApiError:
+            events = []  # not every user may read them
+        own = f"{base_name(self.project)}-"
+        found = [each for each in events if f"{each['involvedObject']['name']}-".startswith(own)]
+        return f"it has no pod: {found[-1]['message']}" if found else "it has no pod yet"
+
+    def _raise_for_failure(self, pods: Mapping[str, Object]) -> None:
+        for task, pod in pods.items():
+            if (reason := status.failure(pod)) is not None:
+                lines = [*self.logs([task], follow=False, tail=3)]
+                printed = f"; its last lines: {' / '.join(lines)}" if lines else ""
+                raise LabError(
+                    f"{task}: {reason}{printed}", "see docs/how-to/kubernetes.md, Problems"
+                )
+
+    def image_digest(self) -> str:
+        """Return the digest of lab's code in the image.
+
+        Raises:
+            LabError: The pod of the run volume does not start.
+        """
+        command = ["python", "-m", "lab.image_digest"]
+        return b"".join(self.api.call(self._reader(), command)).decode().strip()
+
+    # ---- the run volume
+
+    def channel(self) -> PodChannel:
+        """Return a channel by the pod of the run volume, which is started if it does not run."""
+        return PodChannel(self.api, self._reader())
+
+    def _reader(self) -> str:
+        """The name of the pod of the run volume, which runs.
+
+        Raises:
+            NotFound: The volume claim is gone.
+            LabError: The pod does not start.
+        """
+        name, until = str(self._record.reader["metadata"]["name"]), time.monotonic() + _START_S
+        while True:
+            found = self.api.list("Pod", self._labels)
+            pod = next((each for each in found if each["metadata"]["name"] == name), None)
+            if pod is not None and status.is_running(pod) and status.is_ready(pod):
+                return name
+            reason = None if pod is None else status.failure(pod)
+            if pod is None:
+                self._start_reader()
+            elif status.detail(pod) and pod["status"].get("phase") in status.ENDED:
+                self.api.delete(pod)  # it was evicted, or its node is gone
+            elif reason is not None or time.monotonic() > until:
+                raise LabError(
+                    f"the pod of the run volume, {name}: {reason or status.detail(pod)}",
+                    "see docs/how-to/kubernetes.md, Problems",
+                )
+            time.sleep(_POLL_S / 2)
+
+    def _start_reader(self) -> None:
+        if self._record.own_claim and not self.api.list(CLAIM, self._labels):
+            raise NotFound(f"environment {self.project} no longer exists", "boot it with `lab up`")
+        try:
+            self.api.create(self._record.reader)
+        except ApiError as error:
+            if not error.is_conflict:  # another command has started it
+                raise
+
+    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
+        """Submit a request to the agents; see `Environment`.
+
+        Raises:
+            LabError: Another run is active, or an agent does not run.
+        """
+        with lock_environment(self.backend, self.project, shared=True):
+            require_agents(self.project, self.tasks())
+            incoming = PurePosixPath("incoming", request.run_id)
+            self._upload(Path(self.folder, SCRIPTS), PurePosixPath(SCRIPTS))
+            for name, folder in parts.items():
+                self._upload(folder, incoming / name)
+            self.call("submit", request.to_json())
+
+    def _upload(self, folder: Path, inside: PurePosixPath) -> None:
+        """Copy a directory to the run volume, if there is one.
+
+        Raises:
+            LabError: The volume refuses it.
+        """
+        if not folder.is_dir():
+            return
+        archive = archive_of(folder, inside)
+        # The standard input of a call has no end.
+        unpack = 'head -c "$1" | tar -x -f - -C "$2"'
+        command = ["sh", "-c", unpack, "sh", str(len(archive)), self._directory]
+        for _ in self.api.call(self._reader(), command, archive):
+            pass
+
+    @property
+    def _directory(self) -> str:
+        return directory_of(self.project, self._record.owner)
+
+    def clock_offset_s(self) -> float:
+        """Seconds by which the run volume's clock is ahead of this host's; see `Environment`.
+
+        It is 0 if the answer is within the time that it took.
+        """
+        began = time.time()
+        now = float(self.call("time"))
+        return max(0.0, now - time.time()) + min(0.0, now - began)
+
+    def stream(
+        self,
+        run_id: str,
+        offsets: Mapping[str, int],
+        *,
+        follow: bool,
+        all_sizes: bool = False,
+        rest: bool = False,
+    ) -> Iterator[Chunk | None]:
+        """Stream the files of a run, from the given byte offsets on; see `Environment`."""
+        chunks = super().stream(run_id, offsets, follow=follow, all_sizes=all_sizes, rest=rest)
+        looked = time.monotonic()
+        for chunk in chunks:
+            yield chunk
+            # The pod of the run volume runs on when those of the tasks have ended.
+            if follow and chunk is None and time.monotonic() - looked > _LOOK_S:
+                self._check_up()
+                looked = time.monotonic()
+
+    def _check_up(self) -> None:
+        """Check that a pod of a task runs.
+
+        Raises:
+            LabError: None does; the message has the cause that Kubernetes names.
+        """
+        tasks = self.tasks()
+        if not self.is_up:
+            dead = next((each for each in tasks if not each.alive), tasks[0])
+            raise LabError(
+                f"the kubernetes environment {self.project!r} has stopped:"
+                f" {dead.task}: {dead.detail}",
+                "until `lab down`, its runs are on its run volume",
+            )
+
+    # ---- its tasks
+
+    def logs(
+        self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
+    ) -> Iterator[str]:
+        """Lines of the agents' standard output, `worker-0  | …`; see `Environment`.
+
+        Raises:
+            InputError: There is no such task.
+        """
+        names = {each.task: each.task for each in self._record.tasks}
+        wanted = [known_task(self.project, names, task) for task in tasks] or [*names]
+        pods = self._pods()
+        outputs = {
+            task: self.api.logs(
+                pods[task]["metadata"]["name"],
+                follow=follow,
+                tail=tail,
+                since=None if since is None else stamp(since),
+            )
+            for task in wanted
+            if task in pods
+        }
+        return merged_lines(outputs)
+
+    def shell(self, task: str) -> list[str]:
+        """The command line that opens a shell in the task's container.
+
+        Raises:
+            InputError: There is no such task.
+            LabError: The pod does not run.
+        """
+        known_task(self.project, {each.task: each for each in self._record.tasks}, task)
+        pod = self._pods().get(task)
+        if pod is None or not status.is_running(pod):
+            why = "it has no pod" if pod is None else status.detail(pod)
+            raise LabError(f"{task} is not running: {why}", "boot it with `lab up`")
+        context = ["--context", self.api.context] if self.api.context else []
+        name = str(pod["metadata"]["name"])
+        place = ["--namespace", self.api.namespace, "exec", "--stdin", "--tty", name]
+        return ["kubectl", *context, *place, "--", "bash"]
+
+    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
+        """Probe nothing: Kubernetes gives each pod GPUs of its own, by their number."""
+        return {}
+
+    def block_host(self) -> None:
+        """Do nothing: the network policy closes the pods' network."""
+
+    def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
+        """Refuse; see `Environment`.
+
+        Raises:
+            LabError: Always.
+        """
+        raise LabError(
+            f"pods cannot change the network of node {node}",
+            "use other faults: kill, stop, pause, slow",
+        )
+
+    def provenance(self) -> dict[str, str]:
+        """What really ran: the image with its digest, the version of Kubernetes, the nodes."""
+        pods = self._pods().values()
+        images = [each for pod in pods for each in pod["status"].get("containerStatuses", [])]
+        nodes = {str(pod["spec"]["nodeName"]) for pod in pods if "nodeName" in pod["spec"]}
+        return {
+            "image": str(self._record.reader["spec"]["containers"][0]["image"]),
+            "image_id": next((str(each["imageID"]) for each in images if each.get("imageID")), ""),
+            "runtime": self.runtime,
+            "kubernetes": self.api.version(),
+            "nodes": " ".join(sorted(nodes)),
+        }
+
+    def boot_file(self) -> tuple[str, str]:
+        """`cluster.k8s.yaml`: the rendered objects."""
+        return self._state_dir.file.name, self._state_dir.file.read_text(encoding="utf-8")
+
+    # ---- the end
+
+    def down(
+        self,
+        *,
+        unless: Precondition = no_precondition,
+        keeps: KeepVolume = remove_volume,
+    ) -> None:
+        """Remove the objects of this environment; see `Environment`."""
+        with lock_environment(self.backend, self.project):
+            if self._state_dir.read() != self._record:
+                return  # another command has removed it, and may have booted a new one
+            unless()
+            self.end(keep_volume=keeps())
+
+    def end(self, *, keep_volume: bool) -> None:
+        """Remove the pods, then the run volume, then the record; the caller holds the lock.
+
+        Raises:
+            LabError: The server refuses, or pods do not end.
+        """
+        LOG.info(f"kubernetes: removing the environment {self.project}")
+        claims = [CLAIM] if self._record.own_claim and not keep_volume else []
+        reader = str(self._record.reader["metadata"]["name"])
+        self._remove(
+            self._record.kinds, keep="" if self._record.own_claim or keep_volume else reader
+        )
+        if not (self._record.own_claim or keep_volume):
+            self._remove_directory()
+            self._remove(["Pod"])
+        self._remove(claims)
+        self._state_dir.remove(keep_volume=keep_volume)
+
+    def _remove_directory(self) -> None:
+        """Remove the directory that lab has made on the user's claim."""
+        command = ["rm", "-r", "-f", "--", self._directory]
+        try:
+            for _ in self.api.call(self._reader(), command):
+                pass
+        except LabError as error:  # no pod can be started, so that it may not exist at all
+            LOG.warning(f"{self._directory} may be left on the volume claim: {error.what}")
+
+    def _remove(self, kinds: Sequence[str], keep: str = "") -> None:
+        """Delete objects of some kinds, and wait until they are gone.
+
+        Raises:
+            LabError: One is not gone in time.
+        """
+        asked: set[str] = set()
+        until = time.monotonic() + _END_S
+        while left := self._objects(kinds, keep):
+            for each in left:
+                if each["metadata"]["uid"] not in asked:
+                    self.api.delete(each)
+                    asked.add(each["metadata"]["uid"])
+            if time.monotonic() > until:
+                first = left[0]
+                name = f"{first['kind']} {first['metadata']['name']}"
+                why = status.detail(first) if first["kind"] == "Pod" else "it is not removed"
+                raise LabError(
+                    f"{self.project}: {name} is left: {why}",
+                    f"see `kubectl describe {name.lower()}`, then run `lab down {self.project}`",
+                )
+            time.sleep(_POLL_S / 2)
+
+    def _objects(self, kinds: Sequence[str], keep: str = "") -> list[Object]:
+        found = [each for kind in kinds for each in self.api.list(kind, self._labels)]
+        return [each for each in found if not keep or each["metadata"]["name"] != keep]

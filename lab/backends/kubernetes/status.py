@@ -1,0 +1,76 @@
+"""What the state of a pod means: its task, whether its agent runs, and why it does not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lab.backends.kubernetes.pods import INDEX, JOB, TASK, Object
+from lab.text import short
+
+_NEVER: Final = {
+    *("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName"),
+    *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
+}
+"""Reasons for which a container waits, and which do not pass by themselves."""
+
+ENDED: Final = {"Failed", "Succeeded"}
+
+
+def task_of(pod: Object) -> str:
+    """Return the task of a pod; "" if it has none."""
+    labels = pod["metadata"].get("labels", {})
+    job = labels.get(JOB, "")
+    return str(labels.get(TASK) or (f"{job}-{labels[INDEX]}" if job and INDEX in labels else ""))
+
+
+def is_running(pod: Object) -> bool:
+    """Whether a pod runs, and is not being deleted."""
+    return _phase(pod) == "Running" and "deletionTimestamp" not in pod["metadata"]
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether the agent of a pod has started."""
+    return is_running(pod) and any(
+        each["type"] == "Ready" and each["status"] == "True"
+        for each in pod["status"].get("conditions", [])
+    )
+
+
+def is_waiting(pod: Object) -> bool:
+    """Whether a pod waits for a node."""
+    return _phase(pod) == "Pending" and "nodeName" not in pod["spec"]
+
+
+def failure(pod: Object) -> str | None:
+    """Return why a pod will never run; None if it may."""
+    reason = _container(pod).get("waiting", {}).get("reason")
+    return detail(pod) if _phase(pod) in ENDED or reason in _NEVER else None
+
+
+def detail(pod: Object) -> str:
+    """Return the state of a pod in words: phase, node, and the cause that Kubernetes names."""
+    status = pod.get("status", {})
+    phase = "Terminating" if "deletionTimestamp" in pod["metadata"] else _phase(pod)
+    node = pod["spec"].get("nodeName")
+    state = _container(pod)
+    waiting, ended = state.get("waiting", {}), state.get("terminated", {})
+    known: list[Object] = [each for each in status.get("conditions", []) if "message" in each]
+    unfit = [each for each in known if each.get("reason") == "Unschedulable"]
+    code = f"exit code {ended['exitCode']}" if ended.get("exitCode") else ""
+    causes = [status.get("reason"), status.get("message")]
+    causes += [waiting.get("reason"), waiting.get("message"), ended.get("reason"), code]
+    causes += [each["message"] for each in unfit]
+    named = [cause for cause in dict.fromkeys(causes) if cause and cause != "Completed"]
+    where = f"{phase} on {node}" if node else phase
+    return short(": ".join([where, *named]), 300)
+
+
+def _phase(pod: Object) -> str:
+    return str(pod.get("status", {}).get("phase", "Pending"))
+
+
+def _container(pod: Object) -> Object:
+    """The state of a pod's container."""
+    found = pod.get("status", {}).get("containerStatuses", [])
+    state: Object = found[0].get("state", {}) if found else {}
+    return state

@@ -1,0 +1,158 @@
+"""What an API server checks of rendered objects: schemas, and the restricted security standard.
+
+The schemas of Kubernetes come from `kubernetes-validate`. That of JobSet is written by hand from
+its published API, v1alpha2, and compared with the models of `kubeflow-trainer-api`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+from jsonschema import Draft202012Validator
+from kubernetes_validate import utils
+from referencing import Registry, Resource
+from ruamel.yaml import YAML
+
+Object = dict[str, Any]
+
+VERSIONS: Final = [each for each in utils.all_versions() if int(each.split(".")[1]) >= 31]
+
+_NAME: Final = {"type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
+_NAMES: Final = {"type": "array", "items": _NAME}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+
+
+def _object(required: tuple[str, ...] = (), **properties: object) -> Object:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [*required],
+        "additionalProperties": False,
+    }
+
+
+JOBSET: Final = {
+    "FailurePolicyRule": _object(
+        ("action", "name"),
+        action={"enum": ["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"]},
+        name=_NAME,
+        onJobFailureMessagePatterns={"type": "array"},
+        onJobFailureReasons={"type": "array"},
+        targetReplicatedJobs=_NAMES,
+    ),
+    "FailurePolicy": _object(
+        maxRestarts=_COUNT,
+        restartStrategy={"enum": ["BlockingRecreate", "InPlaceRestart", "Recreate"]},
+        rules={"type": "array"},
+    ),
+    "SuccessPolicy": _object(
+        ("operator",), operator={"enum": ["All", "Any"]}, targetReplicatedJobs=_NAMES
+    ),
+    "StartupPolicy": _object(
+        ("startupPolicyOrder",), startupPolicyOrder={"enum": ["AnyOrder", "InOrder"]}
+    ),
+    "Network": _object(
+        enableDNSHostnames={"type": "boolean"},
+        publishNotReadyAddresses={"type": "boolean"},
+        subdomain=_NAME,
+    ),
+    "DependsOn": _object(("name", "status"), name=_NAME, status={"enum": ["Complete", "Ready"]}),
+}
+JOBSET["ReplicatedJob"] = _object(
+    ("name", "template"),
+    dependsOn={"type": "array", "maxItems": 1, "items": JOBSET["DependsOn"]},
+    groupName=_NAME,
+    name=_NAME,
+    replicas=_COUNT,
+    template={"type": "object", "required": ["spec"]},  # checked as a Job
+)
+JOBSET["JobSetSpec"] = _object(
+    coordinator={"type": "object"},
+    failurePolicy=JOBSET["FailurePolicy"],
+    managedBy={"type": "string"},
+    network=JOBSET["Network"],
+    replicatedJobs={"type": "array", "items": JOBSET["ReplicatedJob"]},
+    startupPolicy=JOBSET["StartupPolicy"],
+    successPolicy=JOBSET["SuccessPolicy"],
+    suspend={"type": "boolean"},
+    ttlSecondsAfterFinished=_COUNT,
+    volumeClaimPolicies={"type": "array"},
+)
+JOBSET["JobSet"] = _object(
+    ("apiVersion", "kind", "metadata", "spec"),
+    apiVersion={"const": "jobset.x-k8s.io/v1alpha2"},
+    kind={"const": "JobSet"},
+    metadata={"type": "object"},
+    spec=JOBSET["JobSetSpec"],
+    status={"type": "object"},
+)
+
+
+def objects_in(text: str) -> list[Object]:
+    """The objects of a rendered file, as kubectl reads them: by YAML 1.1."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version = (1, 1)
+    return [*yaml.load_all(text)]
+
+
+def faults(made: Object, version: str) -> list[str]:
+    """What is wrong with an object, each with its path."""
+    if made["kind"] == "JobSet":
+        found = _faults(Draft202012Validator(JOBSET["JobSet"]), made)
+        for each in made["spec"].get("replicatedJobs", []):
+            job = {"apiVersion": "batch/v1", "kind": "Job", "spec": each["template"]["spec"]}
+            found += faults(job, version)
+        return found
+    return _faults(_validator(version, made["kind"], made["apiVersion"]), made)
+
+
+def _faults(validator: Draft202012Validator, made: Object) -> list[str]:
+    return [
+        f"{'.'.join(map(str, each.absolute_path))}: {each.message}"
+        for each in validator.iter_errors(made)
+    ]
+
+
+@cache
+def _validator(version: str, kind: str, api: str) -> Draft202012Validator:
+    group = "-".join(part.split(".")[0] for part in api.split("/"))
+    folder = f"kubernetes-json-schema/v{version}-local-strict"
+    schema = utils.schema_contents(f"{folder}/{kind.lower()}-{group}.json", version)
+    registry: Registry[Any] = Resource.from_contents(schema) @ Registry()
+    return Draft202012Validator(schema, registry=_definitions(version) @ registry)
+
+
+@cache
+def _definitions(version: str) -> Resource[Any]:
+    file = f"kubernetes-json-schema/v{version}-local-strict/_definitions.json"
+    return Resource.from_contents(utils.schema_contents(file, version))
+
+
+def templates_in(made: Object) -> Iterator[tuple[str, Object]]:
+    """The name and the template of each kind of pods that an object starts."""
+    if made["kind"] == "Job":
+        yield made["metadata"]["name"], made["spec"]["template"]
+    for each in made["spec"].get("replicatedJobs", []) if made["kind"] == "JobSet" else []:
+        yield each["name"], each["template"]["spec"]["template"]
+
+
+def violations(spec: Object) -> list[str]:
+    """What the restricted Pod Security Standard forbids in a pod."""
+    found = [each for each in ("hostNetwork", "hostPID", "hostIPC", "hostUsers") if each in spec]
+    kinds = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"}
+    found += [each["name"] for each in spec["volumes"] if not each.keys() - {"name"} <= kinds]
+    pod = spec["securityContext"]
+    if not pod.get("runAsNonRoot") or pod.get("runAsUser") == 0:
+        found.append("runAsNonRoot")
+    if pod.get("seccompProfile", {}).get("type") not in {"RuntimeDefault", "Localhost"}:
+        found.append("seccompProfile")
+    for each in [*spec["containers"], *spec.get("initContainers", [])]:
+        own = each["securityContext"]
+        if own.get("allowPrivilegeEscalation") is not False or own.get("privileged"):
+            found.append("allowPrivilegeEscalation")
+        if own["capabilities"].get("drop") != ["ALL"] or "add" in own["capabilities"]:
+            found.append("capabilities")
+        found += ["hostPort" for port in each.get("ports", []) if "hostPort" in port]
+    return found

@@ -1,0 +1,280 @@
+"""The backend `kubernetes` with a small API server, whose pods are processes of this host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.backends.kubernetes import backend as backends
+from lab.backends.kubernetes import status
+from lab.backends.kubernetes.api import ApiError, _refuse
+from lab.backends.kubernetes.backend import KubernetesBackend
+from lab.backends.kubernetes.environment import KubernetesEnvironment
+from lab.backends.kubernetes.output import merged_lines
+from lab.backends.options import Value
+from lab.errors import InputError, LabError
+from lab.log import passed_on
+from lab.placement.plan import Plan, PlannedNode, PlannedTask
+from tests.support.cli import lab
+from tests.support.kube import Cluster, a_cluster
+
+PLAN = Plan(
+    name="mnist",
+    mode="none",
+    cluster_sha256="0" * 64,
+    nodes=(PlannedNode("tf1"),),
+    tasks=(PlannedTask("ps", 0, "tf1", 2222), PlannedTask("worker", 0, "tf1", 2223)),
+)
+CONFIG = """\
+version: 1
+name: mnist
+nodes: {tf1: {}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf1]}}
+"""
+PROGRAM = """\
+import json, os, helper
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+print(helper.WORD, "from", task["type"], flush=True)
+print("step=7 loss=0.5", flush=True)
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    with a_cluster(tmp_path / "cluster") as found:
+        monkeypatch.setenv("KUBECONFIG", str(found.folder / "config"))
+        yield found
+
+
+def up(root: Path, **own: Value) -> KubernetesEnvironment:
+    """Boot the plan, by default as plain Jobs."""
+    backend = KubernetesBackend().with_options({"flavour": "plain", **own})
+    environment = backend.up(PLAN, root=root)
+    assert isinstance(environment, KubernetesEnvironment)
+    return environment
+
+
+def failure(root: Path, **own: Value) -> str:
+    """The error of a boot."""
+    with pytest.raises(LabError) as caught:
+        up(root, **own)
+    return str(caught.value)
+
+
+def test_a_run_is_collected_and_nothing_is_left(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(CONFIG)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "program.py").write_text(PROGRAM)
+    (tmp_path / "own" / "helper.py").write_text("WORD = 'good morning'\n")
+    words = ["run", "own/program.py", "--backend", "kubernetes", "-o", "flavour=plain", "--json"]
+    words += ["--record", r"step=(?P<step>\d+) loss=(?P<loss>\S+)"]
+    done = lab(tmp_path, *words, KUBECONFIG=str(cluster.folder / "config"))
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert (summary["state"], summary["backend"]) == ("succeeded", "kubernetes")
+    (run,) = (tmp_path / "runs").glob("*-program-*")
+    assert (run / "logs" / "worker-0.log").read_text().startswith("good morning from worker\n")
+    assert '"loss": 0.5' in (run / "tasks" / "worker-0.jsonl").read_text()
+    assert "kind: Job" in (run / "cluster.k8s.yaml").read_text()
+    assert cluster.left() == []
+
+
+def test_the_pods_of_a_jobset_know_their_tasks(cluster: Cluster, tmp_path: Path) -> None:
+    environment = up(tmp_path, flavour="jobset")
+    assert [(each.task, each.alive) for each in environment.tasks()] == [
+        ("ps-0", True),
+        ("worker-0", True),
+    ]
+    assert environment.cluster_spec()["worker"] == ["lab-mnist-worker-0-0.lab-mnist:2223"]
+    lines = [*environment.logs(["worker-0"], follow=False, tail=2)]
+    assert lines[0].startswith("worker-0  | lab: worker-0 of mnist runs on node-1, address lab-")
+    environment.down()
+    assert cluster.left() == []
+
+
+def test_a_boot_names_why_a_pod_never_starts(cluster: Cluster, tmp_path: Path) -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "lab:cpu"'}
+
+    def refuse(pod: dict[str, Any]) -> None:
+        if "lab.task" in pod["metadata"]["labels"]:
+            pod["status"]["containerStatuses"] = [{"state": {"waiting": waiting}}]
+
+    cluster.before_start = refuse
+    error = failure(tmp_path)
+    assert 'Pending: ImagePullBackOff: Back-off pulling image "lab:cpu"' in error
+    assert cluster.left() == []
+
+
+def test_a_quota_that_is_reached_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.quota = 'pods "lab-mnist-ps-0-" is forbidden: exceeded quota: course'
+
+    def interrupt(line: str) -> None:
+        if "it has no pod: " in line:
+            assert line == f"ps-0: it has no pod: {cluster.quota}"
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), passed_on(interrupt):
+        up(tmp_path)
+    assert cluster.left() == []
+
+
+def test_a_pod_that_ends_is_reported_with_its_cause(cluster: Cluster, tmp_path: Path) -> None:
+    environment = up(tmp_path)
+    cluster.kill("worker-0")
+    process = cluster.processes[cluster.pod("worker-0")["metadata"]["name"]]
+    process.wait()
+    ps, worker = environment.tasks()
+    assert ps.alive
+    assert (worker.alive, worker.detail) == (
+        False,
+        "Failed on node-1: OOMKilled: exit code 137",
+    )
+    cluster.kill("ps-0")
+    cluster.processes[cluster.pod("ps-0")["metadata"]["name"]].wait()
+    assert not environment.is_up
+    with pytest.raises(LabError, match=r"has stopped: ps-0: Failed .*OOMKilled"):
+        environment._check_up()
+    environment.down()
+    assert cluster.left() == []
+
+
+def test_only_the_own_directory_of_a_claim_is_removed(cluster: Cluster, tmp_path: Path) -> None:
+    other = cluster.folder / "volume" / "others" / "thesis"
+    other.parent.mkdir()
+    other.write_text("mine")
+    environment = up(tmp_path, claim="shared")
+    assert ("PersistentVolumeClaim", "shared") not in cluster.objects
+    assert len([*(cluster.folder / "volume").iterdir()]) == 2
+    environment.down()
+    assert cluster.left() == [str(other.parent), str(other)]
+
+
+def test_objects_of_another_owner_stay(cluster: Cluster, tmp_path: Path) -> None:
+    labels = {"lab.project": "mnist", "lab.owner": "somebody"}
+    cluster.create("Service", {"metadata": {"name": "theirs", "labels": labels}, "spec": {}})
+    up(tmp_path).down()
+    assert cluster.left() == ["Service/theirs"]
+    cluster.create("Service", {"metadata": {"name": "lab-mnist", "labels": labels}, "spec": {}})
+    assert 'creating Service lab-mnist: Service "lab-mnist" already exists' in failure(tmp_path)
+    assert cluster.left() == ["Service/theirs", "Service/lab-mnist"]
+
+
+def test_a_cluster_without_jobset_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.missing.add("JobSet")
+    assert "without JobSet, use -o flavour=plain" in failure(tmp_path, flavour="jobset")
+    assert cluster.left() == []
+
+
+def test_an_image_with_other_code_is_refused(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "digest", lambda: "another")
+    with pytest.raises(InputError, match="image lab:cpu has another version of lab's code"):
+        up(tmp_path)
+    assert cluster.left() == []
+
+
+def test_the_pod_of_the_run_volume_is_started_again(cluster: Cluster, tmp_path: Path) -> None:
+    environment = up(tmp_path)
+    cluster.delete("Pod", "lab-mnist-volume", None)
+    assert environment.runs() == []
+    assert environment.collected() == {}
+    environment.down()
+
+
+def test_a_second_boot_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    environment = up(tmp_path)
+    assert failure(tmp_path) == (
+        "the kubernetes environment 'mnist' exists already, in course; remove it with"
+        " `lab down mnist`"
+    )
+    assert environment.is_up
+    environment.down()
+    assert cluster.left() == []
+
+
+def test_a_kept_run_volume_is_used_again(cluster: Cluster, tmp_path: Path) -> None:
+    up(tmp_path).down(keeps=lambda: True)
+    kept = [name for kind, name in cluster.objects if kind == "PersistentVolumeClaim"]
+    assert kept == ["lab-mnist-runs"]
+    assert len(cluster.objects) == 1
+    found = KubernetesBackend().find_any("mnist")
+    assert found is not None
+    assert not found.is_up
+    up(tmp_path).down()
+    assert cluster.left() == []
+
+
+def test_without_access_the_backend_gives_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    assert KubernetesBackend().unavailable_reason() == (
+        f"there is no kubeconfig {tmp_path / 'config'}; set KUBECONFIG"
+    )
+    (tmp_path / "config").touch()
+    monkeypatch.setattr(backends, "find_spec", lambda _: None)
+    reason = KubernetesBackend().unavailable_reason()
+    assert reason is not None
+    assert "its client is not installed; use `" in reason
+
+
+def test_a_server_that_is_away_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    environment = up(tmp_path)
+    cluster.answers = False
+    with pytest.raises(LabError, match="listing Pods: the API server does not answer"):
+        environment.tasks()
+    cluster.answers = True
+    assert environment.is_up
+    environment.down()
+    assert cluster.left() == []
+
+
+# ---- Without a server
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [(401, "renew the credentials"), (403, "ask for these rights"), (422, "kubectl get events")],
+)
+def test_a_refusal_has_a_hint(code: int, hint: str) -> None:
+    with pytest.raises(ApiError, match=rf"creating Job a: no way; .*{hint}"):
+        _refuse("creating Job a", code, b'{"message": "no way"}')
+
+
+@pytest.mark.parametrize(
+    ("pod", "detail"),
+    [
+        ({}, "Pending"),
+        (
+            {
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+                    }
+                ]
+            },
+            "Pending: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+        ),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."},
+            "Failed: Evicted: The node was low on memory.",
+        ),
+    ],
+)
+def test_the_state_of_a_pod_in_words(pod: dict[str, Any], detail: str) -> None:
+    assert status.detail({"metadata": {}, "spec": {}, "status": pod}) == detail
+
+
+def test_lines_of_several_pods_are_whole() -> None:
+    outputs = {"ps-0": iter([b"a\nb", b"c\n"]), "worker-0": iter([b"\x1b[2Jlast"])}
+    lines = sorted(merged_lines(outputs))
+    assert lines == ["ps-0      | a", "ps-0      | bc", r"worker-0  | \x1b[2Jlast"]

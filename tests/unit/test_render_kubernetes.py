@@ -1,0 +1,284 @@
+"""`lab render --target kubernetes`: the objects, their schemas, and what pods cannot have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kubeflow_trainer_api.models as published
+import pytest
+
+from lab.backends.names import KUBERNETES
+from lab.backends.rendered_file import RenderOptions
+from lab.cli import main
+from lab.errors import ConfigError
+from tests.support.engine import ROOT
+from tests.support.kubernetes_schema import (
+    JOBSET,
+    VERSIONS,
+    faults,
+    objects_in,
+    templates_in,
+    violations,
+)
+from tests.support.rendering import render_file
+
+CLUSTER = """\
+version: 1
+name: on
+nodes:
+  tf1: {cpus: 1.5, memory: 1GiB}
+  tf2: {cpus: 3, gpus: 2}
+  tf3: {cpus: 3, gpus: 1}
+jobs: {worker: {on: [tf2, tf3]}, ps: {on: [tf1, tf1]}}
+run: {experiment: async, flags: {epochs: 5}}
+"""
+LINK, SHARE = "slow-link", "book"
+CONFIGS = [*sorted((ROOT / "clusters").glob("*.yaml")), ROOT / "cluster.yaml"]
+SHIPPED = [each for each in CONFIGS if each.stem not in {LINK, SHARE}]
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "scripts").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def rendered(path: Path = Path("cluster.yaml"), run: str = "", **own: str) -> list[dict[str, Any]]:
+    """The objects of a config, by kubectl's YAML."""
+    return objects_in(render_file(path, RenderOptions("auto", run=run, own=own), target=KUBERNETES))
+
+
+def one(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    (only,) = [each for each in found if each["kind"] == kind]
+    return only
+
+
+def pods(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The specifications of the pods, by the names of their Jobs."""
+    return {name: each["spec"] for made in found for name, each in templates_in(made)}
+
+
+def environ(pod: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each.get("value", "") for each in pod["containers"][0]["env"]}
+
+
+# ---- Schemas
+
+
+@pytest.mark.parametrize("flavour", ["jobset", "plain"])
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_config_fits_the_schemas(path: Path, flavour: str) -> None:
+    found = rendered(path, flavour=flavour)
+    for version in (VERSIONS[0], VERSIONS[-1]):
+        assert [fault for each in found for fault in faults(each, version)] == []
+    assert [broken for pod in pods(found).values() for broken in violations(pod)] == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_version_accepts_all_kinds_of_objects(version: str) -> None:
+    found = [*rendered(queue="gpus"), *rendered(flavour="plain")]
+    assert {each["kind"] for each in found} == {
+        *("Job", "JobSet", "NetworkPolicy", "PersistentVolumeClaim", "Service")
+    }
+    assert [fault for each in found for fault in faults(each, version)] == []
+
+
+def test_the_versions_begin_with_the_promised_one() -> None:
+    assert VERSIONS[0].startswith("1.31.")
+    assert len(VERSIONS) >= 7
+
+
+@pytest.mark.parametrize("name", JOBSET)
+def test_the_schema_of_jobset_has_the_published_fields(name: str) -> None:
+    model = getattr(published, f"JobsetV1alpha2{name}")
+    fields = {each.alias or name for name, each in model.model_fields.items()}
+    assert fields == set(JOBSET[name]["properties"])
+    required = {each.alias or key for key, each in model.model_fields.items() if each.is_required()}
+    assert required <= set(JOBSET[name]["required"])
+
+
+def _set(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
+    def change(made: dict[str, Any]) -> None:
+        for each in path[:-1]:
+            made = made[each]
+        made[path[-1]] = to
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (
+            _set("spec", "successPolicy", "operator", to="Most"),
+            "spec.successPolicy.operator: 'Most' is not one of ['All', 'Any']",
+        ),
+        (
+            _set("spec", "replicatedJobs", 2, "dependsOn", 0, "status", to="Running"),
+            "spec.replicatedJobs.2.dependsOn.0.status: 'Running' is not one of"
+            " ['Complete', 'Ready']",
+        ),
+        (
+            _set("spec", "startPolicy", to={}),
+            "spec: Additional properties are not allowed ('startPolicy' was unexpected)",
+        ),
+        (
+            _set("spec", "replicatedJobs", 0, "template", "spec", "backoffLimit", to="0"),
+            "spec.backoffLimit: '0' is not of type 'integer', 'null'",
+        ),
+        (
+            _set(
+                *("spec", "replicatedJobs", 0, "template", "spec", "template", "spec"),
+                *("containers", 0, "env", 0, "value"),
+                to=True,
+            ),
+            "spec.template.spec.containers.0.env.0.value: True is not of type 'string', 'null'",
+        ),
+    ],
+)
+def test_a_wrong_object_is_refused_for_its_own_reason(
+    change: Callable[[dict[str, Any]], None], fault: str
+) -> None:
+    made = one(rendered(), "JobSet")
+    assert faults(made, VERSIONS[-1]) == []
+    change(made)
+    assert faults(made, VERSIONS[-1]) == [fault]
+
+
+# ---- What the objects say
+
+
+def test_the_hosts_of_the_cluster_spec_are_those_of_the_pods() -> None:
+    plain = pods(rendered(flavour="plain"))
+    spec = json.loads(environ(plain["lab-on-ps-0"])["LAB_CLUSTER"])
+    hosts = {f"{pod['hostname']}.{pod['subdomain']}" for pod in plain.values() if "hostname" in pod}
+    assert {each.split(":")[0] for job in spec.values() for each in job} == hosts
+    jobset = one(rendered(), "JobSet")
+    subdomain = jobset["spec"]["network"]["subdomain"]
+    hosts = {
+        f"lab-on-{each['name']}-0-{index}.{subdomain}"
+        for each in jobset["spec"]["replicatedJobs"]
+        for index in range(each["template"]["spec"]["completions"])
+        if each["name"] != "run"
+    }
+    spec = json.loads(environ(pods([jobset])["ps"])["LAB_CLUSTER"])
+    assert {each.split(":")[0] for job in spec.values() for each in job} == hosts
+    assert spec["ps"][1] == "lab-on-ps-0-1.lab-on:2223"
+    assert spec["worker"][1] == "lab-on-worker-1-0-0.lab-on:2222"
+
+
+def test_tasks_of_one_size_are_one_replicated_job_and_others_have_their_own() -> None:
+    made = one(rendered(), "JobSet")
+    jobs = {each["name"]: each for each in made["spec"]["replicatedJobs"]}
+    assert [*jobs] == ["ps", "worker-0", "worker-1", "run"]
+    assert jobs["ps"]["template"]["spec"]["completions"] == 2
+    assert environ(pods([made])["ps"])["LAB_TASK"] == "ps-$(TASK_INDEX)"
+    assert environ(pods([made])["worker-1"])["LAB_TASK"] == "worker-1"
+    waits = {
+        name: [one["name"] for one in each.get("dependsOn", [])] for name, each in jobs.items()
+    }
+    assert waits == {"ps": [], "worker-0": ["ps"], "worker-1": ["ps"], "run": []}
+
+
+def test_only_workers_have_gpus_and_each_task_has_its_size() -> None:
+    found = pods(rendered(flavour="plain"))
+    limits = {name: pod["containers"][0].get("resources", {}) for name, pod in found.items()}
+    assert limits == {
+        "lab-on-worker-0": {"limits": {"cpu": "3000m", "nvidia.com/gpu": 2}},
+        "lab-on-worker-1": {"limits": {"cpu": "3000m", "nvidia.com/gpu": 1}},
+        "lab-on-ps-0": {"limits": {"cpu": "750m", "memory": "512Mi"}},
+        "lab-on-ps-1": {"limits": {"cpu": "750m", "memory": "512Mi"}},
+        "lab-on-run": {},
+    }
+    seen = {name: environ(pod).get("CUDA_VISIBLE_DEVICES") for name, pod in found.items()}
+    assert seen["lab-on-worker-0"] == "0,1"
+    assert seen["lab-on-ps-0"] == "-1"
+
+
+def test_the_policy_permits_only_the_own_pods_and_dns() -> None:
+    policy = one(rendered(), "NetworkPolicy")["spec"]
+    own = {"podSelector": {"matchLabels": {"lab.project": "on"}}}
+    assert policy["podSelector"] == own["podSelector"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["ingress"] == [{"from": [own]}]
+    first, dns = policy["egress"]
+    assert first == {"to": [own]}
+    assert {each["port"] for each in dns["ports"]} == {53}
+    for pod in [each for made in rendered() for _, each in templates_in(made)]:
+        assert pod["metadata"]["labels"]["lab.project"] == "on"
+
+
+def test_a_run_ends_the_agents_and_decides_the_success() -> None:
+    made = one(rendered(), "JobSet")
+    assert made["spec"]["successPolicy"]["targetReplicatedJobs"] == ["run"]
+    assert environ(pods([made])["run"])["LAB_RUN"] == "async --epochs=5"
+    assert pods([made])["ps"]["containers"][0]["command"][-1].endswith("lab.task.agent --once")
+    waits = one(rendered(run="none"), "JobSet")
+    assert "successPolicy" not in waits["spec"]
+    assert pods([waits])["ps"]["containers"][0]["command"][-1].endswith("lab.task.agent")
+
+
+def test_options_choose_queue_namespace_claim_and_image() -> None:
+    found = rendered(queue="on", namespace="course", claim="shared", image="registry.example/lab:1")
+    assert [each["kind"] for each in found] == ["NetworkPolicy", "JobSet"]
+    assert {each["metadata"]["namespace"] for each in found} == {"course"}
+    assert one(found, "JobSet")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "on"
+    for pod in pods(found).values():
+        assert pod["containers"][0]["image"] == "registry.example/lab:1"
+        assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == "shared"
+
+
+# ---- What is refused
+
+
+def test_what_pods_cannot_have_is_named_with_its_place(project: Path) -> None:
+    uuid = "MIG-12345678-1234-1234-1234-123456789abc"
+    (project / "cluster.yaml").write_text(
+        CLUSTER.replace("name: on", "name: on-")
+        .replace("gpus: 1}", f"gpus: [{uuid}]}}")
+        .replace("on: [tf2, tf3]", "on: [tf2, tf3], gpus: 1, gpu_memory_fraction: 0.5")
+        + "links: {tf1: {delay: 5ms}}\nfaults: ['cut:5s worker-1 after 9 steps']\n"
+    )
+    with pytest.raises(ConfigError) as error:
+        rendered()
+    assert error.value.problems == [
+        "cluster.yaml:2:7: name: a Kubernetes name ends with a letter or a digit; remove the"
+        " hyphen",
+        "cluster.yaml:6:24: nodes.tf3.gpus: Kubernetes selects the GPUs; give their number, such"
+        " as `gpus: 1`",
+        "cluster.yaml:7:63: jobs.worker.gpu_memory_fraction: a Kubernetes pod gets whole GPUs;"
+        " leave it out",
+        "cluster.yaml:9:14: links.tf1: a Kubernetes pod cannot change the network; leave it out",
+        "cluster.yaml:10:10: faults[0]: a Kubernetes pod cannot change the network; leave out"
+        " this fault",
+    ]
+
+
+def test_a_name_that_is_too_long_is_refused(project: Path) -> None:
+    long = "a" * 31
+    (project / "cluster.yaml").write_text(CLUSTER.replace("name: on", f"name: {long}"))
+    rendered()
+    job = "evaluatorofmodels"
+    text = f"version: 1\nname: {long}\nnodes: {{tf1: {{}}}}\njobs: {{{job}: {{on: [tf1]}}}}\n"
+    (project / "cluster.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"cluster\.yaml:4:8: .*too long for Kubernetes"):
+        rendered()
+
+
+@pytest.mark.parametrize("name", [LINK, SHARE])
+def test_the_other_shipped_configs_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="a Kubernetes pod"):
+        rendered(ROOT / "clusters" / f"{name}.yaml")
+
+
+def test_kueue_needs_a_jobset(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["render", "--target", "kubernetes", "-o", "queue=gpus", "-o", "flavour=plain"]
+    assert main(command) == 2
+    assert "-o queue: Kueue would admit each Job of -o flavour=plain alone" in (
+        capsys.readouterr().err
+    )
