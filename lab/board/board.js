@@ -3,7 +3,7 @@
 
 const at = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-const KINDS = {succeeded: "good", failed: "bad", cancelled: "bad", aborted: "bad", lost: "bad", training: "busy"};
+const KINDS = {__proto__: null, succeeded: "good", failed: "bad", cancelled: "bad", aborted: "bad", lost: "bad", training: "busy"};
 const LINES = 6;
 const LAST_S = 300;
 let shown = null, endsUnix = null, aheadS = 0;
@@ -50,10 +50,14 @@ function showClock() {
 }
 
 function showClass(room) {
+  const stuck = room.seats.filter((seat) => seat.stuck);
+  write("stuck", stuck.map((seat) => `${seat.seat}: ${seat.state}`).join(", "));
+  // The fewer rows there are, the larger is their text.
+  at("class").style.setProperty("--rows", Math.max(room.seats.length, room.gpus.length + room.queue.length, 1));
   at("seats").replaceChildren(...room.seats.map((seat) => {
-    const line = made("tr"), kind = seat.stuck ? "late" : seat.state === "ready" ? "good" : "";
-    line.append(made("th", seat.seat, {scope: "row"}), made("td", seat.state, {class: kind}), made("td", seat.run),
-      made("td", seat.step, {class: "number"}), made("td", seat.passed, {class: "note"}));
+    const line = made("tr", "", {class: seat.stuck ? "stuck" : ""});
+    line.append(made("th", seat.seat, {scope: "row"}), made("td", seat.state, {class: seat.stuck ? "late" : KINDS[seat.state] || ""}),
+      made("td", seat.run), made("td", seat.step, {class: "number"}), made("td", seat.passed, {class: "note"}));
     return line;
   }));
   at("gpus-part").hidden = !room.gpus.length;
@@ -134,7 +138,7 @@ function draw() {
 }
 
 const events = new EventSource("events");
-events.onopen = () => write("connection", "Live.");
+events.onopen = () => write("connection", "Connected. Asking for the first data …");
 events.onerror = () => {
   // A server that starts again is found after a second. Only a longer silence is shown.
   setTimeout(() => { if (events.readyState !== EventSource.OPEN) write("connection", "Connecting …"); }, 5000);
@@ -142,5 +146,8 @@ events.onerror = () => {
 // The server's clock counts: the board may be shown on another computer.
 events.addEventListener("clock", (message) => { aheadS = Number(message.data) - Date.now() / 1000; showClock(); });
 setInterval(showClock, 1000);
-events.onmessage = (message) => show(JSON.parse(message.data));
+events.onmessage = (message) => {
+  write("connection", "Live.");
+  show(JSON.parse(message.data));
+};
 addEventListener("resize", () => { if (shown) draw(); });

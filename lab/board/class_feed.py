@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from lab.backends.classroom.protocol import State
 from lab.board.class_gpus import GpuReader, GpuRow, gpu_rows
 from lab.classroom.class_time import read_end
 from lab.classroom.queue.folder import Queued, queued
@@ -26,10 +27,11 @@ class SeatRow(msgspec.Struct, frozen=True):
 
     Attributes:
         seat: The seat.
-        state: Its state: `ready`, `stuck for 2 min`, `no answer`.
-        stuck: Whether its run makes no progress.
-        run: The experiment of its newest run, with its state.
-        step: The highest global step of this run.
+        state: The state of its newest run, `no run yet`, or why it has none: `training`,
+            `stuck for 2 min`, `stopped`, `no answer`.
+        stuck: Whether this run makes no progress.
+        run: The experiment of this run.
+        step: Its highest global step.
         passed: By lesson how many stages are passed: `async 2 of 3`.
     """
 
@@ -47,7 +49,7 @@ class ClassBoard(msgspec.Struct, frozen=True):
     Attributes:
         name: Its name.
         ends_unix: Its end, in seconds since the epoch; None: it has none.
-        queue: What waits or has GPUs, in order: `seat-03: waiting, place 1`.
+        queue: What waits or has GPUs, in order: `seat-03: waiting, place 1, about 8 min`.
         seats: Its seats, in the plan's order.
         gpus: Its GPUs.
     """
@@ -96,22 +98,36 @@ class ClassFeed:
 
 
 def _line(each: Queued) -> str:
-    place = "" if each.position is None else f", place {each.position}"
+    state = each.state
+    if each.wait_s is not None:
+        state = f"waiting, place {each.position}, about {about(each.wait_s)}"
+    elif each.state == State.UP:
+        state = f"running for {about(each.since_s)}"
     gpus = f", {counted(len(each.gpus), 'GPU')}" if each.gpus else ""
-    return f"{each.seat}: {each.state}{place}{gpus}"
+    return f"{each.seat}: {state}{gpus}"
 
 
 def _row(seat: SeatStatus) -> SeatRow:
     run = seat.run
-    state = seat.state if seat.answers else "no answer"
-    if seat.stuck and run is not None and run.since_step_s is not None:
-        state = f"stuck for {about(run.since_step_s)}"
     passed = (f"{short(name)} {n} of {of}" for name, (n, of) in seat.passed.items() if n)
     return SeatRow(
         seat=seat.seat,
-        state=state,
+        state=_state(seat),
         stuck=seat.stuck,
-        run=f"{short(run.experiment)}, {short(run.state)}" if run else "",
+        run=short(run.experiment) if run else "",
         step=whole(run.global_step) if run else "",
         passed=", ".join(passed),
     )
+
+
+def _state(seat: SeatStatus) -> str:
+    run = seat.run
+    if not seat.answers:
+        return "no answer"
+    if seat.state not in {"ready", "running"}:
+        return seat.state
+    if run is None:
+        return "no run yet"
+    if seat.stuck and run.since_step_s is not None:
+        return f"stuck for {about(run.since_step_s)}"
+    return short(run.state)

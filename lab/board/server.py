@@ -14,7 +14,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
@@ -79,12 +79,14 @@ class Publisher:
         self._source = source
         self._viewers: set[_Events] = set()
         self._shown = b""
+        self._looking = asyncio.Lock()
 
     async def add(self, viewer: _Events) -> None:
         """Give a new viewer what is shown now, and from now on what changes."""
-        if not self._viewers:
-            self._shown = await self._look()
-        self._viewers.add(viewer)
+        async with self._looking if not self._viewers else nullcontext():
+            if not self._viewers:
+                self._shown = await self._look()
+            self._viewers.add(viewer)
         await viewer.send(self._shown)
 
     def remove(self, viewer: _Events) -> None:
@@ -104,7 +106,8 @@ class Publisher:
             quiet_s += EVERY_S
             if not self._viewers:
                 continue
-            found = await self._look()
+            async with self._looking:
+                found = await self._look()
             if found != self._shown:
                 self._shown, quiet_s = found, 0.0
                 await self._send(found)
@@ -169,6 +172,7 @@ class _Events(_Handler):
         self._gone = asyncio.Event()
         self.set_header("Content-Type", "text/event-stream")
         self.write(f"retry: 1000\nevent: clock\ndata: {time.time():.3f}\n\n".encode())
+        await self.flush()  # the first look at a class takes seconds
         await self.publisher.add(self)
         try:
             await self._gone.wait()

@@ -103,32 +103,20 @@ def test_it_fits_the_projector_and_the_phone_in_both_colours(
     assert len(colours) == 2
 
 
-def test_the_keyboard_reaches_the_columns_that_do_not_fit(browser: Tab, tmp_path: Path) -> None:
-    make(tmp_path / "runs", RUN, steps=550)
-    with board(tmp_path, free_port()) as address:
-        browser.show_on(390)
-        browser.open(address)
-        wait_for(lambda: "succeeded" in text(browser), "the run", 20)
-        browser.press("Tab", 9)
-        assert browser.run("document.activeElement.className") == "wide"
-        for _ in range(5):
-            browser.press("ArrowRight", 39)
-        wait_for(lambda: browser.run("document.activeElement.scrollLeft > 0"), "the scroll", 10)
-
-
 class Room:
     """A class with many seats, without one."""
 
-    def __init__(self, left_s: float | None = 2100.0) -> None:
+    def __init__(self, left_s: float | None = 2100.0, *, stuck: bool = True) -> None:
         self.ends_unix = None if left_s is None else time.time() + left_s
+        self.stuck = stuck
 
     def now(self) -> ClassBoard:
         names = [f"seat-{number:02}" for number in range(1, 31)]
         seats = [
-            SeatRow(each, "ready", False, "async, training", "1,200", "async 2 of 3")
-            for each in names
+            SeatRow(each, "training", False, "async", "1,200", "async 2 of 3") for each in names
         ]
-        seats[2] = SeatRow("seat-03", "stuck for 3 min", True, "sync, training", "7", "")
+        if self.stuck:
+            seats[2] = SeatRow("seat-03", "stuck for 3 min", True, "sync", "7", "")
         gpus = [GpuRow("GPU-01234567", "seat-01", "45 %", "12.0 of 80.0 GiB")]
         gpus += [GpuRow("GPU-89abcdef", "free", "not known", "not known")]
         return ClassBoard("workshop", self.ends_unix, ["seat-07: waiting, place 1"], seats, gpus)
@@ -166,6 +154,29 @@ def test_the_board_of_a_class(
         assert browser.run("document.getElementById('run').hidden")
         page = "document.documentElement"
         assert browser.run(f"{page}.scrollWidth <= {page}.clientWidth")
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_a_projector_shows_a_class_of_thirty_without_scrolling(
+    browser: Tab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stuck: bool
+) -> None:
+    monkeypatch.setenv(LAB_STATE, str(tmp_path))
+    with class_board(free_port(), Room(stuck=stuck)) as address:
+        browser.show_on(1920)
+        wait_for(lambda: answers(address), "the board", 20)
+        browser.open(address)
+        wait_for(lambda: "seat-30" in text(browser), "the class", 20)
+        assert browser.run("document.getElementById('stuck').innerText") == (
+            "seat-03: stuck for 3 min" if stuck else ""
+        )
+        seats, gpus, queue = (
+            browser.run(f"document.getElementById('{part}-part').getBoundingClientRect().toJSON()")
+            for part in ("seats", "gpus", "queue")
+        )
+        assert seats["bottom"] <= 1080
+        assert seats["right"] < gpus["left"] == queue["left"]
+        assert seats["top"] == gpus["top"]
+        assert gpus["bottom"] <= queue["top"]
 
 
 @pytest.fixture(scope="module", params=["run", "recording", "class"])
@@ -243,6 +254,31 @@ def test_the_board_counts_down_by_the_clock_of_its_server(
         monkeypatch.setattr(time, "time", lambda: real() - 600.0)
         browser.open(address)
         wait_for(lambda: clock(browser)[0].startswith("1:12:0"), "the clock of the server", 10)
+
+
+FOCUS = "document.activeElement"
+CONTROLS = """
+Array.from(document.querySelectorAll("a[href], button, input, select, textarea, [tabindex]"))
+  .filter((each) => each.checkVisibility()).map((each) => each.ariaLabel)
+"""
+
+
+def test_the_keyboard_reaches_every_control(browser: Tab, page: tuple[str, str]) -> None:
+    address, complete = page
+    browser.show_on(390)
+    browser.open(address)
+    wait_for(lambda: complete in text(browser), "the page", 30)
+    controls, reached = browser.run(CONTROLS), []
+    assert controls
+    for _ in controls:
+        browser.press("Tab", 9)
+        reached.append(browser.run(f"{FOCUS}.ariaLabel"))
+        assert browser.run(f"getComputedStyle({FOCUS}).outline").endswith("solid 3px")
+        if browser.run(f"{FOCUS}.scrollWidth > {FOCUS}.clientWidth"):
+            for _ in range(5):
+                browser.press("ArrowRight", 39)
+            wait_for(lambda: browser.run(f"{FOCUS}.scrollLeft > 0"), "the scroll", 10)
+    assert reached == controls
 
 
 def answers(address: str) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import stat
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -298,6 +299,25 @@ def test_viewers_get_what_changes_from_one_look(monkeypatch: pytest.MonkeyPatch)
         seen = len(looks)
         await asyncio.sleep(0.2)
         assert len(looks) == seen  # nobody looks
+
+    served(check, source)
+
+
+def test_many_viewers_at_once_cost_one_look_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "EVERY_S", 0.02)
+    alone, looks = threading.Lock(), []
+
+    def source() -> bytes:
+        assert alone.acquire(blocking=False), "two looks at once"
+        time.sleep(0.1)
+        looks.append(1)
+        alone.release()
+        return b'{"look": %d}' % len(looks)
+
+    async def check(asked: Asked, _: Publisher) -> None:
+        found = await asyncio.gather(*(asked.events(3) for _ in range(8)))
+        assert [json.loads(events[0])["look"] for events in found] == [1] * 8
+        assert len(looks) < 8
 
     served(check, source)
 

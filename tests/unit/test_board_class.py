@@ -63,12 +63,12 @@ def test_seats_queue_and_the_time_left(asked: Mock) -> None:
     board = ClassFeed(ClassDir("w")).now()
     assert (board.name, board.ends_unix) == ("w", None)
     ada, bob, cy, dan = board.seats
-    assert (ada.state, ada.run, ada.step) == ("ready", "async, training", "1,200")
+    assert (ada.state, ada.run, ada.step) == ("training", "async", "1,200")
     assert ada.passed == "async 2 of 3"
     assert (bob.stuck, bob.state) == (True, "stuck for 95 s")
     assert (cy.state, cy.run, cy.passed) == ("no answer", "", "")
     assert dan.state == "stopped"
-    assert board.queue == ["dan: up, 1 GPU", "cy: waiting, place 1"]
+    assert board.queue == ["dan: running for 70 s, 1 GPU", "cy: waiting, place 1, about 10 min"]
 
 
 def test_a_new_end_is_shown_although_the_seats_are_not_asked_again(asked: Mock) -> None:
