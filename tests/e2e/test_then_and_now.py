@@ -17,11 +17,10 @@ from typing import Final
 import pytest
 
 from tests.support.commands import PATIENCE_S
-from tests.support.then_and_now import PAGE, ROOT, names, pieces, prose, table
+from tests.support.then_and_now import ROOT, TEXT, names, pieces, prose, table
 
 pytestmark = pytest.mark.tensorflow
 
-TEXT: Final = PAGE.read_text("utf-8")
 IDIOMS: Final = [row for row in table(TEXT, "then") if row.names]
 LOOK: Final = r"""
 import json, os, runpy, sys
@@ -81,12 +80,6 @@ os._exit(0)  # The servers have no end of their own.
 """
 
 
-MENTIONED: Final = {
-    *("tf.contrib", "tf.contrib.seq2seq", "tf.layers", "tf.nn.rnn_cell", "tf.estimator")
-}
-"""Old names in the text that no row has: packages, of which rows have parts."""
-
-
 def test_names_and_python_of_the_page_are_those_of_tensorflow(tmp_path: Path) -> None:
     program = tmp_path / "then_and_now.py"
     program.write_text("\n".join(f"# line {line}\n{code}" for line, code in pieces(TEXT)), "utf-8")
@@ -108,4 +101,4 @@ def test_names_and_python_of_the_page_are_those_of_tensorflow(tmp_path: Path) ->
     (version,) = set(re.findall(r"its status in TensorFlow (\d+\.\d+)", TEXT))
     assert answers["version"].startswith(f"{version}.")
     assert answers["fates"] == {name: row.fate for row in IDIOMS for name in row.names}
-    assert set(names(prose(TEXT))) - set(answers["modern"]) - {*then} == MENTIONED
+    assert set(names(prose(TEXT))) - set(answers["modern"]) - {*then} == set()

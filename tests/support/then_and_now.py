@@ -1,4 +1,7 @@
-"""The content of docs/tutorials/lessons/then-and-now.md: names, their fates, and code."""
+"""What is known of the idioms of TensorFlow 1: names, their fates, and code.
+
+The table is on one page, and the lesson is another one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,12 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs/tutorials/lessons/then-and-now.md"
+PAGES: Final = (
+    ROOT / "docs/reference/idioms.md",
+    ROOT / "docs/tutorials/lessons/then-and-now.md",
+)
+TEXT: Final = "\n".join(page.read_text("utf-8") for page in PAGES)
+"""Both pages, in the order in which their Python runs."""
 
 FATES: Final = ("same", "changed", "v1", "deprecated", "gone", "outside")
 """The fates of a name; the page's first table explains each term."""

@@ -19,7 +19,7 @@ from lab.config import load_cluster, with_workers
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.run.collect import RESERVED
 from tests.support.shown import ROOT, commands, dead_links, examples, wrong_commands
-from tests.support.then_and_now import FATES, PAGE, Row, pieces, rows, table
+from tests.support.then_and_now import FATES, TEXT, Row, pieces, rows, table
 from tools import translations
 from tools.docs_site import page_of
 
@@ -147,7 +147,6 @@ def test_every_program_of_the_sources_has_its_experiment(name: str) -> None:
 
 # ---- Old and new idioms; tests/e2e/test_then_and_now.py compares them with TensorFlow
 
-TEXT = PAGE.read_text("utf-8")
 IDIOMS = table(TEXT, "then")
 
 
