@@ -73,7 +73,7 @@ def built(what: Build) -> Path:
     """
     folder = cache() / "-".join(filter(None, (what.name, what.version, what.digest)))
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
+    with _beside(folder, ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
             _build(what, folder)
@@ -85,6 +85,11 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lab/kubernetes"
 
 
+def _beside(folder: Path, ending: str) -> Path:
+    """A file beside a directory; the version in the directory's name has dots."""
+    return folder.with_name(f"{folder.name}{ending}")
+
+
 def _build(what: Build, folder: Path) -> None:
     say(f"building {folder.name} in a Debian {what.suite}, once; this takes minutes")
     started = time.monotonic()
@@ -94,7 +99,7 @@ def _build(what: Build, folder: Path) -> None:
         (root / "etc/apt/sources.list").write_text("\n".join([*sources, *with_source, ""]))
         for name in (f"{what.name}.sh", *what.files):
             shutil.copy(HERE / name, root)
-        log = folder.with_suffix(".log")
+        log = _beside(folder, ".log")
         _compile(what, root, log)
         facts = {
             "date": datetime.now(UTC).date().isoformat(),
@@ -105,8 +110,9 @@ def _build(what: Build, folder: Path) -> None:
         (made / "build.json").write_text(json.dumps(facts, indent=1) + "\n")
         shutil.copy(log, made / "build.log")
         # Whoever sees the directory sees all of it.
-        shutil.copytree(made, folder.with_suffix(".new"), dirs_exist_ok=True)
-        folder.with_suffix(".new").rename(folder)
+        new = _beside(folder, ".new")
+        shutil.copytree(made, new, dirs_exist_ok=True)
+        new.rename(folder)
 
 
 def _compile(what: Build, root: Path, log: Path) -> None:

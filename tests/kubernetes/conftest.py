@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -86,6 +86,18 @@ def claim(site: Site, request: pytest.FixtureRequest) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", request.node.name)[:50].strip("-")
     site.claim(name)
     return name
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the state of the cluster to the report of a failure."""
+    report = yield
+    site = getattr(item, "funcargs", {}).get("site")
+    if report.failed and site is not None:
+        report.sections.append(("the cluster", site.shown()))
+    return report
 
 
 _TESTS: Final[dict[str, page.Record]] = {}

@@ -9,13 +9,13 @@ import contextlib
 import json
 import os
 import signal
-import ssl
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+
+from tests.kubernetes.api import Api
 
 DOMAIN: Final = "cluster.local"
 _PAUSE_S: Final = 0.5
@@ -32,27 +32,19 @@ def hosts(endpoints: dict[str, Any]) -> Iterator[str]:
                 yield f"{address['ip']} {address['hostname']}.{service}"
 
 
-def follow(
-    api: str, certificate: Path, token: str, file: Path, server: int, end: threading.Event
-) -> None:
+def follow(api: Api, file: Path, server: int, end: threading.Event) -> None:
     """Write the hosts file at each change, and let dnsmasq read it, until `end` is set.
 
     Args:
-        api: The address of the API server; where it is away, the names stay.
-        certificate: Its certificate.
-        token: A token that may read all Endpoints.
+        api: The API server; while it is away, the names stay.
         file: The hosts file.
         server: The process of dnsmasq.
         end: Ends the function, at the next change.
     """
-    trust = ssl.create_default_context(cafile=certificate)
-    request = urllib.request.Request(  # noqa: S310
-        f"{api}/api/v1/endpoints?watch=1", headers={"Authorization": f"Bearer {token}"}
-    )
     while not end.is_set():
         known: dict[tuple[str, str], list[str]] = {}
         try:
-            with urllib.request.urlopen(request, context=trust) as events:  # noqa: S310
+            with api.open("/api/v1/endpoints?watch=1") as events:
                 for line in events:
                     _change(known, json.loads(line))
                     file.write_text("".join(f"{each}\n" for own in known.values() for each in own))

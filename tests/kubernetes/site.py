@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.kubernetes import names
+from tests.kubernetes.api import Api
 from tests.support import engine as engines
 
 NODE: Final = "node-1"
@@ -32,6 +34,8 @@ NAMESPACE: Final = "lab"
 USER: Final = 1000
 """The user of the image."""
 
+KUBECONFIGS: Final = ("", "authentication-", "authorization-")
+NEWER_PLUGINS: Final = ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
 START_S: Final = 180.0
 STOP_S: Final = 60.0
 _POLL_S: Final = 0.2
@@ -62,14 +66,10 @@ class Site:
     _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
-    def api(self) -> str:
-        """The address of the API server."""
-        return f"https://{self.address}:{PORT}"
-
-    @property
-    def certificate(self) -> Path:
-        """The API server's certificate, which it makes itself."""
-        return self.home / "apiserver/apiserver.crt"
+    def api(self) -> Api:
+        """Its API server."""
+        certificate = self.home / "apiserver/apiserver.crt"
+        return Api(f"https://{self.address}:{PORT}", certificate, self.token)
 
     @property
     def kubeconfig(self) -> Path:
@@ -157,6 +157,18 @@ class Site:
         chosen = [kind, *([name] if name else []), *(["-l", selector] if selector else [])]
         found = json.loads(self.kubectl("get", *chosen, "-o", "json"))
         return found if name else found["items"]
+
+    def shown(self) -> str:
+        """All pods, their events, and the ends of their logs."""
+        parts = [
+            self.kubectl("get", "jobs,pods,pvc", "-o", "wide", code=None),
+            self.kubectl("get", "events", "--sort-by=.lastTimestamp", code=None)[-6000:],
+        ]
+        names = self.kubectl("get", "pods", "-o", "name", code=None).splitlines()
+        parts += [
+            f"{each}:\n{self.kubectl('logs', each, '--tail=20', code=None)}" for each in names
+        ]
+        return "\n".join(parts)
 
     def ended(self, job: str, patience_s: float) -> str:
         """How a Job ended: `Complete` or `Failed`; it must end in this time."""
@@ -254,7 +266,10 @@ def _write_credentials(site: Site) -> None:
         "clusters": [
             {
                 "name": "tests",
-                "cluster": {"server": site.api, "certificate-authority": str(site.certificate)},
+                "cluster": {
+                    "server": site.api.url,
+                    "certificate-authority": str(site.api.certificate),
+                },
             }
         ],
         "users": [{"name": "tests", "user": {"token": site.token}}],
@@ -283,7 +298,7 @@ def _start_control_plane(site: Site) -> None:
         str(programs / "kube-apiserver"),
         f"--etcd-servers={etcd}",
         f"--advertise-address={site.address}",
-        f"--cert-dir={site.certificate.parent}",
+        f"--cert-dir={site.api.certificate.parent}",
         f"--token-auth-file={home}/tokens.csv",
         "--authorization-mode=RBAC",
         "--service-account-issuer=https://kubernetes.default.svc",
@@ -304,7 +319,7 @@ def _start_control_plane(site: Site) -> None:
         f"--kubeconfig={site.kubeconfig}",
         "--leader-elect=false",
         f"--service-account-private-key-file={home}/accounts.key",
-        f"--root-ca-file={site.certificate}",
+        f"--root-ca-file={site.api.certificate}",
     )
     site.start(
         "kube-scheduler",
@@ -339,7 +354,8 @@ def _start_kubelet(site: Site) -> None:
         "--make-iptables-util-chains=false",
         # Only a process with CAP_SYS_RESOURCE may have a negative one.
         "--oom-score-adj=0",
-        # Other tests of the host must not be the reason of an eviction here.
+        # It must not remove the image, or end pods, because the host has a full disk.
+        "--image-gc-high-threshold=100",
         "--eviction-hard=memory.available<100Mi,nodefs.available<1%,imagefs.available<1%",
     )
 
@@ -363,7 +379,45 @@ def _start_names(site: Site, stack: contextlib.ExitStack) -> None:
         *("--no-resolv", "--no-hosts", f"--addn-hosts={file}", f"--local=/{names.DOMAIN}/"),
         *("--bind-interfaces", f"--listen-address={site.address}", "--except-interface=lo"),
     )
+
+    def listens() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((site.address, 53)):
+            return True
+        return False
+
+    # Before that, the signal to read its file would end it.
+    site.wait(listens, "dnsmasq does not listen", START_S)
     end = threading.Event()
     stack.callback(end.set)
-    arguments = (site.api, site.certificate, site.token, file, server.pid, end)
+    arguments = (site.api, file, server.pid, end)
     threading.Thread(target=names.follow, args=arguments, daemon=True).start()
+
+
+def start_custom_resources(site: Site, program: Path) -> Api:
+    """Start an API server for custom resources, whose users are those of the other one.
+
+    Raises:
+        KubernetesError: It did not start.
+    """
+    home = site.home / "custom-resources"
+    site.start(
+        "apiextensions-apiserver",
+        str(program),
+        "--etcd-servers=http://127.0.0.1:2379",
+        f"--secure-port={PORT + 1}",
+        f"--cert-dir={home}",
+        *(f"--{which}kubeconfig={site.kubeconfig}" for which in KUBECONFIGS),
+        # The other API server has no objects of these kinds, and no priority levels of v1.
+        f"--disable-admission-plugins={','.join(NEWER_PLUGINS)}",
+        "--enable-priority-and-fairness=false",
+    )
+    api = Api(f"https://127.0.0.1:{PORT + 1}", home / "apiserver.crt", site.token)
+
+    def ready() -> bool:
+        try:
+            return api.answer("/readyz") == (200, "ok")
+        except OSError:
+            return False
+
+    site.wait(ready, "the API server for custom resources is not ready", START_S)
+    return api

@@ -1,0 +1,58 @@
+"""The plain flavour of `lab render --target kubernetes`, applied as it is, trains."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from lab.volume.layout import Volume
+from tests.kubernetes.site import NAMESPACE, Site
+from tests.support.commands import lab
+from tests.support.engine import ROOT
+
+PATIENCE_S = 300.0
+OURS = "lab.project=laptop"
+WORKERS = ("worker-0", "worker-1")
+
+
+@pytest.fixture
+def rendered(image: str, claim: str, tmp_path: Path) -> Path:
+    """The file for one epoch of the experiment async, with the shipped config."""
+    (tmp_path / "cluster.yaml").write_bytes((ROOT / "clusters/laptop.yaml").read_bytes())
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    (tmp_path / "data").mkdir()
+    options = ("flavour=plain", f"claim={claim}", f"image={image}", f"namespace={NAMESPACE}")
+    file = tmp_path / "cluster.yml"
+    lab(
+        tmp_path,
+        *("render", "--target", "kubernetes", "--gpus", "none", "--output", str(file)),
+        *(part for each in options for part in ("-o", each)),
+        *("--run", "async", "--", "--epochs=1"),
+    )
+    return file
+
+
+def test_the_rendered_file_trains_and_every_pod_ends(
+    site: Site, rendered: Path, claim: str
+) -> None:
+    site.kubectl("apply", "-f", str(rendered))
+    names = [f"lab-laptop-{task}" for task in ("ps-0", "run", *WORKERS)]
+    assert sorted(each["metadata"]["name"] for each in site.get("jobs", selector=OURS)) == names
+    ends = {name: site.ended(name, PATIENCE_S) for name in names}
+    output = site.kubectl("logs", "job/lab-laptop-run")
+    assert ends == dict.fromkeys(names, "Complete"), output
+    assert re.search(r"worker-1 +succeeded +550 ", output), output
+    volume = Volume(site.folder(claim) / "laptop")
+    (request,) = volume.requests.glob("*.json")
+    for task in ("ps-0", *WORKERS):
+        status = json.loads(volume.status(request.stem, task).read_text())
+        assert status["state"] == "succeeded"
+        records = volume.records(request.stem, task).read_bytes()
+        assert hashlib.sha256(records).hexdigest() == status["records_sha256"]
+        assert status["records_lost"] == 0
+    site.kubectl("delete", "-f", str(rendered))
+    site.wait(lambda: not site.get("pods", selector=OURS), "pods are left", PATIENCE_S)
