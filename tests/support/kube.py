@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -65,6 +66,7 @@ class Cluster:
     data: Path = Path("/nowhere")
     quota: str = ""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    calls: list[socket.socket] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
     count: int = 0
 
@@ -83,6 +85,13 @@ class Cluster:
         """The pod of a task of a plain environment."""
         return next(each for each in self.objects.values() if _labels(each).get("lab.task") == task)
 
+    def go_away(self) -> None:
+        """Answer no more, and cut all calls in pods."""
+        self.answers = False
+        for each in self.calls:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
     # ---- objects
 
     def create(self, kind: str, made: Object) -> tuple[int, Object]:
@@ -100,7 +109,8 @@ class Cluster:
                 self._start(made)
             for index, template, suffix in _templates(kind, made):
                 if self.quota:
-                    event = {"metadata": {}, "message": self.quota}
+                    metadata = {"creationTimestamp": f"2026-01-01T00:00:{self.count:06}Z"}
+                    event = {"metadata": metadata, "message": self.quota}
                     self.objects["Event", name] = {**event, "involvedObject": {"name": name}}
                     continue
                 labels = {_INDEX: str(index)} if index is not None else {}
@@ -328,6 +338,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Sec-WebSocket-Protocol", "v4.channel.k8s.io")
         self.end_headers()
         self.close_connection = True
+        self.cluster.calls.append(self.connection)
         lock = threading.Lock()
         process = subprocess.Popen(
             [self.cluster.here(each) for each in command],

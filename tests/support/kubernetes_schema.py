@@ -17,7 +17,9 @@ from ruamel.yaml import YAML
 
 Object = dict[str, Any]
 
-VERSIONS: Final = [each for each in utils.all_versions() if int(each.split(".")[1]) >= 31]
+VERSIONS: Final = [
+    each for each in dict.fromkeys(utils.all_versions()) if int(each.split(".")[1]) >= 31
+]
 
 _NAME: Final = {"type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
 _NAMES: Final = {"type": "array", "items": _NAME}

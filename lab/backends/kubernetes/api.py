@@ -39,6 +39,10 @@ _MAX_PIECE: Final = 1 << 16
 _CONFLICT, _MISSING, _ERROR = 409, 404, 400
 
 
+class Away(LabError):  # noqa: N818  (a state)
+    """The server does not answer, or a call broke off."""
+
+
 class ApiError(LabError):
     """The server refused a request.
 
@@ -340,7 +344,8 @@ def _errors(doing: str) -> Iterator[None]:
     """Convert the client's errors into errors for the user.
 
     Raises:
-        LabError: The server does not answer, or a call broke off.
+        Away: The server does not answer, or a call broke off.
+        LabError: The kubeconfig cannot be used.
     """
     from kubernetes.client import ApiException  # noqa: PLC0415
     from kubernetes.config import ConfigException  # noqa: PLC0415
@@ -354,7 +359,7 @@ def _errors(doing: str) -> Iterator[None]:
             f"{doing}: {short(str(error))}", "see `kubectl config get-contexts`"
         ) from error
     except (ApiException, HTTPError, WebSocketException, OSError, ValueError) as error:
-        raise LabError(
+        raise Away(
             f"{doing}: the API server does not answer: {short(str(error))}",
             "see if `kubectl get pods` answers",
         ) from error

@@ -19,7 +19,7 @@ from lab.backends.environment import (
     remove_volume,
 )
 from lab.backends.kubernetes import status
-from lab.backends.kubernetes.api import Api, ApiError, CallError
+from lab.backends.kubernetes.api import Api, ApiError, Away, CallError
 from lab.backends.kubernetes.output import merged_lines
 from lab.backends.kubernetes.pods import (
     OWNER,
@@ -44,12 +44,16 @@ _POLL_S: Final = 1.0
 _LOOK_S: Final = 3.0
 """Seconds between two looks at the pods while a run is followed."""
 
+_AWAY_S: Final = 120.0
+"""Seconds for which a client that follows a run waits for the API server."""
+
 _START_S: Final = 180.0
 """Seconds that a pod with a node has to start its agent: it may pull its image."""
 
 _END_S: Final = 120.0
 """Seconds that all pods have to end."""
 
+_PROBLEMS: Final = "see docs/how-to/kubernetes.md, Problems"
 CLAIM: Final = "PersistentVolumeClaim"
 
 
@@ -156,8 +160,10 @@ class KubernetesEnvironment(CalledEnvironment):
             if not waiting:
                 return
             task = waiting[0]
-            line = f"{task}: {status.detail(pods[task]) if task in pods else self._why_no_pod()}"
+            line = f"{task}: {status.detail(pods[task]) if task in pods else 'it has no pod yet'}"
             self._raise_for_failure(pods)
+            if task not in pods:
+                self._raise_for_missing(task)
             if any(each not in pods or status.is_waiting(pods[each]) for each in waiting):
                 began = time.monotonic()  # a queue has no limit
             if time.monotonic() - began > _START_S:
@@ -167,24 +173,29 @@ class KubernetesEnvironment(CalledEnvironment):
                 shown = line
             time.sleep(_POLL_S)
 
-    def _why_no_pod(self) -> str:
-        """Why a Job has no pod yet, as Kubernetes reports it: a quota, for example."""
+    def _raise_for_missing(self, task: str) -> None:
+        """Raise the error if Kubernetes refuses to create a pod: by a quota, for example."""
+        reader = self._record.reader["metadata"]["name"]
+        pods = self.api.list("Pod", self._labels)
+        since = [each["metadata"] for each in pods if each["metadata"]["name"] == reader]
         try:
             events = self.api.list("Event", {}, [("fieldSelector", "reason=FailedCreate")])
         except ApiError:
-            events = []  # not every user may read them
-        own = f"{base_name(self.project)}-"
-        found = [each for each in events if f"{each['involvedObject']['name']}-".startswith(own)]
-        return f"it has no pod: {found[-1]['message']}" if found else "it has no pod yet"
+            return  # not every user may read them
+        for each in events:
+            is_own = f"{each['involvedObject']['name']}-".startswith(f"{base_name(self.project)}-")
+            began = [
+                one["creationTimestamp"] <= each["metadata"]["creationTimestamp"] for one in since
+            ]
+            if is_own and any(began):  # not of an earlier environment
+                raise LabError(f"{task} has no pod: {each['message']}", _PROBLEMS)
 
     def _raise_for_failure(self, pods: Mapping[str, Object]) -> None:
         for task, pod in pods.items():
             if (reason := status.failure(pod)) is not None:
                 lines = [*self.logs([task], follow=False, tail=3)]
                 printed = f"; its last lines: {' / '.join(lines)}" if lines else ""
-                raise LabError(
-                    f"{task}: {reason}{printed}", "see docs/how-to/kubernetes.md, Problems"
-                )
+                raise LabError(f"{task}: {reason}{printed}", _PROBLEMS)
 
     def image_digest(self) -> str:
         """Return the digest of lab's code in the image.
@@ -222,7 +233,7 @@ class KubernetesEnvironment(CalledEnvironment):
             elif reason is not None or time.monotonic() > until:
                 raise LabError(
                     f"the pod of the run volume, {name}: {reason or status.detail(pod)}",
-                    "see docs/how-to/kubernetes.md, Problems",
+                    _PROBLEMS,
                 )
             time.sleep(_POLL_S / 2)
 
@@ -287,29 +298,56 @@ class KubernetesEnvironment(CalledEnvironment):
         rest: bool = False,
     ) -> Iterator[Chunk | None]:
         """Stream the files of a run, from the given byte offsets on; see `Environment`."""
-        chunks = super().stream(run_id, offsets, follow=follow, all_sizes=all_sizes, rest=rest)
-        looked = time.monotonic()
+        collected, until = dict(offsets), 0.0
+        while True:
+            given = {"follow": follow, "all_sizes": all_sizes, "rest": rest}
+            try:
+                for chunk in self._checked(super().stream(run_id, collected, **given)):
+                    until = 0.0
+                    if chunk is not None and not chunk.fault:
+                        collected[chunk.path] = (chunk.offset or 0) + len(chunk.data)
+                    yield chunk
+            except Away as error:
+                if not follow or (until and time.monotonic() > until):
+                    raise
+                if not until:
+                    LOG.warning(f"{error.what}; trying again")
+                    until = time.monotonic() + _AWAY_S
+            else:
+                return
+            yield None
+            time.sleep(_POLL_S)
+
+    def _checked(self, chunks: Iterator[Chunk | None]) -> Iterator[Chunk | None]:
+        """The same chunks, until no pod of a task runs: that of the run volume runs on."""
+        looked, reported = time.monotonic(), set[str]()
         for chunk in chunks:
             yield chunk
-            # The pod of the run volume runs on when those of the tasks have ended.
-            if follow and chunk is None and time.monotonic() - looked > _LOOK_S:
-                self._check_up()
+            if chunk is None and time.monotonic() - looked > _LOOK_S:
+                self._check_up(reported)
                 looked = time.monotonic()
 
-    def _check_up(self) -> None:
-        """Check that a pod of a task runs.
+    def _check_up(self, reported: set[str]) -> None:
+        """Report the tasks whose agents have ended, and check that one runs.
+
+        Args:
+            reported: The tasks that are reported already; it changes.
 
         Raises:
             LabError: None does; the message has the cause that Kubernetes names.
         """
         tasks = self.tasks()
-        if not self.is_up:
-            dead = next((each for each in tasks if not each.alive), tasks[0])
+        ended = [each for each in tasks if not each.alive]
+        if len(ended) == len(tasks):
             raise LabError(
                 f"the kubernetes environment {self.project!r} has stopped:"
-                f" {dead.task}: {dead.detail}",
+                f" {ended[0].task}: {ended[0].detail}",
                 "until `lab down`, its runs are on its run volume",
             )
+        for each in ended:
+            if each.task not in reported:
+                LOG.warning(f"{each.task}: {each.detail}")
+        reported.update(each.task for each in ended)
 
     # ---- its tasks
 

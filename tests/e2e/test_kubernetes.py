@@ -1,0 +1,116 @@
+"""Faults during a run on Kubernetes, with a small API server whose pods are processes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agents import PATIENCE_S, wait_for
+from tests.support.commands import start
+from tests.support.kube import Cluster, a_cluster
+
+CLUSTER = """\
+version: 1
+name: lab-e2e-kubernetes
+nodes: {tf1: {}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf1, tf1]}}
+"""
+LINES = 300
+AWAY_S = 12.0
+"""Longer than a client waits for a run volume that does not answer."""
+
+PROGRAM = f"""\
+import os, signal, time
+
+if os.environ["LAB_TASK"] == "ps-0":
+    signal.pause()
+for step in range({LINES}):
+    print(f"step={{step + 1}} loss=0.5")
+    print("line", step + 1, flush=True)
+    time.sleep(0.02)
+"""
+TASKS = ("worker-0", "worker-1")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    with a_cluster(tmp_path / "cluster") as found:
+        monkeypatch.setenv("KUBECONFIG", str(found.folder / "config"))
+        yield found
+
+
+class Run:
+    """A run that a client follows.
+
+    Attributes:
+        folder: Its directory in the run store.
+    """
+
+    def __init__(self, project: Path, *flags: str) -> None:
+        words = ["run", "program.py", "--backend", "kubernetes", "-o", "flavour=plain", "--json"]
+        words += ["--record", r"step=(?P<local_step>\d+) loss=(?P<loss>\S+)", *flags]
+        self.client = start(project, *words)
+        wait_for(lambda: [*project.glob("runs/*/logs/worker-1.log")], "a line of worker-1")
+        (self.folder,) = project.glob("runs/*-program-*")
+
+    def end(self) -> dict[str, Any]:
+        """The summary of the run; `messages` has what the client printed."""
+        out, self.messages = self.client.communicate(timeout=PATIENCE_S)
+        assert out, self.messages
+        summary: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return summary
+
+    def lines(self, task: str) -> list[int]:
+        log = (self.folder / "logs" / f"{task}.log").read_text().splitlines()
+        return [int(line.split()[1]) for line in log if line.startswith("line ")]
+
+    def steps(self, task: str) -> list[int]:
+        records = (self.folder / "tasks" / f"{task}.jsonl").read_text().splitlines()
+        return [json.loads(line)["local_step"] for line in records]
+
+
+def test_nothing_is_lost_or_twice_while_the_server_is_away(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    run = Run(tmp_path)
+    cluster.go_away()
+    before = len(run.lines("worker-1"))
+    time.sleep(AWAY_S)
+    assert len(run.lines("worker-1")) < LINES
+    cluster.answers = True
+    assert run.end()["state"] == "succeeded"
+    for task in TASKS:
+        assert run.lines(task) == [*range(1, LINES + 1)]
+        assert run.steps(task) == [*range(1, LINES + 1)]
+    assert before < LINES
+    assert cluster.left() == []
+
+
+def test_a_pod_that_is_evicted_ends_the_run_with_the_cause(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    run = Run(tmp_path)
+    cluster.delete("Pod", cluster.pod("worker-1")["metadata"]["name"], None)
+    summary = run.end()
+    assert summary["state"] == "cancelled", summary
+    status = json.loads((run.folder / "status" / "worker-1.json").read_text())
+    assert (status["state"], status["reason"]) == ("cancelled", "the agent was stopped (SIGTERM)")
+    assert cluster.left() == []
+
+
+def test_a_pod_that_is_killed_is_lost(cluster: Cluster, tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    cluster.kill("worker-1")
+    summary = run.end()
+    assert summary["state"] == "lost", summary
+    (worker,) = [each for each in summary["tasks"] if each["task"] == "worker-1"]
+    assert worker["state"] == "lost"
+    assert "worker-1: Failed on node-1: OOMKilled: exit code 137" in run.messages
+    assert cluster.left() == []
