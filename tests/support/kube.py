@@ -149,8 +149,9 @@ class Cluster:
                 return 200, _status("it ends")
             del self.objects[kind, name]
             if kind == "PersistentVolumeClaim":
-                shutil.rmtree(self.folder / "volume")
-                (self.folder / "volume").mkdir()
+                volume = self.folder / "volume"
+                shutil.rmtree(volume) if volume.is_dir() else volume.unlink()
+                volume.mkdir()
             for other, each in [*self.objects]:
                 pod = self.objects[other, each]
                 if pod["metadata"].get("owner") == found["metadata"]["uid"]:
@@ -188,6 +189,13 @@ class Cluster:
         """Kill the process of a task's pod, as the kernel does without memory."""
         self._signal(self.pod(task)["metadata"]["name"], signal.SIGKILL)
 
+    def end(self, name: str, state: Object) -> None:
+        """End a pod with this status, as the kubelet evicts it."""
+        with self.lock:
+            self._signal(name, signal.SIGKILL)
+            self.processes.pop(name).wait()
+            self.objects["Pod", name]["status"] = state
+
     def _start(self, pod: Object) -> None:
         pod["status"] = {"phase": "Pending"}
         self.before_start(pod)
@@ -221,8 +229,8 @@ class Cluster:
         elif process is not None:
             test = pod["spec"]["containers"][0]["startupProbe"]["exec"]["command"]
             done = subprocess.run(test, env=self.environ(pod), check=False)
-            ready = "False" if done.returncode else "True"
-            pod["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+            started = done.returncode == 0
+            pod["status"]["containerStatuses"] = [{"started": started, "state": {"running": {}}}]
 
     def _signal(self, pod: str, number: int) -> None:
         if (process := self.processes.get(pod)) is not None and process.poll() is None:
@@ -304,6 +312,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _log(self, pod: str, query: Mapping[str, str]) -> None:
+        if pod not in self.cluster.processes:
+            self._answer(400, _status(f"container in pod {pod} is waiting to start"))
+            return
         self.send_response(200)
         self.end_headers()
         self.close_connection = True

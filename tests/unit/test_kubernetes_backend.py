@@ -177,8 +177,19 @@ def test_the_pod_of_the_run_volume_is_started_again(cluster: Cluster, tmp_path: 
     environment = up(tmp_path)
     cluster.delete("Pod", "lab-mnist-volume", None)
     assert environment.runs() == []
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
+    cluster.end("lab-mnist-volume", evicted)
     assert environment.collected() == {}
     environment.down()
+
+
+def test_a_volume_that_is_not_writable_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    (cluster.folder / "volume").rmdir()
+    (cluster.folder / "volume").touch()  # so that no user can make a directory in it
+    error = failure(tmp_path)
+    assert "the pod of the run volume, lab-mnist-volume: Failed on node-1: Error" in error
+    assert "its last lines: mkdir: cannot create directory" in error
+    assert [name for _, name in cluster.objects] == []
 
 
 def test_a_second_boot_is_refused(cluster: Cluster, tmp_path: Path) -> None:

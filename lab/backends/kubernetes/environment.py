@@ -37,6 +37,7 @@ from lab.backends.volume_calls import MODULE, CalledEnvironment, archive_of, rai
 from lab.errors import LabError
 from lab.gpu.evidence import GpuView
 from lab.log import LOG
+from lab.text import short, visible
 from lab.volume import Chunk, Request
 from lab.volume.clock import stamp
 
@@ -193,9 +194,17 @@ class KubernetesEnvironment(CalledEnvironment):
     def _raise_for_failure(self, pods: Mapping[str, Object]) -> None:
         for task, pod in pods.items():
             if (reason := status.failure(pod)) is not None:
-                lines = [*self.logs([task], follow=False, tail=3)]
-                printed = f"; its last lines: {' / '.join(lines)}" if lines else ""
-                raise LabError(f"{task}: {reason}{printed}", _PROBLEMS)
+                raise LabError(f"{task}: {reason}{self._printed(pod)}", _PROBLEMS)
+
+    def _printed(self, pod: Object) -> str:
+        """The last lines of a pod for an error; "" if it has not started."""
+        try:
+            name = pod["metadata"]["name"]
+            data = b"".join(self.api.logs(name, follow=False, tail=3, since=None))
+        except LabError:
+            return ""
+        lines = " / ".join(visible(line.strip()) for line in data.splitlines() if line.strip())
+        return f"; its last lines: {short(lines, 300)}" if lines else ""
 
     def image_digest(self) -> str:
         """Return the digest of lab's code in the image.
@@ -223,18 +232,15 @@ class KubernetesEnvironment(CalledEnvironment):
         while True:
             found = self.api.list("Pod", self._labels)
             pod = next((each for each in found if each["metadata"]["name"] == name), None)
-            if pod is not None and status.is_running(pod) and status.is_ready(pod):
-                return name
-            reason = None if pod is None else status.failure(pod)
             if pod is None:
                 self._start_reader()
-            elif status.detail(pod) and pod["status"].get("phase") in status.ENDED:
-                self.api.delete(pod)  # it was evicted, or its node is gone
-            elif reason is not None or time.monotonic() > until:
-                raise LabError(
-                    f"the pod of the run volume, {name}: {reason or status.detail(pod)}",
-                    _PROBLEMS,
-                )
+            elif status.is_ready(pod):
+                return name
+            elif status.was_ended(pod) and time.monotonic() < until:
+                self.api.delete(pod)
+            elif status.failure(pod) or time.monotonic() > until:
+                why = f"{status.detail(pod)}{self._printed(pod)}"
+                raise LabError(f"the pod of the run volume, {name}: {why}", _PROBLEMS)
             time.sleep(_POLL_S / 2)
 
     def _start_reader(self) -> None:
@@ -336,9 +342,9 @@ class KubernetesEnvironment(CalledEnvironment):
         Raises:
             LabError: None does; the message has the cause that Kubernetes names.
         """
-        tasks = self.tasks()
-        ended = [each for each in tasks if not each.alive]
-        if len(ended) == len(tasks):
+        pods = self._pods()
+        ended = [each for each in self.tasks() if not status.is_running(pods.get(each.task))]
+        if len(ended) == len(self._record.tasks):
             raise LabError(
                 f"the kubernetes environment {self.project!r} has stopped:"
                 f" {ended[0].task}: {ended[0].detail}",

@@ -13,7 +13,7 @@ _NEVER: Final = {
 }
 """Reasons for which a container waits, and which do not pass by themselves."""
 
-ENDED: Final = {"Failed", "Succeeded"}
+_ENDED: Final = {"Failed", "Succeeded"}
 
 
 def task_of(pod: Object) -> str:
@@ -23,17 +23,21 @@ def task_of(pod: Object) -> str:
     return str(labels.get(TASK) or (f"{job}-{labels[INDEX]}" if job and INDEX in labels else ""))
 
 
-def is_running(pod: Object) -> bool:
-    """Whether a pod runs, and is not being deleted."""
-    return _phase(pod) == "Running" and "deletionTimestamp" not in pod["metadata"]
+def is_running(pod: Object | None) -> bool:
+    """Whether there is a pod, which runs and is not being deleted."""
+    return (
+        pod is not None and _phase(pod) == "Running" and "deletionTimestamp" not in pod["metadata"]
+    )
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether the agent of a pod has started."""
-    return is_running(pod) and any(
-        each["type"] == "Ready" and each["status"] == "True"
-        for each in pod["status"].get("conditions", [])
-    )
+    """Whether a pod runs, and its program has started; its node may not answer for a while."""
+    return is_running(pod) and _container(pod).get("started") is True
+
+
+def was_ended(pod: Object) -> bool:
+    """Whether Kubernetes has ended a pod, and its program has not failed."""
+    return _phase(pod) == "Succeeded" or (_phase(pod) == "Failed" and "reason" in pod["status"])
 
 
 def is_waiting(pod: Object) -> bool:
@@ -43,8 +47,8 @@ def is_waiting(pod: Object) -> bool:
 
 def failure(pod: Object) -> str | None:
     """Return why a pod will never run; None if it may."""
-    reason = _container(pod).get("waiting", {}).get("reason")
-    return detail(pod) if _phase(pod) in ENDED or reason in _NEVER else None
+    reason = _state(pod).get("waiting", {}).get("reason")
+    return detail(pod) if _phase(pod) in _ENDED or reason in _NEVER else None
 
 
 def detail(pod: Object) -> str:
@@ -52,7 +56,7 @@ def detail(pod: Object) -> str:
     status = pod.get("status", {})
     phase = "Terminating" if "deletionTimestamp" in pod["metadata"] else _phase(pod)
     node = pod["spec"].get("nodeName")
-    state = _container(pod)
+    state = _state(pod)
     waiting, ended = state.get("waiting", {}), state.get("terminated", {})
     known: list[Object] = [each for each in status.get("conditions", []) if "message" in each]
     unfit = [each for each in known if each.get("reason") == "Unschedulable"]
@@ -70,7 +74,11 @@ def _phase(pod: Object) -> str:
 
 
 def _container(pod: Object) -> Object:
-    """The state of a pod's container."""
-    found = pod.get("status", {}).get("containerStatuses", [])
-    state: Object = found[0].get("state", {}) if found else {}
+    """The status of a pod's container."""
+    found: list[Object] = pod.get("status", {}).get("containerStatuses", [])
+    return found[0] if found else {}
+
+
+def _state(pod: Object) -> Object:
+    state: Object = _container(pod).get("state", {})
     return state
