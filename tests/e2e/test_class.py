@@ -17,6 +17,7 @@ import pytest
 
 from lab.backends.gpu_record import Holder, hold_gpus
 from lab.backends.process import ProcessHandle
+from lab.board.class_feed import ClassFeed
 from lab.classroom import names
 from lab.classroom.config import TEACHER, parse_class
 from lab.classroom.disks import SeatDisk, unavailable_reason
@@ -24,6 +25,7 @@ from lab.classroom.environment import down, reset, up
 from lab.classroom.gradebook import as_csv, read_gradebook
 from lab.classroom.planning import ClassPlan, plan_class
 from lab.classroom.remains import read_class
+from lab.classroom.seat_report import STUCK_S
 from lab.classroom.shortages import HostFacts
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import seat_statuses
@@ -123,6 +125,39 @@ def test_a_student_signs_in_and_trains(room: ClassDir) -> None:
     assert first.run is not None
     assert (first.run.run_id, first.run.state) == (summary["run_id"], "succeeded")
     assert (first.state, second.state, second.run) == ("ready", "ready", None)
+
+
+STUCK = """
+import os, signal
+from lab.task.sdk.recorder import Recorder
+job, _, index = os.environ["LAB_TASK"].partition("-")
+Recorder(job, int(index)).write("step", global_step=7, local_step=7)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_the_board_shows_who_is_stuck_and_who_has_passed_a_stage(room: ClassDir) -> None:
+    inside("seat-02", "import sys; open('stuck.py', 'w').write(sys.argv[1])", STUCK)
+    seat, options = names.seat_object("e2e", "seat-02"), ("--detach", "--workdir", names.MOUNT)
+    docker("exec", *options, seat, "lab", "run", "stuck.py", "--gpus", "none")
+    in_seat("seat-03", "lab", "run", "hello", "--cluster", "clusters/hello.yaml", "--gpus", "none")
+    in_seat("seat-03", "lab", "check", "hello", "--answer", "greetings=9", code=1)
+
+    def is_stuck() -> bool:
+        return seat_statuses(*read_class(room))[1].stuck
+
+    wait_for(is_stuck, "seat-02 is stuck", 2 * STUCK_S)
+    board = ClassFeed(room).now()
+    first, second, third = board.seats
+    assert (first.state, first.run) == ("succeeded", "async")
+    assert (second.stuck, second.run, second.step) == (True, "stuck", "7")
+    assert second.state.startswith("stuck for ")
+    assert (third.state, third.run, third.passed) == ("succeeded", "hello", "hello 1 of 2")
+    # This host has no driver that knows these UUIDs.
+    assert [(gpu.seats, gpu.use) for gpu in board.gpus] == [
+        (seat.name, "not known") for seat in room.stored().plan.seats
+    ]
+    in_seat("seat-02", "lab", "cancel", "last")
 
 
 NOTEBOOK = nbformat.v4.new_notebook(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 
 from lab.backends.classroom.protocol import State
 from lab.backends.compose.backend import ComposeBackend
+from lab.board.class_feed import ClassFeed
 from lab.classroom import names
 from lab.classroom.config import parse_class
 from lab.classroom.disks import unavailable_reason
@@ -170,6 +172,10 @@ def test_two_seats_take_turns(room: ClassDir) -> None:
     assert ada.gpus == plan.queue_gpus == (uuid_of(0), uuid_of(1))
     has_limits_and_own_network(room, ada)
     no_other_seat_reaches(room, ada)
+    board = ClassFeed(room).now()
+    assert [gpu.seats for gpu in board.gpus] == ["ada", "ada"]
+    (line,) = board.queue
+    assert re.fullmatch(r"ada: running for .*, 2 GPUs", line)
 
     second = lab("bob", "run", "short.py", "--backend", "class")
     done = first.result(120)
