@@ -315,7 +315,7 @@ def test_a_seat_reads_the_end_and_does_not_change_it(
     write_end(folder, time.time() + 2100)
     assert call("time").stdout == "35 min left\n"
     write_end(folder, time.time() - 1)
-    assert call("time").stdout == "the class is over\n"
+    assert call("time").stdout == "the time of the class is over\n"
     assert "only the teacher changes the end" in refused(call("time +5m"))
 
 

@@ -52,7 +52,7 @@ class Room:
     def _end(self, seat: str) -> bool:
         self.asked[seat] += 1
         if seat in self.silent:
-            self.go_on.wait(60)
+            self.go_on.wait(600)
         if seat in self.broken:
             raise self.broken[seat]
         return seat in self.busy
@@ -64,7 +64,7 @@ class Room:
         self.ends.tick()
         for seat, step in self.ends._steps.items():
             if step is not None and seat not in self.silent:
-                step.exception(60)
+                step.exception(20)
         self.ends.tick()
 
 

@@ -19,6 +19,7 @@ import segno
 
 from lab.backends.process import ProcessHandle
 from lab.classroom import state
+from lab.classroom.class_time import read_end
 from lab.classroom.config import TEACHER, Times
 from lab.classroom.handouts import write_handouts
 from lab.classroom.planning import ClassPlan
@@ -64,6 +65,13 @@ def test_only_the_user_can_read_a_class() -> None:
     assert folder.path.stat().st_mode & 0o777 == 0o700
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.path.iterdir()}
     assert modes == dict.fromkeys(("tokens.json", "class.json"), 0o600) | {"shared": 0o755}
+
+
+def test_the_end_of_a_class_is_first_that_of_its_config() -> None:
+    assert read_end(created().shared) is None
+    times = Times.model_construct(start=None, end=NOON, slice=timedelta(minutes=7))
+    folder = created(replace(a_plan(times=times), name="other"))
+    assert read_end(folder.shared) == NOON.timestamp()
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
