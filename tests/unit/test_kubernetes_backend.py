@@ -18,6 +18,7 @@ from lab.backends.kubernetes.output import merged_lines
 from lab.backends.options import Value
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
+from tests.support import specs
 from tests.support.cli import lab
 from tests.support.kube import Cluster, a_cluster
 
@@ -190,6 +191,25 @@ def test_a_volume_that_is_not_writable_is_named(cluster: Cluster, tmp_path: Path
     assert "the pod of the run volume, lab-mnist-volume: Failed on node-1: Error" in error
     assert "its last lines: mkdir: cannot create directory" in error
     assert [name for _, name in cluster.objects] == []
+
+
+def test_requests_and_their_files_reach_the_run_volume(cluster: Cluster, tmp_path: Path) -> None:
+    environment = up(tmp_path)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    (saved / "model-7").write_bytes(bytes(range(256)) * 1000)  # more than one frame
+    spec = {"ps": ["a:1"], "worker": ["b:1"]}
+    environment.submit(specs.request("r1", "test", spec, program="none.py"), {"checkpoints": saved})
+    (volume,) = (cluster.folder / "volume").iterdir()
+    copied = volume / "r1" / "checkpoints" / "model-7"
+    assert copied.read_bytes() == (saved / "model-7").read_bytes()
+    assert [each.run_id for each in environment.runs()] == ["r1"]
+    with pytest.raises(LabError, match="no run 'r2' on this volume"):
+        environment.post("cancel", "r2", "why")
+    environment.mark_collected("r1", "/home/ada/runs")
+    assert environment.collected() == {"r1": "/home/ada/runs"}
+    environment.down()
+    assert cluster.left() == []
 
 
 def test_a_second_boot_is_refused(cluster: Cluster, tmp_path: Path) -> None:
