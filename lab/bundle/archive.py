@@ -359,8 +359,6 @@ def _members(file: BufferedReader) -> Iterator[tuple[str, tuple[int, int]]]:
         if name in seen or len(seen) >= _MAX_MEMBERS:
             raise ValueError(f"{short(name)!r} is in it twice, or it has too many files")
         seen.add(name)
-        if not 0 <= member.size <= end - offset:
-            raise ValueError("it is cut off")
         yield name, (offset, member.size)
         offset += member.size + -member.size % _BLOCK
     if end != offset + 2 * _BLOCK:

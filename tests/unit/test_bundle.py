@@ -122,6 +122,7 @@ def test_a_room_gets_files_and_images(
     again = cli("load", "a.tar", "--into", "room").err
     assert "0 files written" in again
     assert again.count("is already there") == 2
+    assert engine.accepts == 98  # it got each image once
 
 
 def test_the_same_input_gives_the_same_bytes(here: Path, cli: Cli, office: FakeEngine) -> None:
