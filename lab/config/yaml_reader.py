@@ -32,7 +32,7 @@ MAX_BYTES: Final = 1024**2
 MAX_DEPTH: Final = 16
 MAX_VALUES: Final = 100_000  # twice what ten thousand nodes and tasks need
 
-_EXAMPLES: Final = {"cluster": "cluster.yaml", "class": "the example of docs/how-to/class.md"}
+_EXAMPLES: Final = {"cluster": "cluster.yaml", "class": "the example of docs/reference/class.md"}
 """What a file describes, and a file to begin with."""
 
 Scalar = str | int | float | bool | None

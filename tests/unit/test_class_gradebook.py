@@ -102,7 +102,7 @@ def test_a_forged_summary_or_record_changes_nothing(
 def test_a_student_can_write_a_run_that_never_took_place(
     seat: Path, archive: Callable[..., Path]
 ) -> None:
-    """docs/how-to/class.md says so: whoever writes records, statuses and `run.json` is believed."""
+    """docs/how-to/class-run.md says so: who writes records, statuses and `run.json` is believed."""
     update(RunDir(seat / RUN), started_unix=BEGAN_UNIX - 100)
     assert stage(archive()).passed
 

@@ -56,7 +56,7 @@ def test_a_run_is_collected_and_its_volume_removed(queue: QueueUnderTest, store:
 
 
 def test_a_seat_keeps_the_runs_of_all_its_environments(queue: QueueUnderTest, store: Path) -> None:
-    """docs/how-to/class.md promises that a run without a client waits until the class ends."""
+    """docs/how-to/class-run.md promises that a run without a client waits until the class ends."""
     runs = [f"20261124-060{number}-async-8602" for number in range(5)]
     for name, run in zip(("a", "b", "c", "a", "b"), runs, strict=True):
         environment = queue.seat("ada").up(plan_in_seat(1, name), root=queue.root, check=no_check)
