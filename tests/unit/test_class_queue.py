@@ -680,15 +680,17 @@ def test_an_environment_that_boots_at_the_end_of_the_class_ends(queue: QueueUnde
 
     def boots(_: str) -> None:
         begun.set()
-        go_on.wait(60)
+        go_on.wait(600)
 
     queue.host.boots = boots
     boot, _ = queue.waiting("ada", 1)
     assert begun.wait(60)
     project = queue.entry("ada").project
     queue.set_end(0.0)
-    queue.wait("ada", State.ENDING)
-    go_on.set()
+    try:
+        wait_for(lambda: queue.state("ada") is State.ENDING, "the boot goes on", 20)
+    finally:
+        go_on.set()
     with pytest.raises(LabError, match="the time of the class is over"):
         boot.result(60)
     assert not queue.host.runs(project)
