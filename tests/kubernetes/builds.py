@@ -71,13 +71,18 @@ def built(what: Build) -> Path:
     Raises:
         engines.NoEngine: They could not be compiled; with the end of the log.
     """
-    folder = cache() / "-".join(filter(None, (what.name, what.version, what.digest)))
+    folder = folder_of(what)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _beside(folder, ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
             _build(what, folder)
     return folder
+
+
+def folder_of(what: Build) -> Path:
+    """The directory of the programs, which may not exist yet."""
+    return cache() / "-".join(filter(None, (what.name, what.version, what.digest)))
 
 
 def cache() -> Path:

@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from tests.kubernetes import page
+from tests.kubernetes.builds import CONTROL_PLANE, CUSTOM_RESOURCES, Build, folder_of
 from tests.kubernetes.site import Site, a_site
 from tests.support import engine as engines
 
@@ -29,6 +30,10 @@ for argument in "$@"; do
 done
 exec runc "$@"
 """
+
+
+LEFT: Final = "jobs,pods,services,networkpolicies,persistentvolumeclaims"
+"""The kinds of objects of which a backend must leave none."""
 
 
 @pytest.fixture(scope="session")
@@ -88,6 +93,18 @@ def claim(site: Site, request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.fixture
+def project(site: Site, claim: str, tmp_path: Path) -> Iterator[Path]:
+    """A project; afterwards, the cluster has none of its objects, and the volume is empty."""
+    (tmp_path / "cluster.yaml").write_bytes((engines.ROOT / "clusters/laptop.yaml").read_bytes())
+    (tmp_path / "scripts").symlink_to(engines.ROOT / "scripts")
+    (tmp_path / "data").mkdir()
+    yield tmp_path
+    assert site.get(LEFT, selector="lab.project") == []
+    assert [*site.folder(claim).iterdir()] == []
+    assert [*(tmp_path / "state/kubernetes").glob("*/")] == []
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
@@ -116,22 +133,29 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish() -> None:
     """Write the page."""
     if _TESTS and "LAB_TEST_KUBERNETES" in os.environ:
-        programs = Path(os.environ["LAB_TEST_KUBERNETES"].partition(":")[0])
         folder = engines.ROOT / "docs/evidence"
-        page.write(folder, page.record(_facts(programs), _TESTS, page.read(folder)))
+        page.write(folder, page.record(_facts(), _TESTS, page.read(folder)))
 
 
-def _facts(programs: Path) -> dict[str, str]:
-    build = json.loads((programs / "build.json").read_text())
+def _facts() -> dict[str, str]:
     engine = engines.run(["dockerd", "--version"]).split()[2].rstrip(",")
     return {
-        **{f"Debian's {name}": version for name, version in build["versions"].items()},
-        "compiled": f"{build['date']}, in {build['seconds']} s",
+        **_build_facts("control plane", CONTROL_PLANE),
+        **_build_facts("API server for custom resources", CUSTOM_RESOURCES),
         "Engine": engine,
         "Linux": platform.release().partition("-")[0],
         "control groups": "2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "1",
         "last run": _today(),
     }
+
+
+def _build_facts(name: str, what: Build) -> dict[str, str]:
+    file = folder_of(what) / "build.json"
+    if not file.exists():
+        return {}
+    build = json.loads(file.read_text())
+    versions = ", ".join(f"{package} {version}" for package, version in build["versions"].items())
+    return {name: f"{versions}; compiled on {build['date']} in {build['seconds']} s"}
 
 
 def _today() -> str:

@@ -211,6 +211,19 @@ class Site:
             },
         )
 
+    def flags(self, **options: str) -> list[str]:
+        """The flags of `lab run` for a run here, with these options of the backend."""
+        given = {"flavour": "plain", "namespace": NAMESPACE, **options}
+        chosen = [part for name, value in given.items() for part in ("-o", f"{name}={value}")]
+        return ["--backend", "kubernetes", "--gpus", "none", *chosen]
+
+    def kill(self, pod: str) -> None:
+        """Kill the container of a pod, as the kernel does when it has no memory left."""
+        environment = {**os.environ, **self.engine}
+        chosen = ("--filter", f"name=k8s_lab_{pod}_")
+        (found,) = engines.run(["docker", "ps", "-q", *chosen], environment=environment).split()
+        engines.run(["docker", "kill", found], environment=environment)
+
     def stop(self) -> None:
         """End all pods, then all daemons in the reverse order of their start."""
         with contextlib.suppress(KubernetesError, AssertionError):
@@ -340,7 +353,9 @@ def _start_kubelet(site: Site) -> None:
         f"--root-dir={home}/kubelet",
         f"--cert-dir={home}/kubelet-certificates",
         f"--volume-plugin-dir={home}/plugins",
+        # The second one is of the part that measures: without it, no pod is over its limit.
         f"--docker-endpoint={site.engine['DOCKER_HOST']}",
+        f"--docker={site.engine['DOCKER_HOST']}",
         f"--container-runtime-endpoint=unix://{home}/dockershim.sock",
         f"--image-service-endpoint=unix://{home}/dockershim.sock",
         f"--experimental-dockershim-root-directory={home}/dockershim",

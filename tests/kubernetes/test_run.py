@@ -1,0 +1,27 @@
+"""`lab run` with the backend kubernetes trains, collects everything, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.kubernetes.site import Site
+from tests.support.commands import lab
+
+
+def test_lab_run_trains_in_pods_and_leaves_nothing(
+    site: Site, project: Path, image: str, claim: str
+) -> None:
+    flags = site.flags(claim=claim, image=image)
+    out, _ = lab(
+        project,
+        *("run", "async", *flags, "--epochs=1", "--json"),
+        KUBECONFIG=str(site.kubeconfig),
+    )
+    summary = json.loads(out.splitlines()[-1])
+    assert (summary["state"], summary["backend"]) == ("succeeded", "kubernetes")
+    assert summary["records_lost"] == 0
+    (run,) = (project / "runs").iterdir()
+    for worker in ("worker-0", "worker-1"):
+        records = (run / f"tasks/{worker}.jsonl").read_text().splitlines()
+        assert json.loads(records[-1])["local_step"] == 550
