@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -174,41 +174,56 @@ def replace_files(
     Raises:
         OSError: A file cannot be written or moved; then all is as before.
     """
-    kept, written = _new_directory(root, f"before-{doing}"), 0
-    undo: list[Callable[[], object]] = []
-
-    def keep(name: str) -> None:
-        before, after = root / name, kept / name
-        after.parent.mkdir(parents=True, exist_ok=True)
-        before.rename(after)
-        undo.append(lambda: after.rename(before))
-
+    files = _Replacing(root, _new_directory(root, f"before-{doing}"), place)
     try:
-        for name, source in sources.items():
-            target = root / name
-            for parent in map(str, reversed(PurePosixPath(name).parents[:-1])):
-                folder = root / parent
-                if os.path.lexists(folder) and not _is_directory(folder):
-                    keep(parent)
-                if not folder.exists():
-                    folder.mkdir()
-                    undo.append(folder.rmdir)
-            if _is_same(source, target):
-                continue
-            if os.path.lexists(target):
-                keep(name)
-            undo.append(target.unlink)
-            place(source, target)
-            written += 1
+        written = sum(files.replace(name, source) for name, source in sources.items())
     except BaseException:
-        for each in reversed(undo):
+        files.restore()
+        raise
+    return Replaced(files.kept if files.kept.exists() else None, written)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replacing:
+    """Replaces files of a project one by one; see `replace_files`."""
+
+    root: Path
+    kept: Path
+    place: Callable[[Path, Path], object]
+    undo: list[Callable[[], object]] = field(default_factory=list)
+
+    def replace(self, name: str, source: Path) -> bool:
+        """Replace one file unless it is the same; return whether it was replaced."""
+        for parent in map(str, reversed(PurePosixPath(name).parents[:-1])):
+            folder = self.root / parent
+            if os.path.lexists(folder) and not _is_directory(folder):
+                self._keep(parent)
+            if not folder.exists():
+                folder.mkdir()
+                self.undo.append(folder.rmdir)
+        target = self.root / name
+        if _is_same(source, target):
+            return False
+        if os.path.lexists(target):
+            self._keep(name)
+        self.undo.append(target.unlink)
+        self.place(source, target)
+        return True
+
+    def restore(self) -> None:
+        """Bring all back that was replaced."""
+        for each in reversed(self.undo):
             with suppress(OSError):
                 each()
-        for folder in sorted((kept, *kept.rglob("*")), reverse=True):
+        for folder in sorted((self.kept, *self.kept.rglob("*")), reverse=True):
             with suppress(OSError):
                 folder.rmdir()  # only if it is empty
-        raise
-    return Replaced(kept if kept.exists() else None, written)
+
+    def _keep(self, name: str) -> None:
+        before, after = self.root / name, self.kept / name
+        after.parent.mkdir(parents=True, exist_ok=True)
+        before.rename(after)
+        self.undo.append(lambda: after.rename(before))
 
 
 def _new_directory(root: Path, begin: str) -> Path:

@@ -129,12 +129,7 @@ def write(target: Path, wanted: Wanted, since: Path | None, *, force: bool) -> W
         LabError: An image cannot be built or saved, or a wheel cannot be downloaded.
     """
     check_output("OUTPUT", target, is_bundle, force=force)
-    if since is not None and target.exists() and target.samefile(since):
-        raise InputError(f"{short(str(target))} is the earlier bundle", "name another output")
-    known, earlier = set[str](), ""
-    if since is not None:
-        with opened(since) as bundle:
-            known, earlier = set(bundle.manifest.blobs()), bundle.id
+    known, earlier = _earlier(since, target) if since else (set[str](), "")
     names = _images(wanted) if wanted.with_images else []
     try:
         with (
@@ -158,6 +153,19 @@ def write(target: Path, wanted: Wanted, since: Path | None, *, force: bool) -> W
         len(manifest.wheels),
         len(manifest.files),
     )
+
+
+def _earlier(since: Path, target: Path) -> tuple[set[str], str]:
+    """Return the SHA-256 of each blob of an earlier bundle, and its id.
+
+    Raises:
+        InputError: It is the file that is written.
+        LabError: It is not a valid bundle.
+    """
+    with opened(since) as bundle:
+        if target.exists() and target.samefile(since):
+            raise InputError(f"{short(str(target))} is the earlier bundle", "name another output")
+        return set(bundle.manifest.blobs()), bundle.id
 
 
 def _images(wanted: Wanted) -> list[str]:
