@@ -21,6 +21,7 @@ from lab.shipped import CLONE, SHIPPED, files_of, requirement
 from lab.text import short
 
 _VENV: Final = ".venv"
+_PIP_FIX: Final = "check the network, or the settings of pip"
 _DOCUMENTS: Final = "documents"
 _SETS: Final = (("notebooks", "jupyterlab"), ("tensorflow", "tensorflow"), ("host", ""))
 """The files in `requirements/` for lab, the largest first, and what only it has of the others."""
@@ -70,7 +71,8 @@ def download(sets: Sequence[Wheels], folder: Path) -> None:
         _pip_download(folder / each.environment, "--require-hashes", *locked)
     own = folder / _VENV
     if CLONE is None:
-        _pip_download(own, requirement())
+        fix = "put the wheel of lab back where it was installed from, or use a clone"
+        _pip_download(own, requirement(), fix=fix)
         return
     LOG.info("building the wheel of lab")
     build = ["hatchling", "build", "--target=wheel", f"--directory={own}"]
@@ -144,10 +146,10 @@ def documents(folder: Path) -> tuple[list[tuple[str, Path]], str]:
     return pages, "index.html"
 
 
-def _pip_download(folder: Path, *arguments: str) -> None:
+def _pip_download(folder: Path, *arguments: str, fix: str = _PIP_FIX) -> None:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--only-binary=:all:", f"--dest={folder}", *arguments]
-    _run("downloading wheels", command, "check the network, or the settings of pip")
+    _run("downloading wheels", command, fix)
 
 
 def _run(doing: str, command: Sequence[str], fix: str, cwd: Path | None = None) -> None:
