@@ -8,7 +8,7 @@ TORCH  := .venv-torch
 JAX    := .venv-jax
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install class docs run heritage torch jax quick test test-containers test-wheel test-long test-all test-gpu test-slurm test-kubernetes engines check \
+.PHONY: help install class docs run heritage torch jax quick test test-containers test-wheel test-long test-all test-gpu test-slurm test-room test-kubernetes engines check \
 	lint lint-code lint-workflows hostile torture oracle bench results mutants release lock golden notebooks notebooks-write jupyter \
 	samples slides clean
 
@@ -48,6 +48,9 @@ test-gpu: $(VENV)/.dev  ## train on real GPUs, into docs/evidence/gpu-box.md; wi
 
 test-slurm: $(VENV)/.dev  ## run jobs on a private Slurm, from Debian's packages (as root; 5 minutes)
 	LAB_TEST_SLURM=1 $(BIN)/python -m pytest tests/e2e -m slurm
+
+test-room: $(VENV)/.dev  ## write a bundle, and use it in a namespace without a network and an empty engine (as root; 20 minutes)
+	LAB_TEST_ENGINE=1 $(BIN)/python -m pytest tests/room -s
 
 test-kubernetes: $(VENV)/.dev  ## run jobs on a private Kubernetes, compiled once from Debian's source (as root; ARGUMENTS='-k ps' names tests)
 	$(BIN)/python -m tests.kubernetes $(ARGUMENTS)

@@ -25,7 +25,7 @@ from tests.support import engine as engines
 from tests.support.conditions import lacking
 from tests.support.docker import docker
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(2700)]
 
 PATIENCE_S = 900.0
 LOOPBACK = """
