@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ PATHS: Final[Mapping[str, str]] = {
 }
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_POLL_S: Final = 0.5
 _TIMEOUT_S: Final = 30
 """Seconds without data from the server after which a call fails."""
 
@@ -180,6 +182,36 @@ class Api:
         except ApiError as error:
             if error.status not in {_MISSING, _CONFLICT}:
                 raise
+
+    def remove(
+        self, kinds: Sequence[str], labels: Mapping[str, str], keep: str, within_s: float
+    ) -> Object | None:
+        """Delete objects, and wait until they are gone.
+
+        Args:
+            kinds: Their kinds.
+            labels: Their labels.
+            keep: The name of one that stays, or "".
+            within_s: The time that they have, in seconds.
+
+        Returns:
+            One that is left after this time; None: all are gone.
+
+        Raises:
+            LabError: The server refuses, or does not answer.
+        """
+        asked: set[str] = set()
+        until = time.monotonic() + within_s
+        while True:
+            found = [each for kind in kinds for each in self.list(kind, labels)]
+            left = [each for each in found if each["metadata"]["name"] != keep]
+            if not left or time.monotonic() > until:
+                return next(iter(left), None)
+            for each in left:
+                if each["metadata"]["uid"] not in asked:
+                    self.delete(each)
+                    asked.add(each["metadata"]["uid"])
+            time.sleep(_POLL_S)
 
     def logs(
         self, pod: str, *, follow: bool, tail: int | None, since: str | None

@@ -10,10 +10,11 @@ from lab.backends.boot import Boot
 from lab.backends.directory import RecordedBackend
 from lab.backends.gpu_record import Handover
 from lab.backends.kubernetes.api import Api, is_configured, kubeconfig
-from lab.backends.kubernetes.environment import CLAIM, KubernetesEnvironment
+from lab.backends.kubernetes.environment import KubernetesEnvironment
 from lab.backends.kubernetes.planner import KubernetesPlanner
 from lab.backends.kubernetes.render import objects_of, render
 from lab.backends.kubernetes.state import EnvironmentRecord, StateDir, TaskRecord
+from lab.backends.kubernetes.volume_pod import CLAIM
 from lab.backends.names import KUBERNETES
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from lab.backends.engine.client import NotFound
 from lab.backends.environment import (
     NO_PARTS,
     KeepVolume,
@@ -19,7 +17,7 @@ from lab.backends.environment import (
     remove_volume,
 )
 from lab.backends.kubernetes import status
-from lab.backends.kubernetes.api import Api, ApiError, Away, CallError
+from lab.backends.kubernetes.api import Api, ApiError, Away
 from lab.backends.kubernetes.output import merged_lines
 from lab.backends.kubernetes.pods import (
     OWNER,
@@ -27,17 +25,23 @@ from lab.backends.kubernetes.pods import (
     SCRIPTS,
     Object,
     base_name,
-    directory_of,
 )
 from lab.backends.kubernetes.state import EnvironmentRecord, StateDir
+from lab.backends.kubernetes.volume_pod import (
+    CLAIM,
+    PROBLEMS,
+    START_S,
+    PodChannel,
+    VolumePod,
+    last_lines,
+)
 from lab.backends.names import KUBERNETES
 from lab.backends.selection import known_task, require_agents
 from lab.backends.state import lock_environment
-from lab.backends.volume_calls import MODULE, CalledEnvironment, archive_of, raise_for_exit_code
+from lab.backends.volume_calls import CalledEnvironment
 from lab.errors import LabError
 from lab.gpu.evidence import GpuView
 from lab.log import LOG
-from lab.text import short, visible
 from lab.volume import Chunk, Request
 from lab.volume.clock import stamp
 
@@ -48,31 +52,8 @@ _LOOK_S: Final = 3.0
 _AWAY_S: Final = 120.0
 """Seconds for which a client that follows a run waits for the API server."""
 
-_START_S: Final = 180.0
-"""Seconds that a pod with a node has to start its agent: it may pull its image."""
-
 _END_S: Final = 120.0
 """Seconds that all pods have to end."""
-
-_PROBLEMS: Final = "see docs/how-to/kubernetes.md, Problems"
-CLAIM: Final = "PersistentVolumeClaim"
-
-
-@dataclass(frozen=True, slots=True)
-class PodChannel:
-    """Calls of the volume's module in a pod."""
-
-    api: Api
-    pod: str
-
-    def call(self, *arguments: str) -> Generator[bytes, None, None]:
-        """Call the module; see `Channel`."""
-        leash = ["--leash"] if "--follow" in arguments else []
-        try:
-            yield from self.api.call(self.pod, [*MODULE, *arguments, *leash])
-        except CallError as error:
-            doing = f"calling {arguments[0]} on the run volume"
-            raise_for_exit_code(doing, error.code, error.what.encode())
 
 
 class KubernetesEnvironment(CalledEnvironment):
@@ -94,6 +75,10 @@ class KubernetesEnvironment(CalledEnvironment):
     def api(self) -> Api:
         """The namespace of the environment."""
         return Api(self._record.context, self._record.namespace)
+
+    @cached_property
+    def _volume_pod(self) -> VolumePod:
+        return VolumePod(self.api, self._record, self._labels)
 
     @property
     def is_up(self) -> bool:
@@ -167,7 +152,7 @@ class KubernetesEnvironment(CalledEnvironment):
                 self._raise_for_missing(task)
             if any(each not in pods or status.is_waiting(pods[each]) for each in waiting):
                 began = time.monotonic()  # a queue has no limit
-            if time.monotonic() - began > _START_S:
+            if time.monotonic() - began > START_S:
                 raise LabError(f"{line}: its agent did not start", f"see `lab logs {task}`")
             if line != shown:
                 LOG.info(line)
@@ -177,34 +162,22 @@ class KubernetesEnvironment(CalledEnvironment):
     def _raise_for_missing(self, task: str) -> None:
         """Raise the error if Kubernetes refuses to create a pod: by a quota, for example."""
         reader = self._record.reader["metadata"]["name"]
-        pods = self.api.list("Pod", self._labels)
-        since = [each["metadata"] for each in pods if each["metadata"]["name"] == reader]
+        pods = [each["metadata"] for each in self.api.list("Pod", self._labels)]
+        since = [each["creationTimestamp"] for each in pods if each["name"] == reader]
         try:
             events = self.api.list("Event", {}, [("fieldSelector", "reason=FailedCreate")])
         except ApiError:
             return  # not every user may read them
         for each in events:
             is_own = f"{each['involvedObject']['name']}-".startswith(f"{base_name(self.project)}-")
-            began = [
-                one["creationTimestamp"] <= each["metadata"]["creationTimestamp"] for one in since
-            ]
-            if is_own and any(began):  # not of an earlier environment
-                raise LabError(f"{task} has no pod: {each['message']}", _PROBLEMS)
+            at = each["metadata"]["creationTimestamp"]
+            if is_own and any(one <= at for one in since):  # not of an earlier environment
+                raise LabError(f"{task} has no pod: {each['message']}", PROBLEMS)
 
     def _raise_for_failure(self, pods: Mapping[str, Object]) -> None:
         for task, pod in pods.items():
             if (reason := status.failure(pod)) is not None:
-                raise LabError(f"{task}: {reason}{self._printed(pod)}", _PROBLEMS)
-
-    def _printed(self, pod: Object) -> str:
-        """The last lines of a pod for an error; "" if it has not started."""
-        try:
-            name = pod["metadata"]["name"]
-            data = b"".join(self.api.logs(name, follow=False, tail=3, since=None))
-        except LabError:
-            return ""
-        lines = " / ".join(visible(line.strip()) for line in data.splitlines() if line.strip())
-        return f"; its last lines: {short(lines, 300)}" if lines else ""
+                raise LabError(f"{task}: {reason}{last_lines(self.api, pod)}", PROBLEMS)
 
     def image_digest(self) -> str:
         """Return the digest of lab's code in the image.
@@ -213,44 +186,13 @@ class KubernetesEnvironment(CalledEnvironment):
             LabError: The pod of the run volume does not start.
         """
         command = ["python", "-m", "lab.image_digest"]
-        return b"".join(self.api.call(self._reader(), command)).decode().strip()
+        return b"".join(self._volume_pod.call(command)).decode().strip()
 
     # ---- the run volume
 
     def channel(self) -> PodChannel:
         """Return a channel by the pod of the run volume, which is started if it does not run."""
-        return PodChannel(self.api, self._reader())
-
-    def _reader(self) -> str:
-        """The name of the pod of the run volume, which runs.
-
-        Raises:
-            NotFound: The volume claim is gone.
-            LabError: The pod does not start.
-        """
-        name, until = str(self._record.reader["metadata"]["name"]), time.monotonic() + _START_S
-        while True:
-            found = self.api.list("Pod", self._labels)
-            pod = next((each for each in found if each["metadata"]["name"] == name), None)
-            if pod is None:
-                self._start_reader()
-            elif status.is_ready(pod):
-                return name
-            elif status.was_ended(pod) and time.monotonic() < until:
-                self.api.delete(pod)
-            elif status.failure(pod) or time.monotonic() > until:
-                why = f"{status.detail(pod)}{self._printed(pod)}"
-                raise LabError(f"the pod of the run volume, {name}: {why}", _PROBLEMS)
-            time.sleep(_POLL_S / 2)
-
-    def _start_reader(self) -> None:
-        if self._record.own_claim and not self.api.list(CLAIM, self._labels):
-            raise NotFound(f"environment {self.project} no longer exists", "boot it with `lab up`")
-        try:
-            self.api.create(self._record.reader)
-        except ApiError as error:
-            if not error.is_conflict:  # another command has started it
-                raise
+        return PodChannel(self.api, self._volume_pod.name())
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Submit a request to the agents; see `Environment`.
@@ -261,29 +203,10 @@ class KubernetesEnvironment(CalledEnvironment):
         with lock_environment(self.backend, self.project, shared=True):
             require_agents(self.project, self.tasks())
             incoming = PurePosixPath("incoming", request.run_id)
-            self._upload(Path(self.folder, SCRIPTS), PurePosixPath(SCRIPTS))
+            self._volume_pod.upload(Path(self.folder, SCRIPTS), PurePosixPath(SCRIPTS))
             for name, folder in parts.items():
-                self._upload(folder, incoming / name)
+                self._volume_pod.upload(folder, incoming / name)
             self.call("submit", request.to_json())
-
-    def _upload(self, folder: Path, inside: PurePosixPath) -> None:
-        """Copy a directory to the run volume, if there is one.
-
-        Raises:
-            LabError: The volume refuses it.
-        """
-        if not folder.is_dir():
-            return
-        archive = archive_of(folder, inside)
-        # The standard input of a call has no end.
-        unpack = 'head -c "$1" | tar -x -f - -C "$2"'
-        command = ["sh", "-c", unpack, "sh", str(len(archive)), self._directory]
-        for _ in self.api.call(self._reader(), command, archive):
-            pass
-
-    @property
-    def _directory(self) -> str:
-        return directory_of(self.project, self._record.owner)
 
     def clock_offset_s(self) -> float:
         """Seconds by which the run volume's clock is ahead of this host's; see `Environment`.
@@ -435,10 +358,7 @@ class KubernetesEnvironment(CalledEnvironment):
     # ---- the end
 
     def down(
-        self,
-        *,
-        unless: Precondition = no_precondition,
-        keeps: KeepVolume = remove_volume,
+        self, *, unless: Precondition = no_precondition, keeps: KeepVolume = remove_volume
     ) -> None:
         """Remove the objects of this environment; see `Environment`."""
         with lock_environment(self.backend, self.project):
@@ -454,25 +374,15 @@ class KubernetesEnvironment(CalledEnvironment):
             LabError: The server refuses, or pods do not end.
         """
         LOG.info(f"kubernetes: removing the environment {self.project}")
-        claims = [CLAIM] if self._record.own_claim and not keep_volume else []
-        reader = str(self._record.reader["metadata"]["name"])
-        self._remove(
-            self._record.kinds, keep="" if self._record.own_claim or keep_volume else reader
-        )
-        if not (self._record.own_claim or keep_volume):
-            self._remove_directory()
+        if self._record.own_claim or keep_volume:
+            self._remove(self._record.kinds)
+        else:  # the pod of the run volume is needed to remove the directory
+            self._remove(self._record.kinds, keep=str(self._record.reader["metadata"]["name"]))
+            self._volume_pod.remove_directory()
             self._remove(["Pod"])
-        self._remove(claims)
+        if self._record.own_claim and not keep_volume:
+            self._remove([CLAIM])
         self._state_dir.remove(keep_volume=keep_volume)
-
-    def _remove_directory(self) -> None:
-        """Remove the directory that lab has made on the user's claim."""
-        command = ["rm", "-r", "-f", "--", self._directory]
-        try:
-            for _ in self.api.call(self._reader(), command):
-                pass
-        except LabError as error:  # no pod can be started, so that it may not exist at all
-            LOG.warning(f"{self._directory} may be left on the volume claim: {error.what}")
 
     def _remove(self, kinds: Sequence[str], keep: str = "") -> None:
         """Delete objects of some kinds, and wait until they are gone.
@@ -480,23 +390,11 @@ class KubernetesEnvironment(CalledEnvironment):
         Raises:
             LabError: One is not gone in time.
         """
-        asked: set[str] = set()
-        until = time.monotonic() + _END_S
-        while left := self._objects(kinds, keep):
-            for each in left:
-                if each["metadata"]["uid"] not in asked:
-                    self.api.delete(each)
-                    asked.add(each["metadata"]["uid"])
-            if time.monotonic() > until:
-                first = left[0]
-                name = f"{first['kind']} {first['metadata']['name']}"
-                why = status.detail(first) if first["kind"] == "Pod" else "it is not removed"
-                raise LabError(
-                    f"{self.project}: {name} is left: {why}",
-                    f"see `kubectl describe {name.lower()}`, then run `lab down {self.project}`",
-                )
-            time.sleep(_POLL_S / 2)
-
-    def _objects(self, kinds: Sequence[str], keep: str = "") -> list[Object]:
-        found = [each for kind in kinds for each in self.api.list(kind, self._labels)]
-        return [each for each in found if not keep or each["metadata"]["name"] != keep]
+        left = self.api.remove(kinds, self._labels, keep, _END_S)
+        if left is not None:
+            name = f"{left['kind']} {left['metadata']['name']}"
+            why = status.detail(left) if left["kind"] == "Pod" else "it is not removed"
+            raise LabError(
+                f"{self.project}: {name} is left: {why}",
+                f"see `kubectl describe {name.lower()}`, then run `lab down {self.project}`",
+            )
