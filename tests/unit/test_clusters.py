@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from ruamel.yaml import YAML
 
 from lab.config import Cluster, load_cluster
 from lab.config.model import Box, Job, LinkConfig, Node, RunConfig
+from lab.config.schema import json_schema
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.gpu import take_inventory
 from lab.placement.place import place
@@ -111,7 +115,7 @@ def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, F
 
 def test_the_page_lists_each_key_of_the_config_with_its_default() -> None:
     page = (ROOT / "docs/reference/config.md").read_text()
-    table = page.partition("| key | default | meaning |\n")[2].partition("\n\n")[0]
+    table = page.partition("| key | default | meaning | example |\n")[2].partition("\n\n")[0]
     shown = dict(re.findall(r"^\| `(\S+)` \| (.+?) \|", table, re.MULTILINE))
     fields = dict(fields_of(Cluster))
     assert list(shown) == list(fields)
@@ -123,3 +127,27 @@ def test_the_page_lists_each_key_of_the_config_with_its_default() -> None:
             assert shown[key] == f"`{str(value).lower()}`", key
         else:
             assert "`" not in shown[key].replace("`ps`", ""), key
+
+
+@pytest.mark.parametrize("page", ["docs/reference/config.md", "docs/zh/reference/config.md"])
+def test_the_example_of_each_key_is_valid(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    rows = re.findall(r"^\| `([a-z_.*]+)` \|.*\| `([^`]+)` \|$", text, re.MULTILINE)
+    assert len(rows) == 24
+    schema = json_schema()
+    for key, example in rows:
+        ((name, value),) = YAML(typ="safe").load(example).items()
+        assert name == key.rpartition(".")[2]
+        Draft202012Validator({**part(schema, key), "$defs": schema["$defs"]}).validate(value)
+
+
+def part(schema: dict[str, Any], key: str) -> dict[str, Any]:
+    """The schema of a key: `nodes.*.gpus`."""
+    found = schema
+    for name in key.split("."):
+        if "$ref" in found:
+            found = schema["$defs"][found["$ref"].rpartition("/")[2]]
+        (found,) = (
+            found["patternProperties"].values() if name == "*" else [found["properties"][name]]
+        )
+    return found
