@@ -281,4 +281,5 @@ def test_a_lost_rank_ends_the_others_with_one_line(
             assert made.tasks[name].wait(30) == 1
             reason = f"lost contact with another {other}; see how it ended"
             assert made.tasks[name].final["message"] == reason
-            assert made.tasks[name].stderr.read_text().endswith(f"error: {reason}\n")
+            # Threads of JAX may log after it.
+            assert f"error: {reason}" in made.tasks[name].stderr.read_text().splitlines()

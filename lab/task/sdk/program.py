@@ -151,7 +151,8 @@ def report_failure(recorder: Recorder, address: str = "") -> None:
             sys.__excepthook__(kind, error, traceback)
         else:
             recorder.write("final", status="failed", message=message)
-            print(f"error: {message}", file=sys.stderr)
+            # In one piece: JAX's threads write to stderr, too, and print writes the newline apart.
+            sys.stderr.write(f"error: {message}\n")
         sys.stdout.flush()
         sys.stderr.flush()
         # A normal exit would close the session, which waits without end for a parameter server
