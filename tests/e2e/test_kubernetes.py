@@ -35,6 +35,7 @@ for step in range({LINES}):
     time.sleep(0.02)
 """
 TASKS = ("worker-0", "worker-1")
+ENDS = {"logs": "log", "tasks": "jsonl"}
 
 
 @pytest.fixture
@@ -84,12 +85,17 @@ def test_nothing_is_lost_or_twice_while_the_server_is_away(
     before = len(run.lines("worker-1"))
     time.sleep(AWAY_S)
     assert len(run.lines("worker-1")) < LINES
+    files = [f"{folder}/{task}.{end}" for task in TASKS for folder, end in ENDS.items()]
+    sizes = {each: (run.folder / each).stat().st_size for each in files}
     cluster.answers = True
     assert run.end()["state"] == "succeeded"
     for task in TASKS:
         assert run.lines(task) == [*range(1, LINES + 1)]
         assert run.steps(task) == [*range(1, LINES + 1)]
     assert before < LINES
+    # The client does not ask again for what it has, although its collector would drop it.
+    offsets = json.loads([each for each in cluster.commands if "ship" in each][-1][5])
+    assert {each: offsets[each] for each in files} == sizes
     assert cluster.left() == []
 
 

@@ -56,6 +56,7 @@ class Cluster:
         answers: Whether the server answers.
         data: The directory with the data of the image.
         quota: Why no pod of a Job can be created; "": they can.
+        commands: The commands that were called in pods.
     """
 
     folder: Path
@@ -65,6 +66,7 @@ class Cluster:
     answers: bool = True
     data: Path = Path("/nowhere")
     quota: str = ""
+    commands: list[list[str]] = field(default_factory=list)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     calls: list[socket.socket] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -350,6 +352,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.close_connection = True
         self.cluster.calls.append(self.connection)
+        self.cluster.commands.append(command)
         lock = threading.Lock()
         process = subprocess.Popen(
             [self.cluster.here(each) for each in command],
