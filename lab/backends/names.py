@@ -148,6 +148,13 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
                 "jobset|plain",
                 "jobset",
             ),
+            BackendOption(
+                "nodes",
+                "one: all pods on one node, for a volume that one node can mount (ReadWriteOnce)",
+                one_of("any", "one"),
+                "any|one",
+                "any",
+            ),
             BackendOption("queue", "the queue of Kueue", object_name, "NAME", "", own_line=True),
             BackendOption(
                 "namespace",

@@ -31,7 +31,7 @@ FILES: dict[str, dict[str, Values]] = {
         "container.sbatch": {"container": "it's/$(id) `id`.sif"},
     },
     KUBERNETES: {
-        "jobset.yml": {"queue": "on"},
+        "jobset.yml": {"queue": "on", "nodes": "one"},
         "plain.yml": {
             "flavour": "plain",
             "namespace": "course",

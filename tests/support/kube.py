@@ -39,6 +39,7 @@ KINDS = {
     "persistentvolumeclaims": "PersistentVolumeClaim",
     "events": "Event",
 }
+UNBOUND = "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims."
 _PATH = re.compile(r"/(?:api|apis)/.*namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(exec|log))?")
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -57,6 +58,7 @@ class Cluster:
         data: The directory with the data of the image.
         quota: Why no pod of a Job can be created; "": they can.
         commands: The commands that were called in pods.
+        modes: The access modes that its volumes can have.
     """
 
     folder: Path
@@ -67,6 +69,7 @@ class Cluster:
     data: Path = Path("/nowhere")
     quota: str = ""
     commands: list[list[str]] = field(default_factory=list)
+    modes: tuple[str, ...] = ("ReadWriteOnce", "ReadWriteMany")
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     calls: list[socket.socket] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -200,7 +203,12 @@ class Cluster:
 
     def _start(self, pod: Object) -> None:
         pod["status"] = {"phase": "Pending"}
+        self.processes.pop(pod["metadata"]["name"], None)  # of a pod before it
         self.before_start(pod)
+        claims = [each for (kind, _), each in self.objects.items() if kind.endswith("Claim")]
+        if any(mode not in self.modes for each in claims for mode in each["spec"]["accessModes"]):
+            unbound = {"reason": "Unschedulable", "message": UNBOUND}
+            pod["status"]["conditions"] = [{"type": "PodScheduled", **unbound}]
         if pod["status"] != {"phase": "Pending"}:
             return
         name = pod["metadata"]["name"]

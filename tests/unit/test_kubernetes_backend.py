@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab.backends.kubernetes import backend as backends
-from lab.backends.kubernetes import status
+from lab.backends.kubernetes import status, volume_pod
 from lab.backends.kubernetes.api import ApiError, _refuse
 from lab.backends.kubernetes.backend import KubernetesBackend
 from lab.backends.kubernetes.environment import KubernetesEnvironment
@@ -20,7 +20,7 @@ from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.support import specs
 from tests.support.cli import lab
-from tests.support.kube import Cluster, a_cluster
+from tests.support.kube import UNBOUND, Cluster, a_cluster
 
 PLAN = Plan(
     name="mnist",
@@ -191,6 +191,20 @@ def test_a_volume_that_is_not_writable_is_named(cluster: Cluster, tmp_path: Path
     assert "the pod of the run volume, lab-mnist-volume: Failed on node-1: Error" in error
     assert "its last lines: mkdir: cannot create directory" in error
     assert [name for _, name in cluster.objects] == []
+
+
+def test_without_a_shared_volume_all_pods_are_on_one_node(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.modes = ("ReadWriteOnce",)
+    up(tmp_path, nodes="one").down()
+    monkeypatch.setattr(volume_pod, "START_S", 1.0)
+    error = failure(tmp_path)
+    assert f"Pending: {UNBOUND}; if only one node can mount the volumes here" in error
+    assert error.endswith("use -o nodes=one")
+    cluster.modes = ()
+    assert failure(tmp_path, nodes="one").endswith("see docs/how-to/kubernetes.md, Problems")
+    assert cluster.left() == []
 
 
 def test_requests_and_their_files_reach_the_run_volume(cluster: Cluster, tmp_path: Path) -> None:

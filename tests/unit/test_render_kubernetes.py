@@ -81,7 +81,7 @@ def test_every_shipped_config_fits_the_schemas(path: Path, flavour: str) -> None
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_version_accepts_all_kinds_of_objects(version: str) -> None:
-    found = [*rendered(queue="gpus"), *rendered(flavour="plain")]
+    found = [*rendered(queue="gpus", nodes="one"), *rendered(flavour="plain")]
     assert {each["kind"] for each in found} == {
         *("Job", "JobSet", "NetworkPolicy", "PersistentVolumeClaim", "Service")
     }
@@ -211,6 +211,22 @@ def test_the_policy_permits_only_the_own_pods_and_dns() -> None:
     assert {each["port"] for each in dns["ports"]} == {53}
     for pod in [each for made in rendered() for _, each in templates_in(made)]:
         assert pod["metadata"]["labels"]["lab.project"] == "on"
+
+
+@pytest.mark.parametrize("flavour", ["jobset", "plain"])
+def test_each_pod_can_be_on_the_node_of_the_others(flavour: str) -> None:
+    found = rendered(flavour=flavour, nodes="one")
+    assert one(found, "PersistentVolumeClaim")["spec"]["accessModes"] == ["ReadWriteOnce"]
+    for pod in [each for made in found for _, each in templates_in(made)]:
+        (term,) = pod["spec"]["affinity"]["podAffinity"][
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        ]
+        assert term["topologyKey"] == "kubernetes.io/hostname"
+        # Otherwise, the first pod would wait for another one.
+        assert term["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    several = rendered(flavour=flavour)
+    assert one(several, "PersistentVolumeClaim")["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert [pod for pod in pods(several).values() if "affinity" in pod] == []
 
 
 def test_a_run_ends_the_agents_and_decides_the_success() -> None:

@@ -33,6 +33,7 @@ GPU: Final = "nvidia.com/gpu"
 SCRIPTS: Final = "scripts"
 """The directory with the project's programs, here and on the run volume."""
 
+_HOST: Final = "kubernetes.io/hostname"
 _RUNS: Final = "/runs"
 _USER: Final = 1000
 """The user of the image."""
@@ -161,6 +162,7 @@ class Pods:
             "metadata": {"labels": {**self.labels, **labels}},
             "spec": {
                 **spec,
+                **self._affinity(),
                 "restartPolicy": "Never",
                 "automountServiceAccountToken": False,
                 "enableServiceLinks": False,
@@ -173,6 +175,15 @@ class Pods:
                     {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
                 ],
             },
+        }
+
+    def _affinity(self) -> Object:
+        """All pods of the plan on one node. Kubernetes selects it for the first of them."""
+        if self.options["nodes"] != "one":
+            return {}
+        own = {"labelSelector": {"matchLabels": self.labels}, "topologyKey": _HOST}
+        return {
+            "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [own]}}
         }
 
     def _container(self, command: str, environ: list[Object]) -> Object:

@@ -121,12 +121,13 @@ class Objects(ABC):
         """The objects that start the pods of all tasks."""
 
     def _claim(self) -> Object:
+        mode = "ReadWriteOnce" if self._options["nodes"] == "one" else "ReadWriteMany"
         return {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
             "metadata": self._pods.metadata(self._pods.claim),
             "spec": {
-                "accessModes": ["ReadWriteMany"],
+                "accessModes": [mode],
                 "resources": {"requests": {"storage": "10Gi"}},
             },
         }

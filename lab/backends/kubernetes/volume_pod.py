@@ -76,8 +76,14 @@ class VolumePod:
                 self._api.delete(pod)
             elif status.failure(pod) or time.monotonic() > until:
                 why = f"{status.detail(pod)}{last_lines(self._api, pod)}"
-                raise LabError(f"the pod of the run volume, {name}: {why}", PROBLEMS)
+                raise LabError(f"the pod of the run volume, {name}: {why}", self._hint(pod))
             time.sleep(_POLL_S)
+
+    def _hint(self, pod: Object) -> str:
+        is_shared = self._record.own_claim and "affinity" not in self._record.reader["spec"]
+        if is_shared and status.is_waiting(pod):
+            return "if only one node can mount the volumes here (ReadWriteOnce), use -o nodes=one"
+        return PROBLEMS
 
     def _start(self) -> None:
         if self._record.own_claim and not self._api.list(CLAIM, self._labels):
