@@ -99,15 +99,26 @@ def test_nothing_is_lost_or_twice_while_the_server_is_away(
     assert cluster.left() == []
 
 
+EVICTED = "EvictionByEvictionAPI: Eviction API: evicting"
+DRAINED = "its node is closed to new pods, as `kubectl drain` does"
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "cause"),
+    [(None, EVICTED), (False, EVICTED), (True, f"{EVICTED}: {DRAINED}")],
+    ids=["no-right", "evicted", "drained"],
+)
 def test_a_pod_that_is_evicted_ends_the_run_with_the_cause(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, tmp_path: Path, cordoned: bool | None, cause: str
 ) -> None:
+    cluster.cordoned = cordoned
     run = Run(tmp_path)
-    cluster.delete("Pod", cluster.pod("worker-1")["metadata"]["name"], None)
+    cluster.evict("worker-1")
     summary = run.end()
     assert summary["state"] == "cancelled", summary
     status = json.loads((run.folder / "status" / "worker-1.json").read_text())
     assert (status["state"], status["reason"]) == ("cancelled", "the agent was stopped (SIGTERM)")
+    assert f"worker-1: Terminating on node-1: {cause}\n" in run.messages
     assert cluster.left() == []
 
 

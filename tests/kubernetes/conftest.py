@@ -94,15 +94,21 @@ def claim(site: Site, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def project(site: Site, claim: str, tmp_path: Path) -> Iterator[Path]:
-    """A project; afterwards, the cluster has none of its objects, and the volume is empty."""
+def own_project(tmp_path: Path) -> Path:
+    """A project with the shipped config of three tasks."""
     (tmp_path / "cluster.yaml").write_bytes((engines.ROOT / "clusters/laptop.yaml").read_bytes())
     (tmp_path / "scripts").symlink_to(engines.ROOT / "scripts")
     (tmp_path / "data").mkdir()
-    yield tmp_path
+    return tmp_path
+
+
+@pytest.fixture
+def project(site: Site, claim: str, own_project: Path) -> Iterator[Path]:
+    """A project; afterwards, the cluster has none of its objects, and the volume is empty."""
+    yield own_project
     assert site.get(LEFT, selector="lab.project") == []
     assert [*site.folder(claim).iterdir()] == []
-    assert [*(tmp_path / "state/kubernetes").glob("*/")] == []
+    assert [*(own_project / "state/kubernetes").glob("*/")] == []
 
 
 @pytest.hookimpl(wrapper=True)

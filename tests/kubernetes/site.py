@@ -185,29 +185,40 @@ class Site:
         """The directory of the node that is a claim's volume."""
         return self.home / "volumes" / claim
 
-    def claim(self, name: str) -> None:
-        """Make a volume claim, and the volume for it: a directory of the node."""
+    def volume(self, name: str, mode: str, storage: str = "1Gi", claim: str = "") -> None:
+        """Make a volume, a directory of the node, for a claim or for any that fits."""
         folder = self.folder(name)
         folder.mkdir(parents=True)
         os.chown(folder, USER, USER)
-        common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+        bound = {"claimRef": {"namespace": NAMESPACE, "name": claim}} if claim else {}
         self.apply(
             {
                 "apiVersion": "v1",
                 "kind": "PersistentVolume",
                 "metadata": {"name": name},
                 "spec": {
-                    **common,
-                    "capacity": {"storage": "1Gi"},
+                    "accessModes": [mode],
+                    "storageClassName": "",
+                    "capacity": {"storage": storage},
                     "hostPath": {"path": str(folder)},
-                    "claimRef": {"namespace": NAMESPACE, "name": name},
+                    **bound,
                 },
-            },
+            }
+        )
+
+    def claim(self, name: str) -> None:
+        """Make a volume claim, and the volume for it: a directory of the node."""
+        self.volume(name, "ReadWriteMany", claim=name)
+        self.apply(
             {
                 "apiVersion": "v1",
                 "kind": "PersistentVolumeClaim",
                 "metadata": {"name": name},
-                "spec": {**common, "resources": {"requests": {"storage": "1Gi"}}},
+                "spec": {
+                    "accessModes": ["ReadWriteMany"],
+                    "storageClassName": "",
+                    "resources": {"requests": {"storage": "1Gi"}},
+                },
             },
         )
 

@@ -143,6 +143,7 @@ def test_a_drained_node_ends_the_run(site: Site, project: Path, runs: Runs) -> N
         site.kubectl("uncordon", NODE)
     err = end_of(process, 1)
     assert "the agent was stopped (SIGTERM)" in err
+    assert "its node is closed to new pods, as `kubectl drain` does" in err
     assert only_run(project)["state"] == "cancelled"
 
 

@@ -12,7 +12,6 @@ import pytest
 from lab.volume.layout import Volume
 from tests.kubernetes.site import NAMESPACE, Site
 from tests.support.commands import lab
-from tests.support.engine import ROOT
 
 PATIENCE_S = 300.0
 OURS = "lab.project=laptop"
@@ -20,15 +19,12 @@ WORKERS = ("worker-0", "worker-1")
 
 
 @pytest.fixture
-def rendered(image: str, claim: str, tmp_path: Path) -> Path:
+def rendered(image: str, claim: str, own_project: Path) -> Path:
     """The file for one epoch of the experiment async, with the shipped config."""
-    (tmp_path / "cluster.yaml").write_bytes((ROOT / "clusters/laptop.yaml").read_bytes())
-    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
-    (tmp_path / "data").mkdir()
     options = ("flavour=plain", f"claim={claim}", f"image={image}", f"namespace={NAMESPACE}")
-    file = tmp_path / "cluster.yml"
+    file = own_project / "cluster.yml"
     lab(
-        tmp_path,
+        own_project,
         *("render", "--target", "kubernetes", "--gpus", "none", "--output", str(file)),
         *(part for each in options for part in ("-o", each)),
         *("--run", "async", "--", "--epochs=1"),

@@ -59,6 +59,7 @@ class Cluster:
         quota: Why no pod of a Job can be created; "": they can.
         commands: The commands that were called in pods.
         modes: The access modes that its volumes can have.
+        cordoned: Whether its node is closed to new pods; None: the user may not read nodes.
     """
 
     folder: Path
@@ -70,10 +71,13 @@ class Cluster:
     quota: str = ""
     commands: list[list[str]] = field(default_factory=list)
     modes: tuple[str, ...] = ("ReadWriteOnce", "ReadWriteMany")
+    cordoned: bool | None = None
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     calls: list[socket.socket] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    deleted: list[Object] = field(default_factory=list)
     count: int = 0
+    closed: bool = False
 
     def __post_init__(self) -> None:
         for name in ("volume", "bin", "output"):
@@ -150,6 +154,7 @@ class Cluster:
                 return 409, _status("the UID in the precondition does not match")
             if kind == "Pod":
                 found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+                self.deleted.append(json.loads(json.dumps(found)))
                 self._signal(name, signal.SIGTERM)
                 return 200, _status("it ends")
             del self.objects[kind, name]
@@ -162,6 +167,13 @@ class Cluster:
                 if pod["metadata"].get("owner") == found["metadata"]["uid"]:
                     self.delete(other, each, None)
             return 200, _status("deleted")
+
+    def evict(self, task: str) -> None:
+        """Evict a task's pod, as Kubernetes does since 1.26."""
+        found = self.pod(task)
+        why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+        found["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", **why}]
+        self.delete("Pod", found["metadata"]["name"], None)
 
     # ---- the kubelet
 
@@ -247,6 +259,7 @@ class Cluster:
             process.send_signal(number)
 
     def close(self) -> None:
+        self.closed = True
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
@@ -299,6 +312,11 @@ class _Handler(BaseHTTPRequestHandler):
         if url.path == "/version":
             self._answer(200, {"gitVersion": "v1.37.0"})
             return
+        if url.path.startswith("/api/v1/nodes/"):
+            node = {"spec": {"unschedulable": cluster.cordoned}}
+            allowed = cluster.cordoned is not None
+            self._answer(*((200, node) if allowed else (403, _status("nodes is forbidden"))))
+            return
         found = _PATH.fullmatch(url.path)
         assert found, url.path
         kind, name, part = KINDS[found[2]], found[3], found[4]
@@ -311,6 +329,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif method == "DELETE":
             uid = body.get("preconditions", {}).get("uid")
             self._answer(*cluster.delete(kind, name, uid))
+        elif "watch" in query:
+            self._watch(kind, query["labelSelector"][0])
         else:
             self._answer(*cluster.list(kind, query.get("labelSelector", [""])[0]))
 
@@ -320,6 +340,25 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+    def _watch(self, kind: str, selector: str) -> None:
+        """Send objects, and each pod that is deleted, as long as the server answers."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.close_connection = True
+        sent = len(self.cluster.deleted)
+        changed = self.cluster.list(kind, selector)[1]["items"]
+        while self.cluster.answers and not self.cluster.closed:
+            for each in changed:
+                data = json.dumps({"type": "MODIFIED", "object": each}).encode() + b"\n"
+                try:
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+                except OSError:
+                    return
+            time.sleep(0.05)
+            changed = self.cluster.deleted[sent:]
+            sent += len(changed)
 
     def _log(self, pod: str, query: Mapping[str, str]) -> None:
         if pod not in self.cluster.processes:

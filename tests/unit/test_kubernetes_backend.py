@@ -133,7 +133,7 @@ def test_a_pod_that_ends_is_reported_with_its_cause(cluster: Cluster, tmp_path: 
     cluster.processes[cluster.pod("ps-0")["metadata"]["name"]].wait()
     assert not environment.is_up
     with pytest.raises(LabError, match=r"has stopped: ps-0: Failed .*OOMKilled"):
-        environment._check_up(set())
+        environment._check_up(set(), {})
     environment.down()
     assert cluster.left() == []
 

@@ -31,6 +31,7 @@ PATHS: Final[Mapping[str, str]] = {
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _POLL_S: Final = 0.5
+_WATCH_S: Final = 60
 _TIMEOUT_S: Final = 30
 """Seconds without data from the server after which a call fails."""
 
@@ -164,6 +165,33 @@ class Api:
                 return []
             raise
         return [{"kind": kind, **each} for each in found["items"]]
+
+    def watch(self, kind: str, labels: Mapping[str, str]) -> Iterator[Object]:
+        """Yield the objects of a kind with these labels, and each again when it changes.
+
+        It ends after a minute.
+
+        Raises:
+            LabError: The server refuses, or does not answer.
+        """
+        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        given = {"labelSelector": selector, "watch": "true", "timeoutSeconds": str(_WATCH_S)}
+        doing, path, limit = f"watching {kind}s", self._path(kind), _WATCH_S + _TIMEOUT_S
+        response = self._request(doing, "GET", path, [*given.items()], timeout_s=limit).response
+        try:
+            with _errors(doing):
+                for line in response:
+                    yield json.loads(line)["object"]
+        finally:
+            response.close()
+
+    def node(self, name: str) -> Object:
+        """Return a node, which does not belong to the namespace.
+
+        Raises:
+            LabError: The server refuses, or does not answer.
+        """
+        return self._json(f"reading node {name}", "GET", f"/api/v1/nodes/{name}")
 
     def delete(self, found: Object) -> None:
         """Delete an object and what belongs to it, unless it is gone or replaced by another one.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from threading import Event
 from typing import Final
 
 from lab.backends.environment import (
@@ -42,6 +44,7 @@ from lab.backends.volume_calls import CalledEnvironment
 from lab.errors import LabError
 from lab.gpu.evidence import GpuView
 from lab.log import LOG
+from lab.threads import in_background
 from lab.volume import Chunk, Request
 from lab.volume.clock import stamp
 
@@ -250,32 +253,75 @@ class KubernetesEnvironment(CalledEnvironment):
     def _checked(self, chunks: Iterator[Chunk | None]) -> Iterator[Chunk | None]:
         """The same chunks, until no pod of a task runs: that of the run volume runs on."""
         looked, reported = time.monotonic(), set[str]()
-        for chunk in chunks:
-            yield chunk
-            if chunk is None and time.monotonic() - looked > _LOOK_S:
-                self._check_up(reported)
-                looked = time.monotonic()
+        with self._watched() as causes:
+            try:
+                for chunk in chunks:
+                    yield chunk
+                    if chunk is None and time.monotonic() - looked > _LOOK_S:
+                        self._check_up(reported, causes)
+                        looked = time.monotonic()
+            finally:  # an agent may have recorded its end before a look
+                for task in sorted(causes.keys() - reported):
+                    LOG.warning(f"{task}: {causes[task]}")
 
-    def _check_up(self, reported: set[str]) -> None:
+    @contextmanager
+    def _watched(self) -> Iterator[dict[str, str]]:
+        """Watch the pods in a thread; yield why Kubernetes deletes them, by their tasks.
+
+        A pod shows it until it is gone, a second later.
+        """
+        causes: dict[str, str] = {}
+        closed = Event()
+
+        def watch() -> None:
+            while not closed.is_set():
+                with suppress(LabError):  # without an answer, or without this right
+                    for pod in self.api.watch("Pod", self._labels):
+                        if closed.is_set():
+                            return
+                        task = status.task_of(pod)
+                        if task and task not in causes and status.is_deleted(pod):
+                            causes[task] = status.detail(pod)
+                            causes[task] += self._drain_of(pod)
+                closed.wait(_LOOK_S)
+
+        in_background(watch)
+        try:
+            yield causes
+        finally:
+            closed.set()
+
+    def _drain_of(self, pod: Object) -> str:
+        """Whether a pod's node is drained, for a message; not every user may read nodes."""
+        node = pod["spec"].get("nodeName")
+        with suppress(LabError):
+            if node and self.api.node(node)["spec"].get("unschedulable"):
+                return ": its node is closed to new pods, as `kubectl drain` does"
+        return ""
+
+    def _check_up(self, reported: set[str], causes: Mapping[str, str]) -> None:
         """Report the tasks whose agents have ended, and check that one runs.
 
         Args:
             reported: The tasks that are reported already; it changes.
+            causes: Why Kubernetes has deleted pods, by their tasks.
 
         Raises:
             LabError: None does; the message has the cause that Kubernetes names.
         """
         pods = self._pods()
         ended = [each for each in self.tasks() if not status.is_running(pods.get(each.task))]
+        details = {each.task: causes.get(each.task, each.detail) for each in ended}
         if len(ended) == len(self._record.tasks):
+            first = ended[0].task
             raise LabError(
                 f"the kubernetes environment {self.project!r} has stopped:"
-                f" {ended[0].task}: {ended[0].detail}",
+                f" {first}: {details[first]}",
                 "until `lab down`, its runs are on its run volume",
             )
-        for each in ended:
-            if each.task not in reported:
-                LOG.warning(f"{each.task}: {each.detail}")
+        for task, why in details.items():
+            if task not in reported:
+                LOG.warning(f"{task}: {why}")
         reported.update(each.task for each in ended)
 
     # ---- its tasks

@@ -25,9 +25,7 @@ def task_of(pod: Object) -> str:
 
 def is_running(pod: Object | None) -> bool:
     """Whether there is a pod, which runs and is not being deleted."""
-    return (
-        pod is not None and _phase(pod) == "Running" and "deletionTimestamp" not in pod["metadata"]
-    )
+    return pod is not None and _phase(pod) == "Running" and not is_deleted(pod)
 
 
 def is_ready(pod: Object) -> bool:
@@ -38,6 +36,11 @@ def is_ready(pod: Object) -> bool:
 def was_ended(pod: Object) -> bool:
     """Whether Kubernetes has ended a pod, and its program has not failed."""
     return _phase(pod) == "Succeeded" or (_phase(pod) == "Failed" and "reason" in pod["status"])
+
+
+def is_deleted(pod: Object) -> bool:
+    """Whether Kubernetes deletes a pod; its program may have time to end."""
+    return "deletionTimestamp" in pod["metadata"]
 
 
 def is_waiting(pod: Object) -> bool:
@@ -54,7 +57,7 @@ def failure(pod: Object) -> str | None:
 def detail(pod: Object) -> str:
     """Return the state of a pod in words: phase, node, and the cause that Kubernetes names."""
     status = pod.get("status", {})
-    phase = "Terminating" if "deletionTimestamp" in pod["metadata"] else _phase(pod)
+    phase = "Terminating" if is_deleted(pod) else _phase(pod)
     node = pod["spec"].get("nodeName")
     state = _state(pod)
     waiting, ended = state.get("waiting", {}), state.get("terminated", {})
@@ -64,6 +67,9 @@ def detail(pod: Object) -> str:
     causes = [status.get("reason"), status.get("message")]
     causes += [waiting.get("reason"), waiting.get("message"), ended.get("reason"), code]
     causes += [each["message"] for each in unfit]
+    # Since Kubernetes 1.26: an eviction, a drained node, a pod of higher priority.
+    disrupted = [each for each in known if each.get("type") == "DisruptionTarget"]
+    causes += [each[part] for each in disrupted for part in ("reason", "message")]
     named = [cause for cause in dict.fromkeys(causes) if cause and cause != "Completed"]
     where = f"{phase} on {node}" if node else phase
     return short(": ".join([where, *named]), 300)
