@@ -243,6 +243,18 @@ def test_an_outdated_page_is_marked() -> None:
     )
 
 
+def blocks(page: Path) -> list[str]:
+    """The commands and outputs of a page, without comments, which are in its language."""
+    text = re.sub(r"[ \t]*# .*", "", page.read_text("utf-8"))
+    return re.findall(r"^ *```.*?^ *```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_a_chinese_page_shows_the_commands_and_outputs_of_the_english_one() -> None:
+    pages = [page for page in translations.pages() if not translations.read(page).is_behind]
+    pairs = [(page, translations.english(page)) for page in pages if "notebooks" not in page.parts]
+    assert [name(page) for page, english in pairs if blocks(page) != blocks(english)] == []
+
+
 def test_the_chinese_pages_are_linked_from_the_english_ones_and_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text("utf-8")
     for page in translations.pages():
