@@ -36,4 +36,4 @@ def printed(commands: Mapping[str, str]) -> str:
         done = subprocess.run(process, check=True, capture_output=True, text=True)
         lines = [line.rstrip() for line in done.stdout.splitlines()]
         outputs.append("\n".join([f"$ {command}", *lines, ""]))
-    return "\n".join(["```", *shown, "```\n", "```", "\n".join(outputs) + "```"])
+    return "\n".join(["```sh", *shown, "```\n", "```", "\n".join(outputs) + "```"])

@@ -293,9 +293,8 @@ check("sync", rounds=..., images=..., extra=..., left_out=...)
 #
 # Second: give each worker its own tokens. Then each worker takes part in each round exactly once,
 # and all finish together. `lab run --listing … --mend` fixes the printed program in this way
-# ([listings](../docs/how-to/printed-programs.md)), because then a program that counts its own
-# steps can stay
-# unchanged.
+# ([printed programs](../docs/how-to/printed-programs.md)), because then a program that counts its
+# own steps can stay unchanged.
 #
 # The printed program, unchanged and with one epoch, hung at global step 537. (The three gradients
 # that are `dropped` in each row belong to the tokens that were in the queue at the start, marked

@@ -226,6 +226,6 @@ check("reproduce", end=..., first_end=...)
 #   above, from eight runs ([reproduce](../docs/how-to/reproduce.md)). [The
 #   results](../docs/explanation/results.md).
 # - Run printed programs yourself, unchanged: `lab run --listing their_program.py --cluster
-#   clusters/book.yaml` ([listings](../docs/how-to/printed-programs.md)). The [chapter
+#   clusters/book.yaml` ([printed programs](../docs/how-to/printed-programs.md)). The [chapter
 #   map](../docs/reference/chapter-map.md)
 #   shows the part of `lab` for each passage of the chapter.

@@ -1,11 +1,17 @@
-"""Checks of a page: its links have targets, and its commands are valid."""
+"""Checks of a page: its links have targets, its commands are valid, its output is what is printed.
+
+A block without a language shows output, or a drawing. `assert_shows` compares the output of a test
+with such a block; test_documents.py finds blocks that no test compares.
+"""
 
 from __future__ import annotations
 
 import importlib
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab.cli.arguments import check
@@ -19,12 +25,81 @@ ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _SPAN = re.compile(r"`(lab [^`\n]+)`")
-_LINE = re.compile(r"^(lab .+)$", re.MULTILINE)
+_LINE = re.compile(r"^ *(?:\$ )?((?:\w+=\S+ )*lab .+)$", re.MULTILINE)
 _BREAK = re.compile(r"(?<!\n)\n(?!\n)")
-_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-_NOT_TYPED = re.compile(r"[…]")
+_FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"<!-- ([\w-]+)")
+_DRAWN = re.compile(r"[▶◀┐├]")
+_RUN = re.compile(r"\d{8}-\d{4}-[\w-]+-[0-9a-f]{4}")
+_FIGURE = re.compile(r"\d[\d,.]*")
+_ANY = "…"
 _USERS_OWN = re.compile(r".*\bmy_\w+\.py$|[\w-]+=")
 """A program of the reader's in a command."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page.
+
+    Attributes:
+        line: The number of its first line in the page.
+        language: The language after its fence, or "".
+        text: Its lines.
+        mark: The name of the comment before it, if a tool writes what follows, or "".
+    """
+
+    line: int
+    language: str
+    text: str
+    mark: str
+
+    @property
+    def is_output(self) -> bool:
+        """Whether it shows what a command prints."""
+        return not self.language and not _DRAWN.search(self.text)
+
+
+def fenced(page: str) -> Iterator[Block]:
+    """The fenced blocks of a page, in its order."""
+    mark, opened, language, text = "", 0, "", list[str]()
+    for number, line in enumerate((ROOT / page).read_text("utf-8").splitlines(), 1):
+        fence = line.strip()
+        if not opened and (found := _MARK.match(fence)):
+            mark = "" if found[1] == "end" else found[1]
+        elif not fence.startswith("```"):
+            text.append(line)
+        elif not opened:
+            opened, language, text = number + 1, fence.removeprefix("```"), []
+        else:
+            yield Block(opened, language, textwrap.dedent("\n".join(text)), mark)
+            opened = 0
+
+
+def output(page: str, start: str) -> str:
+    """The text of the only block of output in a page that begins with this text."""
+    found = [each.text for each in fenced(page) if each.is_output and each.text.startswith(start)]
+    assert len(found) == 1, f"{page}: {len(found)} blocks of output begin with {start!r}"
+    return found[0]
+
+
+def assert_shows(page: str, start: str, printed: str, *, figures: bool = True) -> None:
+    """Assert that a page shows what is printed, in a block that begins with this text.
+
+    Spaces and line breaks need not agree. `…` in the page stands for any text. The names of runs
+    may differ; numbers too, with `figures=False`. Lines of the page that begin with `$ ` are
+    commands, which the caller has run in this order.
+    """
+    text = re.sub(r"^\$ .*$", _ANY, output(page, start), flags=re.MULTILINE)
+    pattern = ".*?".join(map(re.escape, _plain(text, figures=figures).split(_ANY)))
+    plain = _plain(printed, figures=figures)
+    assert re.search(pattern, plain), f"{page}:\n{_plain(text, figures=figures)}\nprinted:\n{plain}"
+
+
+def _plain(text: str, *, figures: bool) -> str:
+    text = _RUN.sub("RUN", text)
+    if not figures:
+        text = _FIGURE.sub("#", text)
+    return " ".join(text.replace("─", "").split())
 
 
 def dead_links(text: str, folder: Path) -> list[str]:
@@ -48,11 +123,11 @@ def examples(name: str) -> list[str]:
 
 
 def commands(text: str) -> list[str]:
-    """Command lines in back quotes, and command lines in blocks; none with a `…` in it."""
-    blocks = "\n".join(_FENCE.findall(text))
+    """Command lines in back quotes, but none with a `…`, and command lines in blocks."""
+    lines = "\n".join(each[0] for each in _FENCE.finditer(text)).replace("\\\n", " ")
     prose = _BREAK.sub(" ", _FENCE.sub("", text))
-    shown = [*_SPAN.findall(prose), *_LINE.findall(blocks)]
-    return [line for line in shown if not _NOT_TYPED.search(line)]
+    spans = [line for line in _SPAN.findall(prose) if _ANY not in line]
+    return [*spans, *(line.replace(_ANY, "1") for line in _LINE.findall(lines))]
 
 
 def _exists(target: str, folder: Path) -> bool:
@@ -71,7 +146,7 @@ def _anchors(text: str) -> set[str]:
 
 
 def _faults(line: str) -> Iterator[str]:
-    _, name, *arguments = shlex.split(line, comments=True)
+    name, *arguments = shlex.split(line[line.index("lab ") :], comments=True)[1:]
     if name.isupper() or (not arguments and name in COMMANDS):
         return  # a placeholder, or a command that the text only names
     if name == "run" and arguments[0].startswith("--") and len(arguments) == 1:
