@@ -1,3 +1,3 @@
-"""One GPU host as a pseudo-cluster for learning and reproducing distributed TensorFlow."""
+"""One host as a pseudo-cluster for learning and teaching distributed training."""
 
 __version__ = "0.2.0"

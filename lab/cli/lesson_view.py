@@ -38,7 +38,8 @@ def lesson_page(name: str, lesson: Lesson, results: Sequence[StageResult]) -> Gr
 
 
 def _stage(lesson: str, result: StageResult) -> Iterator[Padding | Text]:
-    mark = _DONE if result.passed else _WRONG if result.runs and result.hint else _OPEN
+    wrong = any(reply.right is False for reply in result.replies)
+    mark = _DONE if result.passed else _WRONG if wrong else _OPEN
     runs = "  ".join(map(visible, dict.fromkeys(result.runs.values())))
     yield Text.assemble(mark, " ", (result.stage, "bold"), "  ", (runs, "dim"))
     yield Padding(Text(visible(result.text)), (0, 0, 0, 2), expand=False)

@@ -84,7 +84,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 _MARGIN: Final = 5  # blanks before and between two columns
 _LEAST: Final = 20  # the least width of the right column
 
-_TITLE: Final = "lab: one host as a pseudo-cluster for distributed TensorFlow"
+_TITLE: Final = "lab: one host as a pseudo-cluster for distributed training"
 
 _GENERAL: Final = {
     "COMMAND --help": "print the usage and examples of one command",

@@ -88,8 +88,8 @@ def test_towers_that_read_a_file_beside_them_and_are_written_in_python_2(tmp_pat
     cluster = ROOT / "clusters/one-host.yaml"
     _, err = listing(tmp_path, program.name, cluster, code=1)
     assert (
-        "MissingFileError: output.tfrecords is missing; make it beside towers_of_a_file.py with"
-        " `lab data tfrecords output.tfrecords`"
+        "MissingFileError: output.tfrecords is missing; in the directory of"
+        " towers_of_a_file.py, run `lab data tfrecords output.tfrecords`"
     ) in err.splitlines()[-1]
 
     lab(tmp_path, "data", "tfrecords", "output.tfrecords")

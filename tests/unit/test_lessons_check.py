@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lab.cli import main
 from lab.cli.lesson_view import lesson_page
 from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS
@@ -306,6 +307,25 @@ def test_a_key_with_text_of_a_run_is_shown_safely(capsys: pytest.CaptureFixture[
     stage = StageResult("s", "t", {"run": "r"}, "", [Reply("q", "?", "\x1b]0;t\x07", True, "n")])
     show(lesson_page("hour", load_lesson("hour"), [stage]))
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_stage_that_is_not_tried_is_not_marked_as_wrong(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    untried = StageResult("s", "t", {"run": "r"}, "No run had a slow worker.")
+    wrong = StageResult("w", "t", {"run": "r"}, "", [Reply("q", "?", "1", False, "n")])
+    show(lesson_page("hour", load_lesson("hour"), [untried, wrong]))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[0] for line in lines if line[2:5] in ("s  ", "w  ")] == ["·", "✗"]
+
+
+def test_the_dots_of_a_page_are_no_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["check", "hour", "--answer", "updates=…", "--runs-dir", str(tmp_path)]
+    assert main(line) == 2
+    assert "write it in place of `…`" in capsys.readouterr().err
+    assert not (tmp_path / FILE).exists()
 
 
 def test_what_a_check_found_is_kept_for_the_status_of_a_class(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ with tf.Session() as session:
     session.run(batch)
 """
 NO_FILE = (
-    "MissingFileError: no.tfrecords is missing; make it beside queues.py with `lab data"
+    "MissingFileError: no.tfrecords is missing; in the directory of queues.py, run `lab data"
     " tfrecords no.tfrecords`"
 )
 NO_PROGRAM = "error: {}/gone.py cannot be read (No such file or directory); check the path"

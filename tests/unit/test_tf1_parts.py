@@ -293,7 +293,7 @@ class OutOfRangeError(Exception):
 
 
 EMPTY = "RandomShuffleQueue '_1_batch' is closed and has insufficient elements (requested 3)"
-MAKE = "make it beside main.py with `lab data tfrecords"
+MAKE = "in the directory of main.py, run `lab data tfrecords"
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,8 @@ def _answers(lesson: Lesson, given: tuple[str, ...]) -> dict[str, str]:
             raise InputError(
                 f"--answer {short(each)!r}", "write QUESTION=VALUE, as in updates=8250"
             )
+        if text.strip() == "…":
+            raise InputError(f"--answer {short(each)} has no answer", "write it in place of `…`")
         if name not in names:
             hint = suggestion(name, names)
             raise InputError(

@@ -16,7 +16,7 @@ Examples:
     lab run mine.py --record 'it (?P<step>\d+), err (?P<loss>\S+)'
     # a program that `python -m trainer.task` starts
     lab run -m trainer.task -- --epochs 2
-    # an unchanged program from a book of 2017
+    # a program of TensorFlow 1, as a book prints it
     lab run --listing printed.py --cluster clusters/book.yaml
 """
 

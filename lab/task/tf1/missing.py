@@ -71,7 +71,7 @@ def missing_file_line(error: BaseException, noted: Sequence[str], program: str) 
         hint = "put it there"
     elif file.suffix in _RECORDS:
         command = f"lab data tfrecords {shlex.quote(str(file))}"
-        hint = f"make it beside {program} with `{command}`"
+        hint = f"in the directory of {program}, run `{command}`"
     else:
         hint = f"put it beside {program}, and name it in the program's text"
     return f"{ERROR}: {file} is missing; {hint}"
