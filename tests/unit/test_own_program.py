@@ -181,3 +181,23 @@ def test_the_users_own_data_replace_the_images(
     (images, digits), (tested, _) = load_data(path="mine.npz")
     assert (images.shape, digits.tolist(), tested.dtype) == ((3, 28, 28), [7, 8, 9], np.uint8)
     assert images[2].tobytes() == pixels[2 * 784 :].tobytes()
+
+
+# A thread that needs the interpreter's lock once more when the program ends, as those of Gloo.
+THREAD = """\
+import sys, threading
+import torch.distributed
+gate = threading.Lock()
+gate.acquire()
+def free():
+    gate.acquire()
+    print("freed")
+threading.Thread(target=free, daemon=True).start()
+sys.setswitchinterval(60)
+gate.release()
+"""
+
+
+def test_a_thread_of_gloo_gets_the_lock_before_the_interpreter_ends(tmp_path: Path) -> None:
+    write(tmp_path, end=THREAD, torch__in____init__="", torch__in__distributed="")
+    assert run("-m", RUNNER, "end.py", cwd=tmp_path) == (0, "freed\n", "")

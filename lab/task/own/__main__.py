@@ -4,13 +4,15 @@
     python -m lab.task.own -m MODULE [ARGUMENTS]
 
 It adds the shipped images for `keras.datasets.mnist`, and TensorFlow request ids that do not repeat
-if the program belongs to a cluster. It does not import TensorFlow.
+if the program belongs to a cluster. It imports neither TensorFlow nor PyTorch.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import time
 
 from lab.task.after_import import after_import
 from lab.task.own import keras_mnist
@@ -22,6 +24,7 @@ def main() -> None:
     first, *arguments = sys.argv[1:]
     keras_mnist.provide()
     _number_requests()
+    after_import({"torch.distributed"}, _finish_threads_at_exit)
     for name in [each for each in sys.modules if each.partition(".")[0] == "lab"]:
         # A module of the program may have the name `lab`.
         del sys.modules[name]
@@ -32,6 +35,18 @@ def main() -> None:
             run_file(first, arguments)
     except Exception as error:  # noqa: BLE001  (Python would report any of them)
         exit_with_traceback(error)
+
+
+def _finish_threads_at_exit(_: object) -> None:
+    """At exit, let the threads of PyTorch's Gloo take the interpreter's lock for the last time.
+
+    Such a thread frees the tensors of an exchange soon after it. If the interpreter ends before the
+    thread has the lock, the process ends with SIGABRT, although the program has succeeded:
+    https://github.com/pytorch/pytorch/pull/179291. PyTorch 2.13 keeps these threads after
+    `destroy_process_group`, and offers nothing to wait for. So this makes the fault rare, not
+    impossible.
+    """
+    atexit.register(time.sleep, 0.05)
 
 
 def _number_requests() -> None:
