@@ -39,6 +39,7 @@ PACKAGES = {
     "slurmd": "slurmd",
     "srun": "slurm-client",
     "chromium": "chromium",
+    "tmux": "tmux",
     "patchelf": "patchelf",
     "g++": "g++",  # it brings gcc and the headers of libc
 }
