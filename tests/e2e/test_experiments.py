@@ -16,8 +16,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from lab.mnist import load_mnist
 from tests import oracle
 from tests.support.agents import processes_with
-from tests.support.commands import ROOT
+from tests.support.commands import ROOT, lab
 from tests.support.experiments import Project, make_project
+from tests.support.shown import assert_shows
 
 pytestmark = pytest.mark.tensorflow
 
@@ -43,6 +44,8 @@ def test_servers_greet_each_other_and_end(project: Project) -> None:
     found = [(each["task"], each["name"], each["value"]) for each in ran.summary["results"]]
     assert found == [(task, "tasks that greeted", 3) for task in tasks]
     assert {*ran.states.values()} == {"succeeded"}
+    printed, _ = lab(project.path, "logs", "last")
+    assert_shows("docs/tutorials/lessons/hello.md", "local-0", printed)
 
 
 def test_a_client_trains_a_line_on_a_server_that_is_not_its_master(project: Project) -> None:

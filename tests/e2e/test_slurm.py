@@ -20,11 +20,13 @@ from tests.support.commands import call, command, lab, start, until
 from tests.support.conditions import lacking
 from tests.support.engine import ROOT, NoEngine
 from tests.support.rank_programs import add_program
+from tests.support.shown import assert_shows
 from tests.support.slurm import Slurm, make_project, wait_until
 
 pytestmark = pytest.mark.slurm
 
 PATIENCE_S = 180.0
+PAGE = "docs/how-to/slurm.md"
 
 
 @pytest.fixture
@@ -77,7 +79,8 @@ def first_lines(project: Path, job: str) -> dict[str, str]:
 @pytest.mark.tensorflow
 def test_the_rendered_script_trains(slurm: Slurm, project: Path) -> None:
     job = submit(slurm, "-o", "het=no", "--run", "async", "--", "--epochs=1")
-    trained(slurm, project, job, r"worker-1  succeeded +550 ")
+    printed = trained(slurm, project, job, r"worker-1  succeeded +550 ")
+    assert_shows(PAGE, "$ cat slurm-6.out", printed, figures=False)
     first = 10_000 + int(job) * 64
     lines = first_lines(project, job)
     assert lines["ps-0"] == f"tf1, address 127.0.0.1:{first}, GPUs: none"
@@ -159,6 +162,40 @@ def test_processes_in_a_job_of_one_node_have_networks_of_their_own(project: Path
     run = command("run", "quick.py", "--backend", "local", "--gpus", "none")
     err = call(project, "sh", "-c", '"$@" 2>&1', "-", "srun", "--nodes=1", "--exclusive", *run)
     assert "local: booted 3 tasks on 3 pseudo-nodes (namespaces)" in err
+    printed = err.replace("quick", "async")
+    assert_shows("docs/reference/slurm.md", "$ srun --nodes=1", printed, figures=False)
+
+
+def test_the_page_shows_what_a_larger_cluster_gets(slurm: Slurm, project: Path) -> None:
+    (project / "cluster.yaml").write_bytes((ROOT / "cluster.yaml").read_bytes())
+    command = ("run", "async", "--backend", "slurm", "--epochs", "1")
+    _, err = lab(project, *command, code=2)
+    assert_shows(PAGE, "error: 'mnist' has 4 nodes", err)
+    smaller(project)
+    _, err = lab(project, *command, code=1, SBATCH_PARTITION="gpu")
+    assert_shows(PAGE, "$ SBATCH_PARTITION=gpu", err)
+    assert slurm.lab_jobs() == []
+
+
+def smaller(project: Path) -> None:
+    """Write `cluster.yaml` without its last node and worker, which fits this Slurm."""
+    text = re.sub(r"\n  tf4: .*", "", (ROOT / "cluster.yaml").read_text())
+    text = text.replace(", tf4]", "]").replace("memory: 8GiB", "memory: 1GiB")
+    (project / "cluster.yaml").write_text(text)
+
+
+@pytest.mark.tensorflow
+def test_the_page_shows_a_run_and_a_job_of_several_commands(slurm: Slurm, project: Path) -> None:
+    smaller(project)
+    out, err = lab(project, "run", "async", "--backend", "slurm", "--epochs", "1")
+    assert_shows(PAGE, "backend slurm", err + out, figures=False)
+    out, err = lab(project, "run", "async", "--backend", "slurm", "--epochs", "50", "--detach")
+    printed = err + out
+    for name in ("ps", "cancel", "collect", "ls", "down"):
+        out, err = lab(project, name)
+        printed += err + out
+    assert_shows(PAGE, "$ lab run async --backend slurm --epochs 50", printed, figures=False)
+    assert slurm.lab_jobs() == []
 
 
 def test_a_full_queue_is_reported_and_ctrl_c_gives_the_place_back(

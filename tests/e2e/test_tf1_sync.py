@@ -15,9 +15,11 @@ from lab.volume import TaskStatus
 from lab.volume.states import State
 from tests.support.agents import processes_with
 from tests.support.commands import ROOT, lab
+from tests.support.shown import assert_shows
 
 pytestmark = pytest.mark.tensorflow
 
+LESSON = "docs/tutorials/lessons/complaints.md"
 PROGRAM = ROOT / "tests/tf1_programs/sync_three_faults.py"
 CALLS = [
     number
@@ -42,6 +44,8 @@ def test_fixed_every_worker_is_in_every_round_and_ends(tmp_path: Path) -> None:
     (run_dir,) = (tmp_path / "runs").iterdir()
     assert not processes_with(str(run_dir))
     assert summary["state"] == "succeeded"
+    table, _ = lab(tmp_path, "show", "last", "--runs-dir", str(tmp_path / "runs"))
+    assert_shows(LESSON, "$ lab run --listing", table, figures=False)
     tasks = {each["task"]: each for each in summary["tasks"]}
     assert {each["state"] for each in tasks.values()} == {"succeeded"}
     for worker in WORKERS:

@@ -11,6 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.support.commands import ROOT, lab
+from tests.support.shown import assert_shows
 
 pytestmark = pytest.mark.tensorflow
 
@@ -21,6 +22,9 @@ name: two-programs
 nodes: {{tf1: {{}}}}
 jobs: {{{jobs}}}
 """
+
+
+PAGE = "docs/how-to/printed-programs.md"
 
 
 def listing(
@@ -92,13 +96,22 @@ def test_towers_that_read_a_file_beside_them_and_are_written_in_python_2(tmp_pat
         " towers_of_a_file.py, run `lab data tfrecords output.tfrecords`"
     ) in err.splitlines()[-1]
 
-    lab(tmp_path, "data", "tfrecords", "output.tfrecords")
+    out, made = lab(tmp_path, "data", "tfrecords", "output.tfrecords")
+    failed = (err + out + made).replace(name, "towers").replace(f"{tmp_path}/runs-1", "runs")
+    assert_shows(PAGE, "$ lab run --listing towers.py --cluster clusters/one-host.yaml\n…", failed)
     new = program.read_text()
     old = new.replace("in range(", "in xrange(").replace("print(line", "print line")
     old = old.replace("took / len(DEVICES)))", "took / len(DEVICES)), 'by', len(DEVICES)")
     program.write_text(old)
     path, err = listing(tmp_path, program.name, cluster)
     assert f"{name}.py: converted from Python 2" in err
+    out, _ = lab(tmp_path, "show", path.name, "--runs-dir", str(path.parent))
+    assert_shows(
+        PAGE,
+        "$ lab run --listing towers.py --cluster clusters/one-host.yaml\nbackend",
+        (err + out).replace(name, "towers").replace(str(path.parent), "runs"),
+        figures=False,
+    )
     assert (path / f"original/{name}.py").read_text() == old
     assert "in range(" in (path / f"program/{name}.py").read_text()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.commands import lab, start
+from tests.support.shown import assert_shows
 
 CLUSTER = """\
 version: 1
@@ -31,6 +33,12 @@ while not os.path.exists(os.environ["LAB_DATA"] + "/go-on"):
     time.sleep(0.02)
 """
 Project = Callable[..., Path]
+PAGE = "docs/how-to/share-a-host.md"
+
+
+def here_is_anna(printed: str) -> str:
+    """The output with the names of the page."""
+    return printed.replace("lab-e2e-", "").replace(f" of {getpass.getuser()} ", " of root ")
 
 
 @pytest.fixture
@@ -89,27 +97,34 @@ def test_one_after_the_other_in_one_environment(project: Project) -> None:
         f"error: run {one} is under way in environment '{name}'; follow it with"
         f" `lab attach {one}`, or wait for it with `lab run --wait`"
     )
+    assert_shows(PAGE, "$ lab run sync", here_is_anna(err))
     assert runs(here) == [one]
     # Its client is killed: the run continues, and is found on the volume.
     first.kill()
     first.communicate()
     waits = f"waiting for run {one} in environment '{name}': position"
-    second = start(here, *run, "--wait", "--json")
-    said_by_second = seen(second, waits)
-    assert said_by_second.endswith("position 1 in the queue\n")
-    third = start(here, *run, "--wait")
-    assert seen(third, waits).endswith("position 2 in the queue\n")
-    third.send_signal(signal.SIGINT)
-    assert end(third, 130)[1] == "error: interrupted\n"
+    second = start(here, *run, "--wait")
+    assert seen(second, waits).endswith("position 1 in the queue\n")
+    third = start(here, *run, "--wait", "--json")
+    printed = seen(third, waits)
+    assert printed.endswith("position 2 in the queue\n")
+    second.send_signal(signal.SIGINT)
+    assert end(second, 130)[1] == "error: interrupted\n"
     assert runs(here) == [one]
+    printed += seen(third, waits)
     go_on(here)
-    summary = json.loads(end(second)[0].splitlines()[-1])
+    out, err = end(third)
+    assert_shows(PAGE, "$ lab run async --epochs 1 --wait", here_is_anna(printed + err))
+    summary = json.loads(out.splitlines()[-1])
     assert summary["state"] == "succeeded"
     assert runs(here) == sorted({one, summary["run_id"]})
     # No other run was submitted: the refused ones have left no request.
     lab(here, "collect")
     assert runs(here) == sorted({one, summary["run_id"]})
+    lab(here, *run, "--runs-dir", "results")
     _, err = lab(here, "down")
+    shown = "$ lab run async --epochs 1 --runs-dir results"
+    assert_shows(PAGE, shown, err.replace(str(here), "…"))
     assert not list((here / "state").rglob("*.queue.*"))
 
 
@@ -128,6 +143,8 @@ def test_a_gpu_held_by_another_environment(project: Project) -> None:
         _, err = lab(ben, *arguments, code=1)
         assert refused in err
         assert "or add --share" in err
+        if arguments == up:
+            assert_shows(PAGE, "$ lab up --gpus index", here_is_anna(err), figures=False)
     assert runs(ben) == []
     assert lab(ben, "ls", "--json")[0].count("lab-e2e-ben") == 0
     # Other GPUs, another environment: both run side by side.

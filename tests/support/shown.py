@@ -31,6 +31,8 @@ _FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"<!-- ([\w-]+)")
 _DRAWN = re.compile(r"[▶◀┐├]")
 _RUN = re.compile(r"\d{8}-\d{4}-[\w-]+-[0-9a-f]{4}")
+_BAR = re.compile(r"[─━╸╺▁▂▃▄▅▆▇█]")
+_DEVICE = re.compile(r"(GPU|MIG)-[\w-]+…?")
 _FIGURE = re.compile(r"\d[\d,.]*")
 _ANY = "…"
 _USERS_OWN = re.compile(r".*\bmy_\w+\.py$|[\w-]+=")
@@ -85,21 +87,22 @@ def output(page: str, start: str) -> str:
 def assert_shows(page: str, start: str, printed: str, *, figures: bool = True) -> None:
     """Assert that a page shows what is printed, in a block that begins with this text.
 
-    Spaces and line breaks need not agree. `…` in the page stands for any text. The names of runs
-    may differ; numbers too, with `figures=False`. Lines of the page that begin with `$ ` are
-    commands, which the caller has run in this order.
+    Spaces, lines and bars need not agree. `…` in the page stands for any text. The names of runs
+    and the UUIDs of GPUs may differ; numbers too, with `figures=False`. Lines of the page that
+    begin with `$ ` are commands, which the caller has run in this order.
     """
     text = re.sub(r"^\$ .*$", _ANY, output(page, start), flags=re.MULTILINE)
-    pattern = ".*?".join(map(re.escape, _plain(text, figures=figures).split(_ANY)))
+    parts = _plain(text, figures=figures).split(_ANY)
     plain = _plain(printed, figures=figures)
-    assert re.search(pattern, plain), f"{page}:\n{_plain(text, figures=figures)}\nprinted:\n{plain}"
+    found = re.search(".*?".join(re.escape(part.strip()) for part in parts), plain)
+    assert found, f"{page}:\n{text}\nprinted:\n{printed}"
 
 
 def _plain(text: str, *, figures: bool) -> str:
-    text = _RUN.sub("RUN", text)
+    text = _DEVICE.sub(r"\1-UUID", _RUN.sub("RUN", text))
     if not figures:
         text = _FIGURE.sub("#", text)
-    return " ".join(text.replace("─", "").split())
+    return " ".join(_BAR.sub("", text).split())
 
 
 def dead_links(text: str, folder: Path) -> list[str]:

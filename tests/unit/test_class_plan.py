@@ -20,6 +20,7 @@ from lab.gpu import Inventory, Process
 from lab.units import GIB
 from tests.golden.boxes import box, mig_of, uuid_of, wired
 from tests.support.classes import NO_GPUS, a_class, a_host, plan
+from tests.support.shown import assert_shows
 
 
 def shortages(config: ClassConfig, host: HostFacts | None = None, needs: object = 0) -> list[str]:
@@ -167,6 +168,7 @@ def test_all_shortages_of_a_host_are_reported(snapshot: SnapshotAssertion) -> No
     assert found == snapshot
     keys = {name: [line.partition(":")[0] for line in lines] for name, lines in found.items()}
     assert keys["all"] == ["seat.gpus", "cluster", "seat.cpus", "seat.memory", "seat.disk"]
+    assert_shows("docs/how-to/class-run.md", "seat.gpus: ", "\n".join(found["few"]))
     assert keys["all, queue"] == ["cluster", "seat.memory", "network"]
 
 

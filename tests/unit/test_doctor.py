@@ -15,7 +15,8 @@ from lab.doctor import containers, data, engine, gpus, images, network, python, 
 from lab.doctor.commands import CommandResult
 from lab.doctor.containers import Toolkit, Trial, judge_trial
 from lab.doctor.engine import EngineInfo
-from lab.doctor.model import Outcome
+from lab.doctor.model import Need, Outcome, Report
+from lab.doctor.view import lines
 from lab.errors import LabError
 from lab.gpu import Condition, Fault, Gpu, Inventory
 from tests.support.doctor import (
@@ -36,6 +37,7 @@ from tests.support.doctor import (
     told,
 )
 from tests.support.fakes import PLAN
+from tests.support.shown import assert_shows
 
 MISSING, STALE = replace(IMAGE, is_here=False), replace(IMAGE, is_old=True)
 OLD_BUILDX = LabError("building an image: docker's plugin buildx is too old", "install it")
@@ -329,3 +331,27 @@ GPUS: Judgements = [
 def test_each_judgement(judge: Judge, verdict: str, words: str) -> None:
     check(judge, verdict, words)
     assert "secret" not in judge().what
+
+
+def printed(area: str, **found: Outcome) -> str:
+    """What `lab doctor` prints about an area."""
+    shown = [
+        line for where, each in found.items() for line in lines(replace(each, where=where), 80)
+    ]
+    return "\n".join([area, *(line.plain for line in shown)])
+
+
+def test_the_page_on_hosts_shows_findings() -> None:
+    page = "docs/how-to/check-a-host.md"
+    no_engine = engine.judge_no_engine(DENIED, {})
+    docker = printed(
+        "Docker",
+        command=engine.judge_command("/usr/bin/docker"),
+        compose=engine.judge_compose("2.40.3"),
+        engine=no_engine,
+    )
+    no_gpu = gpus.judge_driver(NONE, 0, 0)
+    needs = {Need.COMPOSE: no_engine, Need.GPUS: no_gpu}
+    report = Report([replace(each, needed_for=need) for need, each in needs.items()])
+    assert_shows(page, "Docker\n", f"{docker}\n{report.sentence()}")
+    assert_shows(page, "GPUs\n", printed("GPUs", CDI=cdi(SLICE.replace("5", "7"), host=CUT)))

@@ -58,11 +58,51 @@ def test_a_page_has_at_most_200_lines(page: Path) -> None:
     assert page.read_text("utf-8").count("\n") <= 200
 
 
+WRITTEN = {
+    "docs/evidence/blog.md",  # test_evidence.py compares it with the run
+    "docs/evidence/chapter.md",  # test_evidence.py compares it with the runs
+    "docs/explanation/beyond-one-host.md",  # test_benchmarks.py compares it with the command
+}
+"""Pages whose output a tool writes between comments."""
+
 TYPED = re.compile(
-    r"\.|apptainer|cat|chmod|cp|docker|export|for|git|kubectl|lab|make|mkdir|openssl|pip"
-    r"|python(3\.12)?|sed|sh|sha256sum|source|systemctl|tar|timeout|uvx"
+    r"\.|apptainer|cat|chmod|cmp|cp|docker|export|for|git|kubectl|lab|make|mkdir|openssl|pip"
+    r"|python(3\.12)?|sbatch|sed|sh|sha256sum|sinfo|source|systemctl|tar|timeout|uvx"
 )
 """The first words of the lines of a block of commands."""
+
+
+def compared() -> set[tuple[str, ...]]:
+    """The blocks that tests compare by `assert_shows`: their pages, and how they begin."""
+    found = set()
+    for path in ROOT.glob("tests/**/test_*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        texts = {
+            ast.unparse(node.targets[0]): ast.unparse(node.value)
+            for node in nodes
+            if isinstance(node, ast.Assign)
+        }
+        for node in nodes:
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "assert_shows":
+                given = [ast.unparse(each) for each in node.args[:2]]
+                found.add(tuple(ast.literal_eval(texts.get(each, each)) for each in given))
+    return found
+
+
+def test_every_output_that_a_page_shows_is_compared() -> None:
+    tests = compared()
+    shown = [
+        (name(page), each)
+        for page in EVERY
+        if "zh" not in page.as_posix()
+        for each in fenced(name(page))
+        if each.is_output and not (each.mark and name(page) in WRITTEN)
+    ]
+    assert [
+        f"{page}:{each.line}: no test calls assert_shows for this output"
+        for page, each in shown
+        if not any(page == of and each.text.startswith(start) for of, start in tests)
+    ] == []
 
 
 @pytest.mark.parametrize("page", EVERY, ids=name)

@@ -13,8 +13,13 @@ from typing import Any
 import pytest
 from scipy import stats
 
+from lab.analysis.grid import Point, RunResult
+from lab.api import Runs, Sweep
+from lab.cli.commands.sweep import _show
 from lab.reproduce.claims import load
 from lab.reproduce.measures import trainings
+from tests.support.lessons import measured
+from tests.support.shown import assert_shows
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/evidence"
@@ -130,6 +135,30 @@ def test_the_lesson_shows_the_ends_of_the_runs_with_a_killed_task() -> None:
         kept = summary(f"in-graph/{name}")
         row = rf"^\| `{kept['experiment']}`, .* \| {kept['state']} \| {kept['global_step']:,} \|$"
         assert re.search(row, lesson, re.MULTILINE)
+
+
+def test_the_page_on_staleness_shows_the_tables_of_its_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Kept(RunResult):
+        def metrics(self) -> dict[str, float]:
+            return {name: float(text) for name, text in metrics[id(self.point)].items() if text}
+
+    parameters = ("workers", "learning_rate", "batch_size")
+    summary, results = measured().summary, list[RunResult]()
+    metrics: dict[int, dict[str, str]] = {}
+    assert summary is not None
+    for row in rows("staleness"):
+        assert row.pop("run_id")
+        assert row.pop("state") == summary.state
+        point = Point({name: row.pop(name) for name in parameters}, int(row.pop("repeat")))
+        metrics[id(point)] = row
+        results.append(Kept(point, summary))
+    made = Sweep("workers", results, Runs([]), len(results))
+    _show(made, json=False, csv=None)
+    printed = capsys.readouterr().out
+    print(printed)
+    assert_shows("docs/evidence/staleness.md", "workers  learning_rate", printed)
 
 
 def test_the_rule_of_the_share_is_beside_the_measured_staleness() -> None:

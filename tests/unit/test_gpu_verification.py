@@ -24,6 +24,7 @@ from tests.support.containers import INSPECTED
 from tests.support.docker import Output
 from tests.support.fakes import FakeBackend, FakeEnvironment
 from tests.support.gpu_views import A, B, inside, local, on_a_box
+from tests.support.shown import assert_shows
 
 PS = PlannedTask("ps", 0, "tf1", 2222)
 WORKERS = (
@@ -124,7 +125,9 @@ def test_proved_is_one_line_also_with_a_silent_tensorflow(tmp_path: Path) -> Non
         for name, sight in environment.sights.items()
     }
     proved = "GPUs: 2 GPUs of 2 tasks proved (CUDA, NVML, device nodes, {}environment, engine), "
-    assert boot(environment) == [proved.format("TensorFlow, ") + "ps-0 sees none"]
+    line = proved.format("TensorFlow, ") + "ps-0 sees none"
+    assert boot(environment) == [line]
+    assert_shows("docs/how-to/gpus.md", "GPUs: ", line, figures=False)
     assert environment.looks == [False, True]
     late = GpuView.unknown("it did not answer within 125 s")
     environment.with_tensorflow = dict.fromkeys(environment.sights, late)
@@ -166,6 +169,9 @@ def test_a_boot_that_is_refused(tmp_path: Path, sights: dict[str, GpuView], mess
     with pytest.raises(LabError) as caught:
         boot(environment)
     assert str(caught.value).startswith(message)
+    if "also" in message:
+        error = f"error: {caught.value}"
+        assert_shows("docs/how-to/gpus.md", "error: worker-", error, figures=False)
     assert "\n" not in str(caught.value)
     assert environment.looks == [False]
 

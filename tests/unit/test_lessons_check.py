@@ -26,6 +26,7 @@ from lab.tables import show
 from tests.support.commands import ROOT
 from tests.support.lessons import Runs, measured, runs_of, without
 from tests.support.recorded import make
+from tests.support.shown import assert_shows
 from tests.support.specs import update
 
 LEAST_HINTS = 3
@@ -197,6 +198,19 @@ def test_the_key_has_the_right_answers_with_their_tolerance() -> None:
         True,
         stage.questions[0].because,
     )
+
+
+def test_the_page_of_the_key_shows_a_lesson(capsys: pytest.CaptureFixture[str]) -> None:
+    lesson, stages = load_lesson("stragglers"), []
+    for stage in lesson.stages:
+        runs = {
+            name: replace(run, info=replace(run.info, run_id=f"20261127-1857-sync-00{at:02}"))
+            for at, (name, run) in enumerate(runs_of("stragglers")[stage.name].items())
+        }
+        stages.append(check_stage(stage, by_experiment(stage, runs), None))
+    show(lesson_page("stragglers", lesson, stages))
+    printed = capsys.readouterr().out
+    assert_shows("docs/tutorials/exercises/key.md", "Stragglers", printed, figures=False)
 
 
 def test_a_large_tolerance_is_written_out() -> None:

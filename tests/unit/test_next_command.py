@@ -15,6 +15,7 @@ from lab.volume import RunSpec, TaskStatus
 from lab.volume.files import write_atomically
 from lab.volume.states import State
 from tests.support.fakes import PLAN
+from tests.support.shown import assert_shows
 
 
 def ended(
@@ -65,6 +66,8 @@ def test_a_good_run_has_a_report_and_two_can_be_compared(
     earlier = RunDir(tmp_path / "r1")
     earlier.write(replace(earlier.read(), imported=True))  # last~1 is never an imported run
     assert following(run) == "lab report last"
+    if "compare" in line:
+        assert_shows("docs/how-to/follow-a-run.md", "next: ", f"next: {line}")
 
 
 def test_a_run_without_steps_has_only_logs(tmp_path: Path) -> None:

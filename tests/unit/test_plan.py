@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from lab.config import Cluster, parse_cluster
+from lab.config import Cluster, load_cluster, parse_cluster
 from lab.errors import InputError, LabError
 from lab.gpu import Gpu, Inventory, Process, take_inventory
 from lab.placement.gpu_usage import gpus_in_use
@@ -14,6 +14,7 @@ from lab.placement.place import place
 from lab.placement.plan import Link, Plan
 from lab.units import GIB
 from tests.golden.boxes import box, mig_of, uuid_of, wired
+from tests.support.shown import ROOT, assert_shows
 
 
 def cluster(nodes: str, jobs: str, rest: str = "") -> Cluster:
@@ -26,6 +27,12 @@ def gpus(plan: Plan) -> dict[str, list[str]]:
 
 
 TWO = cluster("{tf1: {gpus: 1}, tf2: {gpus: 1}}", "{ps: {on: [tf1]}, worker: {on: [tf1, tf2]}}")
+
+
+def test_the_page_on_own_programs_shows_the_flags_of_the_cluster() -> None:
+    spec = place(load_cluster(ROOT / "cluster.yaml"), Inventory("none", (), 8, GIB)).cluster_spec()
+    flags = " ".join(f"--{job}_hosts={','.join(hosts)}" for job, hosts in spec.items())
+    assert_shows("docs/how-to/own-program.md", "--ps_hosts", flags)
 
 
 def test_ports_count_up_on_a_node_in_the_order_of_the_jobs() -> None:
@@ -340,6 +347,13 @@ def test_every_node_with_gpus_is_explained() -> None:
         "tf1: GPU 0: the next free ones; how the GPUs are connected"
     )
     assert place(TWO, Inventory("none", (), 64, GIB)).reasons[0].startswith("ps-0: CPUs 0-20")
+
+
+def test_the_page_on_gpus_shows_the_reasons() -> None:
+    nodes = "{tf1: {gpus: [0, 1], cpus: 4}, tf2: {gpus: 2, cpus: 4}}"
+    host = wired(HALVES, {(2, 3): 18}, affinity={0: range(8), 1: range(8, 16)}, cpus=16)
+    plan = place(cluster(nodes, "{worker: {on: [tf1, tf2]}}"), host)
+    assert_shows("docs/how-to/gpus.md", "tf1: GPU", "\n".join(plan.reasons))
 
 
 # ---- Slices

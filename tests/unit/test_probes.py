@@ -15,6 +15,7 @@ from lab.network.link import link_of
 from lab.task.node import health
 from tests.support.agents import PATIENCE_S, ROOT, wait_for
 from tests.support.network import in_network
+from tests.support.shown import assert_shows
 
 
 class Container:
@@ -73,10 +74,13 @@ def test_a_removed_gpu_is_named_and_an_added_one_is_no_fault(
     assert health.main(["task"]) == 0
     container.may_open("nvidia0")
     assert health.main(["task"]) == 1
-    assert capsys.readouterr().out == (
+    printed = capsys.readouterr().out
+    assert printed == (
         f"GPU lost: {container.devices}/nvidia1 cannot be opened: permission denied; run"
         " `docker restart mnist-worker-0-1`; repeat it after each `systemctl daemon-reload`\n"
     )
+    line = printed.replace(str(container.devices), "/dev")
+    assert_shows("docs/how-to/gpus.md", "GPU lost: ", line, figures=False)
     container.may_open("nvidia0", "nvidia1")
     (container.devices / "nvidia2").unlink()
     (container.devices / "nvidia7").touch()

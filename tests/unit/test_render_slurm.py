@@ -23,6 +23,7 @@ from lab.text import visible
 from tests.golden.cases import HERE
 from tests.support.engine import ROOT
 from tests.support.rendering import render_file
+from tests.support.shown import assert_shows
 
 CLUSTER = """\
 version: 1
@@ -44,6 +45,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "scripts").mkdir()
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_the_page_shows_what_slurm_cannot_do(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "cluster.yaml").write_bytes((ROOT / "cluster.yaml").read_bytes())
+    assert main(["render", "--target", "slurm"]) == 0
+    assert_shows("docs/how-to/slurm.md", "$ lab render", capsys.readouterr().err)
 
 
 def script_of(gpus: str = "auto", **own: str | float) -> str:

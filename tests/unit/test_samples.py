@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 
 from lab import api
+from lab.cli import main
 from lab.reproduce.claims import load
 from lab.store.summarize import summarize
+from tests.support.shown import assert_shows
 from tools import samples
 from tools.samples import INDEX, RECIPES, ROOT, SAMPLES
 
@@ -177,6 +179,12 @@ def a_run(store: Path, message: str) -> Path:
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text(text)
     return run
+
+
+def test_the_page_on_the_first_run_shows_such_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    run = json.loads(INDEX.read_text())["async"]["run"]
+    assert main(["show", run, "--runs-dir", str(SAMPLES)]) == 0
+    assert_shows("docs/start/first-run.md", "run ", capsys.readouterr().out, figures=False)
 
 
 def test_a_run_that_names_this_machine_is_refused(

@@ -10,6 +10,7 @@ from lab.errors import InputError
 from lab.program.own import read_program
 from lab.volume import RunSpec
 from tests.support.programs import write
+from tests.support.shown import assert_shows
 
 TF = "import tensorflow as tf\n"
 
@@ -74,6 +75,13 @@ def test_a_module_shows_it_too_and_only_if_it_is_imported(tmp_path: Path) -> Non
     )
     assert own.complete(RunSpec("main")).listing
     assert not used(write(tmp_path, main="import other"))
+
+
+def test_the_page_on_printed_programs_shows_the_note(tmp_path: Path) -> None:
+    program = write(tmp_path, main="\n" * 10 + TF + "x = tf.placeholder(tf.float32)")
+    (note,) = read_program(str(program)).notes()
+    note = note.replace("main.py", "their_program.py")
+    assert_shows("docs/how-to/printed-programs.md", "their_program.py uses", note)
 
 
 def test_it_is_converted_as_a_listing(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from lab.records.log_parsers import LogParser
 from lab.run.outcome import report_unread
 from lab.store.directory import RunDir
 from lab.store.summarize import summarize
+from tests.support.shown import assert_shows
 from tests.support.specs import run_info
 
 
@@ -66,6 +67,11 @@ def test_the_notice_has_an_expression_that_reads_its_example(
     assert notice(tmp_path, 2 * printed, run_id="other", own=False) == ""
     step = '{"kind": "epoch", "epoch": 0, "time_unix": 1.0}\n'
     assert notice(tmp_path, 2 * printed, run_id="recorded", records=step) == ""
+
+
+def test_the_page_on_lines_shows_the_notice(tmp_path: Path) -> None:
+    found = notice(tmp_path, "batch 0 loss 2.0\nbatch 1 loss 1.9\n")
+    assert_shows("docs/reference/printed-lines.md", "no step was read", found)
 
 
 @pytest.mark.parametrize(

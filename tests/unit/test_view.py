@@ -22,6 +22,7 @@ from lab.tables import result_table, table_of
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State
 from tests.support.fakes import record
+from tests.support.shown import assert_shows
 from tests.support.specs import info
 from tests.support.summaries import INFO, TASKS, good, statuses
 
@@ -231,6 +232,19 @@ def test_the_header_shows_the_progress_of_the_run() -> None:
     hello = replace(info(), spec=RunSpec("hello"), hyperparameters={})
     lines = drawn(LiveView(hello, screen()))  # it has neither an end nor losses
     assert [line.split(" ")[0] for line in lines[:3]] == ["run", "", "task"]
+
+
+def test_the_page_shows_the_live_view() -> None:
+    view = LiveView(replace(info(), run_id="20261124-1437-async-fecf", backend="local"), screen())
+    view.status(TaskStatus("ps-0", State.READY, message="serves at grpc://127.0.0.1:10128"))
+    for task, steps in (("worker-0", 1100), ("worker-1", 800)):
+        view.status(TaskStatus(task, State.TRAINING))
+        for seq, (local, loss) in enumerate(((1, 8.0), (steps, 2.0))):
+            made = {"epoch": seq, "local_step": local, "global_step": 2 * local, "loss": loss}
+            at = {"examples": 100 * local, "time_unix": 100.0 + 10 * seq, "staleness": 1}
+            view.records(task, [record(task, seq, "step", **made, **at)])
+    printed = "\n".join(drawn(view))
+    assert_shows("docs/how-to/follow-a-run.md", "run ", printed, figures=False)
 
 
 def test_the_view_shows_which_worker_is_ahead() -> None:
