@@ -1,7 +1,7 @@
 """Checks of a page: its links have targets, its commands are valid, its output is what is printed.
 
-A block without a language shows output, or a drawing. `assert_shows` compares the output of a test
-with such a block; test_documents.py finds blocks that no test compares.
+A block in no language of programs shows output, or a drawing. `assert_shows` compares the output of
+a test with such a block; test_documents.py finds blocks that no test compares.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _BAR = re.compile(r"[─━╸╺▁▂▃▄▅▆▇█]")
 _DEVICE = re.compile(r"(GPU|MIG)-[\w-]+…?")
 _FIGURE = re.compile(r"\d[\d,.]*")
 _ANY = "…"
+_LANGUAGES = frozenset({"sh", "python", "yaml", "json", "dockerfile"})
 _USERS_OWN = re.compile(r".*\bmy_\w+\.py$|[\w-]+=")
 """A program of the reader's in a command."""
 
@@ -58,7 +59,7 @@ class Block:
     @property
     def is_output(self) -> bool:
         """Whether it shows what a command prints."""
-        return not self.language and not _DRAWN.search(self.text)
+        return self.language not in _LANGUAGES and not _DRAWN.search(self.text)
 
 
 def fenced(page: str) -> Iterator[Block]:

@@ -18,7 +18,11 @@ from lab.api import Runs, Sweep
 from lab.cli.commands.sweep import _show
 from lab.reproduce.claims import load
 from lab.reproduce.measures import trainings
+from lab.store.summary import Summary
+from lab.tables import result_table, show
+from tests.support import shown
 from tests.support.lessons import measured
+from tests.support.lessons import task as ended
 from tests.support.shown import assert_shows
 
 ROOT = Path(__file__).parents[2]
@@ -47,8 +51,15 @@ def rows(name: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", FULL_RUNS)
-def test_the_table_of_a_run_agrees_with_its_records(name: str) -> None:
+def test_the_table_of_a_run_agrees_with_its_records(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     kept = summary(name)
+    without: dict[str, Any] = dict.fromkeys(Summary.__slots__) | {"results": [], "left": []}
+    tasks = [ended(each["task"], **each) for each in kept["tasks"]]
+    show(result_table(Summary(**without | kept | {"tasks": tasks})))
+    page = f"docs/evidence/{name.partition('/')[0]}.md"
+    shown.assert_shows(page, f"run {kept['run_id']}", capsys.readouterr().out)
     assert f"run {kept['run_id']}: " in FULL_RUNS[name]
     assert kept["state"] == "succeeded"
     workers = [task for task in kept["tasks"] if task["job_name"] == "worker"]
