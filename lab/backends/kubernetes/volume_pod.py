@@ -11,7 +11,7 @@ from typing import Final
 from lab.backends.engine.client import NotFound
 from lab.backends.kubernetes import status
 from lab.backends.kubernetes.api import Api, ApiError, CallError
-from lab.backends.kubernetes.pods import Object, directory_of
+from lab.backends.kubernetes.pods import OWNER, Object, directory_of
 from lab.backends.kubernetes.state import EnvironmentRecord
 from lab.backends.volume_calls import MODULE, archive_of, raise_for_exit_code
 from lab.errors import LabError
@@ -93,8 +93,12 @@ class VolumePod:
         try:
             self._api.create(self._record.reader)
         except ApiError as error:
-            if not error.is_conflict:  # another command has started it
+            name = ("fieldSelector", f"metadata.name={self._record.reader['metadata']['name']}")
+            others = self._api.list("Pod", {}, [name]) if error.is_conflict else []
+            own = [each["metadata"].get("labels", {}).get(OWNER) for each in others]
+            if not error.is_conflict or any(each != self._record.owner for each in own):
                 raise
+            # another command has started it
 
     def call(self, command: Sequence[str], stdin: bytes = b"") -> Iterator[bytes]:
         """Yield what a command in the pod prints.
