@@ -8,6 +8,7 @@ from typing import Final
 
 from lab.backends.options import (
     BackendOption,
+    dotted_name,
     file_path,
     image_name,
     object_name,
@@ -155,7 +156,7 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
                 "any|one",
                 "any",
             ),
-            BackendOption("queue", "the queue of Kueue", object_name, "NAME", "", own_line=True),
+            BackendOption("queue", "the queue of Kueue", dotted_name, "NAME", "", own_line=True),
             BackendOption(
                 "namespace",
                 "the namespace; by default that of the kubeconfig",
@@ -167,7 +168,7 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
             BackendOption(
                 "claim",
                 "the volume claim with the run volume; by default lab makes one",
-                object_name,
+                dotted_name,
                 "NAME",
                 "",
                 own_line=True,

@@ -22,6 +22,7 @@ Values = Mapping[str, Value]
 _MIN_TIME_S: Final = 60.0
 _MAX_TIME_S: Final = 365 * 86_400.0
 _OBJECT: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_SUBDOMAIN: Final = re.compile(rf"(?=.{{1,63}}\Z){_OBJECT.pattern}(\.{_OBJECT.pattern})*")
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
 _NEXT_OPTION: Final = re.compile(r",(?=[a-z-]+=)")
 
@@ -172,6 +173,17 @@ def object_name(raw: str) -> str:
     """
     if not _OBJECT.fullmatch(raw):
         raise ValueError("a name of a-z, 0-9 and hyphens")
+    return raw
+
+
+def dotted_name(raw: str) -> str:
+    """Parse the name of an object of Kubernetes that may have dots, and is used as a label, too.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not _SUBDOMAIN.fullmatch(raw):
+        raise ValueError("a name of a-z, 0-9, hyphens and dots, of at most 63 characters")
     return raw
 
 

@@ -42,6 +42,7 @@ KINDS = {
 UNBOUND = "0/1 nodes are available: 1 pod has unbound immediate PersistentVolumeClaims."
 _PATH = re.compile(r"/(?:api|apis)/.*namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(exec|log))?")
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+QUEUE = "kueue.x-k8s.io/queue-name"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -116,22 +117,29 @@ class Cluster:
             self.objects[kind, name] = made
             if kind == "Pod":
                 self._start(made)
-            for index, template, suffix in _templates(kind, made):
-                if self.quota:
-                    metadata = {"creationTimestamp": f"2026-01-01T00:00:{self.count:06}Z"}
-                    event = {"metadata": metadata, "message": self.quota}
-                    self.objects["Event", name] = {**event, "involvedObject": {"name": name}}
-                    continue
-                labels = {_INDEX: str(index)} if index is not None else {}
-                metadata = {
-                    "name": f"{name}-{suffix}",
-                    "labels": {**template["metadata"]["labels"], **labels},
-                    "owner": made["metadata"]["uid"],
-                }
-                self.create("Pod", {"metadata": metadata, "spec": dict(template["spec"])})
+            if QUEUE in _labels(made):
+                made["spec"]["suspend"] = True  # by Kueue
+            else:
+                self._make_pods(kind, made)
         return 201, made
 
-    def list(self, kind: str, selector: str) -> tuple[int, Object]:
+    def _make_pods(self, kind: str, made: Object) -> None:
+        name = made["metadata"]["name"]
+        for index, template, suffix in _templates(kind, made):
+            if self.quota:
+                metadata = {"creationTimestamp": f"2026-01-01T00:00:{self.count:06}Z"}
+                event = {"metadata": metadata, "message": self.quota}
+                self.objects["Event", name] = {**event, "involvedObject": {"name": name}}
+                continue
+            labels = {_INDEX: str(index)} if index is not None else {}
+            metadata = {
+                "name": f"{name}-{suffix}",
+                "labels": {**template["metadata"]["labels"], **labels},
+                "owner": made["metadata"]["uid"],
+            }
+            self.create("Pod", {"metadata": metadata, "spec": dict(template["spec"])})
+
+    def list(self, kind: str, selector: str, only: str = "") -> tuple[int, Object]:
         wanted = dict(each.split("=", 1) for each in selector.split(",") if each)
         with self.lock:
             if kind in self.missing:
@@ -140,10 +148,14 @@ class Cluster:
                 self._refresh(self.objects["Pod", name])
             found = [
                 each
-                for (other, _), each in self.objects.items()
-                if other == kind and wanted.items() <= _labels(each).items()
+                for (other, name), each in self.objects.items()
+                if other == kind and only in {"", name} and wanted.items() <= _labels(each).items()
             ]
-            return 200, json.loads(json.dumps({"items": found}))
+            answer = json.loads(json.dumps({"items": found}))
+            for each in found if kind == "JobSet" else []:
+                if each["spec"].pop("suspend", False):  # Kueue admits it after the first look
+                    self._make_pods(kind, each)
+            return 200, answer
 
     def delete(self, kind: str, name: str, uid: str | None) -> tuple[int, Object]:
         with self.lock:
@@ -332,7 +344,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif "watch" in query:
             self._watch(kind, query["labelSelector"][0])
         else:
-            self._answer(*cluster.list(kind, query.get("labelSelector", [""])[0]))
+            field = query.get("fieldSelector", [""])[0].removeprefix("metadata.name=")
+            name = field if kind == "Pod" else ""
+            self._answer(*cluster.list(kind, query.get("labelSelector", [""])[0], name))
 
     def _answer(self, status: int, content: Object) -> None:
         data = json.dumps(content).encode()

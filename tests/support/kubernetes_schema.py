@@ -1,7 +1,8 @@
 """What an API server checks of rendered objects: schemas, and the restricted security standard.
 
 The schemas of Kubernetes come from `kubernetes-validate`. That of JobSet is written by hand from
-its published API, v1alpha2, and compared with the models of `kubeflow-trainer-api`.
+its published API, v1alpha2, and compared with the models of `kubeflow-trainer-api`. Kueue's is
+written by hand from its published API, v1beta2: no package has it.
 """
 
 from __future__ import annotations
@@ -92,6 +93,42 @@ JOBSET["JobSet"] = _object(
 )
 
 
+QUEUE: Final = "kueue.x-k8s.io/queue-name"
+_PART: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_QUEUE_NAME: Final = {
+    "type": "string",
+    "maxLength": 63,  # as the value of a label; a LocalQueue can have 253
+    "pattern": rf"^{_PART}(\.{_PART})*$",
+}
+WORKLOAD: Final = _object(
+    ("podSets", "queueName"),
+    queueName=_QUEUE_NAME,
+    podSets={
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 18,
+        "items": _object(("name", "count", "template"), name=_NAME, count=_COUNT, template={}),
+    },
+)
+"""What Kueue queues: it makes a set of pods from each replicated job."""
+
+
+def workload_of(jobset: Object) -> Object:
+    """The Workload that Kueue makes from a JobSet with a queue."""
+    jobs = [(each, each["template"]["spec"]) for each in jobset["spec"]["replicatedJobs"]]
+    return {
+        "queueName": jobset["metadata"]["labels"][QUEUE],
+        "podSets": [
+            {
+                "name": each["name"],
+                "count": each.get("replicas", 1) * job.get("parallelism", 1),
+                "template": job["template"],
+            }
+            for each, job in jobs
+        ],
+    }
+
+
 def objects_in(text: str) -> list[Object]:
     """The objects of a rendered file, as kubectl reads them: by YAML 1.1."""
     yaml = YAML(typ="safe", pure=True)
@@ -103,6 +140,8 @@ def faults(made: Object, version: str) -> list[str]:
     """What is wrong with an object, each with its path."""
     if made["kind"] == "JobSet":
         found = _faults(Draft202012Validator(JOBSET["JobSet"]), made)
+        if QUEUE in made["metadata"]["labels"]:
+            found += _faults(Draft202012Validator(WORKLOAD), workload_of(made))
         for each in made["spec"].get("replicatedJobs", []):
             job = {"apiVersion": "batch/v1", "kind": "Job", "spec": each["template"]["spec"]}
             found += faults(job, version)

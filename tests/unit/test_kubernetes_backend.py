@@ -97,6 +97,14 @@ def test_the_pods_of_a_jobset_know_their_tasks(cluster: Cluster, tmp_path: Path)
     assert cluster.left() == []
 
 
+def test_a_boot_names_the_queue_in_which_it_waits(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    up(tmp_path, flavour="jobset", queue="team.gpus").down()
+    assert "ps-0: it waits in the queue team.gpus of Kueue" in caplog.messages
+    assert cluster.left() == []
+
+
 def test_a_boot_names_why_a_pod_never_starts(cluster: Cluster, tmp_path: Path) -> None:
     waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "lab:cpu"'}
 
@@ -157,6 +165,13 @@ def test_objects_of_another_owner_stay(cluster: Cluster, tmp_path: Path) -> None
     cluster.create("Service", {"metadata": {"name": "lab-mnist", "labels": labels}, "spec": {}})
     assert 'creating Service lab-mnist: Service "lab-mnist" already exists' in failure(tmp_path)
     assert cluster.left() == ["Service/theirs", "Service/lab-mnist"]
+    metadata = {"name": "lab-mnist-volume", "labels": labels}
+    spec = {"containers": [{"command": ["true"], "env": []}]}
+    cluster.before_start = lambda pod: pod["status"].update(reason="theirs")
+    cluster.create("Pod", {"metadata": metadata, "spec": spec})
+    assert "creating Pod lab-mnist-volume: " in failure(tmp_path)
+    assert "creating Pod lab-mnist-volume: " in failure(tmp_path, claim="shared")
+    assert len(cluster.left()) == 3
 
 
 def test_a_cluster_without_jobset_is_named(cluster: Cluster, tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ import pytest
 from lab.backends.names import KUBERNETES
 from lab.backends.rendered_file import RenderOptions
 from lab.cli import main
-from lab.errors import ConfigError
+from lab.errors import ConfigError, InputError
 from tests.support.engine import ROOT
 from tests.support.kubernetes_schema import (
     JOBSET,
+    QUEUE,
     VERSIONS,
     faults,
     objects_in,
@@ -290,6 +291,67 @@ def test_a_name_that_is_too_long_is_refused(project: Path) -> None:
 def test_the_other_shipped_configs_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="a Kubernetes pod"):
         rendered(ROOT / "clusters" / f"{name}.yaml")
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (
+            _set("metadata", "labels", QUEUE, to="Team_A"),
+            "queueName: 'Team_A' does not match",
+        ),
+        (_set("metadata", "labels", QUEUE, to="a" * 64), f"queueName: {'a' * 64!r} is too long"),
+        (
+            _set("spec", "replicatedJobs", to=[]),
+            "podSets: [] should be non-empty",
+        ),
+        (
+            _set("spec", "replicatedJobs", 0, "template", "spec", "parallelism", to=-1),
+            "podSets.0.count: -1 is less than the minimum of 0",
+        ),
+        (_set("spec", "suspend", to="true"), "spec.suspend: 'true' is not of type 'boolean'"),
+    ],
+)
+def test_a_jobset_that_kueue_cannot_queue_is_refused_for_its_own_reason(
+    change: Callable[[dict[str, Any]], None], fault: str
+) -> None:
+    made = one(rendered(queue="team.gpus"), "JobSet")
+    # Kueue suspends each JobSet with a queue when it is created.
+    assert "suspend" not in made["spec"]
+    for suspend in (True, False):
+        made["spec"]["suspend"] = suspend
+        assert faults(made, VERSIONS[-1]) == []
+    change(made)
+    (found,) = faults(made, VERSIONS[-1])[:1]
+    assert found.startswith(fault)
+
+
+def test_more_replicated_jobs_than_kueue_admits_are_refused(project: Path) -> None:
+    def config(workers: int) -> None:
+        nodes = "".join(f"  w{each}: {{cpus: {each + 1}}}\n" for each in range(workers))
+        names = ", ".join(f"w{each}" for each in range(workers))
+        jobs = f"jobs: {{ps: {{on: [w0]}}, worker: {{on: [{names}]}}}}\n"
+        text = f"version: 1\nname: on\nnodes:\n{nodes}{jobs}"
+        (project / "cluster.yaml").write_text(text)
+
+    config(16)
+    made = one(rendered(queue="on", run="none"), "JobSet")
+    assert faults(made, VERSIONS[-1]) == []
+    made = one(rendered(queue="on", run="async"), "JobSet")
+    assert len(made["spec"]["replicatedJobs"]) == 18
+    assert faults(made, VERSIONS[-1]) == []
+    config(17)
+    rendered()
+    with pytest.raises(InputError, match="Kueue admits at most 18 replicated jobs, not 19; give"):
+        rendered(queue="on")
+
+
+@pytest.mark.parametrize("name", ["Team", "a_b", "a..b", "-a", "a.", "a" * 64])
+def test_a_queue_that_cannot_exist_is_refused(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["render", "--target", "kubernetes", "-o", f"queue={name}"]) == 2
+    assert "the option 'queue' of backend kubernetes takes a name of" in capsys.readouterr().err
 
 
 def test_kueue_needs_a_jobset(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,7 @@ from lab.backends.kubernetes.pods import (
     Object,
     base_name,
 )
+from lab.backends.kubernetes.render import QUEUE
 from lab.backends.kubernetes.state import EnvironmentRecord, StateDir
 from lab.backends.kubernetes.volume_pod import (
     CLAIM,
@@ -149,7 +150,7 @@ class KubernetesEnvironment(CalledEnvironment):
             if not waiting:
                 return
             task = waiting[0]
-            line = f"{task}: {status.detail(pods[task]) if task in pods else 'it has no pod yet'}"
+            line = f"{task}: {status.detail(pods[task]) if task in pods else self._absence()}"
             self._raise_for_failure(pods)
             if task not in pods:
                 self._raise_for_missing(task)
@@ -161,6 +162,13 @@ class KubernetesEnvironment(CalledEnvironment):
                 LOG.info(line)
                 shown = line
             time.sleep(_POLL_S)
+
+    def _absence(self) -> str:
+        """Why a task has no pod yet."""
+        for each in self.api.list("JobSet", self._labels):
+            if each["spec"].get("suspend") and QUEUE in each["metadata"]["labels"]:
+                return f"it waits in the queue {each['metadata']['labels'][QUEUE]} of Kueue"
+        return "it has no pod yet"
 
     def _raise_for_missing(self, task: str) -> None:
         """Raise the error if Kubernetes refuses to create a pod: by a quota, for example."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from lab.backends.kubernetes.render import render
+from lab.backends.kubernetes.render import render, replicated_jobs
 from lab.backends.names import KUBERNETES
 from lab.backends.rendered_file import Rendering
 from lab.backends.scheduled import ScheduledPlanner
@@ -19,6 +19,9 @@ from lab.placement.plan import Plan
 
 _LONGEST: Final = 50
 """The longest name of a job with its project: the name of a JobSet's pod has 13 characters more."""
+
+_MOST_IN_QUEUE: Final = 18
+"""The most replicated jobs of a JobSet that Kueue admits; versions before July 2026 admit fewer."""
 
 
 class KubernetesPlanner(ScheduledPlanner):
@@ -37,7 +40,13 @@ class KubernetesPlanner(ScheduledPlanner):
                 "-o queue: Kueue would admit each Job of -o flavour=plain alone",
                 "use -o flavour=jobset",
             )
-        return super().plan(cluster, mode, runtime=runtime, file=file)
+        placed = super().plan(cluster, mode, runtime=runtime, file=file)
+        if self.options["queue"] and (count := replicated_jobs(placed.plan)) > _MOST_IN_QUEUE:
+            raise InputError(
+                f"-o queue: Kueue admits at most {_MOST_IN_QUEUE} replicated jobs, not {count}",
+                "give all tasks of a job the same cpus, memory and gpus",
+            )
+        return placed
 
     def unsupported(self, parts: Cluster | PartialCluster, *, gpus: bool) -> Iterator[Problem]:
         """Yield a problem for each value that pods cannot have; see `ScheduledPlanner`."""

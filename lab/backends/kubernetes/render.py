@@ -28,7 +28,7 @@ from lab.placement.plan import Plan, PlannedRun, PlannedTask
 from lab.text import short, visible
 
 _DNS: Final = 53
-_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+QUEUE: Final = "kueue.x-k8s.io/queue-name"
 _HASH: Final = "lab.cluster-sha256"
 
 
@@ -205,7 +205,7 @@ class _JobSet(Objects):
             {
                 "apiVersion": "jobset.x-k8s.io/v1alpha2",
                 "kind": "JobSet",
-                "metadata": self._pods.metadata(self._name, {_QUEUE: queue} if queue else None),
+                "metadata": self._pods.metadata(self._name, {QUEUE: queue} if queue else None),
                 "spec": {
                     "network": {
                         "enableDNSHostnames": True,
@@ -239,6 +239,12 @@ class _JobSet(Objects):
             for task in tasks:
                 template = self._pods.agent(task, is_indexed=False, once=once)
                 yield job, _replicated(task.name, template)
+
+
+def replicated_jobs(plan: Plan) -> int:
+    """Return the number of replicated jobs of a plan's JobSet, with that of a run."""
+    jobs = {task.job if _is_uniform(plan, task.job) else task.name for task in plan.tasks}
+    return len(jobs) + 1
 
 
 def _is_uniform(plan: Plan, job: str) -> bool:
