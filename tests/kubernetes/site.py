@@ -76,6 +76,15 @@ class Site:
         """The file with which a client is the administrator."""
         return self.home / "kubeconfig"
 
+    @property
+    def access(self) -> dict[str, str]:
+        """The variables by which `lab` finds this Kubernetes, and no engine.
+
+        In the engine, a pod's container has its labels: as a container of `lab`, it would be
+        listed twice.
+        """
+        return {"KUBECONFIG": str(self.kubeconfig), "DOCKER_HOST": "unix:///nowhere"}
+
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         """Start a daemon, or start it again with its command of before."""
         if command:

@@ -22,12 +22,13 @@ FLAGS = ("--global_steps", str(STEPS), "--checkpoint_every", "1", "--record_ever
 def training(site: Site, project: Path, claim: str, image: str) -> Iterator[subprocess.Popen[str]]:
     """The client of a run that has saved a checkpoint."""
     flags = site.flags(claim=claim, image=image)
-    client = start(project, "run", "async", *flags, *FLAGS, KUBECONFIG=str(site.kubeconfig))
+    client = start(project, "run", "async", *flags, *FLAGS, **site.access)
     saved = lambda: any(site.folder(claim).glob("*/*/checkpoints/*.index"))  # noqa: E731
     site.wait(saved, "there is no checkpoint", PATIENCE_S)
     yield client
     client.kill()
     client.communicate()
+    lab(project, "down", "--yes", code=None, **site.access)
 
 
 def last_line(out: str) -> Any:
@@ -49,7 +50,7 @@ def test_a_run_whose_worker_was_killed_is_resumed(
     out, _ = lab(
         project,
         *("run", "async", *site.flags(claim=claim, image=image), "--resume", first.name, *FLAGS),
-        KUBECONFIG=str(site.kubeconfig),
+        **site.access,
     )
     summary = last_line(out)
     assert (summary["state"], summary["resumed_from"]) == ("succeeded", first.name)
@@ -66,12 +67,11 @@ def test_a_run_whose_client_was_killed_is_listed_and_followed(
 ) -> None:
     training.kill()
     training.communicate(timeout=PATIENCE_S)
-    at = {"KUBECONFIG": str(site.kubeconfig)}
-    (row,) = last_line(lab(project, "ls", "--json", **at)[0])
+    (row,) = json.loads(lab(project, "ls", "--json", **site.access)[0])
     del row["cluster_sha256"]
     assert row == {"name": "laptop", "backend": "kubernetes", "tasks": 3, "alive": 3, "runs": 1}
-    summary = last_line(lab(project, "attach", "--json", **at)[0])
+    summary = last_line(lab(project, "attach", "--json", **site.access)[0])
     assert (summary["state"], summary["global_step"]) == ("succeeded", STEPS)
     assert summary["records_lost"] == 0
-    lab(project, "down", **at)
-    assert lab(project, "ls", "--json", **at)[0] == "[]\n"
+    lab(project, "down", **site.access)
+    assert json.loads(lab(project, "ls", "--json", **site.access)[0]) == []

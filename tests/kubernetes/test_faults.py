@@ -59,7 +59,7 @@ def runs(
         process = start(
             project,
             *("run", "program.py", *site.flags(**chosen)),
-            KUBECONFIG=str(site.kubeconfig),
+            **site.access,
         )
         started.append(process)
         return process

@@ -57,7 +57,7 @@ def test_lab_run_trains_with_a_volume_that_one_node_can_mount(
     out, _ = lab(
         own_project,
         *("run", "async", *site.flags(nodes="one", image=image), "--epochs=1", "--json"),
-        KUBECONFIG=str(site.kubeconfig),
+        **site.access,
     )
     summary = json.loads(out.splitlines()[-1])
     assert (summary["state"], summary["records_lost"]) == ("succeeded", 0)

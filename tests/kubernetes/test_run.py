@@ -16,7 +16,7 @@ def test_lab_run_trains_in_pods_and_leaves_nothing(
     out, _ = lab(
         project,
         *("run", "async", *flags, "--epochs=1", "--json"),
-        KUBECONFIG=str(site.kubeconfig),
+        **site.access,
     )
     summary = json.loads(out.splitlines()[-1])
     assert (summary["state"], summary["backend"]) == ("succeeded", "kubernetes")
@@ -25,3 +25,25 @@ def test_lab_run_trains_in_pods_and_leaves_nothing(
     for worker in ("worker-0", "worker-1"):
         records = (run / f"tasks/{worker}.jsonl").read_text().splitlines()
         assert json.loads(records[-1])["local_step"] == 550
+
+
+def test_the_steps_of_the_page_on_kubernetes(
+    site: Site, project: Path, image: str, claim: str
+) -> None:
+    """`up`, `ps`, `run` and `down`; `-s` shows what they print."""
+    options = ("--backend", "kubernetes", "--gpus", "none", "-o", "flavour=plain")
+    steps = (
+        ("up", *options, "-o", f"image={image}", "-o", f"claim={claim}"),
+        ("ps",),
+        ("run", "async", "--backend", "kubernetes", "--gpus", "none", "--epochs", "1"),
+        ("logs", "--tail", "2"),
+        ("down",),
+    )
+    shown: dict[str, str] = {}
+    for words in steps:
+        out, err = lab(project, *words, **site.access)
+        shown[words[0]] = f"{err}{out}"
+        print(f"$ lab {' '.join(words)}\n{err}{out}")
+    assert "ps-0" in shown["ps"]
+    assert "succeeded" in shown["run"]
+    assert "removing the environment laptop" in shown["down"]
