@@ -23,7 +23,7 @@ _READ: Final = (
 )
 _EXPERIMENT: Final = (
     "no program tested the parameters during the training; run async, sync, async-fast or sync-fast"
-    " with --eval-every 500 to get the curve"
+    " with --eval_every 500 to get the curve"
 )
 _OWN: Final = (
     "no two tests during the training are recorded; print a line for each, such as"
