@@ -106,9 +106,9 @@ def test_every_output_that_a_page_shows_is_compared() -> None:
 
 
 @pytest.mark.parametrize("page", EVERY, ids=name)
-def test_a_block_of_commands_has_no_output(page: Path) -> None:
+def test_a_block_of_commands_has_no_output_and_names_what_exists(page: Path) -> None:
     lines = [
-        shlex.split(line)
+        shlex.split(line, comments=True)
         for each in fenced(name(page))
         if each.language == "sh"
         for line in re.sub(r"\\\n", " ", each.text).splitlines()
@@ -117,6 +117,10 @@ def test_a_block_of_commands_has_no_output(page: Path) -> None:
     words = [next(word for word in line if not re.match(r"\w+=", word)) for line in lines]
     names = {word.rpartition("venv/bin/")[2] for word in words}
     assert {each for each in names if not TYPED.fullmatch(each)} == set()
+    targets = {line[1] for line in lines if line[0] == "make" and "." not in line[1]}
+    assert targets <= set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    paths = {word for line in lines for word in line if re.match(r"(tools|docs|scripts)/", word)}
+    assert {path for path in paths if not (ROOT / path).exists()} == set()
 
 
 @pytest.mark.parametrize("page", DOCS, ids=name)
