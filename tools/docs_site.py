@@ -27,6 +27,7 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils.templates import TemplateContext
 from nbconvert import MarkdownExporter
 
+from lab import __version__
 from tools import reference
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -68,7 +69,11 @@ _LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".yml": "yaml"}
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Add the pages of `tools/reference.py`. Silence jieba, which reports its dictionary's load."""
+    """Add the pages of `tools/reference.py`, and the version of lab to the foot of each page.
+
+    jieba reports the load of its dictionary: silence it.
+    """
+    config.copyright = f"lab {__version__}"
     logging.getLogger("jieba").setLevel(logging.WARNING)
     sections = {name: pages for section in config.nav or () for name, pages in section.items()}
     sections["Reference"] += reference.navigation()

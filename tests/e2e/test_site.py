@@ -6,15 +6,28 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import jieba
 import pytest
 
+from lab import __version__
 from tests.support import engine
 from tests.support.agents import ROOT, wait_for
 from tests.support.chromium import Tab, a_browser
 from tests.support.conditions import lacking
+from tools import outside_links, site_versions
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """It does not print the requests."""
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +67,10 @@ def test_the_search_finds_a_word_inside_a_sentence(browser: Tab, site: Path, que
     browser.open((site / "zh/index.html").as_uri())
     pages = found(browser, query)
     assert pages
-    assert all(query in Path(page).read_text("utf-8") for page in pages)
+    texts = [Path(page).read_text("utf-8") for page in pages]
+    assert query in texts[0]
+    # A page lower in the list may have the parts of the word in other places of a sentence.
+    assert all(part in text for part in jieba.cut(query) for text in texts)
 
 
 def test_the_chinese_pages_are_in_chinese(browser: Tab, site: Path) -> None:
@@ -66,6 +82,67 @@ def test_the_chinese_pages_are_in_chinese(browser: Tab, site: Path) -> None:
         languages[page] = browser.run("document.documentElement.lang"), placeholder
     chinese = ("zh-CN", "搜索")
     assert languages == dict(zip(pages, (chinese, chinese, ("en", "Search")), strict=True))
+
+
+def test_the_search_finds_an_english_word(browser: Tab, site: Path) -> None:
+    browser.open((site / "index.html").as_uri())
+    pages = found(browser, "straggler")
+    assert pages
+    assert all("straggler" in Path(page).read_text("utf-8").lower() for page in pages)
+
+
+BROKEN = r"""
+[...document.querySelectorAll("td code")].flatMap((code) => {
+  const walker = document.createTreeWalker(code, NodeFilter.SHOW_TEXT), broken = []
+  for (let text = walker.nextNode(); text; text = walker.nextNode())
+    for (const word of text.data.matchAll(/\w+/g)) {
+      const range = document.createRange()
+      range.setStart(text, word.index)
+      range.setEnd(text, word.index + word[0].length)
+      const tops = new Set([...range.getClientRects()].map((each) => Math.round(each.top)))
+      if (tops.size > 1) broken.push(word[0])
+    }
+  return broken
+})
+"""
+"""The words of the code in tables that do not stay in one line."""
+
+
+def test_no_identifier_is_broken_in_a_table(browser: Tab, site: Path) -> None:
+    pages = [page for page in site.rglob("*.html") if "<table" in page.read_text("utf-8")]
+    assert len(pages) > 50
+    broken = {}
+    for page in pages:
+        browser.open(page.as_uri())
+        for width in (390, 768, 1280):
+            browser.show_on(width)
+            if words := browser.run(BROKEN):
+                broken[page.relative_to(site).as_posix(), width] = words
+    browser.show_on(1200)
+    assert not broken
+
+
+def test_a_reader_sees_the_version_and_goes_to_another(
+    browser: Tab, site: Path, tmp_path: Path
+) -> None:
+    for version in ("0.10.0", "0.9.0"):
+        site_versions.add(site, tmp_path, version)
+    handler = partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            home = f"http://127.0.0.1:{server.server_port}/"
+            browser.open(home)
+            wait_for(lambda: browser.run("location.pathname") == "/0.10/index.html", "newest", 30)
+            links = "[...document.querySelectorAll('.md-version__link')]"
+            wait_for(lambda: browser.run(f"{links}.length") == 2, "the list of versions", 30)
+            listed = browser.run(f"{links}.map((each) => [each.innerText.trim(), each.href])")
+            assert listed == [["0.10.0", f"{home}0.10/"], ["0.9.0", f"{home}0.9/"]]
+            browser.open(listed[1][1])
+            foot = "document.querySelector('.md-copyright').innerText"
+            assert f"lab {__version__}" in browser.run(foot)
+        finally:
+            server.shutdown()
 
 
 @pytest.mark.parametrize(
@@ -83,3 +160,16 @@ def test_a_page_leads_to_its_translation(
     browser.open((site / f"{page}.html").as_uri())
     links = "[...document.querySelectorAll('.md-select__link')].map((each) => each.href)"
     assert browser.run(links) == [(site / f"{to}.html").as_uri() for to in (english, chinese)]
+
+
+def test_links_out_of_the_site_are_well_formed(site: Path) -> None:
+    links = outside_links.links(site)
+    assert len(links) > 20
+    assert not {link: pages for link, pages in links.items() if outside_links.fault(link)}
+
+
+@pytest.mark.parametrize(
+    "link", ["http://a.org/", "//a.org/", "https://a", "https://a.org:x/", "https://a.org/b`"]
+)
+def test_a_malformed_link_is_noticed(link: str) -> None:
+    assert outside_links.fault(link)
