@@ -129,8 +129,9 @@ _TESTS: Final[dict[str, page.Record]] = {}
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Keep a test's result, and the seconds of the test itself, without its fixtures."""
     name = report.nodeid.rpartition("::")[2]
-    kept = _TESTS.setdefault(name, {"date": _today(), "result": "passed", "seconds": 0})
+    kept = _TESTS.setdefault(name, {"date": _today(), "result": "not ended", "seconds": 0})
     if report.when == "call":
+        kept["result"] = "passed"
         kept["seconds"] = round(report.duration)
     if report.outcome != "passed":
         kept["result"] = report.outcome
