@@ -27,7 +27,14 @@ CLUSTER = b"{version: 1, name: m, nodes: {tf1: {gpus: 1}}, jobs: {worker: {on: [
 GIVEN = {
     **{"gpus-by": "cdi", "network": "isolated", "subnet": "10.89.1.0/28"},
     **{"het": "no", "time": "2h", "container": "a.sif"},
-    **{"flavour": "plain", "queue": "gpus", "namespace": "course", "claim": "c", "image": "lab:1"},
+    **{
+        "flavour": "plain",
+        "nodes": "one",
+        "queue": "gpus",
+        "namespace": "course",
+        "claim": "c",
+        "image": "lab:1",
+    },
 }
 """A value of each option that is not its default."""
 
