@@ -293,7 +293,8 @@ def test_nothing_is_forked_where_unsafe(
     home.run(program)
     assert f"as a new process: {reason}" in home.said()
     assert home.log("worker-0") == b"it trains\n"
-    assert stand_in == HANGS or home.imports() == 2
+    if stand_in != HANGS:  # the server may import after the program
+        wait_for(lambda: home.imports() == 2, "the server's import and the program's")
     server.kill()
 
 
