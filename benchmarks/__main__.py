@@ -81,6 +81,7 @@ def write_pages(kept: Mapping[str, Mapping[str, Any]]) -> None:
     (results.FOLDER / "RESULTS.md").write_text(results.markdown(kept), encoding="utf-8")
     for name, marks in (
         ("docs/tutorials/lessons/speed.md", ladder.tables(kept)),
+        ("docs/zh/tutorials/lessons/speed.md", ladder.tables(kept)),
         ("docs/evidence/seats.md", class_load.tables(kept)),
         ("docs/explanation/beyond-one-host.md", {"simulated": printed(PREDICTIONS)}),
     ):

@@ -170,6 +170,7 @@ def test_the_pages_show_the_figures_that_are_kept() -> None:
     assert (results.FOLDER / "RESULTS.md").read_text() == results.markdown(kept)
     for page, marks in (
         ("docs/tutorials/lessons/speed.md", ladder.tables(kept)),
+        ("docs/zh/tutorials/lessons/speed.md", ladder.tables(kept)),
         ("docs/evidence/seats.md", class_load.tables(kept)),
     ):
         text = (ROOT / page).read_text()

@@ -107,6 +107,7 @@ def bands() -> dict[str, tuple[float, float]]:
         ("docs/evidence/chapter.md", "sync"),
         ("docs/tutorials/lessons/async.md", "async"),
         ("docs/tutorials/lessons/speed.md", "async"),
+        ("docs/zh/tutorials/lessons/speed.md", "async"),
         ("docs/tutorials/lessons/sync.md", "sync"),
         ("notebooks/06_reproduce.py", "sync"),
     ],
