@@ -7,8 +7,9 @@ OLD    := .venv-heritage
 TORCH  := .venv-torch
 JAX    := .venv-jax
 LAB    := $(BIN)/python -m lab
+GROUPS := $(addprefix test-,browser class experiments faults heritage jax kubernetes room slurm torch)
 
-.PHONY: help install class docs site links run heritage torch jax quick test test-containers test-wheel test-long test-all test-gpu test-slurm test-room test-kubernetes engines check \
+.PHONY: help install class docs site links run heritage torch jax quick test test-unit test-short test-landing test-containers test-groups test-all test-gpu $(GROUPS) engines check \
 	lint lint-code lint-workflows hostile torture oracle bench results mutants release lock golden notebooks notebooks-write jupyter \
 	samples slides clean
 
@@ -28,32 +29,34 @@ torch: $(TORCH)/.complete  ## install the Python for programs of PyTorch, built 
 
 jax: $(JAX)/.complete  ## install the Python for programs of JAX, built for CPUs
 
-test: $(VENV)/.dev  ## run unit, golden, property and short end-to-end tests (8 minutes)
-	$(BIN)/python -m pytest tests/unit tests/hostile --numprocesses 3 --dist worksteal
-	$(BIN)/python -m pytest tests/e2e -m "not long"
+JUNIT = --junitxml=build/junit/$@.xml --durations=50
 
-test-containers: $(VENV)/.dev  ## run the tests with containers, with the Docker engine that answers
-	$(BIN)/python -m pytest tests/e2e -m engine
+test: test-unit test-short  ## run the unit, golden, property and short end-to-end tests
 
-test-wheel: $(VENV)/.dev  ## build the wheel, install it, and train with it outside of the clone (1 minute)
-	$(BIN)/python -m pytest tests/e2e/test_wheel.py
+test-unit: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/unit tests/hostile --numprocesses 3 --dist worksteal $(JUNIT)
 
-test-long: $(VENV)/.dev  ## run the other long tests: programs of 2017, notebooks, faults
-	$(BIN)/python -m pytest tests/e2e -m "long and not engine and not slurm"
+test-short: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/e2e -m short $(JUNIT)
 
-test-all: test test-containers test-long  ## run all tests but Slurm's (35 minutes)
+test-landing: $(VENV)/.dev  ## run the other tests of every landing: images, containers, the main programs
+	LAB_TEST_ENGINE=1 $(BIN)/python -m pytest tests/e2e -m "landing and not short" $(JUNIT)
+
+test-containers: $(VENV)/.dev  ## run those of them with containers, with the Docker engine that answers
+	$(BIN)/python -m pytest tests/e2e -m "landing and engine" $(JUNIT)
+
+# A group is recorded in tests/passed.json if all its tests pass on a clean tree.
+$(GROUPS): test-%: $(VENV)/.dev
+	$(BIN)/python -m tests.groups $* $(if $(ARGUMENTS),-- $(ARGUMENTS))
+
+test-groups: $(VENV)/.dev  ## run the groups of long tests whose inputs changed; `make test-GROUP` runs one (as root)
+	$(BIN)/python -m tests.groups
+
+test-all: test test-landing  ## run all tests and all groups, whatever has passed before (as root)
+	$(BIN)/python -m tests.groups all
 
 test-gpu: $(VENV)/.dev  ## train on real GPUs, into docs/evidence/gpu-box.md; without a GPU every step is "not run"
 	$(BIN)/python -m pytest tests/gpu -rs
-
-test-slurm: $(VENV)/.dev  ## run jobs on a private Slurm, from Debian's packages (as root; 5 minutes)
-	LAB_TEST_SLURM=1 $(BIN)/python -m pytest tests/e2e -m slurm
-
-test-room: $(VENV)/.dev  ## write a bundle, and use it in a namespace without a network and an empty engine (as root; 20 minutes)
-	LAB_TEST_ENGINE=1 $(BIN)/python -m pytest tests/room -s
-
-test-kubernetes: $(VENV)/.dev  ## run jobs on a private Kubernetes, compiled once from Debian's source (as root; ARGUMENTS='-k ps' names tests)
-	$(BIN)/python -m tests.kubernetes $(ARGUMENTS)
 
 engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/reference/engines.md (as root; one hour)
 	$(BIN)/python -m tests.engines
@@ -66,8 +69,8 @@ torture: $(VENV)/.dev  ## run small trainings with one fault each, into build/to
 
 check: lint test  ## run lint and test; before a merge .ci/run must pass
 
-quick: lint-code  ## run the linters, and the unit tests of what your branch changes (below a minute)
-	$(BIN)/python tools/quick.py
+quick: $(VENV)/.dev  ## check what your branch changes in a minute: linters, and the nearest unit tests
+	$(BIN)/python -m tools.quick
 
 lint: lint-code  ## check formatting, lint, types, layers, dependencies and the documents' site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet

@@ -21,14 +21,16 @@ from lab.gpu import take_inventory
 from lab.log import shown_by
 from lab.placement.place import place
 from lab.runtimes import HERITAGE, JAX, TORCH, Runtime
+from tests.groups.group import GROUPS, mark
 from tests.support import engine as engines
 from tests.support import slurm as slurms
-from tests.support import suite
 from tests.support.conditions import lacking
+from tests.support.signals import restore_signals
+from tests.support.trainings import add_trainings
 
 pytest_plugins = ["tests.support.nvml.library"]
 
-suite.restore_signals()
+restore_signals()
 
 # As in an activated environment: messages then have commands as `lab up`.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -38,10 +40,29 @@ settings.register_profile("lab", deadline=None)
 settings.load_profile("lab")
 
 
+FAST = {Path(__file__).parent / name for name in ("unit", "hostile")}
+"""The folders whose tests run as a whole."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Each group has a marker."""
+    for name, group in GROUPS.items():
+        config.addinivalue_line("markers", f"{name}: {group.about}")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Divide the tests into short and long ones."""
+    """Divide the tests into groups."""
     for item in items:
-        suite.divide(item)
+        if FAST.isdisjoint(item.path.parents):
+            mark(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Count the trainings of each test; the files of `--junitxml` have the number."""
+    if FAST.isdisjoint(item.path.parents):
+        add_trainings(item)
+    yield
 
 
 @pytest.fixture

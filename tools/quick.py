@@ -1,39 +1,56 @@
-"""Run the unit tests that belong to the current branch: `make quick`, after the linters.
+"""Check a branch in at most a minute: `make quick`.
 
-The change is what differs from the main branch, and what is not committed. These tests run:
-
-- the changed ones
-- those that import a changed module themselves; if there are none, those that import from its
-  package
-- those that contain the path of another changed file, and for a page those of the documents
-
-No other test runs. `make check` runs all short ones.
+Ruff comes first. Then mypy and the unit tests nearest to the change run side by side until the time
+is up. A test is near if it has a changed file's name, imports the file, or imports what imports it.
+At the end, `make quick` says what it left out, and which groups of long tests the change concerns.
 """
 
 from __future__ import annotations
 
-import ast
+import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+import time
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 from typing import Final
+from xml.etree import ElementTree
+
+from tests.groups.inputs import Project
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-UNIT: Final = "tests/unit"
-PAGES: Final = f"{UNIT}/test_documents.py"
-SOURCES: Final = ("benchmarks", "lab", "tests", "tools")
+UNIT: Final = "tests/unit/test_"
+PAGES: Final = "tests/unit/test_documents.py"
+JUNIT: Final = ROOT / "build/junit/quick.xml"
+LIMIT_S: Final = 55.0
+"""The time for all of it; what still runs then is stopped, which takes seconds."""
 
 
 def main() -> int:
-    """Run the tests; return pytest's exit code."""
+    """Run the checks; return 1 if one failed."""
+    until = time.monotonic() + LIMIT_S
+    project = Project.read(ROOT)
     changed = changes()
-    tests = sorted(tests_of(changed))
-    number = len(list((ROOT / UNIT).glob("test_*.py")))
-    print(f"quick: {len(changed)} changed files: {len(tests)} of {number} files of unit tests")
-    code = _pytest(tests) if tests else 0
-    print("quick: not run: all other tests, and the documents' site; `make check` runs more")
-    return code
+    tests = nearest(changed, project)
+    print(f"quick: {len(changed)} changed files, {len(tests)} files of unit tests reach them")
+    tool = Path(sys.executable).parent
+    failed = [
+        subprocess.run([tool / "ruff", *arguments], cwd=ROOT, check=False).returncode != 0
+        for arguments in (["format", "--check", "--quiet"], ["check", "--quiet"])
+    ]
+    mypy = subprocess.Popen([tool / "mypy"], cwd=ROOT)
+    if tests:
+        failed.append(_pytest(tests, until))
+    try:
+        failed.append(mypy.wait(max(1.0, until - time.monotonic())) != 0)
+    except subprocess.TimeoutExpired:
+        mypy.kill()
+        mypy.wait()
+        print("quick: left out: mypy, which has not finished; `make lint` runs it")
+    print("quick: left out: layers, dependencies, the documents' site; `make check` runs them")
+    for name in concerned(changed, project):
+        print(f"quick: the inputs of a group changed: `make test-{name}`")
+    return int(any(failed))
 
 
 def changes() -> set[str]:
@@ -46,66 +63,74 @@ def changes() -> set[str]:
     return {name for name in (known + new).split("\0") if name}
 
 
-def tests_of(changed: Iterable[str], root: Path = ROOT) -> set[str]:
-    """Return the paths of the unit tests that belong to changed files."""
-    modules = {
-        module_of(path.relative_to(root).as_posix())
-        for folder in SOURCES
-        for path in (root / folder).rglob("*.py")
+def nearest(changed: Iterable[str], project: Project) -> list[str]:
+    """Return the files of unit tests that reach changed files, the nearest ones first."""
+    graph = project.graph
+    importers: dict[str, set[str]] = {}
+    for path, edges in graph.items():
+        for edge in edges:
+            importers.setdefault(edge, set()).add(path)
+    near = set().union(*(_names(path, project) for path in changed))
+    stems = {PurePosixPath(path).stem for path in near}
+    steps: dict[str, int] = {}
+    distance = 0
+    while near:
+        steps |= dict.fromkeys(near, distance)
+        near = set().union(*(importers.get(path, ()) for path in near)) - steps.keys()
+        distance += 1
+
+    def order(test: str) -> tuple[int, bool, int, str]:
+        named = any(stem in test for stem in stems)
+        return steps[test], not named, len(graph[test]), test
+
+    return sorted((path for path in steps if path.startswith(UNIT)), key=order)
+
+
+def concerned(changed: Iterable[str], project: Project) -> list[str]:
+    """Return the groups of which a changed file is an input."""
+    paths = set(changed)
+    return [name for name, inputs in project.inputs.items() if inputs & paths]
+
+
+def _names(changed: str, project: Project) -> set[str]:
+    """The Python files that a changed file is, or that name it."""
+    if changed in project.graph:
+        return {changed}
+    if changed.endswith(".md"):
+        return {PAGES}
+    name = PurePosixPath(changed).name
+    return {
+        path
+        for path, source in project.sources.items()
+        if any(changed in text or text == name for text in source.texts)
     }
-    texts = {
-        path.relative_to(root).as_posix(): path.read_text("utf-8")
-        for path in (root / UNIT).glob("test_*.py")
-    }
-    imported = {name: set(imports(text)) & modules for name, text in texts.items()}
-    found: set[str] = set()
-    for name in changed:
-        if name in texts:
-            found.add(name)
-        elif name.endswith(".py") and name.startswith(SOURCES):
-            found |= importers(module_of(name), imported)
-        elif name.endswith(".md"):
-            found.add(PAGES)
-        else:
-            found |= {test for test, text in texts.items() if name in text}
-    return found
 
 
-def module_of(path: str) -> str:
-    """The name of a module: `lab/run/__init__.py` → `lab.run`."""
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+def _pytest(tests: list[str], until: float) -> bool:
+    """Run tests until a time; return whether one failed, and name what did not run."""
+    JUNIT.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "--quiet", f"--junitxml={JUNIT}"]
+    command += ["--numprocesses=2", "--dist=load", "--maxschedchunk=1"]
+    process = subprocess.Popen([*command, *tests], cwd=ROOT)
+    try:
+        return process.wait(max(1.0, until - time.monotonic())) != 0
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+    ran, failed = _ran()
+    left = [test for test in tests if test not in ran]
+    print(f"quick: left out: the {len(left)} farthest of {len(tests)} files of unit tests")
+    return failed
 
 
-def imports(source: str) -> Iterator[str]:
-    """The names that a source imports, in functions, too."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{each.name}" for each in node.names)
-
-
-def importers(module: str, imported: Mapping[str, set[str]]) -> set[str]:
-    """Return the tests that import a module; else those that import from its package."""
-    if found := {test for test, names in imported.items() if module in names}:
-        return found
-    while "." in module:
-        module = module.rpartition(".")[0]
-        if "." in module and (
-            found := {
-                test
-                for test, names in imported.items()
-                if any(name.startswith(f"{module}.") for name in names)
-            }
-        ):
-            return found
-    return set()
-
-
-def _pytest(tests: list[str]) -> int:
-    command = [sys.executable, "-m", "pytest", "--quiet", "--numprocesses=2", "--dist=worksteal"]
-    return subprocess.run([*command, *tests], cwd=ROOT, check=False).returncode
+def _ran() -> tuple[set[str], bool]:
+    """The files of which tests ran, and whether one failed."""
+    ran: set[str] = set()
+    failed = False
+    for case in ElementTree.parse(JUNIT).iter("testcase"):  # noqa: S314  (pytest wrote it)
+        ran.add("/".join(str(case.get("classname")).split(".")[:3]) + ".py")
+        failed |= case.find("failure") is not None or case.find("error") is not None
+    return ran, failed
 
 
 def _git(*arguments: str) -> str:

@@ -75,7 +75,7 @@ def summary_of(out: str) -> dict[str, Any]:
         "local",
         pytest.param("compose", marks=pytest.mark.engine),
         pytest.param("slurm", marks=pytest.mark.slurm),
-        "kubernetes",
+        pytest.param("kubernetes", marks=pytest.mark.kubernetes),
     ],
 )
 def project(

@@ -6,6 +6,7 @@ import itertools
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -54,11 +55,13 @@ UPDATES = 100
 # whether an image's gradient passes. One step changes parameters by more.
 APART = 1e-4
 
+jax = partial(pytest.param, marks=pytest.mark.jax)
+
 
 @pytest.mark.parametrize("model", ["softmax", "mlp"])
 @pytest.mark.parametrize(
     ("runtime", "program"),
-    [("torch", "ddp.py"), ("torch", "fsdp.py"), ("jax", "jax_dp.py")],
+    [("torch", "ddp.py"), ("torch", "fsdp.py"), jax("jax", "jax_dp.py")],
     ids=lambda value: value,
 )
 def test_the_ranks_are_one_process_with_the_joined_batch(
@@ -235,7 +238,7 @@ HEADERS = 66  # Ethernet, IPv4, and TCP with time stamps
         # One worker's step: the parameters in one direction, and gradients in the other.
         # With several workers, the number of steps that come too late differs.
         Traffic("torch", "torch_async.py", 2 * MLP_BYTES, ps=1, workers=1),
-        Traffic("jax", "jax_dp.py", RING),
+        jax(Traffic("jax", "jax_dp.py", RING)),
     ],
     ids=lambda sent: sent.program,
 )
@@ -268,7 +271,7 @@ def test_a_step_sends_the_bytes_of_its_algorithm(tmp_path: Path, sent: Traffic) 
 
 @pytest.mark.parametrize(
     ("runtime", "program", "other"),
-    [("torch", "ddp.py", "rank"), ("torch", "fsdp.py", "rank"), ("jax", "jax_dp.py", "process")],
+    [("torch", "ddp.py", "rank"), ("torch", "fsdp.py", "rank"), jax("jax", "jax_dp.py", "process")],
     ids=lambda value: value,
 )
 def test_a_lost_rank_ends_the_others_with_one_line(

@@ -35,6 +35,7 @@ def test_a_script_for_torchrun_runs_unchanged(project: Project) -> None:
     assert ran.losses("worker-0") != ran.losses("worker-1")
 
 
+@pytest.mark.jax
 def test_a_script_for_jax_runs_unchanged(project: Project) -> None:
     ran = project.run(add_program(project.path, "jax"), "workers")
     assert ran.states == dict.fromkeys(WORKERS, "succeeded")
@@ -47,7 +48,10 @@ def test_a_script_for_jax_runs_unchanged(project: Project) -> None:
 @pytest.mark.parametrize("project", ["compose"], indirect=True)
 @pytest.mark.parametrize(
     ("framework", "line"),
-    [("torch", "rank {} of 2: same weights: True, 0"), ("jax", "process {} of 2: total 3.0")],
+    [
+        ("torch", "rank {} of 2: same weights: True, 0"),
+        pytest.param("jax", "process {} of 2: total 3.0", marks=pytest.mark.jax),
+    ],
 )
 def test_ranks_in_containers(
     project: Project, framework: str, line: str, request: pytest.FixtureRequest

@@ -9,8 +9,8 @@ import pytest
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.engine.client import Engine
+from tests.groups.group import ENGINE_S
 from tests.support.docker import docker, listening_host, place_on, reached_by_worker
-from tests.support.suite import ENGINE_S
 
 
 @pytest.mark.engine
