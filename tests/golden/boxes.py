@@ -9,7 +9,8 @@ from lab.config import Cluster
 from lab.gpu import Gpu, Inventory, Pair, take_inventory
 from lab.units import GIB
 
-MODES = ("uuid", "index", "none")
+MODES = ("index", "uuid", "none")
+"""The first one's golden files are whole; the others' say how they differ from it."""
 
 
 def uuid_of(index: int) -> str:

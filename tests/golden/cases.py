@@ -1,13 +1,17 @@
 """The golden files: every description beside what must come of it.
 
-`good/NAME.yaml` stands beside `good/NAME.MODE.compose.yml` and, for the other targets,
-`good/NAME.sbatch` and `good/NAME.jobset.yml`, or the errors that refuse the description.
+`good/NAME.yaml` stands beside `good/NAME.index.compose.yml` and `good/NAME.sbatch`. What another
+mode or other options change is a diff: `good/NAME.none.compose.yml.diff`,
+`good/NAME.container.sbatch.diff`. The files for Kubernetes are `good/NAME.jobset.yml` and
+`good/NAME.plain.yml`. If a target refuses a description, its errors are there instead.
 `bad/NAME.yaml` stands beside `bad/NAME.error.txt`. `make golden` writes the expectations anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from lab.backends.compose.render import render
@@ -40,26 +44,83 @@ FILES: dict[str, dict[str, Values]] = {
         },
     },
 }
-"""What is rendered for each target, each with its own options."""
+"""What is rendered for each target, each with its own options.
+
+Slurm's first file is whole; the others say how they differ from it.
+"""
+
+_SECTION = re.compile(r"(?:  )?[^\s#]+:(?: &\S+)?\n")
+"""The line of a service, or of another part of a compose file."""
 
 
 def good_outputs(source: Path) -> Iterator[tuple[Path, str]]:
-    """What a description becomes in every mode, and the file that says so."""
+    """What a description becomes for every target, and the files that say so."""
     cluster = parse_cluster(source.read_bytes(), source.name)
-    for mode in MODES:
-        plan = place(cluster, inventory(mode, cluster))
-        text = render(plan, rendering=Rendering(source.name, run=planned_run(cluster)))
-        yield source.with_name(f"{source.stem}.{mode}.compose.yml"), text
-    for target, files in FILES.items():
+    rendering = Rendering(source.name, run=planned_run(cluster))
+    modes = {
+        f"{mode}.compose.yml": render(place(cluster, inventory(mode, cluster)), rendering=rendering)
+        for mode in MODES
+    }
+    yield from _with_differences(source, modes)
+    for target in FILES:
         try:
-            for name, own in files.items():
-                options = RenderOptions(own=own)
-                text = render_file(source, options, target=target, relative_to=source.parent)
-                yield source.with_name(f"{source.stem}.{name}"), text
+            texts = rendered_files(source, target)
         except ConfigError as error:
             problems = [line.replace(f"{source.parent}/", "") for line in error.problems]
             text = "".join(f"{line}\n" for line in problems)
-            yield source.with_suffix(f".{target}-error.txt"), text
+            yield _refusal(source, target), text
+        else:
+            if target == SLURM:
+                yield from _with_differences(source, texts)
+            else:
+                for name, text in texts.items():
+                    yield source.with_name(f"{source.stem}.{name}"), text
+
+
+def rendered_files(source: Path, target: str) -> dict[str, str]:
+    """What a description becomes for a target, with each of the options in `FILES`."""
+    return {
+        name: render_file(source, RenderOptions(own=own), target=target, relative_to=source.parent)
+        for name, own in FILES[target].items()
+    }
+
+
+def accepted(target: str) -> list[Path]:
+    """The descriptions that a target does not refuse."""
+    return [source for source in GOOD if not _refusal(source, target).exists()]
+
+
+def _refusal(source: Path, target: str) -> Path:
+    return source.with_suffix(f".{target}-error.txt")
+
+
+def _with_differences(source: Path, texts: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    """The first text, and how each of the others differs from it."""
+    (base, first), *others = ((f"{source.stem}.{name}", text) for name, text in texts.items())
+    yield source.with_name(base), first
+    for name, text in others:
+        head = f"--- {base}\n+++ {name}\n"
+        yield source.with_name(f"{name}.diff"), head + "".join(_hunks(first, text))
+
+
+def _hunks(first: str, second: str) -> Iterator[str]:
+    """The hunks of a unified diff without context, each with the section in which it begins."""
+    old, new = first.splitlines(keepends=True), second.splitlines(keepends=True)
+    # Without `autojunk`, the lines that many services have match too, and hunks are smaller.
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    for kind, begin, end, new_begin, new_end in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        sections = [line.strip() for line in old[:begin] if _SECTION.fullmatch(line)]
+        ranges = f"-{_range(begin, end)} +{_range(new_begin, new_end)}"
+        yield " ".join(["@@", ranges, "@@", *sections[-1:]]) + "\n"
+        yield from (f"-{line}" for line in old[begin:end])
+        yield from (f"+{line}" for line in new[new_begin:new_end])
+
+
+def _range(begin: int, end: int) -> str:
+    """The first line and the number of lines, or the line before and 0, as in unified diffs."""
+    return f"{begin + 1 if end > begin else begin},{end - begin}"
 
 
 def bad_output(source: Path) -> tuple[Path, str]:

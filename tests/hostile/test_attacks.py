@@ -74,5 +74,5 @@ def test_faults_of_commands(code: int, out: str, err: str, what: str) -> None:
     ],
 )
 def test_unsafe_output(before: str, after: str) -> None:
-    text = (runs.ROOT / "tests/golden/good/default.none.compose.yml").read_text("utf-8")
+    text = (runs.ROOT / "tests/golden/good/default.index.compose.yml").read_text("utf-8")
     assert bool(list(configs.unsafe(text.replace(before, after)))) is (before != after)
