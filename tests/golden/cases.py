@@ -2,8 +2,9 @@
 
 `good/NAME.yaml` stands beside `good/NAME.index.compose.yml` and `good/NAME.sbatch`. What another
 mode or other options change is a diff: `good/NAME.none.compose.yml.diff`,
-`good/NAME.container.sbatch.diff`. The files for Kubernetes are `good/NAME.jobset.yml` and
-`good/NAME.plain.yml`. If a target refuses a description, its errors are there instead.
+`good/NAME.container.sbatch.diff`. Two descriptions have files for Kubernetes,
+`good/NAME.jobset.yml` and `good/NAME.plain.yml`; `tests/unit/test_render_kubernetes.py` compares
+the others with them. If a target refuses a description, its errors are there instead.
 `bad/NAME.yaml` stands beside `bad/NAME.error.txt`. `make golden` writes the expectations anew.
 """
 
@@ -49,6 +50,9 @@ FILES: dict[str, dict[str, Values]] = {
 Slurm's first file is whole; the others say how they differ from it.
 """
 
+ON_KUBERNETES = ("default", "run")
+"""The descriptions that have files for Kubernetes."""
+
 _SECTION = re.compile(r"(?:  )?[^\s#]+:(?: &\S+)?\n")
 """The line of a service, or of another part of a compose file."""
 
@@ -72,7 +76,7 @@ def good_outputs(source: Path) -> Iterator[tuple[Path, str]]:
         else:
             if target == SLURM:
                 yield from _with_differences(source, texts)
-            else:
+            elif source.stem in ON_KUBERNETES:
                 for name, text in texts.items():
                     yield source.with_name(f"{source.stem}.{name}"), text
 

@@ -1,4 +1,4 @@
-"""What an API server checks of rendered objects: schemas, and the restricted security standard.
+"""What a cluster makes of rendered objects: schemas, the restricted security standard, pods.
 
 The schemas of Kubernetes come from `kubernetes-validate`. That of JobSet is written by hand from
 its published API, v1alpha2, and compared with the models of `kubeflow-trainer-api`. Kueue's is
@@ -8,6 +8,7 @@ written by hand from its published API, v1beta2: no package has it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import cache
 from typing import Any, Final
 
@@ -94,6 +95,7 @@ JOBSET["JobSet"] = _object(
 
 
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _PART: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _QUEUE_NAME: Final = {
     "type": "string",
@@ -177,6 +179,19 @@ def templates_in(made: Object) -> Iterator[tuple[str, Object]]:
         yield made["metadata"]["name"], made["spec"]["template"]
     for each in made["spec"].get("replicatedJobs", []) if made["kind"] == "JobSet" else []:
         yield each["name"], each["template"]["spec"]["template"]
+
+
+def pods_in(made: Object) -> Iterator[tuple[str, Object]]:
+    """Each pod that the controllers make from a Job or a JobSet, with its host."""
+    if made["kind"] == "Job":
+        pod = made["spec"]["template"]
+        yield f"{pod['spec'].get('hostname')}.{pod['spec'].get('subdomain')}", pod
+    for each in made["spec"].get("replicatedJobs", []) if made["kind"] == "JobSet" else []:
+        job, subdomain = each["template"]["spec"], made["spec"]["network"]["subdomain"]
+        for index in range(job["completions"]):
+            pod = deepcopy(job["template"])
+            pod["metadata"]["labels"][INDEX] = str(index)
+            yield f"{made['metadata']['name']}-{each['name']}-0-{index}.{subdomain}", pod
 
 
 def violations(spec: Object) -> list[str]:

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import kubeflow_trainer_api.models as published
 import pytest
 
+from lab.backends.kubernetes.status import task_of
 from lab.backends.names import KUBERNETES
 from lab.backends.rendered_file import RenderOptions
 from lab.cli import main
+from lab.config import load_cluster
 from lab.errors import ConfigError, InputError
+from lab.placement.plan import Plan
+from lab.run.planning import make_plan
+from lab.units import MIB
+from tests.golden.cases import FILES, HERE, ON_KUBERNETES, accepted, rendered_files
 from tests.support.engine import ROOT
 from tests.support.kubernetes_schema import (
+    INDEX,
     JOBSET,
     QUEUE,
     VERSIONS,
+    Object,
     faults,
     objects_in,
+    pods_in,
     templates_in,
     violations,
 )
@@ -39,6 +50,11 @@ run: {experiment: async, flags: {epochs: 5}}
 LINK, SHARE = "slow-link", "book"
 CONFIGS = [*sorted((ROOT / "clusters").glob("*.yaml")), ROOT / "cluster.yaml"]
 SHIPPED = [each for each in CONFIGS if each.stem not in {LINK, SHARE}]
+ACCEPTED = accepted(KUBERNETES)
+OTHERS = [each for each in ACCEPTED if each.stem not in ON_KUBERNETES]
+CASES = [(source, name) for source in ACCEPTED for name in FILES[KUBERNETES]]
+
+Golden = tuple[Plan, list[Object]]
 
 
 @pytest.fixture(autouse=True)
@@ -68,13 +84,41 @@ def environ(pod: dict[str, Any]) -> dict[str, str]:
     return {each["name"]: each.get("value", "") for each in pod["containers"][0]["env"]}
 
 
+@cache
+def planned(source: Path, name: str) -> Golden:
+    """The plan of a config, and the objects with the options of `FILES`."""
+    plan = make_plan(load_cluster(source), "auto", backend=KUBERNETES).plan
+    return plan, objects_in(rendered_files(source, KUBERNETES)[name])
+
+
+@pytest.fixture(params=CASES, ids=lambda case: f"{case[0].stem}-{case[1]}")
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """A config of `tests/golden`; most of them have no golden files for Kubernetes."""
+    return planned(*request.param)
+
+
+def task_pods(found: list[Object]) -> dict[str, tuple[str, Object]]:
+    """The host and the pod of each task."""
+    made = [(task_of(pod), host, pod) for each in found for host, pod in pods_in(each)]
+    tasks = {task: (host, pod) for task, host, pod in made if task}
+    assert len(tasks) == len([task for task, _, _ in made if task])
+    return tasks
+
+
 # ---- Schemas
 
 
 @pytest.mark.parametrize("flavour", ["jobset", "plain"])
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_config_fits_the_schemas(path: Path, flavour: str) -> None:
-    found = rendered(path, flavour=flavour)
+    assert_accepted(rendered(path, flavour=flavour))
+
+
+def test_every_golden_config_fits_the_schemas(golden: Golden) -> None:
+    assert_accepted(golden[1])
+
+
+def assert_accepted(found: list[Object]) -> None:
     for version in (VERSIONS[0], VERSIONS[-1]):
         assert [fault for each in found for fault in faults(each, version)] == []
     assert [broken for pod in pods(found).values() for broken in violations(pod)] == []
@@ -154,23 +198,98 @@ def test_a_wrong_object_is_refused_for_its_own_reason(
 # ---- What the objects say
 
 
-def test_the_hosts_of_the_cluster_spec_are_those_of_the_pods() -> None:
-    plain = pods(rendered(flavour="plain"))
-    spec = json.loads(environ(plain["lab-on-ps-0"])["LAB_CLUSTER"])
-    hosts = {f"{pod['hostname']}.{pod['subdomain']}" for pod in plain.values() if "hostname" in pod}
-    assert {each.split(":")[0] for job in spec.values() for each in job} == hosts
-    jobset = one(rendered(), "JobSet")
-    subdomain = jobset["spec"]["network"]["subdomain"]
-    hosts = {
-        f"lab-on-{each['name']}-0-{index}.{subdomain}"
-        for each in jobset["spec"]["replicatedJobs"]
-        for index in range(each["template"]["spec"]["completions"])
-        if each["name"] != "run"
-    }
-    spec = json.loads(environ(pods([jobset])["ps"])["LAB_CLUSTER"])
-    assert {each.split(":")[0] for job in spec.values() for each in job} == hosts
-    assert spec["ps"][1] == "lab-on-ps-0-1.lab-on:2223"
-    assert spec["worker"][1] == "lab-on-worker-1-0-0.lab-on:2222"
+def test_the_cluster_spec_has_the_hosts_of_the_pods(golden: Golden) -> None:
+    plan, found = golden
+    hosts = {task: host for task, (host, _) in task_pods(found).items()}
+    assert hosts.keys() == {task.name for task in plan.tasks}
+    spec: dict[str, list[str]] = {}
+    for task in plan.tasks:
+        spec.setdefault(task.job, []).append(f"{hosts[task.name]}:{task.port}")
+    for pod in pods(found).values():
+        assert json.loads(environ(pod)["LAB_CLUSTER"]) == spec
+
+
+def test_each_pod_has_the_variables_of_its_task(golden: Golden) -> None:
+    plan, found = golden
+    tasks = {task.name: task for task in plan.tasks}
+    for name, (_, pod) in task_pods(found).items():
+        gpus = ",".join(map(str, range(len(tasks[name].gpus))))
+        index = pod["metadata"]["labels"].get(INDEX, "")
+        variables = environ(pod["spec"])
+        assert variables.pop("LAB_TASK").replace("$(TASK_INDEX)", index) == name
+        for each in ("LAB_CLUSTER", "LAB_NODE", "TASK_INDEX"):
+            variables.pop(each, None)
+        assert variables == {
+            **{"LAB_PROJECT": plan.name, "LAB_RUNTIME": plan.runtime},
+            **{"LAB_RUNS": f"/runs/{plan.name}", "LAB_CLOCK": f"/runs/{plan.name}"},
+            **{"LAB_SCRIPTS": "/lab/scripts", "LAB_DATA": "/lab/data", "LAB_LOCKS": "0"},
+            "CUDA_VISIBLE_DEVICES": gpus or "-1",
+            **({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if gpus else {"NVIDIA_VISIBLE_DEVICES": "void"}),
+        }
+
+
+def test_each_pod_has_the_size_of_its_task(golden: Golden) -> None:
+    plan, found = golden
+    by_name = task_pods(found)
+    for task in plan.tasks:
+        expected: dict[str, str | int] = {}
+        if task.cpus is not None:
+            expected["cpu"] = f"{task.cpus * 1000:.0f}m"
+        if task.memory_bytes is not None:
+            expected["memory"] = f"{task.memory_bytes / MIB:.0f}Mi"
+        if task.gpus:
+            expected["nvidia.com/gpu"] = len(task.gpus)
+        (container,) = by_name[task.name][1]["spec"]["containers"]
+        assert container.get("resources", {}).get("limits", {}) == expected
+
+
+@pytest.mark.parametrize("source", ACCEPTED, ids=lambda path: path.stem)
+def test_the_image_has_cuda_if_a_task_has_gpus(source: Path) -> None:
+    plan, found = planned(source, "jobset.yml")
+    images = {pod["containers"][0]["image"] for pod in pods(found).values()}
+    assert images == {"lab:cuda" if plan.has_gpus else "lab:cpu"}
+
+
+@pytest.mark.parametrize("source", ACCEPTED, ids=lambda path: path.stem)
+def test_other_jobs_wait_for_ps(source: Path) -> None:
+    jobset = one(planned(source, "jobset.yml")[1], "JobSet")
+    jobs = {each["name"]: each.get("dependsOn", []) for each in jobset["spec"]["replicatedJobs"]}
+    for name, waits_for in jobs.items():
+        waits = "ps" in jobs and name not in {"ps", "run"}
+        assert waits_for == ([{"name": "ps", "status": "Ready"}] if waits else [])
+
+
+@pytest.mark.parametrize("name", FILES[KUBERNETES])
+@pytest.mark.parametrize("source", OTHERS, ids=lambda path: path.stem)
+def test_nothing_else_depends_on_the_config(source: Path, name: str) -> None:
+    """The files of the default config are in `tests/golden/good`."""
+    assert common(*planned(source, name)) == common(*planned(HERE / "good/default.yaml", name))
+
+
+def common(plan: Plan, found: list[Object]) -> set[str]:
+    """What objects and templates say, except for what the plan decides."""
+    parts = deepcopy(found)
+    for made in [*parts]:
+        for _, template in templates_in(made):
+            template["spec"].pop("hostname", None)
+            template["spec"]["containers"][0] |= {"env": [], "resources": {}}
+            for label in ("lab.job", "lab.task"):
+                template["metadata"]["labels"].pop(label, None)
+        if made["kind"] == "Job":
+            made["metadata"].pop("name")
+        for each in made["spec"].pop("replicatedJobs", []):
+            job = each["template"]["spec"]
+            assert job.pop("completions") == job.pop("parallelism")
+            parts.append({**each, "name": "", "dependsOn": []})
+    text = "\n".join(map(json.dumps, parts))
+    for old, new in (
+        (plan.cluster_sha256, "SHA"),
+        (f'"{plan.name}"', '"NAME"'),
+        (f'"lab-{plan.name}', '"lab-NAME'),
+        ("lab:cuda", "lab:cpu"),
+    ):
+        text = text.replace(old, new)
+    return set(text.splitlines())
 
 
 def test_tasks_of_one_size_are_one_replicated_job_and_others_have_their_own() -> None:
@@ -180,25 +299,14 @@ def test_tasks_of_one_size_are_one_replicated_job_and_others_have_their_own() ->
     assert jobs["ps"]["template"]["spec"]["completions"] == 2
     assert environ(pods([made])["ps"])["LAB_TASK"] == "ps-$(TASK_INDEX)"
     assert environ(pods([made])["worker-1"])["LAB_TASK"] == "worker-1"
+    assert json.loads(environ(pods([made])["ps"])["LAB_CLUSTER"]) == {
+        "ps": ["lab-on-ps-0-0.lab-on:2222", "lab-on-ps-0-1.lab-on:2223"],
+        "worker": ["lab-on-worker-0-0-0.lab-on:2222", "lab-on-worker-1-0-0.lab-on:2222"],
+    }
     waits = {
         name: [one["name"] for one in each.get("dependsOn", [])] for name, each in jobs.items()
     }
     assert waits == {"ps": [], "worker-0": ["ps"], "worker-1": ["ps"], "run": []}
-
-
-def test_only_workers_have_gpus_and_each_task_has_its_size() -> None:
-    found = pods(rendered(flavour="plain"))
-    limits = {name: pod["containers"][0].get("resources", {}) for name, pod in found.items()}
-    assert limits == {
-        "lab-on-worker-0": {"limits": {"cpu": "3000m", "nvidia.com/gpu": 2}},
-        "lab-on-worker-1": {"limits": {"cpu": "3000m", "nvidia.com/gpu": 1}},
-        "lab-on-ps-0": {"limits": {"cpu": "750m", "memory": "512Mi"}},
-        "lab-on-ps-1": {"limits": {"cpu": "750m", "memory": "512Mi"}},
-        "lab-on-run": {},
-    }
-    seen = {name: environ(pod).get("CUDA_VISIBLE_DEVICES") for name, pod in found.items()}
-    assert seen["lab-on-worker-0"] == "0,1"
-    assert seen["lab-on-ps-0"] == "-1"
 
 
 def test_the_policy_permits_only_the_own_pods_and_dns() -> None:
