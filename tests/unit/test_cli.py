@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -18,8 +21,19 @@ from lab.cli import main
 from lab.cli.errors import exit_code_of
 from lab.cli.registry import COMMANDS, EVERYDAY, GROUPS
 from lab.console import show
+from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.log import shown_by
+from lab.options import (
+    Argument,
+    Arguments,
+    Flag,
+    Parameter,
+    ProgramArguments,
+    RepeatedFlag,
+    Switch,
+    parameters,
+)
 from lab.shipped import install_command
 from tests.support.agents import PATIENCE_S
 from tests.support.cli import (
@@ -37,6 +51,10 @@ from tests.support.cli import (
 from tests.support.shown import examples, wrong_commands
 
 RUN = "20260101-0000-async-aaaa"
+
+
+def module_of(name: str) -> ModuleType:
+    return import_module(f"lab.cli.commands.{name}")
 
 
 @pytest.fixture
@@ -93,43 +111,40 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("line", REFUSED)
-def test_a_refused_command_changes_nothing(
-    stocked: Path, line: str, snapshot: SnapshotAssertion
-) -> None:
-    assert refusal(stocked, line) == snapshot
+def test_a_refused_command_changes_nothing(stocked: Path, snapshot: SnapshotAssertion) -> None:
+    assert {line: refusal(stocked, line) for line in REFUSED} == snapshot
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_checks_its_flags(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A flag that its help does not list, a value too few, and a value of a switch."""
+def test_every_command_checks_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    """One mistake with a parameter of each kind that it has, so that none bypasses the parser."""
+    for name in COMMANDS:
+        known = parameters(module_of(name).command)
+        faults = [(["--zzz=1"], f"no option '--zzz' for `lab {name}`")]
+        for each in {type(each.kind): each for each in known}.values():
+            match each.kind:
+                case Flag():
+                    faults.append(([f"--{each.flag}"], "needs a value; write --"))
+                case Switch():
+                    both = [f"--{each.flag}=false", f"--no-{each.flag}"]
+                    faults.append((both, "is given twice"))
+        if any(each.required for each in known):
+            faults.append(([], f"`lab {name}` needs "))
+        if not any(isinstance(each.kind, Arguments) for each in known):
+            faults.append((["x"] * (len(known) + 1), f"unexpected argument 'x' for `lab {name}`"))
+        for words, fault in faults:
+            assert main([name, *words]) == 2, (name, words)
+            shown = capsys.readouterr()
+            assert shown.out == ""
+            (line,) = shown.err.splitlines()
+            assert fault in line, (name, words)
 
-    def refused_with(*more: str) -> str:
-        assert main([name, *words, *more]) == 2
-        shown = capsys.readouterr()
-        assert shown.out == ""
-        (line,) = shown.err.splitlines()
-        return line
 
-    assert main([name, "--help"]) == 0
-    flags = flags_in(capsys.readouterr().out)
-    words: list[str] = []
-    assert f"no option '--zzz' for `lab {name}`" in refused_with("--zzz=1")
-    usable = [shlex.split(line.partition(" >")[0])[2:] for line in examples(name)]
-    usable = [each for each in usable if "--" not in each]
-    for flag, has_value in flags.items():
-        words = usable[0]
-        if flag in words:
-            words = words[: words.index(flag)] + words[words.index(flag) + 1 + has_value :]
-        if has_value:
-            needs = f"{flag} needs a value; write {flag}=VALUE"
-            assert needs in refused_with(flag)
-            assert needs in refused_with(flag, "--json")
-            assert f"{flag.replace('-', '_')[2:]}: '' is not" in refused_with(f"{flag}=")
-        else:
-            assert ": 'perhaps' is not true or false" in refused_with(f"{flag}=perhaps")
-            off = f"--no-{flag[2:]}"
-            assert "is given twice" in refused_with(f"{flag}=false", off)
+def test_no_flag_takes_an_empty_value() -> None:
+    for name in COMMANDS:
+        for each in parameters(module_of(name).command):
+            if each.is_flag:
+                with pytest.raises(InputError, match=f"^--{each.flag}: '' is not "):
+                    each.check('[""]' if isinstance(each.kind, RepeatedFlag) else "")
 
 
 # ---- Values
@@ -177,12 +192,21 @@ def test_the_overviews_list_the_commands(project: Path) -> None:
     assert next(iter(rows)) == shown[0]
 
 
+def rows(table: str) -> list[list[str]]:
+    """The rows of a table, each with its columns."""
+    return [re.split(" {3,}", line.strip(), maxsplit=1) for line in table.splitlines()]
+
+
+def in_usage(each: Parameter) -> str:
+    """A positional parameter in the usage line, with brackets around what may be left out."""
+    if not isinstance(each.kind, Arguments):
+        return each.usage if each.required else f"[{each.usage}]"
+    return f"{each.usage} " * each.required + f"[{each.usage} …]"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_command(
-    name: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    snapshot: SnapshotAssertion,
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def shown() -> tuple[str, str]:
         assert main([name, "--help"]) == 0
@@ -190,11 +214,29 @@ def test_the_help_of_a_command(
         return text, its_examples
 
     text, its_examples = shown()
-    assert text == snapshot
-    assert "None" not in text
+    known = parameters(module_of(name).command)
+    flags = [each for each in known if each.is_flag]
+    positional = [each for each in known if isinstance(each.kind, Argument | Arguments)]
+    programs = [each.kind for each in known if isinstance(each.kind, ProgramArguments)]
+    title, usage, *rest = text.rstrip().split("\n\n")
+    assert title == f"lab {name}: {COMMANDS[name]}"
+    words = [*map(in_usage, positional), *(each.usage for each in flags if each.required)]
+    words += ["[FLAGS]"] * bool(flags) + ["[-- ARGUMENTS FOR THE PROGRAM]"] * len(programs)
+    assert usage == " ".join(["usage: lab", name, *words])
+    if positional:
+        assert rows(rest.pop(0)) == [[each.usage, each.help] for each in positional]
+    if flags:
+        heading, _, table = rest.pop(0).partition("\n")
+        assert heading == "flags:"
+        for each, (form, description) in zip(flags, rows(table), strict=True):
+            assert_describes(form, description, each)
+    notes = inspect.cleandoc(module_of(name).__doc__ or "").partition("\n\n")[2]
+    notes = "\n".join(each.help for each in programs if not each.verbatim) + "\n" + notes
+    assert " ".join(rest).split() == notes.partition("Examples:\n")[0].split()
     lines = re.findall(r"^  # .+\n  (lab .+)$", its_examples, re.MULTILINE)
     assert lines == examples(name)
     assert len(lines) >= 2
+    assert name in {line.split()[1] for line in lines}
     faults = wrong_commands("\n".join(f"`{line.partition(' >')[0]}`" for line in lines))
     assert [each for each in faults if not each.endswith("no experiment mine.py")] == []
     # On a terminal, it wraps at words.
@@ -205,15 +247,38 @@ def test_the_help_of_a_command(
     assert narrow.split() == text.split()
 
 
+def assert_describes(form: str, description: str, flag: Parameter) -> None:
+    """Assert that a row of the help is that of a flag: its form, its text and its default."""
+    forms = [flag.short] * bool(flag.short) + [f"--{flag.flag.replace('_', '-')}"]
+    shows = f" {flag.kind.shows}" if isinstance(flag.kind, Flag) else ""
+    assert form == ", ".join(forms) + shows
+    # One line, like a title: no sentence.
+    assert re.fullmatch(r"(?![A-Z][a-z]).+[^.]", flag.help)
+    if flag.required or flag.is_switch or flag.default in (None, "", ()):
+        assert description == flag.help
+    else:
+        found = re.fullmatch(re.escape(flag.help) + r" \(default: (.+)\)", description)
+        assert found
+        assert flag.default in (found[1], flag.parse(found[1]))
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
 def test_the_help_of_an_experiment_has_only_its_own_flags(
-    experiment: Experiment, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+    experiment: Experiment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", experiment.name, "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert shown == snapshot
-    assert [flag[2:] for flag in flags_in(shown)] == list(experiment.flags)
-    (example,) = re.findall(r"^  (lab run .*)", shown, re.MULTILINE)
+    title, usage, jobs, flags, its_example, _ = capsys.readouterr().out.split("\n\n")
+    assert title == f"lab run {experiment.name}: {experiment.summary}"
+    assert usage == f"usage: lab run {experiment.name} [FLAGS]"
+    assert jobs == f"It needs a cluster with the jobs {', '.join(experiment.jobs)}."
+    heading, _, table = flags.partition("\n")
+    assert heading in {f"flags of {experiment.name}:", f"{experiment.name} has no flags."}
+    assert rows(table) == [
+        [f"--{flag}" if each.is_switch else f"--{flag} VALUE", each.help]
+        for flag, each in experiment.flags.items()
+    ]
+    (example,) = re.findall(r"^example:\n  (lab run .*)$", its_example)
+    assert example.split()[2] == experiment.name
     assert wrong_commands(f"`{example}`") == []
 
 
@@ -306,19 +371,20 @@ def test_a_config_is_named_with_the_flag_or_without(project: Path) -> None:
     assert ["\nname: other\n" in text for text in rendered] == [True]
 
 
-@pytest.mark.parametrize(
-    "program",
-    [b"x = 1\nif x\n    pass\n", b"\x00\xff\x1b]0;owned\x07", None],
-    ids=["syntax error", "binary", "missing"],
-)
 def test_an_experiment_without_a_valid_program_starts_nothing(
-    project: Path,
-    program: bytes | None,
-    snapshot: SnapshotAssertion,
+    project: Path, snapshot: SnapshotAssertion
 ) -> None:
     path = project / "scripts/mnist_async.py"
-    path.unlink() if program is None else path.write_bytes(program)
-    assert refusal(project, "run async --backend local --gpus none") == snapshot
+    programs = {
+        "syntax error": b"x = 1\nif x\n    pass\n",
+        "binary": b"\x00\xff\x1b]0;owned\x07",
+        "missing": None,
+    }
+    shown = {}
+    for name, program in programs.items():
+        path.unlink() if program is None else path.write_bytes(program)
+        shown[name] = refusal(project, "run async --backend local --gpus none")
+    assert shown == snapshot
 
 
 def test_a_config_with_other_jobs_is_refused_with_one_that_fits(
@@ -388,32 +454,28 @@ def test_broken_pipe(project: Path) -> None:
         process.wait(PATIENCE_S)
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
+def test_unexpected_errors_are_one_line(
+    capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+) -> None:
+    def fail(error: BaseException) -> None:
+        raise error
+
+    shown = []
+    for error, code in (
         (KeyboardInterrupt(), 130),
         (OSError(errno.ENOSPC, "full"), 1),
         (OSError(errno.EACCES, "Permission denied", "runs/x"), 1),
         (ZeroDivisionError("by 0"), 1),
         (ModuleNotFoundError("No module named 'fire'", name="fire.core"), 1),
         (ModuleNotFoundError("No module named 'lab.x'", name="lab.x"), 1),
-    ],
-    ids=["Ctrl-C", "full disk", "no permission", "defect", "missing package", "missing module"],
-)
-def test_unexpected_errors_are_one_line(
-    error: BaseException,
-    code: int,
-    capsys: pytest.CaptureFixture[str],
-    snapshot: SnapshotAssertion,
-) -> None:
-    def fail() -> None:
-        raise error
-
-    with shown_by(show):
-        assert exit_code_of(fail, debug=False) == code
-    assert capsys.readouterr().err.replace(install_command(), "COMMAND") == snapshot
-    assert exit_code_of(fail, debug=True) == code
-    assert "Traceback" in capsys.readouterr().err
+    ):
+        with shown_by(show):
+            assert exit_code_of(partial(fail, error), debug=False) == code
+        (line,) = capsys.readouterr().err.splitlines()
+        shown.append(line.replace(install_command(), "COMMAND"))
+        assert exit_code_of(partial(fail, error), debug=True) == code
+        assert "Traceback" in capsys.readouterr().err
+    assert shown == snapshot
 
 
 @pytest.mark.parametrize("words", [["--debug", "runs"], ["runs", "--debug"], ["runs"]])
