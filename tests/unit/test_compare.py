@@ -104,18 +104,56 @@ def test_a_training_that_diverged_is_shown_beside_one_that_did_not(
     assert {"one": plain(compare(A, B)), "both": plain(compare(A, C))} == snapshot
 
 
-def test_the_same_for_a_program(
-    tmp_path: Path, compare: Callable[..., str], snapshot: SnapshotAssertion
-) -> None:
-    make(tmp_path, A)
-    make(tmp_path, B, steps=150, backend="compose",
-         cluster={"worker": ["tf2:2222", "tf3:2222"]})  # fmt: skip
+def row(name: str, unit: str, first: float, other: float | None) -> dict[str, Any]:
+    """A metric of two runs in the JSON; without the other run's value, nothing is compared."""
+    difference = None if other is None else other - first
+    ratios = [1.0, None if other is None else other / first] if first else [None, None]
+    values, differences = [first, other], [0, difference]
+    return {
+        "name": name, "unit": unit, "values": values, "differences": differences, "ratios": ratios,
+    }  # fmt: skip
+
+
+def test_the_same_for_a_program(tmp_path: Path, compare: Callable[..., str]) -> None:
+    ours, theirs = 100, 150  # steps a second, for two seconds
+    workers = {"worker": ["tf2:2222", "tf3:2222"]}
+    runs = [
+        make(tmp_path, A, steps=ours),
+        make(tmp_path, B, steps=theirs, backend="compose", cluster=workers),
+    ]
     found = json.loads(compare(A, B, "--json"))
-    assert found == snapshot
-    # A missing task is left empty.
-    assert {row["name"]: row["values"] for row in found["tasks"]["ps-0"]} == {"time": [8.0, None]}
-    of_worker = {row["name"]: row["values"] for row in found["tasks"]["worker-0"]}
-    assert (of_worker["accuracy"], of_worker["time"]) == ([0.6, 0.65], [8.0, 8.0])
+    for run, each in zip(runs, found["runs"], strict=True):
+        info = run.read()
+        facts = {"experiment": "async", "state": "succeeded", "backend": info.backend}
+        facts |= {"label": "", "started_unix": info.started_unix, "updates_conserved": None}
+        assert each == {"run_id": run.run_id, **facts}
+    settings = [describe(run, run.read()) for run in runs]
+    assert found["made"] == {
+        name: [each[name] for each in settings] for name in ("backend", "tasks")
+    }
+    assert found["alike"] == {name: settings[0][name] for name in diff(settings)[1]}
+    of_steps = row("step time (median)", "s", 0.01, 0.01)
+    problems = ("steps repeated", "tasks restarted", "records lost")
+    assert found["figures"] == [
+        row("final loss (mean)", "loss", 0.5, 0.5),
+        row("global step", "count", 2 * ours, 2 * theirs),
+        row("global steps/s", "1/s", ours, theirs),
+        row("wall time", "s", 10, 10),
+        row("first step (all workers)", "s", 2, None),  # a worker made none
+        of_steps,
+        *(row(problem, "count", 0, 0) for problem in problems),
+    ]
+    worker = [
+        row("local steps", "count", 2 * ours, 2 * theirs),
+        row("local steps/s", "1/s", ours, theirs),
+        row("final loss", "loss", 0.5, 0.5),
+        row("accuracy", "share", 0.5 + ours / 1000, 0.5 + theirs / 1000),
+        of_steps,
+        row("time", "s", 8, 8),
+    ]
+    # What a missing task would have is left empty.
+    tasks = {"ps-0": [row("time", "s", 8, None)], "worker-0": worker, "worker-1": []}
+    assert found["tasks"] == tasks
 
 
 def test_equal_results_of_several_tasks_are_one_row(
