@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +165,7 @@ def drawn(table: Any) -> str:
     return console.export_text()
 
 
-def test_tables_and_files(snapshot: SnapshotAssertion) -> None:
+def test_tables(snapshot: SnapshotAssertion) -> None:
     runs = along([(1, 2, 3), (1, 2, 3.5), (1, 2, 4)])
     runs[-1] = replace(runs[-1], summary=replace(runs[-1].summary, state="failed"))
     diverged = along([(1, 2, 3), (1, 2, float("nan")), (1, 2, 4)])
@@ -171,12 +174,39 @@ def test_tables_and_files(snapshot: SnapshotAssertion) -> None:
         "one diverged": drawn(settings_table(diverged, means(diverged))),
         "too few": drawn(trends_table(list(trends(runs, "workers")))),
         "enough": drawn(trends_table(list(trends(along([(1, 2, 3)] * 4), "workers")))),
-        "csv": as_csv(runs),
     }
     assert {name: [line.rstrip() for line in text.splitlines()]
             for name, text in shown.items()} == snapshot  # fmt: skip
-    found = as_json(diverged, means(diverged), list(trends(diverged, "workers")))
-    assert json.loads(json.dumps(found, allow_nan=False)) == snapshot
+
+
+def test_the_files_of_a_sweep() -> None:
+    losses = [(1, 2, 3), (1, 2, math.nan), (1, 2, 4), (1, 2, 5)]
+    runs = along(losses)
+    runs[0] = replace(runs[0], summary=replace(runs[0].summary, state="failed", reason="why"))
+    found = as_json(runs, means(runs), list(trends(runs, "workers")))
+    table = [["run_id", "state", "workers", "repeat", "loss"]]
+    for run, loss, of_run in zip(runs, chain(*losses), found["runs"], strict=True):
+        has_loss, workers = math.isfinite(loss), run.point.values["workers"]
+        assert of_run == {
+            "run_id": run.summary.run_id,
+            "state": run.summary.state,
+            "reason": run.summary.reason,
+            "diverged": not has_loss,
+            "values": {"workers": workers},
+            "repeat": run.point.repeat,
+            "figures": {"loss": loss} if has_loss else {},
+        }
+        cells = (run.summary.run_id, run.summary.state, workers, run.point.repeat)
+        table.append([*map(str, cells), str(loss) if has_loss else ""])
+    assert list(csv.reader(as_csv(runs).splitlines())) == table
+    of_4 = {"runs": 4, "of": 4, "diverged": 1, "means": {"loss": asdict(mean_of([3, 4, 5]))}}
+    assert [each["runs"] for each in found["settings"]] == [3, 4, 4]
+    assert found["settings"][2] == {"values": {"workers": "4"}, **of_4}
+    (trend,) = found["trends"]
+    p = pytest.approx(2 / 36)
+    facts = {"along": "workers", "figure": "loss", "held": {}, "repeats": 2}
+    assert trend == {**facts, "rho": pytest.approx(1), "p": p, "least_p": p}
+    assert json.dumps(found, allow_nan=False)
 
 
 def test_formats() -> None:
@@ -216,9 +246,9 @@ def test_points_are_grouped_by_workers_then_repeated() -> None:
     assert Point({"batch_size": "5"}, 0).workers is None
 
 
-@pytest.mark.parametrize(
-    "over",
-    [
+def test_invalid_parameters_are_refused(snapshot: SnapshotAssertion) -> None:
+    refused = {}
+    for over in (
         "batchsize=1",
         "seed=1,2",
         "batch_size=1,1",
@@ -226,12 +256,11 @@ def test_points_are_grouped_by_workers_then_repeated() -> None:
         "model=cnn",
         "workers=0",
         "\x1b[31m=1",
-    ],
-)
-def test_invalid_parameters_are_refused(over: str, snapshot: SnapshotAssertion) -> None:
-    with pytest.raises(InputError) as caught:
-        check_over(parse_over(over), ASYNC, ("epochs",))
-    assert str(caught.value) == snapshot
+    ):
+        with pytest.raises(InputError) as caught:
+            check_over(parse_over(over), ASYNC, ("epochs",))
+        refused[over] = str(caught.value)
+    assert refused == snapshot
 
 
 def test_valid_parameters() -> None:
