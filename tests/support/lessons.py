@@ -1,21 +1,36 @@
 """Runs as the stages of lessons need them, and the same runs without what one condition asks for.
 
-`tests/support/lesson_runs` has the right runs of each stage: `RUNS[lesson][stage][name]`.
+A right run is the run of a command of the lesson: it has the settings and tasks of the command, and
+figures that follow from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
-from pathlib import Path
+from functools import cache
+from itertools import product
 from typing import Any, Final
 
-from lab.experiments.policy import OnFailure
-from lab.lessons.lesson import Condition
+from lab.cli.arguments import check
+from lab.cli.commands.run import command
+from lab.config import load_cluster
+from lab.config.validation import parse_start
+from lab.experiments.faults import Fault, Kind
+from lab.experiments.policy import OnFailure, parse_policy
+from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.lessons.check import holds
+from lab.lessons.lesson import FOLDER, Condition, Stage, load_lesson
 from lab.lessons.measures import MeasuredRun
-from lab.store.run_info import RunInfo
+from lab.run.fault_injection import parse_faults
+from lab.store.run_info import RunInfo, parameters_of
 from lab.store.summary import ResultSummary, Summary, TaskSummary
+from lab.volume import RunSpec
+from lab.volume.layout import task_names
+from tests.support.commands import ROOT
+from tests.support.shown import commands
 from tests.support.specs import changed, run_info
 
 Runs = Mapping[str, MeasuredRun]
@@ -25,16 +40,8 @@ WORKERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "worker-1": {"local_step": 550, "global_step": 1639, "staleness_sum": 900},
     "worker-2": {"local_step": 550, "global_step": 1650, "staleness_sum": 600},
 }
-FEWER: Final = {**WORKERS, "worker-1": {"local_step": 100, "global_step": 313}}
-ROUNDS: Final = {name: {"local_step": 550, "global_step": 550} for name in WORKERS}
-
 LATE: Final = {"start": {"worker-2": "after 600 steps"}}
 SLOW: Final = {"faults": ("slow:0.3 worker-1",)}
-KILLED: Final = {
-    "faults": ("kill worker-1 after 300 steps",),
-    "on_failure": OnFailure.CONTINUE,
-}
-ONE: Final = {"hyperparameters": {"epochs": 1}}
 
 
 def task(name: str, **facts: Any) -> TaskSummary:
@@ -46,6 +53,18 @@ def task(name: str, **facts: Any) -> TaskSummary:
     return TaskSummary(**usual | facts)
 
 
+def summary(
+    experiment: str, tasks: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any]
+) -> Summary:
+    """The summary of a run that has succeeded."""
+    usual: dict[str, Any] = dict.fromkeys(Summary.__slots__)
+    usual |= {"run_id": "r1", "experiment": experiment, "backend": "local", "state": "succeeded"}
+    usual |= {"reason": "", "degraded": False, "steps_redone": 0, "resumed_from": ""}
+    usual |= {"records_lost": 0, "global_step": 1650, "updates_conserved": True}
+    usual |= {"tasks": [task(name, **each) for name, each in tasks.items()]}
+    return Summary(**usual | {"results": [], "left": []} | facts)
+
+
 def measured(
     experiment: str = "async",
     tasks: Mapping[str, Mapping[str, Any]] = WORKERS,
@@ -53,36 +72,116 @@ def measured(
     **facts: Any,
 ) -> MeasuredRun:
     """A run of an experiment that has succeeded; `given` are facts of its `run.json`."""
-    usual: dict[str, Any] = dict.fromkeys(Summary.__slots__)
-    usual |= {"run_id": "r1", "experiment": experiment, "backend": "local", "state": "succeeded"}
-    usual |= {"reason": "", "degraded": False, "steps_redone": 0, "resumed_from": ""}
-    usual |= {"records_lost": 0, "global_step": 1650, "updates_conserved": True}
-    usual |= {"tasks": [task(name, **each) for name, each in tasks.items()]}
-    usual |= {"results": [], "left": []}
     info = run_info("r1", experiment, **given or {})
-    return MeasuredRun(info, lambda: Summary(**usual | facts))
+    return MeasuredRun(info, lambda: summary(experiment, tasks, facts))
 
 
-def result(name: str, value: float) -> ResultSummary:
-    """A result that a program reported."""
-    return ResultSummary(name, "worker-0", value, None, None, as_expected=True)
+# ---- Right runs
 
 
-def rounds(*given: Mapping[str, Any], **facts: Any) -> MeasuredRun:
-    """A synchronous run."""
-    merged = {name: value for each in given for name, value in each.items()}
-    usual = {"global_step": 550, "steps_per_s": 40.0}
-    return measured("sync", ROUNDS, ONE | merged, **usual | facts)
+def runs_of(lesson: str, stage: Stage) -> Runs:
+    """The runs of a stage: those of the lesson's commands that fulfil the most conditions."""
+    made = [
+        [run for run in _runs(lesson) if run.info.spec.experiment == experiment]
+        for experiment in stage.runs.values()
+    ]
+    choices = [dict(zip(stage.runs, chosen, strict=True)) for chosen in product(*made)]
+    return max(choices, key=lambda runs: sum(holds(each, runs) for each in stage.holds))
 
 
-def runs_of(lesson: str) -> Mapping[str, Runs]:
-    """The right runs of each stage of a lesson."""
-    for path in sorted((Path(__file__).parent / "lesson_runs").glob("[a-z]*.py")):
-        runs = import_module(f"tests.support.lesson_runs.{path.stem}").RUNS
-        if lesson in runs:
-            found: Mapping[str, Runs] = runs[lesson]
-            return found
-    raise AssertionError(f"no runs of the lesson {lesson} in tests/support/lesson_runs")
+@cache
+def _runs(lesson: str) -> Sequence[MeasuredRun]:
+    """The runs of the commands of a lesson's page, or of its stages if it has no page."""
+    page, lines = FOLDER / f"{lesson}.md", [each.command for each in load_lesson(lesson).stages]
+    if page.is_file():
+        section = page.read_text("utf-8").partition("\n## Run\n")[2].partition("\n## ")[0]
+        lines = [line for line in commands(section) if line.startswith("lab run ")]
+    return [_run(line, place) for place, line in enumerate(lines)]
+
+
+def _run(line: str, place: int) -> MeasuredRun:
+    """The run of a command. The place makes its rates and its staleness differ from others."""
+    given = check("run", command, shlex.split(line)[2:])
+    experiment = EXPERIMENTS[given["experiment"]]
+    faults = parse_faults(given["fault"]) if "fault" in given else ()
+    info = _info(experiment, given, faults)
+    flags, hit = info.hyperparameters, {each.target for each in faults}
+    jobs = {job: each.on for job, each in load_cluster(ROOT / given["cluster"]).jobs.items()}
+
+    is_killed = any(each.kind is Kind.KILL for each in faults)
+    reaction = info.spec.on_failure if is_killed else None
+    counted = len(jobs["worker"]) if experiment.steps_add_up else 1
+    updates = flags.get("global_steps") or 550 * flags.get("epochs", 1) * counted
+    if reaction in {OnFailure.FAIL, OnFailure.CONTINUE}:
+        updates = updates * 3 // 5
+    steps = updates // counted
+
+    def of_task(name: str) -> dict[str, Any]:
+        index = int(name[-1])
+        return {
+            "attempts": 2 if reaction is OnFailure.RESTART else 1,
+            "local_step": steps // 3 if name in hit else steps,
+            "global_step": updates * (8 + index) // 10,
+            "accuracy": 0.7184,
+            "staleness_sum": steps * (10 + index + 5 * (name in hit) - 2 * place) // 10,
+            "staleness_steps": steps,
+        }
+
+    values = _results(flags, updates)
+    facts = {
+        "state": "failed" if reaction is OnFailure.FAIL else "succeeded",
+        "reason": ", ".join(info.spec.faults),
+        "degraded": reaction is OnFailure.CONTINUE,
+        "global_step": updates,
+        "steps_per_s": 40 * 0.45**place,
+        "accuracy": 0.967 - flags.get("average_every", 0) / 100_000,
+        "wall_s": 20.0 + place,
+        "results": [
+            ResultSummary(name, "", values.get(name, 0), None, None, as_expected=True)
+            for name in experiment.results
+        ],
+    }
+    found = summary(experiment.name, {name: of_task(name) for name in task_names(jobs)}, facts)
+    return MeasuredRun(info, lambda: found)
+
+
+def _info(experiment: Experiment, given: Mapping[str, str], faults: Sequence[Fault]) -> RunInfo:
+    """The `run.json` of a command with these options."""
+    policy = parse_policy(given["on_failure"]) if "on_failure" in given else experiment.policy
+    spec = replace(
+        RunSpec(experiment.name, args=tuple(json.loads(given["args"]))).completed(experiment),
+        faults=tuple(each.text for each in faults),
+        start=parse_start(given["start"]) if "start" in given else {},
+        on_failure=policy.on_failure,
+        restarts=policy.restarts,
+    )
+    return RunInfo("r1", spec, **parameters_of(spec))
+
+
+def _results(flags: Mapping[str, Any], updates: int) -> dict[str, float]:
+    """What the programs report, by name. A result that is missing here is 0."""
+    return {
+        "tasks that greeted": 3,
+        "refused without soft placement": 1,
+        "replicas compared": 2,
+        "replicas built": 2,
+        "ranks compared": 2,
+        "apart from one process": 2.4e-7,
+        "apart from the joined batch": 3e-7,
+        "examples a second": 12_000 - 500 * flags.get("towers", 0),
+        "w": 2 - 4.8 / flags.get("steps", 200),
+        "b": 9.999,
+        "steps counted": updates,
+        "checkpoints evaluated": 24 / flags.get("checkpoint_every", 1),
+        "accuracy gained": 0.6021,
+        "staleness": 1.72,
+        "bytes of this rank": 795_020,
+        "bytes of all ranks": 1_590_040,
+        "means": max(1, updates // flags.get("average_every", 1)),
+    }
+
+
+# ---- Wrong runs
 
 
 _FIELDS: Final = {
@@ -111,9 +210,9 @@ def without(condition: Condition, runs: Runs) -> Runs:
 def _without_setting(condition: Condition, info: RunInfo) -> RunInfo:
     name = condition.setting
     if name == "fault":
-        return changed(info, **SLOW) if condition.absent else changed(info, faults=())
+        return changed(info, **SLOW if condition.absent else {"faults": ("pause:9s tf9",)})
     if name == "start":
-        return changed(info, **LATE) if condition.absent else changed(info, start={})
+        return changed(info, **LATE if condition.absent else {"start": {"ps-0": "9s"}})
     flags = {flag: value for flag, value in info.hyperparameters.items() if flag != name}
     return changed(info, hyperparameters=flags | ({name: 1} if condition.absent else {}))
 
