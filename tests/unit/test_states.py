@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from itertools import product
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lab.volume.states import (
     FOLLOWS,
@@ -20,7 +21,7 @@ from lab.volume.states import (
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("before", "after"), [*product(State, State)])
+@given(before=st.sampled_from(State), after=st.sampled_from(State))
 def test_unknown_transitions_are_refused(before: State, after: State) -> None:
     known = after is before or after in FOLLOWS[before]
     refused = pytest.raises(WrongTransitionError, match=f"{after.value} cannot follow")
