@@ -1,7 +1,6 @@
 """What a training showed of its GPUs: TensorFlow's traces, NVML's process lists, NCCL's lines.
 
-Everything here is a pure function of recorded input, so all of it is tested without a GPU
-(`tests/unit/test_gpu_box.py`).
+Everything here is a pure function of recorded input.
 """
 
 from __future__ import annotations

@@ -50,21 +50,14 @@ def _trace(folder: Path) -> None:
             return
         time.sleep(_POLL_S)
     time.sleep(AFTER_S)
-    trace(folder, "task", TRACED_S, host_level=0)
+    trace(folder)
 
 
-def trace(folder: Path, name: str, seconds: float, *, host_level: int) -> None:
-    """Trace this process into `FOLDER/NAME.xplane.pb`.
+def trace(folder: Path) -> None:
+    """Trace the GPUs of this process into `FOLDER/task.xplane.pb`; the directory exists.
 
     The request goes to TensorFlow's profiler server in this process. TensorFlow 2.21 ignores the
     options of `tf.profiler.experimental.start`.
-
-    Args:
-        folder: An existing directory.
-        name: The name of the file.
-        seconds: The length of the trace.
-        host_level: 0 traces GPUs only, 2 also the operations on CPUs. Above 0, TensorFlow 2.21
-            crashes now and then when a multi-worker training is traced.
 
     Raises:
         grpc.RpcError: The profiler did not answer.
@@ -77,19 +70,21 @@ def trace(folder: Path, name: str, seconds: float, *, host_level: int) -> None:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
     tf.profiler.experimental.server.start(port)
-    milliseconds = int(seconds * 1000)
+    milliseconds = int(TRACED_S * 1000)
+    # With a level of the host above 0, TensorFlow 2.21 crashes now and then when it traces a
+    # multi-worker training.
     options = profiler_options_pb2.ProfileOptions(
-        version=1, host_tracer_level=host_level, device_tracer_level=1, duration_ms=milliseconds
+        version=1, host_tracer_level=0, device_tracer_level=1, duration_ms=milliseconds
     )
     # A ProfileRequest: duration_ms, opts, repository_root, session_id, host_name. TensorFlow's
     # wheel does not contain its class.
     numbers = {4: options.SerializeToString(), 5: str(folder.parent).encode()}
-    numbers |= {6: folder.name.encode(), 7: name.encode()}
+    numbers |= {6: folder.name.encode(), 7: b"task"}
     request = b"\x08" + _varint(milliseconds)
     for number, value in numbers.items():
         request += bytes([number << 3 | 2]) + _varint(len(value)) + value
     with grpc.insecure_channel(f"localhost:{port}") as channel:
-        channel.unary_unary(_METHOD)(request, timeout=seconds + _ANSWER_S, wait_for_ready=True)
+        channel.unary_unary(_METHOD)(request, timeout=TRACED_S + _ANSWER_S, wait_for_ready=True)
 
 
 def _varint(number: int) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ from tests.gpu.evidence import GpuProcess
 PERIOD_S: Final = 0.5
 """Seconds from one process list of NVML to the next."""
 
-_PROC: Final = Path("/proc")
 _FIRST_NAMESPACE: Final = "pid:[4026531836]"  # PROC_PID_INIT_INO of the Linux kernel
 
 
@@ -31,7 +29,6 @@ class Host:
         no_driver: Why there is no GPU, or "".
         no_engine: Why no container can run, or "".
         no_cuda: Why the TensorFlow of this Python cannot use a GPU, or "".
-        read: Reads the inventory again, with the processes.
     """
 
     inventory: Inventory
@@ -39,7 +36,6 @@ class Host:
     no_driver: str = ""
     no_engine: str = ""
     no_cuda: str = ""
-    read: Callable[[], Inventory] = read_host
 
     @property
     def gpus(self) -> dict[str, int]:
@@ -68,23 +64,23 @@ def no_cuda() -> str:
     )
 
 
-def hides_processes(namespace: str = "") -> bool:
+def hides_processes() -> bool:
     """Whether this process is in a container, where NVML may list no process at all."""
-    return (namespace or str(Path("/proc/self/ns/pid").readlink())) != _FIRST_NAMESPACE
+    return str(Path("/proc/self/ns/pid").readlink()) != _FIRST_NAMESPACE
 
 
-def identify(pid: int, proc: Path = _PROC) -> tuple[int, str]:
+def identify(pid: int) -> tuple[int, str]:
     """A process's id in its own PID namespace, and this namespace; "" if it may not be read.
 
     Raises:
         OSError: The process has ended.
     """
-    own = pid
-    for line in (proc / str(pid) / "status").read_text().splitlines():
+    own, proc = pid, Path(f"/proc/{pid}")
+    for line in (proc / "status").read_text().splitlines():
         if line.startswith("NSpid:"):
             own = int(line.split()[-1])
     try:
-        return own, str((proc / str(pid) / "ns/pid").readlink())
+        return own, str((proc / "ns/pid").readlink())
     except PermissionError:
         return own, ""
 
@@ -92,8 +88,7 @@ def identify(pid: int, proc: Path = _PROC) -> tuple[int, str]:
 class ProcessWatch:
     """Collects NVML's process lists inside a `with` block, each with its highest use of memory."""
 
-    def __init__(self, read: Callable[[], Inventory]) -> None:
-        self._read = read
+    def __init__(self) -> None:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="process-watch")
         self._found: dict[tuple[str, int], GpuProcess] = {}
@@ -118,7 +113,7 @@ class ProcessWatch:
 
     def look(self) -> None:
         """Read NVML's lists once."""
-        for gpu in self._read().gpus:
+        for gpu in read_host().gpus:
             for process in gpu.processes:
                 key = gpu.device_id, process.pid
                 with suppress(OSError):  # it has ended, or it belongs to another PID namespace

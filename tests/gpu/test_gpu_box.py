@@ -6,7 +6,6 @@ A step that cannot run is skipped as `not run`, with the reason. Without a GPU t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +14,8 @@ from tests.gpu.host import Host, look
 from tests.gpu.steps import STAGES, STEPS, Step
 from tests.gpu.trainings import FAILED, NOT_RUN, Row
 from tests.support.commands import ROOT
+
+FOLDER = ROOT / "docs/evidence"
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +31,12 @@ def shown() -> dict[Step, Sequence[Row]]:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.stage}: {step.name}")
-def test_step(
-    step: Step, host: Host, shown: dict[Step, Sequence[Row]], request: pytest.FixtureRequest
-) -> None:
-    folder = Path(request.config.getoption("--evidence") or ROOT / "docs/evidence")
+def test_step(step: Step, host: Host, shown: dict[Step, Sequence[Row]]) -> None:
     shown[step] = step.execute(host)
-    before = page.read(folder)
+    before = page.read(FOLDER)
     after = page.record(shown, host.inventory, before)
     if after != before:  # after each step, so that nothing is lost
-        page.write(folder, after)
+        page.write(FOLDER, after)
     faults = [f"{row.check}: {row.detail}" for row in shown[step] if row.result == FAILED]
     if faults:
         pytest.fail("\n".join(faults), pytrace=False)

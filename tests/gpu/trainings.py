@@ -144,7 +144,7 @@ def train(host: Host, training: Training, backend: str) -> Finished:
     (host.folder / "cluster.yaml").write_text(training.config)
     flags = ["--global-steps", str(training.steps), "--seed", "7", "--record-every", "50"]
     where = ["--backend", backend, "--gpus", "uuid", "--json"]
-    with ProcessWatch(host.read) as watch:
+    with ProcessWatch() as watch:
         printed = lab(host, "run", training.experiment, *flags, *where)
         watch.look()
     summary: dict[str, Any] = json.loads(printed.splitlines()[-1])
