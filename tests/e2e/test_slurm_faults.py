@@ -132,7 +132,7 @@ def test_a_run_is_resumed_after_the_time_limit(slurm: Slurm, project: Path) -> N
 
 
 def test_clocks_that_differ_by_a_minute_change_nothing(project: Path) -> None:
-    clock = make(project, "tf3", "CLOCK_NODE")
+    clock = make(project, "tf3")
     clock.set(60.0)
     began_unix, began_s = time.time(), time.monotonic()
     process = start(project, *TRAIN, "--epochs=1", "--json", **clock.environ)

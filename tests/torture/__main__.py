@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from itertools import count, islice
-from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -30,7 +29,7 @@ INTERRUPTED: Final = 130
 FILE: Final = ROOT / "build/torture.jsonl"
 
 
-def main(argv: Sequence[str], file: Path = FILE) -> int:
+def main(argv: Sequence[str]) -> int:
     """Make the requested runs; 1 where something was found."""
     parser = _parser()
     asked = parser.parse_args(argv)
@@ -43,7 +42,7 @@ def main(argv: Sequence[str], file: Path = FILE) -> int:
     if "" not in reasons:
         parser.error(f"nothing can run here: {', '.join(sorted(reasons)) or 'no such fault'}")
     found = Counter[Verdict]()
-    file.parent.mkdir(exist_ok=True)
+    FILE.parent.mkdir(exist_ok=True)
     try:
         with ExitStack() as stack:
             tools: dict[str, Tools] = {}
@@ -51,7 +50,7 @@ def main(argv: Sequence[str], file: Path = FILE) -> int:
                 if case.backend not in tools:
                     made = stack.enter_context(_on_engine()) if case.backend == COMPOSE else Tools()
                     tools[case.backend] = made
-                found[_one(case, tools[case.backend], file)] += 1
+                found[_one(case, tools[case.backend])] += 1
     except KeyboardInterrupt:
         _say("interrupted: the run under way is dropped, and nothing of it is left")
         return INTERRUPTED
@@ -74,10 +73,10 @@ def cases(asked: argparse.Namespace) -> Iterator[Case]:
             yield case
 
 
-def _one(case: Case, tools: Tools, file: Path) -> Verdict:
+def _one(case: Case, tools: Tools) -> Verdict:
     with ran(case, tools) as (place, seen, judgement):
         row = {**asdict(case), **asdict(judgement), "seconds": seen.seconds}
-        with file.open("a", encoding="utf-8") as opened:
+        with FILE.open("a", encoding="utf-8") as opened:
             opened.write(json.dumps({"date": time.strftime("%Y-%m-%d"), **row}) + "\n")
         _say(f"{case.line()} → {judgement.outcome}: {judgement.verdict}")
         for detail in judgement.details:

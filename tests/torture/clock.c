@@ -1,8 +1,7 @@
 /*
- * A clock that can be set for one program: preloaded into every process, it adds to the time of day
+ * A clock that can be set for one node: preloaded into every process, it adds to the time of day
  * what the first eight bytes of the file CLOCK_FILE say, in nanoseconds; whoever writes them sets
- * the clock. It does so only in programs of the task CLOCK_TASK, which have LAB_RUN_ID, or in all
- * processes of the node CLOCK_NODE, agents too.
+ * the clock. It does so only in processes of the node CLOCK_NODE, agents too.
  *
  * Whoever waits until a time of day waits on the kernel's clock, which was not set; so what was
  * added is taken off again there.
@@ -30,13 +29,10 @@ static const volatile int64_t *set_by;
 
 __attribute__((constructor)) static void begin(void)
 {
-    const char *file = getenv("CLOCK_FILE"), *wanted = getenv("CLOCK_TASK");
-    const char *task = getenv("LAB_TASK");
-    const char *wanted_node = getenv("CLOCK_NODE"), *node = getenv("LAB_NODE");
-    int of_task = wanted && task && getenv("LAB_RUN_ID") && strcmp(task, wanted) == 0;
-    int of_node = wanted_node && node && strcmp(node, wanted_node) == 0;
+    const char *file = getenv("CLOCK_FILE"), *wanted = getenv("CLOCK_NODE");
+    const char *node = getenv("LAB_NODE");
 
-    if (!file || !(of_task || of_node))
+    if (!file || !wanted || !node || strcmp(node, wanted) != 0)
         return;
     int fd = open(file, O_RDONLY | O_CLOEXEC);
     if (fd < 0)

@@ -1,4 +1,4 @@
-"""The clock of one task or one node, which can be set while its programs run."""
+"""The clock of one node, which can be set while its processes run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class NoCompilerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A time of day that is wrong in one task's programs, or in all processes of a node.
+    """A time of day that is wrong in all processes of a node.
 
     Attributes:
-        environ: The variables of every process that starts such programs.
+        environ: The variables of every command that starts such processes.
         file: The file with the offset in nanoseconds.
     """
 
@@ -36,7 +36,7 @@ class Clock:
             file.write(_BYTES.pack(int(seconds * 10**9)))
 
 
-def make(folder: Path, target: str, variable: str = "CLOCK_TASK") -> Clock:
+def make(folder: Path, node: str) -> Clock:
     """A clock that is right until it is set.
 
     Raises:
@@ -56,5 +56,5 @@ def make(folder: Path, target: str, variable: str = "CLOCK_TASK") -> Clock:
     if done.returncode != 0:
         raise NoCompilerError(f"{SOURCE} does not compile:\n{done.stderr[-2000:]}")
     file.write_bytes(_BYTES.pack(0))
-    environ = {"LD_PRELOAD": str(library), "CLOCK_FILE": str(file), variable: target}
+    environ = {"LD_PRELOAD": str(library), "CLOCK_FILE": str(file), "CLOCK_NODE": node}
     return Clock(environ, file)

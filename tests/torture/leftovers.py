@@ -27,11 +27,9 @@ _LABELS: Final = ("lab.project", "com.docker.compose.project")
 _MOUNTS: Final = Path("/proc/self/mounts")
 
 
-def left(
-    place: Place, client: DockerClient | None, *, settle_s: float = SETTLE_S
-) -> tuple[str, ...]:
-    """What is left after `settle_s` seconds, each as a text; `client`: the engine, if used."""
-    deadline = time.monotonic() + settle_s
+def left(place: Place, client: DockerClient | None) -> tuple[str, ...]:
+    """What is left after `SETTLE_S` seconds, each as a text; `client`: the engine, if used."""
+    deadline = time.monotonic() + SETTLE_S
     while (found := tuple(_now(place, client))) and time.monotonic() < deadline:
         time.sleep(0.1)
     return found

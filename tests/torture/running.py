@@ -110,7 +110,7 @@ def ran(case: Case, tools: Tools) -> Iterator[tuple[Place, Seen, Judgement]]:
             elif case.fault is Fault.READ_ONLY:
                 disk = of_disk.enter_context(disks.faulty(place))
             elif case.fault is Fault.NODE_CLOCK:
-                made = clock.make(place.folder, case.target, "CLOCK_NODE")
+                made = clock.make(place.folder, case.target)
             began = time.monotonic()
             helper = place.lab(*words(case), **(made.environ if made else {}))
             seen = _see(Scene(place, helper, began + HARD_S, client, made, disk))
