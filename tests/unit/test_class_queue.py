@@ -17,6 +17,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -87,6 +88,12 @@ def status_of(queue: QueueUnderTest, method: str, path: str, token: str, body: b
         headers = {"Authorization": f"token token-of-{token}"}
         connection.request(method, path, body, headers=headers)
         return connection.getresponse().status
+
+
+def wait_for_a_look(queue: QueueUnderTest) -> None:
+    """Wait until the service has looked at the ledger once more, from begin to end."""
+    with mock.patch.object(queue.turns, "advance", wraps=queue.turns.advance) as looks:
+        wait_for(lambda: looks.call_count > 1, "the service looks again")
 
 
 def test_a_run_from_the_queue_to_its_records(queue: QueueUnderTest, tmp_path: Path) -> None:
@@ -662,7 +669,7 @@ def test_the_end_of_the_class_ends_what_runs_and_what_waits(queue: QueueUnderTes
     waits, _ = queue.waiting("bob", 2)
     queue.set_end(60.0)
     queue.clock.now += 59.0
-    time.sleep(0.1)  # some ticks of the service
+    wait_for_a_look(queue)
     assert (queue.state("ada"), queue.state("bob")) == (State.UP, State.WAITING)
     queue.clock.now += 1.0
     with pytest.raises(LabError, match="the time of the class is over"):
@@ -672,7 +679,9 @@ def test_the_end_of_the_class_ends_what_runs_and_what_waits(queue: QueueUnderTes
     assert {each.state for each in statuses_of(first, RUN).values()} == {RunState.CANCELLED}
     assert queue.state("ada") is State.ENDING  # the seat still collects
     first.down(keeps=lambda: True)
-    assert queue.host.booted[1:] == []  # bob has no turn although the GPUs are free
+    wait_for_a_look(queue)
+    assert queue.state("bob") is None  # it has no turn although the GPUs are free
+    assert queue.host.booted[1:] == []
 
 
 def test_an_environment_that_boots_at_the_end_of_the_class_ends(queue: QueueUnderTest) -> None:
@@ -759,7 +768,7 @@ def test_a_damaged_end_changes_nothing_and_is_reported_once(
     with caplog.at_level(logging.ERROR, "lab"):
         write_atomically(queue.folder / "time.json", '{"ends_unix": "soon"}')
         wait_for(lambda: "time.json cannot be read" in caplog.text, "the damage is reported")
-        time.sleep(0.2)  # some ticks
+        wait_for_a_look(queue)
     assert caplog.text.count("time.json cannot be read") == 1
     assert queue.state("ada") is State.UP
     queue.clock.now += 60.0  # the last end counts
