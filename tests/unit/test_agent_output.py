@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from lab.task.agent.output import Output
 from lab.task.agent.output_parser import Lines, OutputParser
 from lab.task.agent.record_tags import RecordTags
 from lab.text import MAX_LINE_BYTES, SPLIT_MARK, visible
-from tests.support.agents import PATIENCE_S
+from tests.support.agents import PATIENCE_S, wait_for
 
 
 @given(st.lists(st.binary(max_size=60)))
@@ -308,10 +309,12 @@ def test_a_changed_clock_does_not_change_the_time_between_records(
 
 def test_a_fault_that_is_noted_after_the_death_of_the_program_is_kept(tmp_path: Path) -> None:
     output, writing = opened(tmp_path)
-    os.close(writing)
-    time.sleep(0.3)  # it reads the end of the pipe
-    output.note("fault: kill worker-2")
-    output.finish(PATIENCE_S)
+    may_close = output._may_close
+    with mock.patch.object(may_close, "wait", wraps=may_close.wait) as waits:
+        os.close(writing)
+        wait_for(lambda: waits.called or not output.is_alive(), "it reads the end of the pipe")
+        output.note("fault: kill worker-2")
+        output.finish(PATIENCE_S)
     assert [record["message"] for record in stored(tmp_path)] == ["fault: kill worker-2"]
 
 
