@@ -391,14 +391,23 @@ def unusable(folder: Path) -> Iterator[None]:
     moved.rename(folder)
 
 
-def test_an_agent_waits_for_a_volume_that_fails_for_a_moment(stage: Stage) -> None:
+def test_an_agent_waits_for_a_volume_that_fails_for_a_moment(stage: Stage, tmp_path: Path) -> None:
+    def notices() -> int:
+        return stage.output("worker-0").read_bytes().count(b"; trying again")
+
+    def fail_for_a_moment(folder: Path) -> None:
+        seen = notices()
+        with unusable(folder):
+            wait_for(lambda: notices() > seen, "a notice")
+
     stage.agent("worker-0")
-    with unusable(stage.volume.agents):
-        wait_for(lambda: b"; trying again" in stage.output("worker-0").read_bytes(), "a notice")
-    stage.submit(stage.program(f"{START}import time; time.sleep(1); print('goes on')\n"))
+    fail_for_a_moment(stage.volume.agents)
+    go_on = tmp_path / "go-on"
+    waits = f"import os, time\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n"
+    stage.submit(stage.program(f"{START}{waits}print('goes on')\n"))
     stage.wait_state("worker-0", State.READY)
-    with unusable(stage.volume.run("r1")):
-        time.sleep(0.5)
+    fail_for_a_moment(stage.volume.run("r1"))
+    go_on.touch()
     stage.wait_state("worker-0", State.SUCCEEDED)
     assert stage.log("worker-0") == b"goes on\n"
 
