@@ -281,10 +281,17 @@ def test_the_token_is_secret_and_stays_the_same() -> None:
 def test_viewers_get_what_changes_from_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "EVERY_S", 0.02)
     looks = []
+    pause, rounds = asyncio.sleep, AsyncMock(wraps=asyncio.sleep)
+    monkeypatch.setattr(asyncio, "sleep", rounds)  # the publisher sleeps between its rounds
 
     def source() -> bytes:
         looks.append(1)
         return b'{"look": %d}' % (len(looks) // 3)
+
+    async def a_round() -> None:
+        seen = rounds.call_count
+        while rounds.call_count == seen:
+            await pause(0.01)
 
     async def check(asked: Asked, publisher: Publisher) -> None:
         found = await asyncio.gather(*(asked.events(4) for _ in range(5)))
@@ -293,12 +300,11 @@ def test_viewers_get_what_changes_from_one_look(monkeypatch: pytest.MonkeyPatch)
             assert numbers == sorted(set(numbers))
             assert len(numbers) >= 4
         assert len(looks) < 3 * 8
-        for _ in range(100):
-            await asyncio.sleep(0.02)
-            if not publisher._viewers:
-                break
+        while publisher._viewers:
+            await pause(0.01)
+        await a_round()  # a look that had begun has ended
         seen = len(looks)
-        await asyncio.sleep(0.2)
+        await a_round()
         assert len(looks) == seen  # nobody looks
 
     served(check, source)
@@ -308,28 +314,39 @@ def test_one_look_at_a_time_for_many_viewers_and_for_one_who_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(server, "EVERY_S", 0.02)
-    alone, looks = threading.Lock(), []
+    may_end, is_blocked = threading.Event(), threading.Event()
 
     def source() -> bytes:
-        is_alone = alone.acquire(blocking=False)
-        time.sleep(0.1)
-        looks.append(is_alone)
-        if is_alone:
-            alone.release()
-        return b'{"look": %d}' % len(looks)
+        if not may_end.is_set():
+            is_blocked.set()
+        assert may_end.wait(60)
+        return b"{}"
 
     async def check(asked: Asked, publisher: Publisher) -> None:
-        found = await asyncio.gather(*(asked.events(1) for _ in range(8)))
-        assert [json.loads(events[0])["look"] for events in found] == [1] * 8
+        look, add = AsyncMock(wraps=publisher._look), AsyncMock(wraps=publisher.add)
+        monkeypatch.setattr(publisher, "_look", look)
+        monkeypatch.setattr(publisher, "add", add)
+        viewers = asyncio.gather(*(asked.events(1) for _ in range(8)))
+        while add.call_count < 8:
+            await asyncio.sleep(0.01)
+        assert look.call_count == 1
+        may_end.set()
+        await viewers
         while publisher._viewers:
             await asyncio.sleep(0.01)
         one, again = Mock(send=AsyncMock()), Mock(send=AsyncMock())
         await publisher.add(one)
-        while not alone.locked():
-            await asyncio.sleep(0.001)
+        is_blocked.clear()
+        may_end.clear()
+        while not is_blocked.is_set():
+            await asyncio.sleep(0.01)
+        seen = look.call_count
         publisher.remove(one)  # the page is loaded again during a look
-        await publisher.add(again)
-        assert all(looks)
+        coming_back = asyncio.create_task(publisher.add(again))
+        await asyncio.sleep(0)  # it has begun
+        assert look.call_count == seen
+        may_end.set()
+        await coming_back
 
     served(check, source)
 
