@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from lab.volume.files import REFUSED_S
+from tests.support import kube
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.commands import start
 from tests.support.kube import Cluster, a_cluster
@@ -21,15 +23,14 @@ nodes: {tf1: {}}
 jobs: {ps: {on: [tf1]}, worker: {on: [tf1, tf1]}}
 """
 LINES = 300
-AWAY_S = 12.0
-"""Longer than a client waits for a run volume that does not answer."""
-
 PROGRAM = f"""\
 import os, signal, time
 
 if os.environ["LAB_TASK"] == "ps-0":
     signal.pause()
 for step in range({LINES}):
+    while step == {LINES // 2} and not os.path.exists("GO_ON"):
+        time.sleep(0.02)
     print(f"step={{step + 1}} loss=0.5")
     print("line", step + 1, flush=True)
     time.sleep(0.02)
@@ -41,7 +42,7 @@ ENDS = {"logs": "log", "tasks": "jsonl"}
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
-    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "program.py").write_text(PROGRAM.replace("GO_ON", str(tmp_path / "go-on")))
     with a_cluster(tmp_path / "cluster") as found:
         monkeypatch.setenv("KUBECONFIG", str(found.folder / "config"))
         yield found
@@ -77,13 +78,40 @@ class Run:
         return [json.loads(line)["local_step"] for line in records]
 
 
+@pytest.fixture
+def vain(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The times of the requests to a server that is away, without those that watch the pods."""
+    times: list[float] = []
+    serve = kube._Handler._serve
+
+    def noted(handler: kube._Handler, method: str) -> None:
+        if not cluster.answers and "watch=" not in handler.path:
+            times.append(time.monotonic())
+        serve(handler, method)
+
+    monkeypatch.setattr(kube._Handler, "_serve", noted)
+    return times
+
+
 def test_nothing_is_lost_or_twice_while_the_server_is_away(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, vain: list[float], tmp_path: Path
 ) -> None:
+    def all_is_written() -> bool:
+        logs = [*(cluster.folder / "volume").rglob("logs/worker-*.log")]
+        return [each.read_text().count("line ") for each in logs] == [LINES] * len(TASKS)
+
+    def waits_on() -> bool:
+        """Whether the client waits longer for the server than for a faulty run volume.
+
+        Its time begins before its second vain request, and the last but one failed for sure.
+        """
+        return len(vain) > 2 and vain[-2] - vain[1] > REFUSED_S
+
     run = Run(tmp_path)
     cluster.go_away()
-    before = len(run.lines("worker-1"))
-    time.sleep(AWAY_S)
+    (tmp_path / "go-on").touch()
+    wait_for(all_is_written, "the end of the programs")
+    wait_for(lambda: waits_on() or run.client.poll() is not None, "the client asks again")
     assert len(run.lines("worker-1")) < LINES
     files = [f"{folder}/{task}.{end}" for task in TASKS for folder, end in ENDS.items()]
     sizes = {each: (run.folder / each).stat().st_size for each in files}
@@ -92,7 +120,6 @@ def test_nothing_is_lost_or_twice_while_the_server_is_away(
     for task in TASKS:
         assert run.lines(task) == [*range(1, LINES + 1)]
         assert run.steps(task) == [*range(1, LINES + 1)]
-    assert before < LINES
     # The client does not ask again for what it has, although its collector would drop it.
     offsets = json.loads([each for each in cluster.commands if "ship" in each][-1][5])
     assert {each: offsets[each] for each in files} == sizes
