@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -111,6 +110,16 @@ def paused(seat: str) -> Iterator[None]:
         docker("unpause", container)
 
 
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process that goes on only when the block has ended."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 def steps(room: ClassDir) -> dict[str, int | None]:
     """The step of the newest run of each seat."""
     found = seat_statuses(*read_class(room))
@@ -194,13 +203,15 @@ def test_runs_end_with_a_checkpoint_and_orders_wait_for_an_extension(room: Class
     local, queued = run("ada", *LONG), run("bob", *LONG, "--backend", "class")
     wait_for(lambda: min(steps(room).get(each) or 0 for each in ("ada", "bob")) > 0, "steps", S)
     assert not local.done() and not queued.done()
-    before = services(room)
+    before, hub = services(room), room.hub()
     assert set(before) == SERVICES
+    assert hub is not None
     with paused("cy"):
-        for pid in before.values():
-            os.kill(pid, signal.SIGKILL)
-        class_time("1s")
-        time.sleep(1)  # the end passes while no service runs
+        with stopped(hub.pid):  # it starts no service, so the end passes while none runs
+            for pid in before.values():
+                os.kill(pid, signal.SIGKILL)
+            class_time("1s")
+            wait_for(lambda: json.loads(class_time("--json"))["left_s"] == 0, "the end", 60)
         for done in (local.result(S), queued.result(S)):
             assert done.returncode == 1, done.stderr
             reason = rf"{OVER}; continue with --resume \S+-async-"
