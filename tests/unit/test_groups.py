@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.groups import __main__ as command
-from tests.groups.group import FIXTURES, GROUPS, group_of_file, owned
+from tests.groups.group import FIXTURES, GROUPS, Group, group_of_file, owned
 from tests.groups.imports import ROOT
 from tests.groups.inputs import Project
 from tests.groups.records import FILE, Outcome, Record, read_outcomes, read_records, write_records
@@ -197,7 +197,7 @@ class Calls:
         patch.setattr(command, "_prepare", lambda _: None)
         patch.delenv("PYTEST_ADDOPTS", raising=False)
 
-    def _pytest(self, batch: list, arguments: list[str]) -> tuple[int, dict[str, Outcome]]:
+    def _pytest(self, batch: list[Group], arguments: list[str]) -> tuple[int, dict[str, Outcome]]:
         self.ran += [group.name for group in batch]
         return self.code, {group.name: self.outcome for group in batch}
 
