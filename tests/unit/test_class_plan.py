@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from ipaddress import IPv4Network
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-from syrupy.assertion import SnapshotAssertion
+from ruamel.yaml import YAML
 
 from lab.classroom.config import ClassConfig, Tls
 from lab.classroom.shortages import HostFacts
@@ -32,77 +34,34 @@ def shortages(config: ClassConfig, host: HostFacts | None = None, needs: object 
 
 # ---- GPUs
 
-
-first, *others = box(2).gpus
-IN_USE = Inventory(
-    "uuid",
-    (replace(first, processes=(Process(4711, "python", 3 * GIB),)), *others),
-    64,
-    512 * GIB,
-    notices=("from the driver",),
-)
-TLS = {"certificate": "c.pem", "key": "k.pem"}
-CPUS, QUEUE = a_host(NO_GPUS), {"queue": True}
-PLANS: dict[str, tuple[ClassConfig, HostFacts, int]] = {
-    "whole GPUs": (a_class(3, 1), a_host(box(4)), 1),
-    "whole GPUs beside MIG devices": (a_class(2, 1), a_host(box(2, slices=3)), 1),
-    "MIG devices": (a_class(2, {"count": 1, "mig": True}), a_host(box(2, slices=3)), 0),
-    "more GPUs than the cluster": (a_class(2, 2), a_host(), 1),
-    "GPUs without use": (a_class(2, 1), a_host(), 0),
-    "CPUs for a cluster with GPUs": (a_class(2), a_host(), 2),
-    "shared": (a_class(3, {"count": 1, "share": True}), a_host(IN_USE), 1),
-    "queue": (a_class(["ada", "bob", "eve"], QUEUE), a_host(IN_USE), 2),
-    "queue of MIG devices": (a_class(3, QUEUE | {"mig": True}), a_host(box(2, slices=3)), 1),
-    "queue without use": (a_class(2, QUEUE), a_host(), 0),
-    "queue with runs on CPUs": (a_class(2, QUEUE, cpu_runs=3), a_host(box(2)), 1),
-    "runs on CPUs beside GPUs": (a_class(2, 1, cpu_runs=3), a_host(box(2)), 1),
-    "runs on CPUs": (a_class(2, cpu_runs=1, cpus=1.5), CPUS, 0),
-    "CPUs": (a_class(2), CPUS, 0),
-    "one address": (a_class(2, address="192.0.2.7:8443", tls=TLS), CPUS, 0),
-    "more CPUs than the host": (a_class(30, cpus=1.5, memory="512MiB"), CPUS, 0),
-    "disk": (a_class(2), a_host(NO_GPUS, disk_unenforced=""), 0),
-    "disk without a limit": (a_class(2, disk=None), a_host(NO_GPUS, disk_unenforced=""), 0),
-    "disk not enforced": (a_class(2), a_host(NO_GPUS, disk_unenforced="only root can"), 0),
-    "no limits": (a_class(2, cpus=None, memory=None, disk=None), a_host(disk_unenforced="x"), 0),
-    "unknown host": (
-        a_class(20, cpus=64, memory="64GiB", disk="1TiB"),
-        a_host(Inventory("index", box(8).gpus, None, None), disk_free_bytes=None),
-        0,
-    ),
-}
-
-
-def test_each_plan_reports_what_the_teacher_may_not_expect(snapshot: SnapshotAssertion) -> None:
-    found = {name: plan(*given) for name, given in PLANS.items()}
-    assert {name: list(each.notices) for name, each in found.items()} == snapshot
-    assert [name for name, each in found.items() if each.disk_enforced] == ["disk"]
+MIG, QUEUE = {"count": 1, "mig": True}, {"queue": True}
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "indices"),
+    ("config", "host", "expected"),
     [
-        ("whole GPUs beside MIG devices", [1, 1], [0, 1]),
-        ("more GPUs than the cluster", [2, 2], [0, 1, 2, 3]),
-        ("shared", [1, 1, 1], [0, 1, 0]),
-        ("queue", [0, 0, 0], []),
+        (a_class(2, 1), box(2, slices=3), [[uuid_of(0)], [uuid_of(1)]]),
+        (a_class(2, 2), box(), [[uuid_of(0), uuid_of(1)], [uuid_of(2), uuid_of(3)]]),
+        (a_class(2, MIG), box(2, slices=3), [[mig_of(0)], [mig_of(1)]]),
+        (
+            a_class(3, {"count": 1, "share": True}), box(2),
+            [[uuid_of(0)], [uuid_of(1)], [uuid_of(0)]],
+        ),
+        (a_class(3, QUEUE), box(2), [[], [], [], [uuid_of(0), uuid_of(1)]]),
+        (a_class(1, QUEUE | {"mig": True}), box(2, slices=3), [[], list(map(mig_of, range(3)))]),
     ],
-)
-def test_the_gpus_of_the_seats(name: str, count: list[int], indices: list[int]) -> None:
-    found = plan(*PLANS[name])
-    assert [len(seat.gpus) for seat in found.seats] == count
-    assert [gpu for seat in found.seats for gpu in seat.gpus] == [uuid_of(each) for each in indices]
-    assert found.queue_gpus == ((uuid_of(0), uuid_of(1)) if name == "queue" else ())
-
-
-def test_mig_devices_of_seats_and_of_the_queue() -> None:
-    seats = plan(*PLANS["MIG devices"]).seats
-    assert [seat.gpus for seat in seats] == [(mig_of(0),), (mig_of(1),)]
-    assert plan(*PLANS["queue of MIG devices"]).queue_gpus == tuple(map(mig_of, range(3)))
+)  # fmt: skip
+def test_the_gpus_of_the_seats_and_of_the_queue(
+    config: ClassConfig, host: Inventory, expected: list[list[str]]
+) -> None:
+    found = plan(config, a_host(host))
+    of_queue = [list(found.queue_gpus)] if found.queue_gpus else []
+    assert [*(list(seat.gpus) for seat in found.seats), *of_queue] == expected
 
 
 def test_each_seat_has_its_limits_and_the_next_network() -> None:
     limits = {"cpus": 1.5, "memory": "2GiB", "disk": "3GiB"}
-    found = plan(a_class(["ada", "bob"], {"queue": True}, cpu_runs=1, **limits), a_host(box(1)))
+    found = plan(a_class(["ada", "bob"], QUEUE, cpu_runs=1, **limits), a_host(box(1)))
     assert list(found.to_json()["seats"]) == [
         {
             "name": name, "gpus": (), "network": network,
@@ -125,51 +84,135 @@ def test_the_gpus_of_a_seat_are_close(*, share: bool) -> None:
     }
 
 
-SHORTAGES = {
-    "few": (a_class(30, 1), box(), 1),
-    "few MIG devices": (a_class(2, {"count": 2, "mig": True}), box(8, slices=3), 1),
-    "more than the host": (a_class(1, 9), box(), 1),
-    "more than the host, shared": (a_class(3, {"count": 3, "share": True}), box(2), 1),
-    "none": (a_class(3, 1), NO_GPUS, 1),
-    "none for the queue": (a_class(3, {"queue": True}), NO_GPUS, 1),
-    "only MIG devices": (a_class(1, 1), box(0, slices=7), 1),
-    "no MIG device": (a_class(1, {"count": 1, "mig": True}), box(1), 1),
-    "a larger cluster": (a_class(2, 1), box(), 8),
-    "a larger cluster, queue": (a_class(2, {"queue": True}), box(2), 3),
-    "a cluster with a UUID": (a_class(2, 1), box(), [uuid_of(3)]),
-    "CPUs": (a_class(1, cpus=4.5), NO_GPUS, 0),
-    "memory": (a_class(30, memory="4GiB"), NO_GPUS, 0),
-    "memory of the runs": (a_class(2, QUEUE, memory="4GiB"), box(2, memory_bytes=8 * GIB), 1),
-    "memory of one": (a_class(2, memory="20GiB"), NO_GPUS, 0),
-    "memory and networks of runs": (
-        a_class(2, {"queue": True}, cpu_runs=1, network="10.89.0.0/26", memory="3GiB"),
-        box(2, memory_bytes=12 * GIB),
-        1,
-    ),
-    "disk": (a_class(30, disk="5GiB"), box(), 0),
-    "all": (
-        a_class(30, 1, cpus=5, memory="4GiB", disk="5GiB", network="10.89.0.0/23"),
-        box(1, cpus=4, memory_bytes=16 * GIB),
-        2,
-    ),
-    "all, queue": (
-        a_class(30, {"queue": True}, memory="4GiB", network="10.89.0.0/23"),
-        box(2, memory_bytes=GIB),
-        3,
-    ),
-}
+# ---- What the teacher may not expect
+
+first, *others = box(2).gpus
+IN_USE = Inventory(
+    "uuid",
+    (replace(first, processes=(Process(4711, "python", 3 * GIB),)), *others),
+    64,
+    512 * GIB,
+    notices=("from the driver",),
+)
+TLS = {"certificate": "c.pem", "key": "k.pem"}
+CPUS = a_host(NO_GPUS)
+UNKNOWN = a_host(Inventory("index", box(8).gpus, None, None), disk_free_bytes=None)
+SHARED = {"count": 1, "share": True}
+USED = "warning: GPU 0 \\(GPU-0.*, {}\\) is in use: python \\(pid 4711, 3 GiB\\)$"
+ONE_ADDRESS = "all seats have one address: .*as each student.*give each seat a name with `domain:`$"
+NO_LIMIT = "no limit of {}: one seat can take all that the host has$"
+NO_TURN = "without `--backend class`, a seat trains cluster.yaml on CPUs"
+SLOWER = "{} CPUs together, this host has 4: programs that compute at once are slower$"
+TURNS = "{} take turns on {}: `lab run --backend class`, 10 min at most$"
+AT_ONCE = "{} without GPUs can have containers at the same time: `lab run --backend class{}`$"
 
 
-def test_all_shortages_of_a_host_are_reported(snapshot: SnapshotAssertion) -> None:
-    found = {
-        name: shortages(config, a_host(host), needs)
-        for name, (config, host, needs) in SHORTAGES.items()
-    }
-    assert found == snapshot
-    keys = {name: [line.partition(":")[0] for line in lines] for name, lines in found.items()}
-    assert keys["all"] == ["seat.gpus", "cluster", "seat.cpus", "seat.memory", "seat.disk"]
-    assert_shows("docs/how-to/class-run.md", "seat.gpus: ", "\n".join(found["few"]))
-    assert keys["all, queue"] == ["cluster", "seat.memory", "network"]
+@pytest.mark.parametrize(
+    ("config", "host", "needs", "notices"),
+    [
+        (a_class(3, 1), a_host(box(4)), 1, []),
+        (a_class(20, cpus=64, memory="64GiB", disk="1TiB"), UNKNOWN, 0, []),
+        (a_class(2, 2), a_host(), 1, ["a seat has 2 GPUs, and cluster.yaml uses 1$"]),
+        (a_class(2, 1), a_host(), 0, ["a seat has 1 GPU, and cluster.yaml uses none$"]),
+        (a_class(2), a_host(), 2, ["cluster.yaml asks for 2 GPUs, .* it trains on CPUs$"]),
+        (
+            a_class(3, SHARED), a_host(IN_USE), 1,
+            ["from the driver$", "up to 2 seats share a GPU", USED.format("seat-01, seat-03")],
+        ),
+        (
+            a_class(3, QUEUE), a_host(IN_USE), 2,
+            ["from", TURNS.format("3 seats", "2 GPUs"), USED.format("queue"), NO_TURN],
+        ),
+        (
+            a_class(2, QUEUE), a_host(), 0,
+            [TURNS.format("2 seats", "8 GPUs"), "cluster.yaml asks for no GPU, so its runs do not"],
+        ),
+        (
+            a_class(2, QUEUE, cpu_runs=3), a_host(box(2)), 1,
+            ["2 seats take turns", NO_TURN, AT_ONCE.format("3 runs", " --gpus none")],
+        ),
+        (
+            a_class(2, cpu_runs=1, cpus=1.5), CPUS, 0,
+            [AT_ONCE.format("1 run", ""), "2 seats and 1 run of the .* " + SLOWER.format("4.5")],
+        ),
+        (a_class(30, cpus=1.5, memory="64MiB"), CPUS, 0, ["30 .* " + SLOWER.format("45")]),
+        (a_class(2, address="192.0.2.7:8443", tls=TLS), CPUS, 0, [ONE_ADDRESS]),
+        (a_class(2), a_host(disk_unenforced=""), 0, ["disk: enforced: .* file system of 1 GiB$"]),
+        (a_class(2), a_host(disk_unenforced="why"), 0, ["disk: not enforced: why$"]),
+        (a_class(2, disk=None), a_host(disk_unenforced=""), 0, [NO_LIMIT.format("disk")]),
+        (
+            a_class(2, cpus=None, memory=None, disk=None), CPUS, 0,
+            [NO_LIMIT.format("CPUs, memory, disk")],
+        ),
+    ],
+)  # fmt: skip
+def test_each_plan_reports_what_the_teacher_may_not_expect(
+    config: ClassConfig, host: HostFacts, needs: int, notices: list[str]
+) -> None:
+    found = plan(config, host, needs)
+    for notice, pattern in zip(found.notices, notices, strict=True):
+        assert re.match(pattern, notice)
+    assert found.disk_enforced is any("disk: enforced" in each for each in found.notices)
+
+
+# ---- Shortages
+
+NO_GPU = r"seat.gpus: this host has no GPU \(no NVIDIA driver\); use `gpus: 0`"
+SMALLER = "name a smaller config, such as clusters/book.yaml for 1 GPU"
+
+
+@pytest.mark.parametrize(
+    ("config", "host", "needs", "problems"),
+    [
+        (a_class(3, 1), NO_GPUS, 1, [NO_GPU]),
+        (a_class(3, QUEUE), NO_GPUS, 1, [NO_GPU]),
+        (a_class(1, 1), box(0, slices=7), 1, [".* no whole GPU and 7 MIG devices; add `mig: true"]),
+        (a_class(1, MIG), box(1), 1, [".* no MIG device and 1 whole GPU; remove `mig: true`, or"]),
+        (
+            a_class(2, {"count": 2, "mig": True}), box(8, slices=3), 1,
+            [".* 2 seats with 2 MIG devices each need 4 MIG devices, this host has 3; use `gpus: "],
+        ),
+        (a_class(3, SHARED | {"count": 3}), box(2), 1, [".* a seat needs 3 GPUs, this host has 2"]),
+        (
+            a_class(2, QUEUE, cpu_runs=1, memory="3GiB"), box(2, memory_bytes=12 * GIB), 1,
+            [".*2 seats and 3 runs .* need 15 GiB.*; use `memory: 2457MiB` or less, or 1 seat at"],
+        ),
+        (
+            a_class(2, 1), box(), [uuid_of(3)],
+            ["cluster: nodes.a.gpus in cluster.yaml names a GPU by its UUID, .* state a number"],
+        ),
+        (
+            a_class(30, 1, cpus=5, memory="4GiB", disk="5GiB"),
+            box(1, cpus=4, memory_bytes=16 * GIB), 2,
+            [
+                "seat.gpus: 30 seats with 1 GPU each need 30 GPUs, this host has 1; use",
+                f"cluster: cluster.yaml needs 2 GPUs, and a seat has 1; {SMALLER}, or use `count",
+                "seat.cpus: a seat needs 5 CPUs, this host has 4; use",
+                "seat.memory: 30 seats with 4 GiB each need 120 GiB, this host has 16 GiB of mem",
+                "seat.disk: 30 seats .* need 150 GiB, this host has 100 GiB of free disk space",
+            ],
+        ),
+        (
+            a_class(30, QUEUE, memory="4GiB", network="10.89.0.0/23"),
+            box(2, memory_bytes=GIB), 3,
+            [
+                f"cluster: cluster.yaml needs 3 GPUs, and the queue has 2; {SMALLER}$",
+                "seat.memory: 30 seats and 2 runs of .* memory; use fewer and smaller seats$",
+                "network: 30 seats, 2 runs of the queue and the proxy need 33 networks of /28, and"
+                " 10.89.0.0/23 has 32; use a range of /22$",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_all_shortages_of_a_host_are_reported(
+    config: ClassConfig, host: Inventory, needs: object, problems: list[str]
+) -> None:
+    for problem, pattern in zip(shortages(config, a_host(host), needs), problems, strict=True):
+        assert re.match(pattern, problem)
+
+
+def test_the_page_shows_a_shortage() -> None:
+    assert_shows("docs/how-to/class-run.md", "seat.gpus: ", *shortages(a_class(30, 1), needs=1))
 
 
 @pytest.mark.parametrize(
@@ -219,36 +262,40 @@ def test_the_files_for_https_are_found_from_every_directory() -> None:
 
 # ---- Any class on any host
 
-own = st.integers(0, 3) | st.fixed_dictionaries(
-    {"count": st.integers(1, 3)}, optional={"mig": st.booleans()}
-)
+own = st.fixed_dictionaries({"count": st.integers(0, 3)})
+mig = st.fixed_dictionaries({"count": st.integers(1, 3), "mig": st.just(True)})
 shared = st.fixed_dictionaries(
     {"count": st.integers(1, 3), "share": st.just(True)}, optional={"mig": st.booleans()}
 )
 queues = st.fixed_dictionaries({"queue": st.just(True)}, optional={"mig": st.booleans()})
-classes = st.builds(
-    a_class,
-    seats=st.integers(1, 6) | st.integers(1, 31),
-    gpus=own | shared | queues,
-    cpus=st.none() | st.integers(1, 64),
-    memory=st.none() | st.sampled_from(["512MiB", "4GiB"]),
-    network=st.sampled_from(["10.89.0.0/16", "10.89.0.0/23", "192.168.0.0/23"]),
+keys_of_classes = st.fixed_dictionaries(
+    {
+        "seats": st.integers(1, 6) | st.integers(20, 31),
+        "gpus": own | mig | shared | queues,
+        "cpus": st.none() | st.integers(1, 64),
+        "memory": st.none() | st.sampled_from(["512MiB", "4GiB"]),
+        "disk": st.none() | st.sampled_from(["512MiB", "10GiB"]),
+        "network": st.sampled_from(["10.89.0.0/16", "10.89.0.0/23", "192.168.0.0/23"]),
+    }
 )
 used_networks = st.lists(
     st.sampled_from(["10.89.1.0/24", "192.168.1.0/24", "172.17.0.0/16"]), max_size=2
 ).map(lambda texts: tuple(map(IPv4Network, texts)))
 hosts = st.builds(
-    lambda whole, slices, networks: a_host(box(whole, slices=slices), networks=networks),
-    st.integers(0, 12),
-    st.integers(0, 7),
+    lambda networks, **has: a_host(box(**has), networks=networks),
     used_networks,
+    gpus=st.integers(0, 12),
+    slices=st.integers(0, 7),
+    cpus=st.sampled_from([4, 64]),
+    memory_bytes=st.sampled_from([GIB, 16 * GIB, 512 * GIB]),
 )
 
 
-@given(classes, hosts, st.integers(0, 1))
+@given(keys_of_classes, hosts, st.integers(0, 1))
 def test_no_gpu_has_two_owners_and_networks_are_disjoint(
-    config: ClassConfig, host: HostFacts, needs: int
+    keys: dict[str, Any], host: HostFacts, needs: int
 ) -> None:
+    config = a_class(**keys)
     try:
         found = plan(config, host, needs)
     except ConfigError as error:
@@ -274,3 +321,30 @@ def test_no_gpu_has_two_owners_and_networks_are_disjoint(
     assert not any(one.overlaps(other) for one, other in combinations(networks, 2))
     assert not any(each.overlaps(used) for each in networks for used in host.networks)
     assert plan(config, host, needs) == found
+
+
+HINTS = re.compile(r"`((?:seats|gpus|count|cpus|memory|disk): [^`]+)`( or less)?")
+
+
+@given(keys_of_classes, hosts, st.integers(0, 3))
+def test_what_a_message_says_to_use_is_enough_and_more_is_too_much(
+    keys: dict[str, Any], host: HostFacts, needs: int
+) -> None:
+    def problems(text: str) -> dict[str, str]:
+        """What the host lacks after a change of the class, by the key."""
+        change = YAML(typ="safe").load(text)
+        if "count" in change:  # what one seat can have
+            change = {"seats": 1, "gpus": keys["gpus"] | change}
+        try:
+            plan(a_class(**keys | change), host, needs)
+        except ConfigError as error:
+            return dict(each.split(": ", 1) for each in error.problems)
+        return {}
+
+    for key, message in problems("{}").items():
+        text = re.sub(r"(\d+) seats? at most", r"`seats: \1` or less", message)
+        for hint, is_limit in HINTS.findall(text):
+            event(f"{key}: {hint.partition(':')[0]}")
+            assert key not in problems(hint)
+            more = re.sub(r"\d+", lambda number: str(int(number[0]) + 1), hint)
+            assert not is_limit or key in problems(more)
