@@ -10,6 +10,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import nbformat
@@ -92,10 +93,24 @@ def room(
     with shown_by(said.append):
         up(StoredClass(plan, class_image, CLUSTER, ("async",)))
     assert said[-1].endswith("ready (3 of 3)")
+    yield ClassDir("e2e")
+    remove_class()
+
+
+@pytest.fixture
+def no_class(class_image: str, pinning: None) -> Iterator[None]:
+    """No class is up, also not that of the other tests."""
+    remove_class()
+    yield
+    remove_class()
+
+
+def remove_class() -> None:
+    """Remove the class and the work of its seats, if it is up."""
     folder = ClassDir("e2e")
-    yield folder
     if folder.path.exists():
-        down(folder, folder.path.parent / "left.zip")
+        with TemporaryDirectory() as place:
+            down(folder, Path(place) / "left.zip")
 
 
 def in_seat(seat: str, *command: str, code: int = 0) -> str:
@@ -114,16 +129,22 @@ def inside(seat: str, program: str, *arguments: str) -> str:
 # ---- Use
 
 
-def test_a_student_signs_in_and_trains(room: ClassDir) -> None:
+@pytest.fixture(scope="module")
+def trained(room: ClassDir) -> dict[str, Any]:
+    """The summary of a training in seat-01, the only run there."""
+    train = ["lab", "run", "async", "--epochs", "1", "--gpus", "none", "--json"]
+    summary: dict[str, Any] = json.loads(in_seat("seat-01", *train))
+    return summary
+
+
+def test_a_student_signs_in_and_trains(room: ClassDir, trained: dict[str, Any]) -> None:
     browser = signed_in(room, "seat-01")
     page = page_of(room.stored().plan, "seat-01", "lab")
     assert browser.get(page)[:2] == (200, page)
-    train = ["lab", "run", "async", "--epochs", "1", "--gpus", "none", "--json"]
-    summary = json.loads(in_seat("seat-01", *train))
-    assert summary["state"] == "succeeded"
+    assert trained["state"] == "succeeded"
     first, second, _ = seat_statuses(*read_class(room))
     assert first.run is not None
-    assert (first.run.run_id, first.run.state) == (summary["run_id"], "succeeded")
+    assert (first.run.run_id, first.run.state) == (trained["run_id"], "succeeded")
     assert (first.state, second.state, second.run) == ("ready", "ready", None)
 
 
@@ -136,6 +157,7 @@ os.kill(os.getpid(), signal.SIGSTOP)
 """
 
 
+@pytest.mark.usefixtures("trained")
 def test_the_board_shows_who_is_stuck_and_who_has_passed_a_stage(room: ClassDir) -> None:
     inside("seat-02", "import sys; open('stuck.py', 'w').write(sys.argv[1])", STUCK)
     seat, options = names.seat_object("e2e", "seat-02"), ("--detach", "--workdir", names.MOUNT)
@@ -419,7 +441,7 @@ def test_a_seat_that_fills_its_disk_hurts_no_other(room: ClassDir) -> None:
 STOP_REPORTS = """
 import glob, os, pathlib, signal, time
 pathlib.Path("/tmp/ready").touch()
-while True:
+while not os.path.exists("/tmp/enough"):
     time.sleep(0.01)
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:
@@ -435,10 +457,10 @@ def test_a_seat_that_does_not_report_hides_no_other(room: ClassDir) -> None:
     docker("exec", "--detach", seat, "python", "-c", STOP_REPORTS)
     look = "import os; print(os.path.exists('/tmp/ready'))"
     wait_for(lambda: inside("seat-02", look) == "True", "the attack has begun")
-    began = time.monotonic()
     found = seat_statuses(*read_class(room))
-    assert time.monotonic() - began < 40
     assert [each.answers for each in found] == [True, False, True]
+    assert "lab.classroom.seat_report" in docker("top", seat), "it has never answered"
+    inside("seat-02", "open('/tmp/enough', 'w')")
 
 
 def test_the_output_of_a_seat_is_bounded(room: ClassDir) -> None:
@@ -469,6 +491,7 @@ def test_a_class_goes_on_after_a_restart_of_the_host(room: ClassDir, tmp_path: P
     """No program of it runs, no device is attached, and the numbers of devices are others."""
     inside("seat-03", "open('mine.txt', 'w').write('kept')")
     inside("seat-03", "open('notebooks/01_async.ipynb', 'w').write('mine')")
+    inside("seat-02", FILL)
     before, tokens, hub = disk("seat-02"), room.tokens(), room.hub()
     assert hub is not None
     subprocess.run(["kill", "-9", str(hub.pid)], check=True)
@@ -493,11 +516,20 @@ def test_a_class_goes_on_after_a_restart_of_the_host(room: ClassDir, tmp_path: P
     assert (after["size"], after["free"]) == (before["size"], 0), "a full seat starts, too"
 
 
-def test_a_reset_keeps_a_copy_and_leaves_a_fresh_seat(room: ClassDir) -> None:
+@pytest.fixture(scope="module")
+def reset_disk(room: ClassDir) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The disk of seat-02, which was full, before and after a reset of the seat."""
+    inside("seat-02", FILL)
     before = disk("seat-02")
-    assert "filler" in before["names"]
     reset(room, "seat-02")
-    after = disk("seat-02")
+    return before, disk("seat-02")
+
+
+def test_a_reset_keeps_a_copy_and_leaves_a_fresh_seat(
+    room: ClassDir, reset_disk: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    before, after = reset_disk
+    assert "filler" in before["names"]
     assert {"filler", "notebooks"} & set(after["names"]) == {"notebooks"}
     assert (after["size"], after["owner"]) == (before["size"], [1000, 1000])
     assert after["free"] > SIZE * 0.6
@@ -507,9 +539,11 @@ def test_a_reset_keeps_a_copy_and_leaves_a_fresh_seat(room: ClassDir) -> None:
     signed_in(room, "seat-02")
 
 
+@pytest.mark.usefixtures("trained", "reset_disk")
 def test_down_collects_the_work_and_leaves_nothing(
     room: ClassDir, before: dict[str, list[str]], tmp_path: Path
 ) -> None:
+    inside("seat-03", "open('mine.txt', 'w').write('kept')")
     archive = tmp_path / "work.zip"
     archive.write_text("not ours")
     with pytest.raises(InputError, match="exists already"):
@@ -540,8 +574,7 @@ def test_down_collects_the_work_and_leaves_nothing(
     assert hub is not None
     assert not hub.alive()
     no_disk_is_left(room)
-    after = host()
-    assert {name: after[name] for name in before} == before
+    assert host() == before
 
 
 def no_disk_is_left(room: ClassDir) -> None:
@@ -551,8 +584,9 @@ def no_disk_is_left(room: ClassDir) -> None:
     assert not room.path.exists()
 
 
+@pytest.mark.usefixtures("no_class")
 def test_a_class_whose_file_is_damaged_is_reset_and_removed(
-    class_image: str, before: dict[str, list[str]], tmp_path: Path
+    class_image: str, tmp_path: Path
 ) -> None:
     here, folder = host(), ClassDir("e2e")
     up(StoredClass(a_plan(free_port()), class_image, CLUSTER, ("async",)))
@@ -572,11 +606,11 @@ def test_a_class_whose_file_is_damaged_is_reset_and_removed(
         assert work.read("seat-01/mine.txt") == b"kept"
         assert [name for name in work.namelist() if name.startswith("resets/seat-02-")]
     no_disk_is_left(folder)
-    after = host()
-    assert {name: after[name] for name in before} == here
+    assert host() == here
 
 
-def test_a_failed_boot_leaves_nothing(class_image: str, before: dict[str, list[str]]) -> None:
+@pytest.mark.usefixtures("no_class")
+def test_a_failed_boot_leaves_nothing(class_image: str) -> None:
     port = free_port()
     publish = f"127.0.0.1:{port}:80"
     taken = docker("run", "--detach", "--publish", publish, class_image, "sleep", "600")
@@ -585,7 +619,6 @@ def test_a_failed_boot_leaves_nothing(class_image: str, before: dict[str, list[s
         with pytest.raises(LabError, match=f"the address 127.0.0.1:{port} is in use"):
             up(StoredClass(a_plan(port), class_image, CLUSTER, ()))
         no_disk_is_left(ClassDir("e2e"))
-        after = host()
-        assert {name: after[name] for name in before} == here
+        assert host() == here
     finally:
         docker("rm", "--force", taken)
