@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ROOT
+from tests.support.conditions import lacking
 from tools import release
 
 CHANGES = """\
@@ -123,7 +124,7 @@ def test_only_the_tested_commit_is_released(
 
 def test_a_dry_run_builds_all_files_and_makes_no_tag(tmp_path: Path) -> None:
     if not (ROOT / ".git").exists():
-        pytest.skip("this copy of the project is no repository")
+        lacking("this copy of the project is no repository")
     clone = tmp_path / "clone"
     git(ROOT, "clone", "--quiet", "--local", ".", str(clone))
     shutil.copy(release.__file__, clone / "tools")
