@@ -134,12 +134,12 @@ release: $(VENV)/.dev  ## check, build and tag a release here; RELEASING.md expl
 	$(BIN)/python tools/release.py
 
 lock: $(VENV)/.dev  ## resolve requirements/*.txt from the extras and groups in pyproject.toml
-	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/python tools/lock.py
 
 # Each set of requirements contains the one before it: host, then TensorFlow, then the tools. The
 # host of a class has the first set and JupyterHub.
-# The requirement files have hashes, so that the tested versions are installed.
+# The requirement files have hashes, so that the tested versions are installed. tools/install.py
+# installs them by uv, which reads the settings of pip there; without uv, by pip.
 
 $(BIN)/python:
 	$(PYTHON) tools/require.py
@@ -147,8 +147,7 @@ $(BIN)/python:
 
 $(VENV)/.host $(VENV)/.class $(VENV)/.tensorflow $(VENV)/.notebooks $(VENV)/.dev: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python
 	@echo "installing $$(grep -c == requirements/$*.txt) packages into $(VENV); with TensorFlow it takes one to three minutes"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/$*.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python tools/install.py requirements/$*.txt .
 	touch $@
 
 # A separate virtual environment: Horovod is compiled against the last TensorFlow with Estimator.
@@ -161,8 +160,7 @@ $(OLD)/.complete: requirements/heritage.txt requirements/horovod.txt
 	rm -rf $(OLD)
 	$(PYTHON) -m venv $(OLD)
 	@echo "installing the packages of 2017's programs into $(OLD), and compiling Horovod; this takes about 8 minutes"
-	$(OLD)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
-		-r requirements/heritage.txt
+	$(OLD)/bin/python tools/install.py requirements/heritage.txt
 	PATH="$(CURDIR)/$(OLD)/bin:$$PATH" $(OLD)/bin/python -m pip install --quiet \
 		--disable-pip-version-check --no-build-isolation --no-deps --no-binary horovod \
 		--require-hashes -r requirements/horovod.txt
@@ -176,8 +174,7 @@ $(TORCH)/.complete $(JAX)/.complete: .venv-%/.complete: requirements/image-%-cpu
 	rm -rf .venv-$*
 	$(PYTHON) -m venv .venv-$*
 	@echo "installing $$(grep -c == requirements/image-$*-cpu.txt) packages into .venv-$*; this takes about a minute"
-	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
-		-r requirements/image-$*-cpu.txt
+	.venv-$*/bin/python tools/install.py requirements/image-$*-cpu.txt
 	touch $@
 
 clean:  ## remove what the other targets made, except runs/

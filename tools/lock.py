@@ -1,6 +1,6 @@
 """Resolve the extras and groups of pyproject.toml into `requirements/*.txt`, with hashes.
 
-uv resolves for all platforms and Python versions at once. pip installs the result.
+uv resolves for all platforms and Python versions at once. tools/install.py installs the result.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ torch==2.13.0+cpu \\
 
 HOST = ("report", "simulation")
 LOCKS = {
+    "uv": Lock(None, ("uv",)),
     "host": Lock(HOST, ("build",)),
     "tensorflow": Lock((*HOST, "tensorflow"), ("build",)),
     "notebooks": Lock((*HOST, "tensorflow", "notebooks"), ("build",)),
