@@ -90,7 +90,7 @@ def test_each_file_is_tested_by_every_landing_or_by_a_group(
     grouped = set().union(*inputs.values())
     files = [path for path in project.files if path.startswith(("Dockerfile", "requirements/"))]
     # No test installs the packages for GPUs, or the smaller sets of the Makefile.
-    only_landing = {"host", "tensorflow", "notebooks", "compose5", "image-cuda"}
+    only_landing = {"host", "tensorflow", "notebooks", "compose5", "image-cuda", "uv"}
     assert {Path(path).stem for path in files if path not in grouped} <= only_landing
 
 
