@@ -317,6 +317,29 @@ def test_slim_layers_cells_and_names_of_2016(tmp_path: Path) -> None:
     assert found["hits"] == found["right"]
 
 
+QUEUES = """\
+import tensorflow as tf
+
+_, text = tf.TFRecordReader().read(tf.train.string_input_producer(["no.tfrecords"]))
+batch = tf.train.batch([text], 3)
+with tf.Session() as session:
+    tf.train.start_queue_runners(session)
+    session.run(batch)
+"""
+
+
+def test_queue_runners_without_a_coordinator_end_the_program_if_a_file_is_missing(
+    tmp_path: Path,
+) -> None:
+    """Otherwise the main thread would wait for the queue for ever."""
+    done = started(tmp_path, QUEUES)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "MissingFileError: no.tfrecords is missing; in the directory of program.py, run `lab data"
+        " tfrecords no.tfrecords`"
+    )
+
+
 SUPERVISED = """\
 import tensorflow as tf
 
