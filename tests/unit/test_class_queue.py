@@ -8,7 +8,6 @@ import json
 import logging
 import math
 import os
-import signal
 import socket
 import threading
 import time
@@ -24,12 +23,10 @@ import pytest
 
 from lab.backends.classroom.backend import ClassBackend
 from lab.backends.classroom.protocol import NetworkFault, Queue, State, Status
-from lab.backends.environment import Environment
 from lab.backends.state import Busy
 from lab.classroom.queue.admission import MAX_CONFIG_CHARACTERS, admitted
 from lab.classroom.queue.ledger import Entry, Ledger
 from lab.classroom.queue.service import LIMITS, MAX_BODY_BYTES, MAX_REQUESTS
-from lab.classroom.seat_collect import collect_all
 from lab.errors import InputError, LabError
 from lab.log import passed_on
 from lab.run.discovery import statuses_of
@@ -106,8 +103,6 @@ def test_a_run_from_the_queue_to_its_records(queue: QueueUnderTest, tmp_path: Pa
         "the turn has begun; if others wait, it ends after 10 min",
         f"booting {project}",
     ]
-    assert (environment.project, environment.folder) == ("mnist", str(queue.root))
-    assert environment.cluster_sha256 == plan_in_seat(2).cluster_sha256
     assert environment.cluster_spec() == plan_in_seat(2).cluster_spec()
     assert [(task.task, task.gpus, task.alive) for task in environment.tasks()] == [
         ("ps-0", (), True), ("worker-0", GPUS[:2], True), ("worker-1", (), True),
@@ -154,15 +149,6 @@ def test_a_seat_waits_sees_its_place_and_gets_its_turn(queue: QueueUnderTest) ->
     first.down()
     second.result(60)
     assert [gpus for _, gpus, _ in queue.host.booted] == [GPUS, GPUS]
-
-
-def test_an_interrupt_gives_the_place_back(queue: QueueUnderTest) -> None:
-    queue.up("ada", 4)
-    interrupted = passed_on(lambda _: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt), interrupted:
-        queue.up("bob", 4)
-    assert queue.state("bob") is None
-    assert queue.seat("bob").find_any("speech") is None
 
 
 def test_a_seat_that_no_longer_asks_loses_its_place(queue: QueueUnderTest) -> None:
@@ -229,26 +215,6 @@ def test_a_run_that_is_not_given_back_ends_with_its_containers(
     assert b'"kind": "start"' in collected(left)["tasks/worker-0.jsonl"]
 
 
-def test_a_run_waits_for_its_seat_whatever_number_of_environments_comes_after_it(
-    queue: QueueUnderTest, tmp_path: Path
-) -> None:
-    queue.turns.delays = replace(queue.turns.delays, follows_s=0.0, keep_s=0.0)
-    first = queue.up("ada", 1)
-    first.submit(request(first))
-    wait_for(lambda: all(each.state.ended for each in statuses_of(first, RUN).values()), "no end")
-    assert queue.client("teacher").request(bool, "DELETE", "?seat=ada")
-    queue.wait("ada", State.ENDED)
-    queue.clock.now += 1.0
-    queue.wait("ada", None)
-    queue.turns._seats["ada"].closed_s = 0.0
-    for number in range(5):
-        plan = plan_in_seat(1, f"other-{number}")
-        queue.seat("ada").up(plan, root=queue.root).down()
-    assert collect_all(tmp_path / "runs") == []  # as `lab class down` does, for its archive
-    assert (tmp_path / "runs" / RUN / "tasks" / "worker-0.jsonl").read_text()
-    assert queue.seat("ada").projects() == []  # complete, so its volume is removed
-
-
 def test_the_slice_begins_when_the_containers_are_up(queue: QueueUnderTest) -> None:
     go_on = threading.Event()
     queue.host.boots = lambda _project: go_on.wait(60)
@@ -311,16 +277,6 @@ def test_a_boot_that_fails_gives_its_gpus_back_and_is_not_repeated(
     queue.up("bob", 4)
 
 
-def test_a_check_of_the_seat_that_fails_gives_the_place_back(queue: QueueUnderTest) -> None:
-    def check(environment: Environment) -> None:
-        raise LabError(f"wrong GPUs of {environment.tasks()[1].task}")
-
-    with pytest.raises(LabError, match="wrong GPUs of worker-0"):
-        queue.up("ada", 4, check=check)
-    assert queue.state("ada") is None
-    assert queue.seat("ada").find_any("mnist") is None
-
-
 def test_a_boot_that_an_earlier_service_holds_is_repeated_a_few_times(
     queue: QueueUnderTest,
 ) -> None:
@@ -341,43 +297,27 @@ def test_a_boot_that_an_earlier_service_holds_is_repeated_a_few_times(
     queue.up("bob", 4)
 
 
-def test_containers_that_cannot_be_removed_keep_their_gpus_and_the_seat_learns_it(
+def test_containers_that_cannot_be_removed_keep_their_gpus_and_are_tried_less_often(
     queue: QueueUnderTest,
 ) -> None:
-    environment, failures = queue.up("ada", 4), [LabError("the engine refuses")] * 2
-
-    def refuse(_project: str) -> None:
-        if failures:
-            raise failures.pop()
-
-    queue.host.ends = refuse
-    ending = in_background(environment.down)
-    note = "the engine refuses; trying again in 0 s"
-    status = queue.found("ada")
-    wait_for(lambda: note in getattr(status.refresh(), "lines", [note]), "no line")
-    ending.result(60)
-    assert not failures
-    assert queue.state("ada") is None
-
-
-def test_containers_that_are_never_removed_are_tried_less_and_less_often(
-    queue: QueueUnderTest,
-) -> None:
-    queue.up("ada", 4)
+    environment = queue.up("ada", 4)
 
     def refuse(_project: str) -> None:
         raise LabError("the engine refuses")
 
     queue.host.ends = refuse
-    queue.turns._seats["ada"].failures = 5_000  # after weeks
-    client, one = queue.client("ada"), queue.entry("ada").order.id
-    assert client.request(bool, "DELETE", f"?id={one}")
+    ending = in_background(environment.down)
     wait_for(lambda: queue.turns._seats["ada"].failures, "no failure", 10)
-    queue.turns._seats["ada"].failures = 5_000
+    queue.turns._seats["ada"].failures = 5_000  # after weeks
     wait_for(lambda: queue.turns._seats["ada"].failures > 5_000, "no other failure", 10)
-    note = client.request(Status, "GET").lines[-1]
-    assert note == "the engine refuses; trying again in 5 s"
+    notes = queue.client("ada").request(Status, "GET").lines
+    assert "the engine refuses; trying again in 0 s" in notes
+    assert notes[-1] == "the engine refuses; trying again in 5 s"
     assert queue.entry("ada").gpus == GPUS
+    queue.host.ends = print
+    queue.turns._seats["ada"].not_before_s = 0.0
+    ending.result(60)
+    assert queue.state("ada") is None
 
 
 def test_a_check_that_fails_does_not_delay_the_end(
@@ -398,15 +338,20 @@ def test_a_check_that_fails_does_not_delay_the_end(
     first.down()
 
 
-def test_a_place_that_is_given_back_during_the_boot(queue: QueueUnderTest) -> None:
+@pytest.mark.parametrize("reason", ["its seat removed it", "the time of the class is over"])
+def test_an_environment_that_must_end_during_its_boot(queue: QueueUnderTest, reason: str) -> None:
     go_on = threading.Event()
     queue.host.boots = lambda _project: go_on.wait(60)
     future, _ = queue.waiting("ada", 4)
     queue.wait("ada", State.GRANTED)
-    queue.client("ada").request(bool, "DELETE", f"?id={queue.entry('ada').order.id}")
+    if "seat" in reason:
+        queue.client("ada").request(bool, "DELETE", f"?id={queue.entry('ada').order.id}")
+    else:
+        queue.set_end(0.0)
+    queue.wait("ada", State.ENDING)
     assert queue.entry("ada").gpus == GPUS  # until the containers are gone
     go_on.set()
-    with pytest.raises(LabError, match="its seat removed it"):
+    with pytest.raises(LabError, match=reason):
         future.result(60)
     queue.wait("ada", None)
     (one,) = queue.host.environments.values()
@@ -459,35 +404,6 @@ def test_a_full_disk_stops_no_turn_for_ever(
     second.result(60)
 
 
-# ---- What a seat can write on its disk
-
-
-def test_forged_statuses_and_links_decide_nothing(queue: QueueUnderTest, tmp_path: Path) -> None:
-    """The queue ends turns by containers and clock, and reads no file of a seat."""
-    queue.host.tasks_do = until_cancelled
-    first = queue.up("ada", 4)
-    first.submit(request(first))
-    project = queue.entry("ada").project
-    wait_for(lambda: queue.host.is_used(project), "no program")
-    volume, elsewhere = queue.volume("ada"), tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "secret").write_text("secret")
-    for task in plan_in_seat(4).tasks:
-        volume.status(RUN, task.name).unlink(missing_ok=True)
-        volume.status(RUN, task.name).symlink_to(elsewhere / "secret")
-    volume.root.rename(volume.root.with_name("moved"))
-    volume.root.symlink_to(elsewhere)
-    queue.turns.delays = replace(queue.turns.delays, idle_s=0.0, follows_s=0.0)
-    checks = queue.turns._seats["ada"].checked_s
-    wait_for(lambda: queue.turns._seats["ada"].checked_s > checks + 0.1, "no check")
-    assert queue.state("ada") is State.UP  # a program runs
-    queue.turns.delays = replace(queue.turns.delays, idle_s=120.0)
-    queue.clock.now += 2 * SLICE_S
-    queue.waiting("bob", 2)[0].result(60)
-    assert queue.state("ada") is State.ENDED
-    assert (elsewhere / "secret").read_text() == "secret"
-
-
 def test_directories_that_containers_do_not_see_are_refused(
     queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -502,31 +418,41 @@ def test_directories_that_containers_do_not_see_are_refused(
 # ---- Strangers
 
 
-def test_the_token_alone_says_whose_environment_is_meant(queue: QueueUnderTest) -> None:
+def test_a_token_opens_only_what_is_its_own_and_a_refusal_writes_no_log(
+    queue: QueueUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
     queue.up("ada", 1)
-    identity = queue.entry("ada").order.id
-    bob = queue.client("bob")
-    fault = NetworkFault(node="tf1", arguments=("cut:5s",))
-    for method, query, body in (
-        ("GET", "", None),
-        ("DELETE", f"?id={identity}", None),
-        ("POST", "", fault),
-    ):
-        with pytest.raises(LabError, match="the queue has no environment of this seat"):
-            bob.request(object, method, query, body)
+    fault = msgspec.json.encode(NetworkFault(node="tf1", arguments=("cut:5s",)))
+    of_ada = f"/environment?id={queue.entry('ada').order.id}"
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "root"):
+        for token, method, path, body, code in (
+            ("bob", "GET", "/environment", b"", 404),
+            ("bob", "DELETE", of_ada, b"", 404),
+            ("bob", "POST", "/environment", fault, 404),
+            ("bob", "DELETE", "/environment?seat=ada", b"", 403),
+            ("ada", "DELETE", "/environment?seat=ada", b"", 403),
+            ("ada", "GET", "/no", b"", 404),
+            ("ada", "PUT", "/environment", b"{", 400),
+            ("ada", "PUT", "/environment", b"x" * (MAX_BODY_BYTES + 1), 400),
+            ("teacher", "PUT", "/environment", b"{}", 403),
+            *((each, "GET", "/environment", b"", 403) for each in ("", "eve", "ada-", "*")),
+            *(("eve", method, "/no", b"", 403) for method in ("GET", "PUT")),
+        ):
+            assert status_of(queue, method, path, token, body) == code, (token, method, path)
+    assert caplog.messages == []
     assert queue.state("ada") is State.UP
     assert queue.host.disturbed == []
 
 
-def test_only_the_teacher_ends_the_environment_of_a_seat(queue: QueueUnderTest) -> None:
+def test_the_teacher_ends_the_environment_of_a_seat_and_closes_the_seat_for_a_time(
+    queue: QueueUnderTest,
+) -> None:
     queue.host.tasks_do = until_cancelled
     one = queue.up("ada", 4)
     one.submit(request(one))
     following = in_background(lambda: collected(one))
     future, _ = queue.waiting("bob", 4)
-    for seat in ("ada", "bob"):
-        assert status_of(queue, "DELETE", "/environment?seat=ada", seat) == 403
-    assert queue.state("ada") is State.UP
     for seat in ("bob", "ada", "eve"):
         assert status_of(queue, "DELETE", f"/environment?seat={seat}", "teacher") == 200
     following.result(60)
@@ -534,13 +460,37 @@ def test_only_the_teacher_ends_the_environment_of_a_seat(queue: QueueUnderTest) 
     with pytest.raises(LabError, match="the queue ended the environment"):
         future.result(60)
     one.down()
-    assert status_of(queue, "PUT", "/environment", "teacher") == 403
+    with pytest.raises(InputError, match="the teacher ends the runs of this seat now"):
+        queue.up("ada", 1)
+    queue.turns._seats["ada"].closed_s = 0.0  # a minute later
+    queue.up("ada", 1)
 
 
-@pytest.mark.parametrize("token", ["", "eve", "ada-", "*"])
-def test_a_token_without_access_is_refused(queue: QueueUnderTest, token: str) -> None:
-    for method, path in (("GET", "/environment"), ("PUT", "/environment"), ("GET", "/no")):
-        assert status_of(queue, method, path, token) == 403
+@pytest.mark.parametrize(
+    "message", ["the teacher ends the runs of this seat now", "the time of the class is over"]
+)
+def test_an_order_is_refused_if_its_seat_is_closed_while_it_is_checked(
+    queue: QueueUnderTest, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(*given: Any) -> Entry:
+        begun.set()
+        go_on.wait(60)
+        return admitted(*given)
+
+    monkeypatch.setattr("lab.classroom.queue.turns.admitted", slowly)
+    client, body = queue.client("ada"), order(queue)
+    answer = in_background(lambda: client.request(Status, "PUT", body=body))
+    assert begun.wait(60)
+    if "teacher" in message:
+        assert not queue.client("teacher").request(bool, "DELETE", "?seat=ada")
+    else:
+        queue.set_end(0.0)
+    go_on.set()
+    with pytest.raises(InputError, match=message):
+        answer.result(60)
+    assert queue.state("ada") is None
 
 
 @pytest.mark.parametrize(
@@ -611,6 +561,13 @@ def test_a_seat_has_few_requests_at_a_time_and_one_order(queue: QueueUnderTest) 
     wait_for(lambda: status_of(queue, "GET", "/environment", "bob") == 404, "they still count", 5)
 
 
+def test_an_environment_is_looked_up_before_the_body_is_read(queue: QueueUnderTest) -> None:
+    for head, expected in (("POST /environment", 404), ("DELETE /environment?seat=ada", 403)):
+        one, status = connected(queue, head)
+        one.close()
+        assert status == expected
+
+
 def test_a_body_that_does_not_end_has_a_time_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -622,40 +579,6 @@ def test_a_body_that_does_not_end_has_a_time_limit(
             one.recv(1 << 16)
             assert one.recv(1) == b""
         wait_for(lambda: status_of(queue, "PUT", "/environment", "bob") == 400, "it counts", 5)
-
-
-def test_a_teacher_who_ends_the_runs_of_a_seat_closes_it_for_a_time(
-    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue.up("ada", 1)
-    assert queue.client("teacher").request(bool, "DELETE", "?seat=ada")
-    with pytest.raises(InputError, match="the teacher ends the runs of this seat now"):
-        queue.client("ada").request(Status, "PUT", body=order(queue))
-    queue.up("bob", 1)
-    queue.turns._seats["ada"].closed_s = 0.0  # a minute later
-    queue.found("ada").down()
-    queue.up("ada", 1)
-
-
-def test_an_order_that_is_checked_while_the_teacher_closes_its_seat_is_refused(
-    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slowly(*given: Any) -> Entry:
-        begun.set()
-        go_on.wait(60)
-        return admitted(*given)
-
-    monkeypatch.setattr("lab.classroom.queue.turns.admitted", slowly)
-    client, body = queue.client("ada"), order(queue)
-    answer = in_background(lambda: client.request(Status, "PUT", body=body))
-    assert begun.wait(60)
-    assert not queue.client("teacher").request(bool, "DELETE", "?seat=ada")
-    go_on.set()
-    with pytest.raises(InputError, match="the teacher ends the runs of this seat now"):
-        answer.result(60)
-    assert queue.state("ada") is None
 
 
 # ---- The time of the class
@@ -684,27 +607,6 @@ def test_the_end_of_the_class_ends_what_runs_and_what_waits(queue: QueueUnderTes
     assert queue.host.booted[1:] == []
 
 
-def test_an_environment_that_boots_at_the_end_of_the_class_ends(queue: QueueUnderTest) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def boots(_: str) -> None:
-        begun.set()
-        go_on.wait(600)
-
-    queue.host.boots = boots
-    boot, _ = queue.waiting("ada", 1)
-    assert begun.wait(60)
-    project = queue.entry("ada").project
-    queue.set_end(0.0)
-    try:
-        wait_for(lambda: queue.state("ada") is State.ENDING, "the boot goes on", 20)
-    finally:
-        go_on.set()
-    with pytest.raises(LabError, match="the time of the class is over"):
-        boot.result(60)
-    assert not queue.host.runs(project)
-
-
 def test_orders_are_refused_after_the_end_until_it_is_extended(queue: QueueUnderTest) -> None:
     queue.set_end(0.0)
     with pytest.raises(InputError, match="the time of the class is over") as caught:
@@ -712,67 +614,7 @@ def test_orders_are_refused_after_the_end_until_it_is_extended(queue: QueueUnder
     assert caught.value.fix == "ask your teacher to extend it"
     assert queue.state("ada") is None
     queue.set_end(60.0)
-    queue.up("ada", 1).down()
-    queue.clock.now += 60.0
-    with pytest.raises(InputError, match="the time of the class is over"):
-        queue.up("ada", 1)
-    queue.set_end(None)
     queue.up("ada", 1)
-
-
-def test_an_order_that_is_checked_while_the_class_ends_is_refused(
-    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slowly(*given: Any) -> Entry:
-        begun.set()
-        go_on.wait(60)
-        return admitted(*given)
-
-    monkeypatch.setattr("lab.classroom.queue.turns.admitted", slowly)
-    client, body = queue.client("ada"), order(queue)
-    answer = in_background(lambda: client.request(Status, "PUT", body=body))
-    assert begun.wait(60)
-    queue.set_end(0.0)
-    go_on.set()
-    with pytest.raises(InputError, match="the time of the class is over"):
-        answer.result(60)
-    assert queue.state("ada") is None
-
-
-def test_a_service_that_was_dead_at_the_end_of_the_class_ends_it_later(tmp_path: Path) -> None:
-    folder, host = tmp_path / "queue", FakeHost()
-    host.tasks_do = until_cancelled
-    with a_queue(folder, host) as queue:
-        first = queue.up("ada", 4)
-        first.submit(request(first))
-        queue.waiting("bob", 1)
-        queue.set_end(60.0)
-    with a_queue(folder, host) as queue:
-        queue.turns.delays = replace(queue.turns.delays, follows_s=0.0)
-        queue.clock.now += 61.0
-        for seat in ("ada", "bob"):
-            queue.wait(seat, State.ENDED)
-            assert queue.entry(seat).reason == "the time of the class is over"
-    assert len(host.booted) == 1
-    host.stop()
-
-
-def test_a_damaged_end_changes_nothing_and_is_reported_once(
-    queue: QueueUnderTest, caplog: pytest.LogCaptureFixture
-) -> None:
-    queue.up("ada", 1)
-    queue.set_end(60.0)
-    wait_for(lambda: queue.turns.is_over() is False, "the end is read")
-    with caplog.at_level(logging.ERROR, "lab"):
-        write_atomically(queue.folder / "time.json", '{"ends_unix": "soon"}')
-        wait_for(lambda: "time.json cannot be read" in caplog.text, "the damage is reported")
-        wait_for_a_look(queue)
-    assert caplog.text.count("time.json cannot be read") == 1
-    assert queue.state("ada") is State.UP
-    queue.clock.now += 60.0  # the last end counts
-    wait_for(lambda: queue.state("ada") is not State.UP, "the end")
 
 
 def test_a_seat_that_waits_for_the_host_keeps_no_other_one_waiting(queue: QueueUnderTest) -> None:
@@ -788,27 +630,6 @@ def test_a_seat_that_waits_for_the_host_keeps_no_other_one_waiting(queue: QueueU
         go_on.set()
     queue.wait("bob", State.UP)
     assert all(each.result(60) for each in blocked)
-
-
-def test_refused_requests_write_no_log(
-    queue: QueueUnderTest, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING, "root"):
-        for token, path in (("eve", "/environment"), ("ada", "/no"), ("ada", "/environment")):
-            assert status_of(queue, "GET", path, token) in {403, 404}
-        assert status_of(queue, "PUT", "/environment", "ada", b"{") == 400
-    assert caplog.messages == []
-
-
-def test_an_environment_is_looked_up_before_the_body_is_read(queue: QueueUnderTest) -> None:
-    for head, expected in (("POST /environment", 404), ("DELETE /environment?seat=ada", 403)):
-        one, status = connected(queue, head)
-        one.close()
-        assert status == expected
-
-
-def test_a_large_body_is_refused(queue: QueueUnderTest) -> None:
-    assert status_of(queue, "PUT", "/environment", "ada", b"x" * (MAX_BODY_BYTES + 1)) == 400
 
 
 def test_a_run_goes_on_while_the_queue_is_down(queue: QueueUnderTest) -> None:
