@@ -160,6 +160,20 @@ class Stage:
         wait_for(there, f"{task} {state}", within_s)
         return self.status(task, run_id)
 
+    def wait_for_looks(self, task: str) -> None:
+        """Wait until an agent has seen what is on the volume now, and has acted on it.
+
+        It sends a heartbeat once a second, and looks several times between two of them.
+        """
+        path = self.volume.agent(task)
+
+        def beat() -> int:
+            return path.stat().st_mtime_ns if path.exists() else 0
+
+        for _ in range(2):
+            last = beat()
+            wait_for(lambda last=last: beat() != last, f"a heartbeat of {task}")
+
     def log(self, task: str, run_id: str = "r1") -> bytes:
         """The task's log."""
         return self.volume.log(run_id, task).read_bytes()

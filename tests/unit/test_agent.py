@@ -250,15 +250,19 @@ def test_second_stop_does_not_wait(stage: Stage) -> None:
 
 
 def test_a_repeated_signal_leaves_the_program_its_time(stage: Stage) -> None:
+    seen = stage.folder / "seen"
     program = (
-        "import signal, sys, time\n"
-        "def save(*_):\n  time.sleep(0.3)\n  print('saved')\n  sys.exit(0)\n"
+        "import os, signal, sys, time\n"
+        f"def save(*_):\n  while not os.path.exists({str(seen)!r}): time.sleep(0.01)\n"
+        "  print('saved')\n  sys.exit(0)\n"
         "signal.signal(signal.SIGTERM, save)\n"
     )
     submitted(stage, program + START + FOREVER)
     agent = stage.agents["worker-0"]
     agent.terminate()
     agent.send_signal(signal.SIGHUP)
+    stage.wait_for_looks("worker-0")
+    seen.touch()
     assert agent.wait(timeout=PATIENCE_S) == 0
     status = stage.status("worker-0")
     assert (status.state, status.exit_code) == (State.CANCELLED, 0)

@@ -143,7 +143,7 @@ def test_a_killed_agent_is_lost_at_once(crew: Crew) -> None:
 
 SAVE = """
 def save(*_):
-    time.sleep(0.7)
+    wait(path("seen"))
     alive = os.path.exists(f"/proc/{open(path('ps')).read()}")
     say("event", f'message="the ps is there: {alive}"')
     sys.exit(0)
@@ -166,6 +166,9 @@ def test_a_service_stays_until_the_others_have_saved_unless_the_run_is_killed(
     cancel(crew.volume, "r1", "enough")
     if at_once:
         kill(crew.volume, "r1", "at once")
+    else:
+        crew.wait_for_looks("ps-0")
+        (crew.scripts / "seen").touch()
     for task in TASKS:
         crew.wait_state(task, State.CANCELLED)
     saved = "the ps is there: True" in str(crew.records("worker-0"))

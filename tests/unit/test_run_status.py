@@ -175,11 +175,12 @@ class Deaf(FakeBackend):
     """A backend whose engine refuses to answer, or is slow."""
 
     asked = 0
-    seconds = 0.0
+    may_answer: threading.Event | None = None
 
     def find_any(self, project: str) -> FakeEnvironment | None:
         self.asked += 1
-        time.sleep(self.seconds)
+        if self.may_answer is not None:
+            assert self.may_answer.wait(60)
         raise LabError("the Docker engine does not answer", "restart it")
 
 
@@ -205,13 +206,14 @@ def test_a_backend_that_cannot_be_used_had_no_run_of_an_unknown_one(run: RunDir)
 def test_a_slow_engine_is_not_awaited(run: RunDir) -> None:
     run.create(info())
     slow = Deaf("local")
-    slow.seconds = 1
+    slow.may_answer = threading.Event()
     ask = volumes(slow, patience_s=0.01)
     for project in ("mnist", "other"):
         update(run, project=project)
         with pytest.raises(LabError, match=r"does not answer within 0.01 s; check it with `lab do"):
             status_of(run, ask)
     assert slow.asked == 1
+    slow.may_answer.set()
 
 
 def test_only_a_final_loss_is_stored(run: RunDir, environment: Shown) -> None:
