@@ -341,16 +341,18 @@ def test_a_check_that_fails_does_not_delay_the_end(
 @pytest.mark.parametrize("reason", ["its seat removed it", "the time of the class is over"])
 def test_an_environment_that_must_end_during_its_boot(queue: QueueUnderTest, reason: str) -> None:
     go_on = threading.Event()
-    queue.host.boots = lambda _project: go_on.wait(60)
+    queue.host.boots = lambda _project: go_on.wait(600)
     future, _ = queue.waiting("ada", 4)
     queue.wait("ada", State.GRANTED)
     if "seat" in reason:
         queue.client("ada").request(bool, "DELETE", f"?id={queue.entry('ada').order.id}")
     else:
         queue.set_end(0.0)
-    queue.wait("ada", State.ENDING)
-    assert queue.entry("ada").gpus == GPUS  # until the containers are gone
-    go_on.set()
+    try:
+        wait_for(lambda: queue.state("ada") is State.ENDING, "the boot goes on", 20)
+        assert queue.entry("ada").gpus == GPUS  # until the containers are gone
+    finally:
+        go_on.set()
     with pytest.raises(LabError, match=reason):
         future.result(60)
     queue.wait("ada", None)
