@@ -281,7 +281,10 @@ def place_on_host(entry: Entry) -> Plan:
 
 @contextmanager
 def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
-    """A service of its own thread; when the block ends, it is gone as after `kill -9`."""
+    """A service of its own thread; when the block ends, it is gone as after `kill -9`.
+
+    Its clients ask often.
+    """
     folder.mkdir(exist_ok=True)
     clock = Clock()
     capacity = Capacity(GPUS, tuple("abcdyz"), SLICE_S)
@@ -312,7 +315,13 @@ def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
         await server.close_all_connections()
 
     home = {"HOME": str(folder.parent), LAB_STATE: str(folder.parent / "state")}
-    with mock.patch.dict(os.environ, home):
+    client = "lab.backends.classroom"
+    with (
+        mock.patch.dict(os.environ, home),
+        mock.patch(f"{client}.environment._FRESH_S", 0.05),
+        mock.patch.multiple(f"{client}.backend", _PATIENCE_S=0.0, _POLL_S=0.02),
+        mock.patch(f"{client}.protocol._PAUSE_S", 0.02),
+    ):
         thread = threading.Thread(target=lambda: asyncio.run(serve()))
         thread.start()
         assert started.wait(PATIENCE_S)

@@ -58,14 +58,6 @@ def queue(tmp_path: Path) -> Iterator[QueueUnderTest]:
     host.stop()
 
 
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lab.backends.classroom.environment._FRESH_S", 0.05)
-    monkeypatch.setattr("lab.backends.classroom.backend._PATIENCE_S", 0.0)
-    monkeypatch.setattr("lab.backends.classroom.backend._POLL_S", 0.02)
-    monkeypatch.setattr("lab.backends.classroom.protocol._PAUSE_S", 0.02)
-
-
 def order(queue: QueueUnderTest, **changes: object) -> dict[str, object]:
     known = {"id": "0" * 16, "config": plan_in_seat(1).config, "with_gpus": True}
     paths = {"folder": "/", "directory": str(queue.root / "x")}
