@@ -171,9 +171,7 @@ def test_a_smoothed_line_is_not_shifted_and_keeps_a_straight_line() -> None:
     straight = np.arange(100.0)
     assert smoothed(straight)[2:-2] == pytest.approx(straight[2:-2])
     assert [window_for(count) for count in (14, 20, 1000)] == [1, 5, 41]
-
-
-def test_a_smoothed_line_begins_at_the_first_value_and_ends_at_a_mean() -> None:
+    # It begins at the first value and ends at a mean.
     falling = np.array([16.3, *np.linspace(6, 2, 400)])
     found = smoothed(falling)
     assert found[0] == 16.3

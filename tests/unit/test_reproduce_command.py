@@ -368,26 +368,3 @@ def test_verdicts_are_shown_without_a_writable_store(capsys: pytest.CaptureFixtu
     assert (
         "error: the results of blog-sync cannot be written into kept/here: Not a directory" in err
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("book-async", "--runs", "last", "--quick"), "--quick is only for new runs"),
-        (("book-async", "--runs", "last", "--repeats", "3"), "--repeats is only for new runs"),
-        (("book-async", "--runs", "last", "--seed", "0"), "--seed is only for new runs"),
-        (("book",), "book-async, book-sync, blog-async, blog-sync, staleness or all"),
-        (("book-async", "--repeats", "0"), "from 1 to 100"),
-        (("book-async", "--runs", ","), "runs, such as last"),
-        (("book-async", "--runs", "nothing"), "no run"),
-    ],
-)
-def test_bad_arguments_are_refused(
-    environment: FakeEnvironment,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    message: str,
-) -> None:
-    assert reproduce(*arguments) == 2
-    assert message in capsys.readouterr().err
-    assert not environment.runs()

@@ -97,28 +97,30 @@ def output(capsys: pytest.CaptureFixture[str], line: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_each_figure_has_its_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    a_run(tmp_path)
+    shown = {}
+    for line in (
         "async --from last --workers 2,6,16",
         "sync --workers 1,3",
         f"async --workers 2,64 --ps 1{BEYOND}",
-    ],
-)
-def test_each_figure_has_its_error(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, snapshot: SnapshotAssertion
+    ):
+        assert main(["simulate", *shlex.split(line)]) == 0
+        out, err = capsys.readouterr()
+        assert all(len(each) <= 80 for each in out.splitlines())
+        errors = [re.findall("±[0-9]+%|no known error", each) for each in out.splitlines()]
+        shown[line] = [*(", ".join(each) for each in errors if each), *err.splitlines()]
+    assert shown == snapshot
+
+
+def test_what_was_never_validated_needs_the_flag(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     a_run(tmp_path)
-    assert main(["simulate", *shlex.split(line)]) == 0
-    out, err = capsys.readouterr()
-    assert all(len(each) <= 80 for each in out.splitlines())
-    errors = [re.findall("±[0-9]+%|no known error", each) for each in out.splitlines()]
-    assert {"errors": [each for each in errors if each], "notes": err.splitlines()} == snapshot
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
+    refused = {}
+    for line in (
         "async --workers 17",
         "multiworker --workers 128",
         "async --workers 1 --step 2ms",
@@ -126,16 +128,12 @@ def test_each_figure_has_its_error(
         "async --from last --workers 2 --links 200mbit",
         "async --from last --workers 2 --links 20mbit --latency 1ms",
         "sync --workers 2 --fault 'slow:0.5 worker-0'",
-    ],
-)
-def test_what_was_never_validated_needs_the_flag(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, snapshot: SnapshotAssertion
-) -> None:
-    a_run(tmp_path)
-    assert main(["simulate", *shlex.split(line)]) == 2
-    assert capsys.readouterr().err == snapshot
-    row = output(capsys, f"{line}{BEYOND}")["predictions"][0]
-    assert (row["error"], row["staleness_error"]) == (None, None)
+    ):
+        assert main(["simulate", *shlex.split(line)]) == 2
+        (refused[line],) = capsys.readouterr().err.splitlines()
+        row = output(capsys, f"{line}{BEYOND}")["predictions"][0]
+        assert (row["error"], row["staleness_error"]) == (None, None)
+    assert refused == snapshot
 
 
 def test_the_limits_of_the_classes() -> None:
@@ -199,15 +197,17 @@ UNFIT: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", UNFIT)
 def test_a_run_that_cannot_calibrate_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, snapshot: SnapshotAssertion
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    run = a_run(tmp_path, **UNFIT[name])
-    if "silent" in name:
-        run.records("worker-1").unlink()
-    assert main(shlex.split("simulate async --from last")) == 2
-    assert capsys.readouterr().err == snapshot
+    refused = {}
+    for name, changes in UNFIT.items():
+        run = a_run(tmp_path / name, **changes)
+        if "silent" in name:
+            run.records("worker-1").unlink()
+        assert main(["simulate", "async", "--from", str(run.path)]) == 2
+        (refused[name],) = capsys.readouterr().err.splitlines()
+    assert refused == snapshot
 
 
 def test_a_config_gives_the_tasks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -226,24 +226,3 @@ def test_a_config_gives_the_tasks(capsys: pytest.CaptureFixture[str], tmp_path: 
     file.write_text(CLUSTER.replace("ps: {on: [tf1]}, ", ""))
     assert main(["simulate", "sync", "--cluster", str(file)]) == 2
     assert f"{file} has no job 'ps', which sync needs" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "ring",
-        "ddp",
-        "async --workers 513",
-        "async --network 100",
-        "multiworker --ps 1",
-        "async --links 1gbit --network 1gbit",
-        "async --cluster cluster.yaml --workers 2",
-        "async --workers 1,2,3,4,5,6,7,8,9 --ps 1,2,3,4,5,6,7,8",
-        "sync --fault 'kill worker-0'",
-    ],
-)
-def test_unsupported_input_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, snapshot: SnapshotAssertion
-) -> None:
-    assert main(["simulate", *shlex.split(line)]) == 2
-    assert capsys.readouterr().err.replace(str(tmp_path), "") == snapshot

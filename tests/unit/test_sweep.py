@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import os
@@ -158,30 +157,3 @@ def test_an_interrupt_ends_it_and_shows_finished_runs(
     assert "the sweep was interrupted after 1 of 9 runs" in err
     assert "0.1" in out
     assert len(Path("made.csv").read_text().splitlines()) == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--over", "nonsense"), "NAME=VALUE,VALUE"),
-        (("--over", "batch_sise=1,2"), "did you mean 'batch_size'?"),
-        (("--over", "batch_size=1,2", "--batch_size", "5"), "--over varies it"),
-        (("--over", "batch_size=1,2", "--repeats", "0"), "a whole number from 1 to 1,000"),
-        ((), "--over"),
-        (
-            ("--over", "batch_size=1,2", "--csv", "nowhere/made.csv"),
-            "--csv: there is no directory nowhere",
-        ),
-    ],
-)
-def test_errors_are_reported_before_anything_starts(
-    backend: FakeBackend,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    says: str,
-) -> None:
-    assert sweep(*arguments) == 2
-    assert says in capsys.readouterr().err
-    assert backend.booted == 0
-    with contextlib.suppress(FileNotFoundError):
-        assert not list(Path("runs").iterdir())

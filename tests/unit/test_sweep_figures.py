@@ -33,28 +33,13 @@ from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import p_value
 from lab.statistics import mean_of
-from lab.store.summary import ResultSummary, Summary
+from lab.store.summarize import summary_of
+from lab.store.summary import ResultSummary
+from lab.volume.states import State
+from tests.support.specs import run_info
 
 NO_STEPS = pd.DataFrame(columns=[*STEP_FIELDS.values()])
-SUMMARY = Summary(
-    run_id="r",
-    experiment="staleness",
-    backend="local",
-    state="succeeded",
-    reason="",
-    degraded=False,
-    global_step=300,
-    updates_conserved=True,
-    updates_lost=0,
-    steps_redone=0,
-    resumed_from="",
-    accuracy=None,
-    wall_s=1.0,
-    first_step_s=1.0,
-    steps_per_s=None,
-    records_lost=0,
-    tasks=[],
-)
+SUMMARY = summary_of(run_info("r", state=State.SUCCEEDED), {}, {})
 
 
 def made(repeat: int, loss: float | None, state: str = "succeeded", **values: str) -> RunResult:
@@ -244,23 +229,6 @@ def test_points_are_grouped_by_workers_then_repeated() -> None:
     assert (points[0].workers, points[0].flags) == (1, ("--learning_rate=0.1",))
     assert len(combinations(points)) == 4
     assert Point({"batch_size": "5"}, 0).workers is None
-
-
-def test_invalid_parameters_are_refused(snapshot: SnapshotAssertion) -> None:
-    refused = {}
-    for over in (
-        "batchsize=1",
-        "seed=1,2",
-        "batch_size=1,1",
-        "learning_rate=1,1.0",
-        "model=cnn",
-        "workers=0",
-        "\x1b[31m=1",
-    ):
-        with pytest.raises(InputError) as caught:
-            check_over(parse_over(over), ASYNC, ("epochs",))
-        refused[over] = str(caught.value)
-    assert refused == snapshot
 
 
 def test_valid_parameters() -> None:
