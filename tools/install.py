@@ -71,17 +71,18 @@ def has_uv() -> bool:
 
 def main(lock: str, *project: str) -> int:
     """Install the packages of a lock, and a project; return the exit code of uv or pip."""
-    steps = [("--require-hashes", f"--requirement={lock}")]
-    steps += [("--no-deps", "--no-build-isolation", f"--editable={each}") for each in project]
+    locked = ("--require-hashes", f"--requirement={lock}")
+    own = [("--no-deps", "--no-build-isolation", f"--editable={each}") for each in project]
     reason = "uv cannot be installed"
     if has_uv():
         settings = subprocess.check_output([*PIP, "config", "list"], text=True)
         variables = {**uv_variables(settings), **os.environ}
-        if not any(_uv(variables, *step) for step in steps):
+        # A task's program writes no bytecode, and would compile TensorFlow in each run.
+        if not any(_uv(variables, *each) for each in [(*locked, "--compile-bytecode"), *own]):
             return 0
         reason = "uv fails"
     print(f"{reason}: pip installs the packages, which takes minutes longer", file=sys.stderr)
-    return next(filter(None, (_pip(*step) for step in steps)), 0)
+    return next(filter(None, (_pip(*each) for each in [locked, *own])), 0)
 
 
 def _uv(variables: Mapping[str, str], *arguments: str) -> int:

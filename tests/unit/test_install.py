@@ -105,7 +105,7 @@ def test_uv_or_pip_installs_what_has_the_locked_hash(
         )
 
     def is_installed() -> bool:
-        return subprocess.run([python, "-c", "import tiny"], check=False).returncode == 0
+        return subprocess.run([python, "-B", "-c", "import tiny"], check=False).returncode == 0
 
     for wrong in ("", f" --hash=sha256:{'0' * 64}"):
         assert install(wrong).returncode != 0
@@ -113,6 +113,7 @@ def test_uv_or_pip_installs_what_has_the_locked_hash(
     done = install(f" --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}")
     assert done.returncode == 0, done.stderr
     assert is_installed()
+    assert list(tmp_path.rglob("tiny.*.pyc"))
     notices = [
         line.partition(":")[0] for line in done.stderr.splitlines() if "pip installs" in line
     ]
