@@ -175,6 +175,18 @@ def take(name: str, *gpus: str) -> Any:
     return hold_gpus(Holder(name, "local", "/p", "/p", gpus, 1.0, own), share=False)
 
 
+def watched(seats: Seats, look: Callable[[], bool]) -> list[tuple[str, bool]]:
+    """Each step from now on, with what a look at this moment shows."""
+    steps, do = list[tuple[str, bool]](), seats.do
+
+    def looking(*words: str) -> None:
+        steps.append((" ".join(filter(None, words)), look()))
+        do(*words)
+
+    seats.do = looking
+    return steps
+
+
 def assert_nothing_is_left(seats: Seats) -> None:
     assert "remove" in seats.log
     assert not FOLDER.path.exists()
@@ -315,6 +327,7 @@ def test_a_class_goes_on_where_it_ended_also_after_a_failure(
     boot(seats)
     kill_hub()
     before, tokens = record(), FOLDER.tokens()
+    FOLDER.resetting("bob").touch()  # a reset was killed
     seats.fails = [step]
     with pytest.raises(LabError, match="no space"):
         boot(seats)
@@ -326,6 +339,7 @@ def test_a_class_goes_on_where_it_ended_also_after_a_failure(
     notices.clear()
     up(stored(a_plan(("cy",))))  # another plan: its own one holds
     assert seats.log[:3] == ["stop", "create_storage", "start_proxy"]
+    assert not FOLDER.resetting("bob").exists()
     assert (notices[0], notices[-1]) == ("class w: going on where it ended", "bob: ready (2 of 2)")
     assert (FOLDER.tokens(), FOLDER.stored()) == (tokens, stored(PLAN))
     assert [record()["w"]["process"]["pid"]] == hubs()
@@ -399,7 +413,7 @@ def test_down_collects_what_no_program_changes_any_more(
     boot(seats)
     FOLDER.copies.mkdir()
     (FOLDER.copies / "ada-20261201-090000.zip").write_bytes(b"earlier")
-    seats.log.clear()
+    steps = watched(seats, lambda: FOLDER.is_up)
     down(FOLDER, tmp_path / "w.zip")
     assert notices[-1] == (
         "class w: removed 4 containers, 1 network, 3 queue environments; the work of "
@@ -410,21 +424,12 @@ def test_down_collects_what_no_program_changes_any_more(
             "resets/ada-20261201-090000.zip", "ada/mine.txt", "bob/mine.txt", "gradebook.csv",
         ]  # fmt: skip
         assert archive.read("gradebook.csv").startswith(b"seat,lesson,stage,passed,when,")
-    stops = ["end runs of ada bob", "stop", "remove runs of ada bob"]
+    stops = ["stop", "remove runs of ada bob"]
     saves = ["collect ada bob", "save ada", "save bob"]
-    assert seats.log == [*stops, *saves, "remove", "check GPUs"]
+    after = [(each, False) for each in (*stops, *saves, "remove", "check GPUs")]
+    assert steps == [("end runs of ada bob", True), *after], "JupyterHub would start seats"
     assert_nothing_is_left(seats)
     assert [path.name for path in (tmp_path / "state").rglob("*")] == ["classes"]
-
-
-def test_nothing_can_start_a_seat_while_its_work_is_collected(
-    seats: Seats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    boot(seats)
-    is_up: list[bool] = []
-    monkeypatch.setattr(seats, "save", lambda *_: is_up.append(FOLDER.is_up), raising=False)
-    down(FOLDER, tmp_path / "w.zip")
-    assert is_up == [False, False]
 
 
 def test_a_queue_that_refuses_does_not_prevent_the_end(
@@ -516,71 +521,46 @@ def test_a_seat_of_a_class_with_a_damaged_file_is_reset(
 
 def test_jupyterhub_starts_no_seat_whose_storage_is_replaced(seats: Seats) -> None:
     boot(seats)
-    steps, do = {}, seats.do
-
-    def recorded(*words: str) -> None:
-        steps[" ".join(words)] = FOLDER.resetting("bob").exists()
-        do(*words)
-
-    seats.do = recorded
+    steps = watched(seats, lambda: FOLDER.resetting("bob").exists())
     reset(FOLDER, "bob")
-    assert steps == {
+    assert dict(steps) == {
         "end runs of bob": False,  # it may refuse
         **dict.fromkeys(("stop bob", "remove runs of bob", "collect bob", "save bob"), True),
         **{"replace_storage bob": True, "check GPUs": True, "start bob": False},
     }
 
 
-@pytest.mark.parametrize("step", ["collect bob", "save bob", "remove runs of bob"])
+@pytest.mark.parametrize(
+    ("step", "stays", "says"),
+    [
+        ("end runs of bob", "as it is", ""),
+        ("remove runs of bob", "on", "bob: not reset; it starts again with its own files"),
+        ("collect bob", "on", "bob: not reset; it starts again with its own files"),
+        ("save bob", "on", "bob: not reset; it starts again with its own files"),
+        ("replace_storage bob", "off", "is kept; run `lab class reset bob` again"),
+        ("check GPUs", "off", ""),
+    ],
+)
 @pytest.mark.parametrize("error", ERRORS)
-def test_a_seat_that_is_not_reset_starts_again(
-    step: str, error: BaseException, seats: Seats, notices: list[str]
+def test_a_seat_that_is_not_reset_has_its_own_files_or_stays_stopped(
+    step: str, stays: str, says: str, error: BaseException, seats: Seats, notices: list[str]
 ) -> None:
     boot(seats)
+    seats.log.clear()
     seats.fails, seats.error = [step], error
     with pytest.raises(type(error)):
         reset(FOLDER, "bob")
-    assert seats.log[-2:] == [step, "start bob"]
-    assert notices[-1] == "bob: not reset; it starts again with its own files"
-    assert not FOLDER.resetting("bob").exists()
-    assert "save" not in step or list(FOLDER.copies.iterdir()) == []
-
-
-def test_a_seat_without_its_storage_stays_stopped_until_it_has_one(
-    seats: Seats, notices: list[str]
-) -> None:
-    boot(seats)
-    seats.fails = ["replace_storage bob"]
-    with pytest.raises(LabError, match="no space"):
+    assert seats.log[-1] == ("start bob" if stays == "on" else step)
+    assert FOLDER.resetting("bob").exists() is (stays == "off")
+    assert says in notices[-1]
+    copies = list(FOLDER.copies.glob("*"))
+    assert len(copies) == (stays == "off")
+    if "storage" in step:
+        seats.fails = ()
         reset(FOLDER, "bob")
-    assert seats.log[-1] == "replace_storage bob"
-    assert notices[-1].endswith("is kept; run `lab class reset bob` again")
-    assert FOLDER.resetting("bob").exists()
-    (copy,) = FOLDER.copies.iterdir()
-    seats.fails = ()
-    reset(FOLDER, "bob")
-    assert seats.log[-1] == "start bob"
-    assert not FOLDER.resetting("bob").exists()
-    assert list(FOLDER.copies.iterdir()) == [copy]
-
-
-def test_a_class_that_goes_on_has_all_its_storage_and_starts_all_seats(seats: Seats) -> None:
-    boot(seats)
-    FOLDER.resetting("bob").touch()  # the reset was killed
-    kill_hub()
-    boot(seats)
-    assert "create_storage" in seats.log
-    assert not FOLDER.resetting("bob").exists()
-
-
-@pytest.mark.parametrize("step", ["end runs of bob", "check GPUs"])
-def test_a_reset_that_fails_goes_no_further(step: str, seats: Seats) -> None:
-    boot(seats)
-    seats.fails = [step]
-    with pytest.raises(LabError, match="no space"):
-        reset(FOLDER, "bob")
-    assert seats.log[-1] == step
-    assert FOLDER.resetting("bob").exists() is (step == "check GPUs")
+        assert seats.log[-1] == "start bob"
+        assert not FOLDER.resetting("bob").exists()
+        assert list(FOLDER.copies.iterdir()) == copies, "there is no newer work"
 
 
 @pytest.mark.parametrize("has_programs", [True, False])
