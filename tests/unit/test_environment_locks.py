@@ -96,6 +96,16 @@ def test_locks_are_shared_for_use_and_exclusive_for_change() -> None:
         pass
 
 
+def test_a_run_is_submitted_while_another_command_uses_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environment = a_dead_environment()
+    monkeypatch.setattr(LocalEnvironment, "is_up", True)
+    with LOCAL("mnist", shared=True):
+        environment.submit(REQUEST)
+    assert [request.run_id for request in environment.runs()] == ["r1"]
+
+
 def test_lock_on_a_read_only_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "lock"
     path.touch()
@@ -138,50 +148,25 @@ def refused() -> AbstractContextManager[Any]:
     return pytest.raises(LabError, match=message)
 
 
-def test_a_locked_environment_of_processes_is_unchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    environment = a_dead_environment()
-    monkeypatch.setattr(LocalEnvironment, "is_up", True)
-    with LOCAL("mnist"):
-        with refused():
-            LocalBackend().up(PLAN, root=tmp_path)
-        with refused():
-            environment.down()
-        with refused():
-            environment.submit(REQUEST)
-    with LOCAL("mnist", shared=True), refused():
-        environment.down()
-    environment.submit(REQUEST)
-    assert [request.run_id for request in environment.runs()] == ["r1"]
-
-
-def test_a_locked_environment_of_containers_is_unchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lab.backends.compose.backend.docker", lambda: "docker")
-    monkeypatch.setattr("lab.backends.compose.backend.compose_version", lambda: "2.40.3")
-    backend, environment = ComposeBackend(), ComposeEnvironment(an_engine(inspected()), "mnist")
+def test_compose_gets_the_lock_of_its_boot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     locks: list[object] = []
 
-    def compose(*args: object) -> None:
-        locks.append(args[-1])
+    def compose(*given: object) -> None:
+        locks.append(given[-1])
         raise LabError("it did not come up")
 
-    monkeypatch.setattr("lab.backends.compose.backend.Compose", compose)
-    monkeypatch.setattr("lab.backends.compose.backend.list_resources", lambda *_: NO_RESOURCES)
-    monkeypatch.setattr("lab.backends.compose.backend.remove", lambda *_, **__: None)
+    module = "lab.backends.compose.backend"
+    for name, fake in (
+        *(("docker", lambda: "docker"), ("compose_version", lambda: "2.40.3")),
+        *(("Compose", compose), ("list_resources", lambda *_: NO_RESOURCES)),
+        ("remove", lambda *_, **__: None),
+    ):
+        monkeypatch.setattr(f"{module}.{name}", fake)
+    backend = ComposeBackend()
     backend._engine = an_engine()
     with pytest.raises(LabError, match="did not come up"):
         backend.up(PLAN, root=tmp_path)
-    assert isinstance(locks[0], int)  # compose holds this lock, if this process is killed
-    with COMPOSE("mnist"):
-        with refused():
-            backend.up(PLAN, root=tmp_path)
-        with refused():
-            environment.down()
-        with refused():
-            environment.submit(REQUEST)
+    assert isinstance(locks[0], int)
 
 
 def test_compose_keeps_the_lock_of_a_killed_client(tmp_path: Path) -> None:
@@ -216,20 +201,6 @@ def can_be_locked() -> bool:
             return True
     except LabError:
         return False
-
-
-def test_a_needed_one_is_not_removed() -> None:
-    compose = ComposeEnvironment(an_engine(inspected()), "mnist")
-    for environment, locked in ((a_dead_environment(), LOCAL), (compose, COMPOSE)):
-
-        def needed(locked: Any = locked) -> None:
-            with refused(), locked("mnist", shared=True):
-                pass
-            raise LabError("it is needed")
-
-        with pytest.raises(LabError, match="it is needed"):
-            environment.down(unless=needed)
-    assert processes.StateDir.of("mnist").directory.exists()
 
 
 def test_removal_by_another_command_is_accepted() -> None:
