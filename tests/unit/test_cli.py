@@ -6,6 +6,7 @@ import errno
 import inspect
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -331,11 +332,12 @@ NEEDS_MORE = {"run", "sweep", "reproduce", "attach", "cancel", "fault", "predict
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - NEEDS_MORE))
 def test_examples_work(tmp_path: Path, name: str) -> None:
-    """Each example, typed unchanged, in a shell and in a fresh copy of the project."""
+    """Each example in a fresh copy of the project; a shell would write the output to a file."""
     for part in ("cluster.yaml", "clusters", "lab/config/cluster.schema.json"):
         source, target = ROOT / part, tmp_path / part
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copyfile)(source, target)
+    (tmp_path / "scripts").mkdir()
     if name == "init":
         (tmp_path / "cluster.yaml").unlink()
     make_run(tmp_path, RUN)
@@ -344,26 +346,11 @@ def test_examples_work(tmp_path: Path, name: str) -> None:
     if name == "import":
         lab(tmp_path, "export", "20260101")
         shutil.rmtree(tmp_path / "runs")
-    for folder in (
-        "scripts",
-        ".local/share/bash-completion/completions",
-        ".config/fish/completions",
-    ):
-        (tmp_path / folder).mkdir(parents=True)
-    command = tmp_path / "lab-command"
-    command.write_text(f'exec {sys.executable} -m lab "$@"\n')
     for line in examples(name):
-        done = subprocess.run(
-            ["bash", "-c", f'lab() {{ sh {command} "$@"; }}\n{line}'],
-            cwd=tmp_path,
-            env=environ(tmp_path, HOME=str(tmp_path)),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        words = shlex.split(line.partition(" > ")[0])
+        done = lab(tmp_path, *words[1:], HOME=str(tmp_path))
         assert done.returncode == 0, (line, done.stderr)
-        assert done.stdout or done.stderr or ">" in line
+        assert done.stdout or done.stderr, line
 
 
 # ---- Configs and programs
