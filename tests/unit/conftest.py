@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.cli import Cli, host, project  # noqa: F401  (fixtures)
+
+# Before NumPy is imported: its threads wait actively for each other, and the cores are already busy
+# with the other processes of the tests. Small matrices would take 25 times as long.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True, scope="module")
