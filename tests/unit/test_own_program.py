@@ -13,6 +13,7 @@ import pytest
 
 from lab.task.own.keras_mnist import load_data
 from lab.variables import LAB_DATA_DIR
+from tests.support.agents import PATIENCE_S
 from tests.support.programs import write
 
 RUNNER = "lab.task.own"
@@ -28,7 +29,7 @@ def run(*arguments: str, cwd: Path, **environ: str) -> Ended:
         env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     return found.returncode, found.stdout, found.stderr
@@ -149,6 +150,8 @@ def test_keras_gets_the_shipped_images(tmp_path: Path, name: str, imported: str)
     """Real packages with Keras's names: the tests of programs import Keras itself."""
     keras = tmp_path / name
     keras.parent.mkdir(parents=True)
+    for package in keras.relative_to(tmp_path).parents[:-1]:
+        (tmp_path / package / "__init__.py").touch()  # so that no installed Keras comes first
     keras.write_text("import numpy\ndef load_data(path=''): raise OSError\n", encoding="utf-8")
     lines = (
         f"{imported}\nload_data = load_data if 'load_data' in dir() else m.load_data\n"
