@@ -63,6 +63,8 @@ def to_run(digests: Mapping[str, str]) -> Iterator[Group]:
         record = records.get(name)
         if record is not None and record.inputs == digests[name]:
             print(f"{name}: passed with these inputs on {record.date}, {record.minutes:.0f} min")
+        elif group.nightly:
+            print(f"{name}: left to the nightly workflow; `make test-{name}` runs it")
         else:
             print(f"{name}: to run: {'its inputs changed' if record else 'not recorded'}")
             yield group

@@ -67,6 +67,8 @@ class Group:
         command: The Python module that runs the tests, and its arguments.
         variables: Environment variables of the run.
         alone: Whether it needs a process of its own.
+        nightly: Whether a landing leaves it to the nightly workflow, because it takes over half an
+            hour on a machine where nothing is installed.
         writes: Pages that its tests write.
     """
 
@@ -82,6 +84,7 @@ class Group:
     command: tuple[str, ...] = ("pytest", E2E)
     variables: Mapping[str, str] = field(default_factory=dict)
     alone: bool = False
+    nightly: bool = False
     writes: tuple[str, ...] = ()
 
 
@@ -169,6 +172,7 @@ GROUPS: Final[Mapping[str, Group]] = {
             files=(*IMAGE, "tests/kubernetes/*.sh"),
             command=("tests.kubernetes", E2E),
             alone=True,
+            nightly=True,
             writes=("docs/evidence/kubernetes.json", "docs/evidence/kubernetes.md"),
         ),
         Group(
@@ -183,6 +187,7 @@ GROUPS: Final[Mapping[str, Group]] = {
             engine=True,
             command=("pytest", "tests/room"),
             alone=True,
+            nightly=True,
         ),
         Group(
             "experiments",
