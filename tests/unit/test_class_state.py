@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -60,11 +61,18 @@ def test_every_seat_and_the_teacher_get_a_password_that_can_be_typed() -> None:
     assert re.fullmatch("[0-9a-f]{64}", tokens.service)
 
 
-def test_only_the_user_can_read_a_class() -> None:
-    folder = created()
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_only_the_user_can_read_a_class_and_the_seats_its_end(mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        folder = created()
+    finally:
+        os.umask(before)
     assert folder.path.stat().st_mode & 0o777 == 0o700
-    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.path.iterdir()}
-    assert modes == dict.fromkeys(("tokens.json", "class.json"), 0o600) | {"shared": 0o755}
+    found = sorted(folder.path.rglob("*"))
+    modes = {str(path.relative_to(folder.path)): path.stat().st_mode & 0o777 for path in found}
+    shared = {"shared": 0o755, "shared/time.json": 0o644}
+    assert modes == dict.fromkeys(("tokens.json", "class.json"), 0o600) | shared
 
 
 def test_the_end_of_a_class_is_first_that_of_its_config() -> None:
