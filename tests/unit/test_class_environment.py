@@ -233,13 +233,8 @@ def test_the_gpus_are_held_while_jupyterhub_runs(seats: Seats) -> None:
 @pytest.mark.parametrize(
     ("step", "error"),
     [
-        *(
-            (each, NO_SPACE)
-            for each in (
-                *("create_networks", "create_storage", "start_proxy", "wait_for_proxy"),
-                "start ada",
-            )
-        ),
+        *((f"create_{what}", NO_SPACE) for what in ("networks", "storage")),
+        *((f"{what}_proxy", NO_SPACE) for what in ("start", "wait_for")),
         *(("start bob", error) for error in ERRORS),
     ],
 )
@@ -432,23 +427,15 @@ def test_down_collects_what_no_program_changes_any_more(
     assert [path.name for path in (tmp_path / "state").rglob("*")] == ["classes"]
 
 
-def test_a_queue_that_refuses_does_not_prevent_the_end(
-    seats: Seats, tmp_path: Path, notices: list[str]
-) -> None:
-    boot(seats)
-    seats.fails = ["end runs of ada bob"]
-    down(FOLDER, tmp_path / "w.zip")
-    assert "warning: no space" in notices
-    assert "remove runs of ada bob" in seats.log
-    assert_nothing_is_left(seats)
-
-
-def test_what_does_not_end_by_itself(seats: Seats, tmp_path: Path) -> None:
+def test_what_does_not_end_by_itself(seats: Seats, tmp_path: Path, notices: list[str]) -> None:
     seats.program = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {HUB}"
     boot(seats)
-    seats.fails = ["check GPUs"]  # a process still uses one
+    # The queue refuses, and a process still uses a GPU.
+    seats.fails = ["end runs of ada bob", "check GPUs"]
     with pytest.raises(LabError, match="no space"):
         down(FOLDER, tmp_path / "w.zip")
+    assert "warning: no space" in notices
+    assert "remove runs of ada bob" in seats.log
     assert zipfile.is_zipfile(tmp_path / "w.zip")
     assert_nothing_is_left(seats)
 
@@ -484,9 +471,9 @@ def test_nothing_is_removed_if_the_work_cannot_be_collected(
 # ---- Damaged files
 
 
-@pytest.mark.parametrize("content", ["{", '{"plan": {"version": 9}}', None])
 @pytest.mark.parametrize("name", ["class.json", "tokens.json"])
-def test_a_class_with_a_damaged_file_is_removed(
+@pytest.mark.parametrize("content", ["{", '{"plan": {"version": 9}}', None])
+def test_a_class_with_a_damaged_file_is_reset_and_removed(
     name: str, content: str | None, seats: Seats, tmp_path: Path, notices: list[str]
 ) -> None:
     boot(seats)
@@ -494,26 +481,19 @@ def test_a_class_with_a_damaged_file_is_removed(
     path.unlink()
     if content is not None:
         path.write_text(content)
+    reset(FOLDER, "bob")
+    (copy,) = FOLDER.copies.iterdir()
+    may_start = name == "class.json"
+    assert notices[-1].endswith("; it starts when its student signs in") is not may_start
+    assert ("start bob" in seats.log[-2:]) is may_start
+    notices.clear()
     down(FOLDER, tmp_path / "w.zip")
     told = [line for line in notices if line.startswith(f"warning: {path} cannot be read: ")]
     assert len(told) == 1
     with zipfile.ZipFile(tmp_path / "w.zip") as archive:
-        assert {"ada/mine.txt", "bob/mine.txt"} <= set(archive.namelist())
+        work = {"ada/mine.txt", "bob/mine.txt", f"resets/{copy.name}"}
+        assert work <= set(archive.namelist())
     assert_nothing_is_left(seats)
-
-
-@pytest.mark.parametrize("name", ["class.json", "tokens.json"])
-def test_a_seat_of_a_class_with_a_damaged_file_is_reset(
-    name: str, seats: Seats, notices: list[str]
-) -> None:
-    boot(seats)
-    (FOLDER.path / name).write_text("{")
-    reset(FOLDER, "bob")
-    assert "replace_storage bob" in seats.log
-    assert list(FOLDER.copies.iterdir())
-    says = notices[-1].endswith("; it starts when its student signs in")
-    assert says is (name == "tokens.json")
-    assert ("start bob" in seats.log[-2:]) is not says
 
 
 # ---- reset
