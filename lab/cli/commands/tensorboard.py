@@ -63,7 +63,10 @@ def command(
         print(serve(Path(folder), port or 0), flush=True)
         LOG.info("stop TensorBoard with Ctrl-C")
         _follow(named, Path(folder))
-        threading.Event().wait()
+        never = threading.Event()
+        # A wait without a limit would miss a signal that arrives just before it begins.
+        while not never.wait(_PERIOD_S):
+            pass
 
 
 def _follow(named: Mapping[str, RunDir], folder: Path) -> None:
