@@ -11,10 +11,9 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from traitlets.config import Config
 
 from lab.backends.engine.client import Done, Engine
-from lab.classroom import end_service, hub, seat_end
+from lab.classroom import seat_end
 from lab.classroom.class_time import LastEnd, write_end
 from lab.classroom.end_service import ANSWER_S, LATER_S, SOON_S, Ends, SeatRuns
 from lab.errors import LabError
@@ -177,33 +176,36 @@ def an_engine(monkeypatch: pytest.MonkeyPatch, answer: Any, *states: str) -> tup
 
 
 @pytest.mark.parametrize(
-    ("printed", "busy"),
-    [(b"0\n", False), (b"1\n", True), (b"", True), (b"\xff" * 9, True), (b"nothing", True)],
+    ("states", "answer", "busy"),
+    [
+        (["exited", "running"], Done(0, b"0\n", b""), False),
+        *(
+            (["running"], Done(0, each, b""), True)
+            for each in (b"1\n", b"", b"\xff" * 9, b"nothing")
+        ),
+        (["exited"], Done(0, b"1\n", b""), False),  # a stopped seat has no runs
+        (["running"], Done(1, b"0\n", b"no\x1b[2J disk\n"), None),
+    ],
 )
 def test_what_a_seat_prints_only_says_when_it_is_asked_again(
-    printed: bytes, busy: bool, monkeypatch: pytest.MonkeyPatch
+    states: list[str], answer: Done, busy: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    execute, listed = an_engine(monkeypatch, Done(0, printed, b""), "exited", "running")
-    assert SeatRuns("w", Engine()).end("ada") is busy
-    (doing, container, command), options = execute.call_args
-    assert (doing, container) == ("ending the runs in ada", "c1")
-    # It does not import the student's files.
-    assert command == ("python", "-P", "-m", "lab.classroom.seat_end")
-    assert options == {"within_s": ANSWER_S, "max_bytes": 4096, "workdir": "/"}
+    execute, listed = Mock(side_effect=[answer]), Mock()
+    listed.return_value = [Mock(id=f"c{n}", status=state) for n, state in enumerate(states)]
+    monkeypatch.setattr(Engine, "execute", execute)
+    monkeypatch.setattr(Engine, "containers", listed)
+    if busy is None:
+        with pytest.raises(LabError, match=r"ending the runs in ada: no\\x1b\[2J disk$"):
+            SeatRuns("w", Engine()).end("ada")
+    else:
+        assert SeatRuns("w", Engine()).end("ada") is busy
     listed.assert_called_with("lab.class=w", "lab.seat=ada")
-
-
-def test_a_stopped_seat_has_no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    execute, _ = an_engine(monkeypatch, Done(0, b"1\n", b""), "exited")
-    assert SeatRuns("w", Engine()).end("ada") is False
-    assert not execute.called
-
-
-def test_a_seat_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    an_engine(monkeypatch, Done(1, b"0\n", b"no\x1b[2J disk\n"), "running")
-    with pytest.raises(LabError, match="ending the runs in ada: no") as caught:
-        SeatRuns("w", Engine()).end("ada")
-    assert str(caught.value).isprintable()
+    for call in execute.call_args_list:
+        # It does not import the student's files.
+        command = ("python", "-P", "-m", "lab.classroom.seat_end")
+        assert call.args == ("ending the runs in ada", f"c{states.index('running')}", command)
+        assert call.kwargs == {"within_s": ANSWER_S, "max_bytes": 4096, "workdir": "/"}
+    assert execute.called is ("running" in states)
 
 
 # ---- In the seat
@@ -271,21 +273,3 @@ def test_a_run_that_cannot_be_cancelled_spares_no_other(
 def reasons(environment: FakeEnvironment) -> list[str | None]:
     """Why each run of an environment was cancelled."""
     return [cancel_reason(environment.volume, each.run_id) for each in environment.runs()]
-
-
-# ---- JupyterHub's settings
-
-
-def test_jupyterhub_runs_the_service_in_every_class_and_seats_only_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("DOCKER_HOST", "unix:///own/docker.sock")
-    folder, config = created(a_plan(gpus=1)), Config()
-    hub.configure(config, folder)
-    (service,) = [each for each in config.JupyterHub.services if each["name"] == "time"]
-    assert service["command"][-2:] == ["-m", end_service.__name__]
-    assert service["environment"]["LAB_CLASS"] == "w"
-    assert service["environment"]["DOCKER_HOST"] == "unix:///own/docker.sock"
-    assert "url" not in service
-    assert config.DockerSpawner.read_only_volumes == {str(folder.shared): "/srv/lab-class"}
-    assert str(folder.shared) not in config.DockerSpawner.volumes

@@ -16,7 +16,6 @@ from unittest.mock import Mock
 
 import pytest
 from ruamel.yaml import YAML
-from traitlets.config import Config
 
 from lab.backends.classroom import protocol
 from lab.backends.classroom.protocol import Order, Queue, State
@@ -24,8 +23,7 @@ from lab.backends.compose.cli import Compose
 from lab.backends.compose.render import DEFAULTS, Home, render
 from lab.backends.engine.client import Engine
 from lab.backends.state import lock_environment, lock_path
-from lab.classroom import hub
-from lab.classroom.planning import ClassPlan, SeatPlan
+from lab.classroom.planning import SeatPlan
 from lab.classroom.queue import folder as folders
 from lab.classroom.queue import host as module
 from lab.classroom.queue import service
@@ -47,7 +45,7 @@ from lab.classroom.queue.folder import (
     read_ledger,
     remove_environments,
 )
-from lab.classroom.queue.host import Host, SeatBoot, check_gpus, has_program, home_of
+from lab.classroom.queue.host import Host, SeatBoot, check_gpus, home_of
 from lab.classroom.queue.ledger import Entry
 from lab.classroom.queue.service import open_ledger
 from lab.classroom.state import ClassDir
@@ -65,31 +63,7 @@ from tests.support.queueing import CONFIG
 QUEUE = {"queue": True}
 
 
-# ---- JupyterHub's settings
-
-
-def configured(plan: ClassPlan) -> Config:
-    config, found = Config(), created(plan)
-    hub.configure(config, found)
-    return config
-
-
-def test_jupyterhub_runs_the_service_and_gives_seats_access(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    needed = {"DOCKER_HOST": "unix:///own/docker.sock", "XDG_RUNTIME_DIR": "/own/run"}
-    for name, value in (needed | {"UNRELATED": "x"}).items():
-        monkeypatch.setenv(name, value)
-    config = configured(a_plan(gpus=QUEUE))
-    names = {each["name"]: each for each in config.JupyterHub.services}
-    queue = names["queue"]
-    assert "url" not in queue  # the proxy has no route to it
-    assert needed.items() <= queue["environment"].items()
-    assert "UNRELATED" not in queue["environment"]
-    # No token of JupyterHub opens the queue, and none of the queue JupyterHub.
-    roles = {role["name"]: role["scopes"] for role in config.JupyterHub.load_roles}
-    assert not any("queue" in scope for scopes in roles.values() for scope in scopes)
-    assert "server_token_scopes" not in config.DockerSpawner
+# ---- The queue of a class
 
 
 def test_a_seat_has_a_token_of_its_own() -> None:
@@ -104,8 +78,6 @@ def test_a_seat_has_a_token_of_its_own() -> None:
 
 
 def test_a_class_without_a_queue_has_none() -> None:
-    config = configured(a_plan(gpus=1))
-    assert [each["name"] for each in config.JupyterHub.services] == ["lab", "time"]
     folder = created(replace(a_plan(gpus=1), name="no"))
     assert queue_variables(folder, "ada") == {}
     end_environments(folder, ["ada"])
@@ -269,33 +241,17 @@ def test_the_host_is_blocked_before_a_task_starts_or_the_boot_fails(
     assert done[3:] == [("tf1", "tf2")]  # so a service that is killed meanwhile starts no task
 
 
-@pytest.mark.parametrize(
-    ("processes", "is_used"),
-    [
-        ([("10", "1"), ("11", "10")], False),  # the first process and the agent
-        ([("10", "1"), ("11", "10"), ("20", "1"), ("21", "20")], False),  # and a health check
-        ([("10", "1"), ("11", "10"), ("12", "11")], True),
-        ([("10", "1"), ("12", "11"), ("11", "10"), ("13", "12")], True),
-        ([], False),
-    ],
-)
-def test_a_program_is_a_process_below_the_agent(
-    processes: list[tuple[str, str]], *, is_used: bool
-) -> None:
-    assert has_program(processes) is is_used
-
-
 @dataclass
 class FakeContainer:
     """A container of a task.
 
     Attributes:
+        rows: What `docker top` prints, besides the first process and the agent.
         status: Its state.
-        rows: What `docker top` prints.
     """
 
-    status: str
     rows: list[list[str]]
+    status: str = "running"
     name: str = "worker-0"
 
     def reload(self) -> None:
@@ -304,17 +260,26 @@ class FakeContainer:
     def top(self, ps_args: str) -> dict[str, list[list[str]]]:
         assert ps_args == "-eo pid,ppid"  # no command line, which may have any size
         assert self.status == "running"  # the engine refuses others
-        return {"Processes": self.rows}
+        return {"Processes": [["10", "1"], *self.rows, ["11", "10"]]}
 
 
-def test_only_containers_that_run_are_asked_for_programs() -> None:
-    idle, busy = [["10", "1"], ["11", "10"]], [["10", "1"], ["11", "10"], ["12", "11"]]
-    found = [FakeContainer("exited", busy), FakeContainer("running", idle)]
-    engine: Any = SimpleNamespace(containers=lambda *_: found)
-    host = Host("demo", {}, Path(), engine)
-    assert not host.is_used("demo-ada-1")
-    found.append(FakeContainer("running", busy))
-    assert host.is_used("demo-ada-1")
+HEALTH_CHECK, PROGRAM = [["20", "1"], ["21", "20"]], [["12", "11"], ["13", "12"]]
+
+
+@pytest.mark.parametrize(
+    ("containers", "is_used"),
+    [
+        ([FakeContainer([])], False),
+        ([FakeContainer(HEALTH_CHECK)], False),
+        ([FakeContainer([], "created"), FakeContainer(PROGRAM, "exited")], False),
+        ([FakeContainer(HEALTH_CHECK), FakeContainer(PROGRAM)], True),
+    ],
+)
+def test_a_program_is_a_process_below_the_agent_of_a_container_that_runs(
+    containers: list[FakeContainer], *, is_used: bool
+) -> None:
+    engine: Any = SimpleNamespace(containers=lambda *_: containers)
+    assert Host("demo", {}, Path(), engine).is_used("demo-ada-1") is is_used
 
 
 def test_each_short_lived_container_has_a_limit_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
