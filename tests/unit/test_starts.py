@@ -50,20 +50,26 @@ def states(state: State = State.READY, **others: State | TaskStatus) -> dict[str
 
 
 @pytest.mark.parametrize(
-    ("text", "when"),
+    ("parse", "text", "value"),
     [
-        ("10s", Trigger(seconds=10)),
-        ("after 1h1m1s", Trigger(seconds=3661)),
-        ("after 1m30s", Trigger(seconds=90)),
-        ("0.5s", Trigger(seconds=0.5)),
-        ("after 20,900 steps", Trigger(steps=20_900)),
-        ("after 20900 steps", Trigger(steps=20_900)),
-        ("1 step", Trigger(steps=1)),
+        (parse_trigger, "10s", Trigger(seconds=10)),
+        (parse_trigger, "after 1h1m1s", Trigger(seconds=3661)),
+        (parse_trigger, "after 1m30s", Trigger(seconds=90)),
+        (parse_trigger, "0.5s", Trigger(seconds=0.5)),
+        (parse_trigger, "after 20,900 steps", Trigger(steps=20_900)),
+        (parse_trigger, "after 20900 steps", Trigger(steps=20_900)),
+        (parse_trigger, "1 step", Trigger(steps=1)),
+        (parse_policy, "fail", Policy()),
+        (parse_policy, "restart", Policy(OnFailure.RESTART, 3)),
+        (parse_policy, "restart:7", Policy(OnFailure.RESTART, 7)),
+        (parse_policy, "continue", Policy(OnFailure.CONTINUE)),
     ],
 )
-def test_moments_round_trip(text: str, when: Trigger) -> None:
-    assert parse_trigger(text) == when
-    assert parse_trigger(str(when)) == when
+def test_moments_and_policies_round_trip(
+    parse: Callable[[str], object], text: str, value: object
+) -> None:
+    assert parse(text) == value
+    assert parse(str(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -320,20 +326,6 @@ def test_the_others_reach_the_step_of_a_worker(
 
 
 # ---- the effect of a failure on all tasks
-
-
-@pytest.mark.parametrize(
-    ("text", "policy"),
-    [
-        ("fail", Policy()),
-        ("restart", Policy(OnFailure.RESTART, 3)),
-        ("restart:7", Policy(OnFailure.RESTART, 7)),
-        ("continue", Policy(OnFailure.CONTINUE)),
-    ],
-)
-def test_policies_are_read(text: str, policy: Policy) -> None:
-    assert parse_policy(text) == policy
-    assert parse_policy(str(policy)) == policy
 
 
 @pytest.mark.parametrize(
