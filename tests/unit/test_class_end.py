@@ -147,21 +147,6 @@ def test_a_second_end_after_an_extension_is_not_late(room: Room) -> None:
     assert room.asked == dict.fromkeys(SEATS, 2)
 
 
-def test_a_damaged_end_changes_nothing_and_is_reported_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock = Clock(1000.0)
-    end = LastEnd(tmp_path, clock)
-    write_end(tmp_path, 1060.0)
-    assert not end.is_over()
-    (tmp_path / "time.json").write_text('{"ends_unix": "soon"}')
-    assert not end.is_over()
-    assert not end.is_over()
-    assert caplog.text.count("time.json cannot be read") == 1
-    clock.now = 1060.0
-    assert end.is_over(), "the last end counts"
-
-
 # ---- The command in a seat, as the service runs it
 
 

@@ -574,6 +574,22 @@ def test_orders_are_refused_after_the_end_until_it_is_extended(queue: QueueUnder
     queue.up("ada", 1)
 
 
+def test_a_damaged_end_changes_nothing_and_is_reported_once(
+    queue: QueueUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.up("ada", 1)
+    queue.set_end(60.0)
+    wait_for(lambda: queue.turns.is_over() is False, "the end is read")
+    with caplog.at_level(logging.ERROR, "lab"):
+        write_atomically(queue.folder / "time.json", '{"ends_unix": "soon"}')
+        wait_for(lambda: "time.json cannot be read" in caplog.text, "the damage is reported")
+        time.sleep(0.2)  # some ticks
+    assert caplog.text.count("time.json cannot be read") == 1
+    assert queue.state("ada") is State.UP
+    queue.clock.now += 60.0  # the last end counts
+    wait_for(lambda: queue.state("ada") is not State.UP, "the end")
+
+
 def test_a_seat_that_waits_for_the_host_keeps_no_other_one_waiting(queue: QueueUnderTest) -> None:
     """Boots and faults of many seats block threads, and none those of the others."""
     go_on = threading.Event()
