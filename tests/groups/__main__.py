@@ -34,8 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         split = names.index("--")
         names, pytest = names[:split], names[split + 1 :]
     if names == ["table"]:
-        table.write(ROOT)
-        return 0
+        return _write_table()
     if names == ["all"]:
         names = list(GROUPS)
     unknown = [name for name in names if name not in GROUPS and names != ["list"]]
@@ -48,6 +47,15 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     groups = [GROUPS[name] for name in names] or list(to_run(digests))
     return _run(groups, digests, pytest)
+
+
+def _write_table() -> int:
+    try:
+        table.write(ROOT)
+    except FileNotFoundError as error:
+        print(f"error: no {error.filename}; run .ci/run, which writes it", file=sys.stderr)
+        return 1
+    return 0
 
 
 def current_digests() -> dict[str, str]:

@@ -83,6 +83,12 @@ def read_outcomes(junit: Path) -> dict[str, Outcome]:
     return outcomes
 
 
+def wall_time(junit: Path) -> float:
+    """Return the seconds that the whole run took, in however many processes."""
+    suites = ElementTree.parse(junit).iter("testsuite")  # noqa: S314  (pytest wrote it)
+    return sum(float(suite.get("time", "0")) for suite in suites)
+
+
 def _record(value: Any) -> Record | None:
     try:
         record = Record(**value)

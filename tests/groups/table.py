@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from tests.groups.group import GROUPS
-from tests.groups.records import LANDING, Outcome, read_outcomes, read_records
+from tests.groups.records import LANDING, Outcome, read_outcomes, read_records, wall_time
 
 PAGE: Final = "CONTRIBUTING.md"
 BEGIN: Final = "<!-- python -m tests.groups table -->\n"
 END: Final = "<!-- end of the table -->\n"
 STAGES: Final = {
-    "unit": "unit and hostile tests",
-    "short": "short end-to-end tests",
-    "landing": "images, containers and programs",
+    "test-unit": "unit, golden, property and hostile tests",
+    "test-short": "short end-to-end tests",
+    "test-landing": "images, containers and the main programs",
 }
 """The files in build/junit that the tests of every landing write, and what they test."""
 
@@ -36,8 +37,9 @@ def _lines(root: Path) -> Iterator[str]:
     yield "| tests | what they test | number | trainings | minutes |\n"
     yield "| --- | --- | ---: | ---: | ---: |\n"
     for name, about in STAGES.items():
-        outcome = read_outcomes(root / f"build/junit/{name}.xml")[LANDING]
-        yield _row(f"every landing: {name}", about, outcome)
+        junit = root / f"build/junit/{name}.xml"
+        done = replace(read_outcomes(junit)[LANDING], seconds=wall_time(junit))
+        yield _row(f"`make {name}`, at every landing", about, done)
     records = read_records(root)
     for name, group in GROUPS.items():
         if record := records.get(name):
