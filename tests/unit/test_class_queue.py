@@ -402,6 +402,61 @@ def test_a_token_opens_only_what_is_its_own_and_a_refusal_writes_no_log(
     assert queue.host.disturbed == []
 
 
+@pytest.mark.parametrize("token", ["", "eve", "ada-", "*"])
+def test_a_token_without_access_is_refused(queue: QueueUnderTest, token: str) -> None:
+    for method, path in (("GET", "/environment"), ("PUT", "/environment"), ("GET", "/no")):
+        assert status_of(queue, method, path, token) == 403
+
+
+def test_refused_requests_write_no_log(
+    queue: QueueUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "root"):
+        for token, path in (("eve", "/environment"), ("ada", "/no"), ("ada", "/environment")):
+            assert status_of(queue, "GET", path, token) in {403, 404}
+        assert status_of(queue, "PUT", "/environment", "ada", b"{") == 400
+    assert caplog.messages == []
+
+
+def test_a_teacher_who_ends_the_runs_of_a_seat_closes_it_for_a_time(
+    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.up("ada", 1)
+    assert queue.client("teacher").request(bool, "DELETE", "?seat=ada")
+    with pytest.raises(InputError, match="the teacher ends the runs of this seat now"):
+        queue.client("ada").request(Status, "PUT", body=order(queue))
+    queue.up("bob", 1)
+    queue.turns._seats["ada"].closed_s = 0.0  # a minute later
+    queue.found("ada").down()
+    queue.up("ada", 1)
+
+
+def test_forged_statuses_and_links_decide_nothing(queue: QueueUnderTest, tmp_path: Path) -> None:
+    """The queue ends turns by containers and clock, and reads no file of a seat."""
+    queue.host.tasks_do = until_cancelled
+    first = queue.up("ada", 4)
+    first.submit(request(first))
+    project = queue.entry("ada").project
+    wait_for(lambda: queue.host.is_used(project), "no program")
+    volume, elsewhere = queue.volume("ada"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "secret").write_text("secret")
+    for task in plan_in_seat(4).tasks:
+        volume.status(RUN, task.name).unlink(missing_ok=True)
+        volume.status(RUN, task.name).symlink_to(elsewhere / "secret")
+    volume.root.rename(volume.root.with_name("moved"))
+    volume.root.symlink_to(elsewhere)
+    queue.turns.delays = replace(queue.turns.delays, idle_s=0.0, follows_s=0.0)
+    checks = queue.turns._seats["ada"].checked_s
+    wait_for(lambda: queue.turns._seats["ada"].checked_s > checks + 0.1, "no check")
+    assert queue.state("ada") is State.UP  # a program runs
+    queue.turns.delays = replace(queue.turns.delays, idle_s=120.0)
+    queue.clock.now += 2 * SLICE_S
+    queue.waiting("bob", 2)[0].result(60)
+    assert queue.state("ada") is State.ENDED
+    assert (elsewhere / "secret").read_text() == "secret"
+
+
 def test_the_teacher_ends_the_environment_of_a_seat_and_closes_the_seat_for_a_time(
     queue: QueueUnderTest,
 ) -> None:
