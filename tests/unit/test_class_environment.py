@@ -10,7 +10,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +57,6 @@ class Seats:
     server: dict[str, object] = field(default_factory=lambda: {"ready": True})
     started: list[str] = field(default_factory=list)
     has_files: bool = True
-    has_proxy: bool = True
 
     def do(self, *words: str) -> None:
         self.log.append(" ".join(filter(None, words)))
@@ -65,7 +64,11 @@ class Seats:
             raise self.error
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *given: self.do(name, *(each for each in given if isinstance(each, str)))
+        def record(*given: object) -> None:
+            words = [[each] if isinstance(each, str) else each for each in given]
+            self.do(name, *chain(*(each for each in words if isinstance(each, list))))
+
+        return record
 
     def start_proxy(self) -> None:
         # A module in its current directory replaces the real one.
@@ -77,9 +80,8 @@ class Seats:
         wait_for((FOLDER.path / "ready").exists, "JupyterHub does not start")
         return True
 
-    def users(self) -> list[dict[str, Any]]:
-        teacher = {"name": "teacher", "servers": {}}
-        return [teacher, *({"name": each, "servers": {"": self.server}} for each in self.started)]
+    def servers(self) -> dict[str, Any]:
+        return dict.fromkeys(self.started, self.server)
 
     def start(self, seat: str) -> None:
         self.do("start", seat)
@@ -93,10 +95,7 @@ class Seats:
         return seat not in self.started
 
     def proxy_runs(self) -> bool:
-        return self.has_proxy
-
-    def servers(self) -> dict[str, Any]:
-        return {each["name"]: each["servers"].get("", {}) for each in self.users()}
+        return True
 
     def save(self, seat: str, archive: zipfile.ZipFile, folder: str) -> None:
         self.do("save", seat)
@@ -105,14 +104,8 @@ class Seats:
     def contents(self) -> dict[str, int]:
         return {"container": 4, "network": 1, "volume": 0}
 
-    def collect(self, seats: Sequence[str]) -> None:
-        self.do("collect", *seats)
-
-    def end_environments(self, _: ClassDir, seats: list[str]) -> None:
-        self.do("end runs of", *seats)
-
     def remove_environments(self, _: ClassDir, seats: list[str]) -> int:
-        self.do("remove runs of", *seats)
+        self.do("remove_environments", *seats)
         return 3
 
     def replace_storage(self, seat: str) -> None:
@@ -308,8 +301,8 @@ def test_what_does_not_start_is_named(
 
 
 def test_many_seats_start_a_few_at_a_time(seats: Seats) -> None:
-    counts, users = [0], seats.users
-    seats.users = lambda: counts.append(len(seats.started)) or users()
+    counts, servers = [0], seats.servers
+    seats.servers = lambda: counts.append(len(seats.started)) or servers()
     up(stored(a_plan(30)))
     assert max(after - before for before, after in pairwise(counts)) == 4
     assert len(seats.started) == 30
@@ -341,16 +334,12 @@ def test_a_class_goes_on_where_it_ended_also_after_a_failure(
 
 
 def test_a_class_goes_on_without_a_seat_that_does_not_start(
-    seats: Seats, notices: list[str], monkeypatch: pytest.MonkeyPatch
+    seats: Seats, notices: list[str]
 ) -> None:
     boot(seats)
     kill_hub()
-    users, broken = seats.users, {"ada"}
-
-    def without() -> list[dict[str, Any]]:
-        return [each for each in users() if each["name"] not in broken]
-
-    monkeypatch.setattr(seats, "users", without, raising=False)
+    servers, broken = seats.servers, {"ada"}
+    seats.servers = lambda: {name: each for name, each in servers().items() if name not in broken}
     boot(seats)
     assert FOLDER.is_up
     assert "bob: ready (1 of 2)" in notices
@@ -366,7 +355,7 @@ def test_a_class_goes_on_without_a_seat_that_does_not_start(
 def test_a_proxy_that_has_ended_is_started_alone(seats: Seats, notices: list[str]) -> None:
     boot(seats)
     before, hub = record(), hubs()
-    seats.has_proxy = False
+    seats.proxy_runs = lambda: False
     boot(seats)
     # No seat is stopped.
     assert seats.log == ["start_proxy", "wait_for_proxy", "restore_routes"]
@@ -419,10 +408,10 @@ def test_down_collects_what_no_program_changes_any_more(
             "resets/ada-20261201-090000.zip", "ada/mine.txt", "bob/mine.txt", "gradebook.csv",
         ]  # fmt: skip
         assert archive.read("gradebook.csv").startswith(b"seat,lesson,stage,passed,when,")
-    stops = ["stop", "remove runs of ada bob"]
+    stops = ["stop", "remove_environments ada bob"]
     saves = ["collect ada bob", "save ada", "save bob"]
     after = [(each, False) for each in (*stops, *saves, "remove", "check GPUs")]
-    assert steps == [("end runs of ada bob", True), *after], "JupyterHub would start seats"
+    assert steps == [("end_environments ada bob", True), *after], "JupyterHub would start seats"
     assert_nothing_is_left(seats)
     assert [path.name for path in (tmp_path / "state").rglob("*")] == ["classes"]
 
@@ -431,11 +420,11 @@ def test_what_does_not_end_by_itself(seats: Seats, tmp_path: Path, notices: list
     seats.program = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {HUB}"
     boot(seats)
     # The queue refuses, and a process still uses a GPU.
-    seats.fails = ["end runs of ada bob", "check GPUs"]
+    seats.fails = ["end_environments ada bob", "check GPUs"]
     with pytest.raises(LabError, match="no space"):
         down(FOLDER, tmp_path / "w.zip")
     assert "warning: no space" in notices
-    assert "remove runs of ada bob" in seats.log
+    assert "remove_environments ada bob" in seats.log
     assert zipfile.is_zipfile(tmp_path / "w.zip")
     assert_nothing_is_left(seats)
 
@@ -504,8 +493,8 @@ def test_jupyterhub_starts_no_seat_whose_storage_is_replaced(seats: Seats) -> No
     steps = watched(seats, lambda: FOLDER.resetting("bob").exists())
     reset(FOLDER, "bob")
     assert dict(steps) == {
-        "end runs of bob": False,  # it may refuse
-        **dict.fromkeys(("stop bob", "remove runs of bob", "collect bob", "save bob"), True),
+        "end_environments bob": False,  # it may refuse
+        **dict.fromkeys(("stop bob", "remove_environments bob", "collect bob", "save bob"), True),
         **{"replace_storage bob": True, "check GPUs": True, "start bob": False},
     }
 
@@ -513,8 +502,8 @@ def test_jupyterhub_starts_no_seat_whose_storage_is_replaced(seats: Seats) -> No
 @pytest.mark.parametrize(
     ("step", "stays", "says"),
     [
-        ("end runs of bob", "as it is", ""),
-        ("remove runs of bob", "on", "bob: not reset; it starts again with its own files"),
+        ("end_environments bob", "as it is", ""),
+        ("remove_environments bob", "on", "bob: not reset; it starts again with its own files"),
         ("collect bob", "on", "bob: not reset; it starts again with its own files"),
         ("save bob", "on", "bob: not reset; it starts again with its own files"),
         ("replace_storage bob", "off", "is kept; run `lab class reset bob` again"),
