@@ -15,8 +15,8 @@ from unittest.mock import Mock
 import docker.errors
 import pytest
 
-from lab.backends.engine.client import Engine
-from lab.classroom import names, seat, status
+from lab.backends.engine.client import Done, Engine
+from lab.classroom import names, seat
 from lab.classroom.seat_report import RunReport, SeatReport, parse_report
 from lab.classroom.status import SeatStatus, seat_statuses
 from lab.errors import LabError
@@ -196,13 +196,6 @@ def test_a_forged_report_is_no_report(content: bytes) -> None:
 # ---- All seats
 
 
-def refused() -> Output:
-    raise docker.errors.APIError("OCI runtime exec failed: no process left")
-
-
-ENDLESS = b'{"run_id": "' + b"x" * 4_000
-
-
 def user(name: str, **server: object) -> dict[str, Any]:
     servers = {"": {"ready": False, "pending": None} | server} if server else {}
     return {"name": name, "servers": servers, "last_activity": None}
@@ -214,26 +207,26 @@ def statuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
 
     def read(
-        users: list[dict[str, Any]] | None, answers: dict[str, Callable[[], Output]]
+        users: list[dict[str, Any]] | None, answers: dict[str, Done | LabError]
     ) -> list[SeatStatus]:
-        found = {name: Mock(id=name, labels={names.SEAT: name}) for name in answers}
-        for name, each in found.items():
-            each.status = "exited" if name == "cy" else "running"
-        client = Mock(containers=Mock(get=found.get))
-        api = client.api
-        api.exec_inspect.return_value = {"ExitCode": 0}
-        api.exec_create.side_effect = lambda container, *_, **__: {"Id": container}
-        api.exec_start = lambda container, **_: answers[container]()
-        monkeypatch.setattr(Engine, "client", lambda _: client)
-        monkeypatch.setattr(Engine, "containers", lambda *_: list(found.values()))
+        def execute(_: Engine, doing: str, seat: str, command: object, **options: object) -> Done:
+            # It does not import the student's files.
+            assert command == ("python", "-P", "-m", "lab.classroom.seat_report")
+            assert (options["workdir"], options["max_bytes"]) == ("/", 4096)
+            answer = answers[seat]
+            if isinstance(answer, LabError):
+                raise answer
+            return answer
+
+        found = [Mock(id=name, labels={names.SEAT: name}, status="running") for name in answers]
+        found[-1].status = "exited"
+        get = {each.id: each for each in found}.get
+        monkeypatch.setattr(Engine, "client", lambda _: Mock(containers=Mock(get=get)))
+        monkeypatch.setattr(Engine, "execute", execute)
+        monkeypatch.setattr(Engine, "containers", lambda *_: found)
         hub: Any = SimpleNamespace(users=lambda: users)
         what = stored(a_plan(("ada", "bob", "cy", "dan", "eve"), {"count": 1, "share": True}))
-        statuses = seat_statuses(what, None if users is None else hub)
-        # It does not import the student's files.
-        report = (["python", "-P", "-m", "lab.classroom.seat_report"],)
-        assert all(each.args[1:] == report for each in api.exec_create.call_args_list)
-        assert all(each.kwargs["workdir"] == "/" for each in api.exec_create.call_args_list)
-        return statuses
+        return seat_statuses(what, None if users is None else hub)
 
     return read
 
@@ -247,7 +240,7 @@ def test_the_state_of_each_seat(statuses: Callable[..., list[SeatStatus]]) -> No
         user("ada", ready=True) | {"last_activity": moment},
         user("teacher"),
     ]
-    found = statuses(users, {})
+    found = statuses(users, {"eve": LabError("not asked")})
     assert {each.seat: each.state for each in found} == {
         "ada": "ready", "bob": "starting", "cy": "stopping", "dan": "stopped", "eve": "stopped",
     }  # fmt: skip
@@ -256,35 +249,40 @@ def test_the_state_of_each_seat(statuses: Callable[..., list[SeatStatus]]) -> No
     assert found[1].idle_s is None
 
 
-def test_only_the_beginning_of_an_endless_output_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces = [ENDLESS] * 1_000
-    output = Output(*pieces)
-    api = Mock(exec_start=lambda *_, **__: output, exec_create=lambda *_: {"Id": "x"})
-    monkeypatch.setattr(Engine, "client", lambda _: Mock(api=api))
-    with pytest.raises(LabError, match="reading: it printed more than 10000 bytes"):
-        Engine().execute("reading", "c1", ["cat"], within_s=20, max_bytes=10_000)
-    assert len(list(output)) == 1_000 - 3
-
-
-def test_one_seat_cannot_hide_the_others(
-    statuses: Callable[..., list[SeatStatus]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("output", "error"),
+    [
+        (Output(*[b"x" * 4_000] * 1_000), "reading: it printed more than 10000 bytes"),
+        (Output(b"begins", silent=True), "reading: no end within 0.1 s"),
+        (docker.errors.APIError("no process left"), "reading: no process left"),
+    ],
+)
+def test_a_command_in_a_container_has_a_limit_of_its_output_and_its_time(
+    output: Output | Exception, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status, "REPORT_S", 0.5)
-    late = report(since_step_s=99)
+    api = Mock(exec_start=Mock(side_effect=[output]), exec_create=lambda *_: {"Id": "x"})
+    monkeypatch.setattr(Engine, "client", lambda _: Mock(api=api))
+    with pytest.raises(LabError, match=error):
+        Engine().execute("reading", "c1", ["cat"], within_s=0.1, max_bytes=10_000)
+    if "more" in error:
+        assert isinstance(output, Output)
+        assert len(list(output)) == 1_000 - 3, "only the beginning is read"
+
+
+def test_one_seat_cannot_hide_the_others(statuses: Callable[..., list[SeatStatus]]) -> None:
     answers = {
-        "ada": lambda: Output(*[ENDLESS] * 1_000),
-        "bob": refused,
-        "cy": lambda: Output(report()),  # it does not run
-        "dan": lambda: Output(late[:20], late[20:]),
-        "eve": lambda: Output(report(), silent=True),
+        "ada": LabError("no end within 10 s"),
+        "bob": Done(0, b"forged", b""),
+        "cy": Done(0, report(since_step_s=99), b""),
+        "dan": Done(0, report(), b""),  # it does not run
     }
     found = ada, bob, cy, dan, eve = statuses([], answers)
     assert {each.state for each in found} == {"stopped"}  # JupyterHub does not know them
-    assert [each.run for each in (ada, bob, cy, eve)] == [None] * 4
-    assert dan.run == RunReport(**GOOD | {"since_step_s": 99.0})
-    assert [each.stuck for each in found] == [False, False, False, True, False]
-    assert [each.passed for each in found] == [{}, {}, {}, {"async": (2, 3)}, {}]
-    assert [each.answers for each in found] == [False, False, True, True, False]
+    assert [each.run for each in (ada, bob, dan, eve)] == [None] * 4
+    assert cy.run == RunReport(**GOOD | {"since_step_s": 99.0})
+    assert [each.stuck for each in found] == [False, False, True, False, False]
+    assert [each.passed for each in found] == [{}, {}, {"async": (2, 3)}, {}, {}]
+    assert [each.answers for each in found] == [False, False, True, True, True]
     assert [each.state for each in statuses(None, answers)] == [
-        "running", "running", "stopped", "running", "running",
+        "running", "running", "running", "stopped", "stopped",
     ]  # fmt: skip

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from lab.backends import gpu_probe, gpu_verification
 from lab.backends.compose.environment import probe_anchor, probe_task
-from lab.backends.engine.client import Engine
+from lab.backends.engine.client import Done, Engine
 from lab.backends.engine.containers import parse_inspection
 from lab.errors import LabError
 from lab.gpu import Condition, Fault, Gpu, NvmlError
@@ -21,7 +21,6 @@ from lab.gpu.evidence import GpuView
 from lab.log import shown_by
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.support.containers import INSPECTED
-from tests.support.docker import Output
 from tests.support.fakes import FakeBackend, FakeEnvironment
 from tests.support.gpu_views import A, B, inside, local, on_a_box
 from tests.support.shown import assert_shows
@@ -257,45 +256,29 @@ def test_an_invalid_answer(code: int | None, stdout: bytes, stderr: bytes, why: 
 # ---- One container
 
 
-class Exec:
-    """The part of docker-py's client that starts a program in a container."""
-
-    def __init__(self, stdout: bytes | None, code: int, error: Exception | None = None) -> None:
-        self.api, self.said, self.code, self.error = self, (stdout, None), code, error
-        self.command: list[str] = []
-
-    def exec_create(self, container: str, command: list[str]) -> dict[str, str]:
-        if self.error is not None:
-            raise self.error
-        self.command = command
-        return {"Id": "x"}
-
-    def exec_start(self, exec_id: str, **_: bool) -> Output:
-        return Output(*filter(None, self.said))
-
-    def exec_inspect(self, exec_id: str) -> dict[str, int]:
-        return {"ExitCode": self.code}
-
-
-def probe(client: object, attributes: Mapping[str, Any] = INSPECTED) -> GpuView:
-    engine = Engine()
-    engine._local.client = client
-    return probe_task(engine, parse_inspection(attributes), tensorflow=True)
-
-
-def test_a_container_is_queried_inside_and_outside() -> None:
-    client = Exec(b'{"nvml": ["GPU-4"]}\n', 0)
-    gpus = ("GPU-4", "GPU-5")
-    assert probe(client) == GpuView(nvml=("GPU-4",), isolated=True, engine=gpus)
-    module = ("python", "-m", "lab.task.node.gpu_probe")
-    assert client.command == [*module, "--within", "120", "--tensorflow"]
-    failed = probe(Exec(None, 1))
-    assert (failed.engine, failed.isolated) == (gpus, True)
-    assert "no output" in failed.reasons["environment"]
-    away = probe(Exec(None, 0, ConnectionError("away")))
-    assert "probing the GPUs of worker-1" in away.reasons["environment"]
-    stopped = {**INSPECTED, "State": {**INSPECTED["State"], "Status": "exited"}}
-    assert probe(None, stopped).reasons == {"environment": "exited (0)"}
+@pytest.mark.parametrize(
+    ("status", "answer", "seen"),
+    [
+        ("running", Done(0, b'{"nvml": ["GPU-4"]}\n', b""), GpuView(nvml=("GPU-4",))),
+        (
+            "running", Done(1, b"", b""),
+            GpuView.unknown(f"{gpu_probe.MODULE} ended with 1: no output"),
+        ),
+        ("running", LabError("probing the GPUs: away"), GpuView.unknown("probing the GPUs: away")),
+        ("exited", None, GpuView.unknown("exited (0)")),
+    ],
+)  # fmt: skip
+def test_a_container_is_queried_inside_and_outside(
+    status: str, answer: Done | LabError | None, seen: GpuView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute = Mock(side_effect=[answer])
+    monkeypatch.setattr(Engine, "execute", execute)
+    task = parse_inspection({**INSPECTED, "State": {**INSPECTED["State"], "Status": status}})
+    found = probe_task(Engine(), task, tensorflow=True)
+    assert found == replace(seen, isolated=True, engine=("GPU-4", "GPU-5"))
+    module = ["python", "-m", "lab.task.node.gpu_probe"]
+    commands = [call.args[2] for call in execute.call_args_list]
+    assert commands == ([[*module, "--within", "120", "--tensorflow"]] if answer else [])
 
 
 def test_a_pause_container_is_recognized() -> None:

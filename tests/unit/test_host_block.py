@@ -14,10 +14,9 @@ import pytest
 from lab.backends.compose import host_block
 from lab.backends.compose.host_block import block_container, block_host
 from lab.backends.compose.render import ISOLATED
-from lab.backends.engine.client import Engine
+from lab.backends.engine.client import Done, Engine
 from lab.errors import LabError
 from lab.network.host_block import MODULE, main, name_servers
-from tests.support.docker import Output
 from tests.support.network import in_network
 
 HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
@@ -240,9 +239,6 @@ class FakeEngine(Engine):
         self.created: list[tuple[Any, ...]] = []
         api = SimpleNamespace(
             networks=lambda filters: [network],
-            exec_create=lambda container, command: {"Id": container},
-            exec_start=lambda container, **_: Output(self.by_id[container].routes.encode()),
-            exec_inspect=lambda container: {"ExitCode": 0},
         )
         self._local.client = SimpleNamespace(
             api=api,
@@ -252,6 +248,9 @@ class FakeEngine(Engine):
 
     def containers(self, *labels: str) -> Any:
         return list(self.by_id.values())
+
+    def execute(self, doing: str, container_id: str, *_: object, **__: object) -> Done:
+        return Done(0, self.by_id[container_id].routes.encode(), b"")
 
     def create(self, project: str, image: str, command: Any, **options: Any) -> Any:
         self.created.append((project, image, *command, options))
