@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import io
-import os
-import socket
 import tarfile
 import time
 import zipfile
-from contextlib import ExitStack
-from dataclasses import replace
-from ipaddress import IPv4Network
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -19,6 +14,7 @@ import pytest
 import requests.exceptions
 
 from lab.backends.engine.client import Engine
+from lab.classroom import containers as module
 from lab.classroom import names
 from lab.classroom.containers import Containers
 from lab.classroom.queue.folder import ledger_file
@@ -120,27 +116,25 @@ def test_a_proxy_that_has_ended_is_replaced_with_its_relays(
 def test_the_proxy_is_ready_when_its_relays_listen(
     client: Mock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Every address of 127.0.0.0/8 is one of this host: tests at the same time have their own ones.
-    network = IPv4Network((f"127.{128 + os.getpid() % 64}.{os.getpid() // 64 % 256}.0", 28))
-    plan = replace(a_plan(), proxy_network=network)
-    created(plan)
+    created(PLAN)
     proxy, relay = thing("lab-class-w.proxy"), thing("lab-class-w.relay-hub")
     proxy.status = relay.status = "running"
     monkeypatch.setattr(Engine, "containers", lambda *_: [proxy, relay])
-    containers = Containers(stored(plan))
-    with ExitStack() as listening:
-        for port in (names.PUBLIC_PORT, names.PROXY_API_PORT):
-            listening.enter_context(socket.create_server((names.proxy_address(network), port)))
-        relay.status, relay.logs.return_value = "exited", b"no such \x1bport\n"
-        with pytest.raises(LabError, match=r"the proxy is not ready: no such \\x1bport"):
-            containers.wait_for_proxy()
-        relay.status = "running"
-        late = (names.proxy_address(network), names.RELAY_PORT)
-        asked = iter(range(3))
-        listen = lambda: listening.enter_context(socket.create_server(late))  # noqa: E731
-        monkeypatch.setattr(time, "sleep", lambda _: next(asked) == 1 and listen())
-        containers.wait_for_proxy()
-        assert next(asked) == 2, "it waited until the relay listened"
+    listening = {names.PUBLIC_PORT, names.PROXY_API_PORT}
+
+    def accepts(address: str, port: int) -> bool:
+        assert address == names.proxy_address(PLAN.proxy_network)
+        return port in listening
+
+    monkeypatch.setattr(module, "_accepts", accepts)
+    monkeypatch.setattr(time, "sleep", lambda _: listening.add(names.RELAY_PORT))
+    backend = Containers(stored(PLAN))
+    relay.status, relay.logs.return_value = "exited", b"no such \x1bport\n"
+    with pytest.raises(LabError, match=r"the proxy is not ready: no such \\x1bport"):
+        backend.wait_for_proxy()
+    relay.status = "running"
+    backend.wait_for_proxy()
+    assert names.RELAY_PORT in listening, "it waited until the relay listened"
 
 
 def test_the_proxy_gets_its_own_copy_of_the_key(client: Mock, tmp_path: Path) -> None:
