@@ -91,35 +91,12 @@ def test_the_proxy_has_few_rights_and_one_published_port(client: Mock) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("ended", ["proxy", "relay-hub", "relay-queue", ""])
-def test_a_proxy_that_has_ended_is_replaced_with_its_relays(
-    ended: str, client: Mock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = a_plan(cpu_runs=1)
-    created(plan)
-    own = {each: thing(f"lab-class-w.{each}") for each in ("proxy", "relay-hub", "relay-queue")}
-    for each, container in own.items():
-        container.status = "exited" if each == ended else "running"
-    seat = thing("lab-class-w-ada")
-    monkeypatch.setattr(Engine, "containers", lambda *_: [seat, *own.values()])
-    client.containers.get = {each.id: each for each in (seat, *own.values())}.get
-    assert Containers(stored(plan)).proxy_runs() is (not ended)
-    Containers(stored(plan)).start_proxy()
-    for each in own.values():
-        each.remove.assert_called_once_with(force=True)
-    seat.remove.assert_not_called()
-    assert client.containers.create.call_count == 3
-    del own["relay-queue"]  # a container that is gone does not run
-    assert not Containers(stored(plan)).proxy_runs()
-
-
 def test_the_proxy_is_ready_when_its_relays_listen(
     client: Mock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    created(PLAN)
-    proxy, relay = thing("lab-class-w.proxy"), thing("lab-class-w.relay-hub")
+    seat, proxy, relay = (thing(f"lab-class-w{each}") for each in ("-ada", ".proxy", ".relay-hub"))
     proxy.status = relay.status = "running"
-    monkeypatch.setattr(Engine, "containers", lambda *_: [proxy, relay])
+    monkeypatch.setattr(Engine, "containers", lambda *_: [seat, proxy, relay])
     listening = {names.PUBLIC_PORT, names.PROXY_API_PORT}
 
     def accepts(address: str, port: int) -> bool:
