@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyroute2
 import pytest
@@ -200,51 +200,28 @@ def test_a_name_server_on_the_host_can_be_asked_and_nothing_else(
 # ---- From the client
 
 
-class Container:
-    """A container that answers with these routes, or a short-lived one that ends with this code."""
-
-    def __init__(
-        self, node: str, routes: str = OPEN, status: str = "running", **labels: str
-    ) -> None:
-        self.id = f"id-{node}"
-        self.labels = {"lab.node": node, **labels}
-        self.status = status
-        self.attrs = {"Image": "sha256:beef"}
-        self.routes = routes
-        self.code = 0
-        self.calls: list[str] = []
-
-    def start(self) -> None:
-        self.calls.append("start")
-
-    def wait(self, timeout: float) -> dict[str, int]:
-        return {"StatusCode": self.code}
-
-    def logs(self, *, stdout: bool) -> bytes:
-        return b"error: the kernel has no packet filter: Protocol not supported\n"
-
-    def remove(self, *, force: bool) -> None:
-        self.calls.append("remove")
+def container(node: str, routes: str = OPEN, status: str = "running", **labels: str) -> Mock:
+    """The container of a node, which has these routes."""
+    own = {"lab.node": node, **labels}
+    image = {"Image": "sha256:beef"}
+    return Mock(id=f"id-{node}", labels=own, status=status, attrs=image, routes=routes)
 
 
 class FakeEngine(Engine):
-    """An engine of one project."""
+    """An engine of one project; each short-lived container ends with this code."""
 
     def __init__(
-        self, network: dict[str, Any], *containers: Container, version: str = "20.10.24"
+        self, network: dict[str, Any], *containers: Mock, version: str = "20.10.24", code: int = 0
     ) -> None:
         super().__init__()
         self.by_id = {each.id: each for each in containers}
-        self.added = Container("added")
+        self.added = Mock(wait=Mock(return_value={"StatusCode": code}))
+        self.added.logs.return_value = b"error: the kernel has no packet filter: x\n"
         self.created: list[tuple[Any, ...]] = []
-        api = SimpleNamespace(
-            networks=lambda filters: [network],
-        )
-        self._local.client = SimpleNamespace(
-            api=api,
-            version=lambda: {"Version": version},
-            containers=SimpleNamespace(get=self.by_id.__getitem__),
-        )
+        client = Mock(version=lambda: {"Version": version})
+        client.api.networks.return_value = [network]
+        client.containers.get = self.by_id.__getitem__
+        self._local.client = client
 
     def containers(self, *labels: str) -> Any:
         return list(self.by_id.values())
@@ -278,15 +255,15 @@ def blocked(node: str, *command: str, labels: Any = (), project: str = "mnist") 
 def test_only_open_nodes_get_a_container_with_one_right(notices: list[str]) -> None:
     engine = FakeEngine(
         network(),
-        Container("tf1", HEAD + REJECTED + SUBNET + HOST_ONLY),
-        Container("tf2"),
-        Container("tf3", **{"lab.task": "worker-0"}),
-        Container("tf4", **{"lab.reader": "mnist"}),
-        Container("tf5", status="exited"),
+        container("tf1", HEAD + REJECTED + SUBNET + HOST_ONLY),
+        container("tf2"),
+        container("tf3", **{"lab.task": "worker-0"}),
+        container("tf4", **{"lab.reader": "mnist"}),
+        container("tf5", status="exited"),
     )
     block_host(engine, "mnist")
     assert engine.created == [blocked("tf2", "172.22.0.1")]
-    assert engine.added.calls == ["start", "remove"]
+    assert [call[0] for call in engine.added.method_calls] == ["start", "wait", "remove"]
     assert notices == []
 
 
@@ -297,7 +274,7 @@ def test_an_isolated_network_needs_no_container_if_the_engine_knows_it(
     version: str, blocks: int, notices: list[str]
 ) -> None:
     isolated = network(**dict.fromkeys(ISOLATED, "isolated"))
-    engine = FakeEngine(isolated, Container("tf1"), version=version)
+    engine = FakeEngine(isolated, container("tf1"), version=version)
     block_host(engine, "mnist")
     assert (len(engine.created), notices) == (blocks, [])
 
@@ -311,7 +288,7 @@ def test_a_bridge_without_a_configured_gateway_has_the_first_address() -> None:
 
 @pytest.mark.parametrize("routes", [OPEN, HEAD + REJECTED + SUBNET])
 def test_a_container_that_may_answer_the_host_is_blocked_once(routes: str) -> None:
-    seat: Any = Container("ada", routes)
+    seat = container("ada", routes)
     engine, labels = FakeEngine(network(), seat), {"lab.class": "w"}
     block_container(engine, "class", ["10.89.0.17"], seat, "ada", replies=True, labels=labels)
     command = ("--replies", "10.89.0.17")
@@ -320,13 +297,12 @@ def test_a_container_that_may_answer_the_host_is_blocked_once(routes: str) -> No
 
 
 def test_a_refusal_is_an_error_for_a_container_and_a_warning_for_nodes(notices: list[str]) -> None:
-    node: Any = Container("tf1")
-    engine = FakeEngine(network(), node)
-    engine.added.code = 1
-    why = "the kernel has no packet filter: Protocol not supported"
+    node = container("tf1")
+    engine = FakeEngine(network(), node, code=1)
     with pytest.raises(LabError) as caught:
         block_container(engine, "class", ["10.89.0.17"], node, "ada")
-    assert str(caught.value) == f"ada: {why}"
+    assert str(caught.value) == "ada: the kernel has no packet filter: x"
     block_host(engine, "mnist")
-    assert notices == [f"warning: tasks can reach this host: node tf1: {why}"]
-    assert engine.added.calls == ["start", "remove"] * 2
+    why = "tasks can reach this host: node tf1: the kernel has no packet filter: x"
+    assert notices == [f"warning: {why}"]
+    assert engine.added.remove.call_count == 2
