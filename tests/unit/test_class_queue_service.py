@@ -7,7 +7,7 @@ import json
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
 from types import SimpleNamespace
@@ -241,26 +241,15 @@ def test_the_host_is_blocked_before_a_task_starts_or_the_boot_fails(
     assert done[3:] == [("tf1", "tf2")]  # so a service that is killed meanwhile starts no task
 
 
-@dataclass
-class FakeContainer:
-    """A container of a task.
+def a_task(*rows: list[str], status: str = "running") -> Mock:
+    """A container with an agent, and with these processes more."""
 
-    Attributes:
-        rows: What `docker top` prints, besides the first process and the agent.
-        status: Its state.
-    """
-
-    rows: list[list[str]]
-    status: str = "running"
-    name: str = "worker-0"
-
-    def reload(self) -> None:
-        pass
-
-    def top(self, ps_args: str) -> dict[str, list[list[str]]]:
+    def top(ps_args: str) -> dict[str, list[list[str]]]:
         assert ps_args == "-eo pid,ppid"  # no command line, which may have any size
-        assert self.status == "running"  # the engine refuses others
-        return {"Processes": [["10", "1"], *self.rows, ["11", "10"]]}
+        assert status == "running"  # the engine refuses others
+        return {"Processes": [["10", "1"], *rows, ["11", "10"]]}
+
+    return Mock(status=status, top=top)
 
 
 HEALTH_CHECK, PROGRAM = [["20", "1"], ["21", "20"]], [["12", "11"], ["13", "12"]]
@@ -269,14 +258,14 @@ HEALTH_CHECK, PROGRAM = [["20", "1"], ["21", "20"]], [["12", "11"], ["13", "12"]
 @pytest.mark.parametrize(
     ("containers", "is_used"),
     [
-        ([FakeContainer([])], False),
-        ([FakeContainer(HEALTH_CHECK)], False),
-        ([FakeContainer([], "created"), FakeContainer(PROGRAM, "exited")], False),
-        ([FakeContainer(HEALTH_CHECK), FakeContainer(PROGRAM)], True),
+        ([a_task()], False),
+        ([a_task(*HEALTH_CHECK)], False),
+        ([a_task(status="created"), a_task(*PROGRAM, status="exited")], False),
+        ([a_task(*HEALTH_CHECK), a_task(*PROGRAM)], True),
     ],
 )
 def test_a_program_is_a_process_below_the_agent_of_a_container_that_runs(
-    containers: list[FakeContainer], *, is_used: bool
+    containers: list[Mock], *, is_used: bool
 ) -> None:
     engine: Any = SimpleNamespace(containers=lambda *_: containers)
     assert Host("demo", {}, Path(), engine).is_used("demo-ada-1") is is_used

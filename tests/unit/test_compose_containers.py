@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from docker.errors import DockerException
@@ -259,21 +260,12 @@ PODMAN = {"Version": "5.4.2", "Components": [{"Name": "Podman Engine"}, {"Name":
 DOCKER = {"Version": "28.5.2", "Components": [{"Name": "Engine"}, {"Name": "containerd"}]}
 
 
-class Answers:
-    """An engine with another id at each question, as Podman has it."""
-
-    def __init__(self, version: dict[str, Any]) -> None:
-        self.version = lambda: version
-        self.asked = 0
-
-    def info(self) -> dict[str, Any]:
-        self.asked += 1
-        return {"ID": f"id-{self.asked}", "Name": "vm", "DockerRootDir": "/var/lib/storage"}
-
-
 def answering(version: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Engine:
-    answers = Answers(version)
-    monkeypatch.setattr(Engine, "client", lambda _self: answers)
+    """An engine with another id at each question, as Podman has it."""
+    about = {"Name": "vm", "DockerRootDir": "/var/lib/storage"}
+    client = Mock(version=lambda: version)
+    client.info.side_effect = ({"ID": f"id-{number}", **about} for number in count(1))
+    monkeypatch.setattr(Engine, "client", lambda _self: client)
     return Engine()
 
 
@@ -307,23 +299,15 @@ def test_an_anchor_is_removed_after_the_tasks_that_joined_it(
         "reader": {"lab.reader": "mnist"},
     }
 
-    class Podman:
-        """Refuses to remove the anchor before the others."""
-
-        def containers(self, *_: str) -> list[Any]:
-            return [SimpleNamespace(id=name, labels=each) for name, each in left.items()]
-
-        def client(self) -> Any:
-            return None
-
-        def for_each(self, doing: str, containers: Sequence[Any], _: Callable[[Any], None]) -> None:
-            if doing != "removing a container":
-                return
+    def for_each(doing: str, containers: Sequence[Any], _: Callable[[Any], None]) -> None:
+        if doing == "removing a container":
             if "a" in {each.id for each in containers} and len(left) > 1:
                 raise LabError("a has dependent containers which must be removed before it")
             for each in containers:
                 del left[each.id]
 
+    podman = Mock(for_each=for_each)
+    podman.containers = lambda *_: [Mock(id=name, labels=each) for name, each in left.items()]
     monkeypatch.setattr(cleanup, "list_resources", lambda *_: cleanup.NO_RESOURCES)
-    cleanup.remove(Podman(), "mnist")
+    cleanup.remove(podman, "mnist")
     assert not left

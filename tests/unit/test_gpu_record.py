@@ -13,6 +13,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -146,28 +147,13 @@ def test_the_process_of_another_user_may_be_hidden(monkeypatch: pytest.MonkeyPat
     refused(holder("ben"), "'anna'")
 
 
-class FakeEngine:
-    """An engine with one container of one project."""
-
-    status = "running"
-    name: str | None = "engine-1"
-
-    def id(self) -> str:
-        if self.name is None:
-            raise LabError("no engine")
-        return self.name
-
-    def containers(self, label: str) -> list[Any]:
-        return [type("Container", (), {"status": self.status})] if label.endswith("=anna") else []
-
-
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> type[FakeEngine]:
-    class Own(FakeEngine):
-        """Its state is of one test."""
-
-    monkeypatch.setattr(compose, "Engine", Own)
-    return Own
+def engine(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """The engine `engine-1`, with one container of one project."""
+    found = Mock(id=Mock(return_value="engine-1"), container=Mock(status="running"))
+    found.containers = lambda label: [found.container] if label.endswith("=anna") else []
+    monkeypatch.setattr(compose, "Engine", lambda: found)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -175,14 +161,18 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> type[FakeEngine]:
     [
         ("engine-1", "running", r"'anna' \(compose\) of \S+ since [^;]*; wait for"),
         ("engine-1", "exited", ""),
-        (None, "exited", r"cannot check .* still up; .* if it no longer exists, remove \S+anna"),
+        (
+            LabError("none"),
+            "exited",
+            r"cannot check .* still up; .* if it no longer exists, remove \S+anna",
+        ),
         ("engine-2", "exited", r"cannot check .* still up"),
     ],
 )
 def test_containers_hold_gpus_while_they_run_or_their_engine_is_unknown(
-    engine: type[FakeEngine], name: str | None, status: str, why: str
+    engine: Mock, name: str | LabError, status: str, why: str
 ) -> None:
-    engine.name, engine.status = name, status
+    engine.id.side_effect, engine.container.status = [name], status
     take(dead(holder("anna", backend="compose", where="engine-1")))
     if why:
         refused(holder("ben"), why)

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pyroute2
 import pytest
@@ -42,25 +42,7 @@ def test_only_a_named_host_is_a_name_server(lines: str, servers: list[str]) -> N
     assert name_servers(lines, ["10.9.0.1", "10.9.0.2"]) == servers
 
 
-class Kernel:
-    """A kernel that refuses with this error."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    def __enter__(self) -> Kernel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-    def get_links(self) -> list[dict[str, Any]]:
-        return [{"index": 1, "flags": 1, "ifname": "eth0"}]
-
-    def get_addr(self, **_: object) -> list[Any]:
-        raise self.error
-
-
+LINK = {"index": 1, "flags": 1, "ifname": "eth0"}
 NO_RIGHT = pyroute2.NetlinkError(errno.EPERM)
 NO_FILTER = OSError(errno.EPROTONOSUPPORT, "Protocol not supported")
 
@@ -83,7 +65,11 @@ def test_errors_have_a_line_and_a_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(pyroute2, "IPRoute", lambda: Kernel(error))
+    kernel = MagicMock()
+    kernel.__enter__.return_value.get_links.return_value = [LINK]
+    kernel.__enter__.return_value.get_addr.side_effect = error
+    kernel.__exit__.return_value = None
+    monkeypatch.setattr(pyroute2, "IPRoute", lambda: kernel)
     assert main(argv.split()) == code
     assert capsys.readouterr().err.startswith(f"error: {message}")
 
