@@ -7,10 +7,9 @@ import io
 import json
 import platform
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -109,45 +108,28 @@ def test_a_broken_stream_resumes_through_another_container() -> None:
     other = copy.deepcopy(inspected())
     other["Id"], other["Config"]["Labels"]["lab.task"] = "0ther", "worker-0"
     engine = an_engine(inspected(), other)
-    through: list[str] = []
-
-    def exec_create(container: str, *_words: object, **_options: object) -> dict[str, str]:
-        through.append(container)
-        return {"Id": "exec"}
-
     output = b"OCI runtime exec failed: exec failed: unable to start container process\r\n"
-    api: Any = SimpleNamespace(
-        exec_create=exec_create,
-        exec_start=lambda *_words, **_options: (piece for piece in [(output, None)]),
-        exec_inspect=lambda _exec: {"ExitCode": 126},
-    )
+    api = Mock(exec_start=lambda *_, **__: (piece for piece in [(output, None)]))
+    api.exec_create.return_value = {"Id": "exec"}
+    api.exec_inspect.return_value = {"ExitCode": 126}
     engine.client().api = api
     environment = ComposeEnvironment(engine, "mnist")
     for _ in range(2):
         with pytest.raises(LabError, match="stopped: not a frame"):
             list(environment.stream("r1", {}, follow=True))
-    assert sorted(through) == ["0ther", "c0ffee"]
-
-
-class Listening(ComposeEnvironment):
-    """An environment that keeps the requests to its volume."""
-
-    def channel(self) -> Any:
-        self.asked: list[str] = []
-
-        def call(*arguments: str) -> Iterator[bytes]:
-            self.asked += arguments
-            yield TICK
-
-        return SimpleNamespace(call=call)
+    assert sorted(call.args[0] for call in api.exec_create.call_args_list) == ["0ther", "c0ffee"]
 
 
 @pytest.mark.parametrize("files", [0, 1, 20_000])
-def test_offsets_of_many_files_fit_into_arguments(files: int) -> None:
+def test_offsets_of_many_files_fit_into_arguments(
+    files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = Mock()
+    channel.call.return_value = (each for each in [TICK])
+    monkeypatch.setattr(ComposeEnvironment, "channel", lambda _: channel)
     offsets = {f"model/a file with a \u00fc/{number}": number for number in range(files)}
-    environment = Listening(an_engine(), "mnist")
-    list(environment.stream("r", offsets, follow=True))
-    ship, run_id, *arguments, switch = environment.asked
+    list(ComposeEnvironment(an_engine(), "mnist").stream("r", offsets, follow=True))
+    ship, run_id, *arguments, switch = channel.call.call_args.args
     assert (ship, run_id, switch) == ("ship", "r", "--follow")
     assert all(len(word.encode()) <= 100_000 for word in arguments)
     assert (len(arguments) > 1) == (files > 1)
@@ -162,15 +144,10 @@ def test_uploaded_files_belong_to_the_user_of_the_tasks(tmp_path: Path) -> None:
     (tmp_path / "sub/b.py").write_text("b = 1")
     (tmp_path / "a.py").symlink_to(tmp_path / "sub/b.py")
     (tmp_path / "sub/b.py").chmod(0o600)
-    engine, sent = an_engine(), []
-
-    def put_archive(_container: str, _where: str, archive: bytes) -> bool:
-        sent.append(archive)
-        return True
-
+    engine, put_archive = an_engine(), Mock(return_value=True)
     engine.client().api.put_archive = put_archive
     upload(engine, "c0ffee", "r1", {"program": tmp_path})
-    with tarfile.open(fileobj=io.BytesIO(sent[0])) as archive:
+    with tarfile.open(fileobj=io.BytesIO(put_archive.call_args.args[2])) as archive:
         entries = archive.getmembers()
         file = archive.extractfile("incoming/r1/program/a.py")
         assert file is not None
@@ -190,23 +167,15 @@ def test_uploaded_files_belong_to_the_user_of_the_tasks(tmp_path: Path) -> None:
 
 def test_a_stopped_environment_is_read_by_a_restricted_container() -> None:
     engine = an_engine(inspected(Status="exited"), volumes=("mnist_runs",))
-    did: list[str] = []
-    asked: dict[str, Any] = {}
-
-    def create(image: str, command: list[str], **options: object) -> Any:
-        asked.update(options, image=image, command=command)
-        return SimpleNamespace(
-            attach=lambda **_: iter([(b"{}", None)]),
-            start=lambda: did.append("start"),
-            wait=lambda: {"StatusCode": 0},
-            remove=lambda **_: did.append("remove"),
-        )
-
+    reader = Mock()
+    reader.attach.return_value = iter([(b"{}", None)])
+    reader.wait.return_value = {"StatusCode": 0}
+    create = Mock(return_value=reader)
     engine.client().containers.create = create
     assert ComposeEnvironment(engine, "mnist").collected() == {}
-    assert did == ["start", "remove"]
-    assert asked["image"] == "sha256:beef"
-    assert asked["command"] == ["python", "-m", "lab.volume", "collected"]
+    assert [each[0] for each in reader.method_calls] == ["attach", "start", "wait", "remove"]
+    assert create.call_args.args == ("sha256:beef", ["python", "-m", "lab.volume", "collected"])
+    asked = create.call_args.kwargs
     assert asked["volumes"] == {"mnist_runs": {"bind": "/runs", "mode": "rw"}}
     assert asked["environment"] == {"LAB_RUNS": "/runs"}
     assert (asked["network_mode"], asked["read_only"], asked["cap_drop"]) == ("none", True, ["ALL"])
