@@ -103,16 +103,6 @@ def test_a_missing_image_is_built_on_the_image_of_the_tasks(
     assert images.with_gpus == with_gpus
 
 
-def test_an_image_of_these_sources_is_not_built_again(images: Images, project: Path) -> None:
-    ensured(project)
-    (project / "lab/__pycache__").mkdir()
-    (project / "lab/__pycache__/file.pyc").write_text("compiled")
-    (project / "notebooks/.ipynb_checkpoints").mkdir()
-    (project / "notebooks/.ipynb_checkpoints/file").write_text("an editor's")
-    assert ensured(project) == []
-    assert len(images.built) == 1
-
-
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_changed_or_renamed_file_makes_the_image_old(
     images: Images, project: Path, name: str
@@ -127,7 +117,7 @@ def test_a_changed_or_renamed_file_makes_the_image_old(
     assert len(images.built) == 2
 
 
-def test_another_image_of_the_tasks_or_a_missing_label_makes_it_old(
+def test_another_image_of_the_tasks_or_a_missing_label_makes_it_old_and_a_cache_does_not(
     images: Images, project: Path
 ) -> None:
     ensured(project)
@@ -135,6 +125,9 @@ def test_another_image_of_the_tasks_or_a_missing_label_makes_it_old(
     assert len(ensured(project)) == 2
     images.labels["lab-class:cpu"] = {}
     assert len(ensured(project)) == 2
+    for cache in ("lab/__pycache__", "notebooks/.ipynb_checkpoints"):
+        (project / cache).mkdir()
+        (project / cache / "file").touch()
     assert ensured(project) == []
 
 
