@@ -14,16 +14,13 @@ import pytest
 
 from lab.backends.engine.client import Done, Engine
 from lab.classroom import seat_end
-from lab.classroom.class_time import LastEnd, write_end
 from lab.classroom.end_service import ANSWER_S, LATER_S, SOON_S, Ends, SeatRuns
 from lab.errors import LabError
 from lab.volume import Request, RunSpec, TaskStatus
 from lab.volume.control import cancel_reason
 from lab.volume.states import State
 from lab.volume.status import write_status
-from tests.support.classes import a_plan, created, own_state  # noqa: F401
 from tests.support.fakes import FakeEnvironment, train
-from tests.support.queueing import Clock
 
 SEATS = ("ada", "bob", "cy")
 
@@ -32,21 +29,21 @@ class Room:
     """The seats of a class: what they answer, and how often they were asked.
 
     Attributes:
+        is_over: Whether the time of the class is over.
         busy: The seats that have a run.
         silent: The seats that give no answer until `go_on`.
         broken: The seats that refuse.
         asked: How often each seat was asked.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.clock, self.now_s = folder, Clock(1000.0), 0.0
+    def __init__(self) -> None:
+        self.is_over, self.now_s = True, 0.0
         self.busy: set[str] = set()
         self.silent: set[str] = set()
         self.broken: dict[str, Exception] = {}
         self.asked: Counter[str] = Counter()
         self.go_on = Event()
-        is_over = LastEnd(folder, self.clock).is_over
-        self.ends = Ends(SEATS, is_over, self._end, lambda: self.now_s)
+        self.ends = Ends(SEATS, lambda: self.is_over, self._end, lambda: self.now_s)
 
     def _end(self, seat: str) -> bool:
         self.asked[seat] += 1
@@ -59,7 +56,6 @@ class Room:
     def pass_s(self, seconds: float) -> None:
         """Let some time pass, and let all seats answer but those that are silent."""
         self.now_s += seconds
-        self.clock.now += seconds
         self.ends.tick()
         for seat, step in self.ends._steps.items():
             if step is not None and seat not in self.silent:
@@ -68,24 +64,27 @@ class Room:
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[Room]:
-    found = Room(tmp_path)
+def room() -> Iterator[Room]:
+    found = Room()
     yield found
     found.go_on.set()
 
 
-def test_before_the_end_no_seat_is_asked(room: Room) -> None:
-    room.pass_s(100)
-    assert not room.asked  # no end
-    write_end(room.folder, 1200.0)
-    room.pass_s(99)
+def test_before_the_end_and_after_an_extension_no_seat_is_asked(room: Room) -> None:
+    room.is_over = False
+    room.pass_s(LATER_S)
     assert not room.asked
+    room.is_over = True
     room.pass_s(1)
+    room.is_over = False
+    room.pass_s(LATER_S)
     assert room.asked == dict.fromkeys(SEATS, 1)
+    room.is_over = True
+    room.pass_s(1)
+    assert room.asked == dict.fromkeys(SEATS, 2), "the second end is not late"
 
 
 def test_a_seat_with_a_run_is_asked_again_soon_and_the_others_later(room: Room) -> None:
-    write_end(room.folder, 1000.0)
     room.busy = {"ada"}
     room.pass_s(0)
     room.pass_s(SOON_S - 0.1)
@@ -101,7 +100,6 @@ def test_a_seat_with_a_run_is_asked_again_soon_and_the_others_later(room: Room) 
 
 
 def test_a_seat_without_an_answer_delays_no_other_and_is_asked_once(room: Room) -> None:
-    write_end(room.folder, 1000.0)
     room.silent = {"ada"}
     room.busy = {"bob"}
     for _ in range(4):
@@ -118,7 +116,6 @@ def test_a_seat_without_an_answer_delays_no_other_and_is_asked_once(room: Room) 
 def test_a_seat_that_refuses_is_asked_again_less_and_less_often(
     room: Room, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_end(room.folder, 1000.0)
     room.broken = {"ada": error}
     room.pass_s(0)
     waited_s = [5, 10, 20, 40, 80, 80]
@@ -135,16 +132,6 @@ def test_a_seat_that_refuses_is_asked_again_less_and_less_often(
     asked = room.asked["ada"]
     room.pass_s(SOON_S)  # an answer begins anew
     assert room.asked["ada"] == asked + 1
-
-
-def test_a_second_end_after_an_extension_is_not_late(room: Room) -> None:
-    write_end(room.folder, 1000.0)
-    room.pass_s(0)
-    write_end(room.folder, 1010.0)
-    room.pass_s(9)
-    assert room.asked == dict.fromkeys(SEATS, 1)
-    room.pass_s(1)
-    assert room.asked == dict.fromkeys(SEATS, 2)
 
 
 # ---- The command in a seat, as the service runs it

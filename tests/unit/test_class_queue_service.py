@@ -56,7 +56,7 @@ from lab.gpu import Inventory
 from lab.placement.plan import Plan
 from lab.volume.files import write_atomically
 from tests.golden.boxes import box, mig_of, uuid_of
-from tests.support.classes import a_plan, created, own_state, stored  # noqa: F401
+from tests.support.classes import a_plan, created, own_state  # noqa: F401
 from tests.support.fakes import FakeBackend, FakeEnvironment
 from tests.support.queueing import CONFIG
 
