@@ -17,7 +17,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lab.backends.engine.client import Engine
-from lab.classroom import environment, image
+from lab.classroom import class_time, environment, image
 from lab.classroom import preparation as classroom
 from lab.classroom.class_time import changed_end, read_end, write_end
 from lab.classroom.queue.folder import Queued
@@ -265,6 +265,21 @@ def test_the_teacher_sets_and_removes_the_end(call: Call) -> None:
 )
 def test_the_new_end(text: str, end: float | None, expected: float | None) -> None:
     assert changed_end(text, end, 1000.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("end", "text"),
+    [
+        (None, "the class has no end"),
+        (3100.0, "35 min left"),
+        (999.0, "the time of the class is over"),
+    ],
+)
+def test_the_time_left_for_people(
+    end: float | None, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_time, "time", SimpleNamespace(time=lambda: 1000.0))
+    assert class_time.left_text(end) == text
 
 
 @pytest.mark.parametrize("text", ["", "+", "0s", "8d", "-5m", "45", "++5m", "12:00", "\x1b[2J"])

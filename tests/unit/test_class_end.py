@@ -77,7 +77,7 @@ def test_before_the_end_and_after_an_extension_no_seat_is_asked(room: Room) -> N
     room.is_over = True
     room.pass_s(1)
     room.is_over = False
-    room.pass_s(LATER_S)
+    room.pass_s(LATER_S / 2)
     assert room.asked == dict.fromkeys(SEATS, 1)
     room.is_over = True
     room.pass_s(1)

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.classroom.hub_api import HubApi
+from lab.classroom.hub_api import HubApi, hub_api
 from lab.errors import LabError
+from tests.support.classes import a_plan
 
 
 @dataclass
@@ -38,10 +39,10 @@ def hub() -> Iterator[Hub]:
 
     class Answer(BaseHTTPRequestHandler):
         def answer(self) -> None:
-            found.requests.append(self.path)
+            found.requests.append(f"{self.command} {self.path}")
             self.wfile.write(found.answer)
 
-        do_GET = do_POST = answer  # noqa: N815  (names of the library)
+        do_GET = do_POST = do_DELETE = answer  # noqa: N815  (names of the library)
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -50,6 +51,21 @@ def hub() -> Iterator[Hub]:
         yield found
         server.shutdown()
         thread.join()
+
+
+def test_what_is_asked_of_jupyterhub(hub: Hub) -> None:
+    users = [{"name": "ada", "servers": {"": {"ready": True}}}, {"name": "teacher", "servers": {}}]
+    hub.answer = b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(users).encode()
+    assert hub.api.answers()
+    assert hub.api.servers() == {"ada": {"ready": True}, "teacher": {}}
+    hub.answer = b"HTTP/1.1 204 No Content\r\n\r\n"
+    hub.api.start("ada")
+    hub.api.stop("ada")
+    hub.api.restore_routes()
+    assert [each.replace("/hub/api/", "") for each in hub.requests] == [
+        *("GET ", "GET users", "POST users/ada/server", "DELETE users/ada/server", "POST proxy"),
+    ]
+    assert hub_api(a_plan(), "x").url == "http://10.89.0.1:8081/hub/api"
 
 
 LONG = json.dumps({"message": "ada is \x1b[2J pending stop " + "x" * 9_000}).encode()

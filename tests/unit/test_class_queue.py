@@ -100,8 +100,16 @@ def test_an_environment_of_the_queue(queue: QueueUnderTest, tmp_path: Path) -> N
     assert json.loads(environment.boot_file()[1])["id"] == queue.entry("ada").order.id
     environment.inject_network_fault("tf1", ["cut:5s"])
     assert queue.host.disturbed == [(project, "tf1", "cut:5s")]
-    environment.submit(request(environment))
-    assert b'"kind": "final"' in collected(environment)["tasks/worker-0.jsonl"]
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "big.py").write_bytes(b"x" * (3 << 20))
+    environment.submit(request(environment), {"program": program})
+    files = collected(environment)
+    assert files["program/big.py"] == b"x" * (3 << 20)
+    assert b'"kind": "final"' in files["tasks/worker-0.jsonl"]
+    output = queue.volume("ada").root.with_name("output") / "ps-0.log"
+    output.write_text("2026-11-24T06:00:00.000000Z listens\x1b\n")
+    assert list(environment.logs(["ps-0"], follow=False, tail=None)) == ["ps-0  | listens\\x1b"]
     environment.down()
     assert queue.host.environments[project].is_down
     assert queue.state("ada") is None
@@ -164,7 +172,10 @@ def test_a_run_that_is_not_given_back_ends_with_its_containers(
     second.result(60)
     assert (queue.entry("ada").state, queue.entry("ada").gpus) == (State.ENDED, ())
     assert queue.entry("ada").reason == "its turn of 10 min has ended"
-    # Its files are on the disk of the seat, whatever number of environments comes after it.
+    queue.turns.delays = replace(queue.turns.delays, keep_s=0.0)
+    queue.clock.now += 1.0
+    queue.wait("ada", None)
+    # Its files are on the disk of the seat, although the queue has forgotten it.
     left = queue.found("ada")
     assert {each.state for each in statuses_of(left, RUN).values()} == {RunState.CANCELLED}
     assert b'"kind": "start"' in collected(left)["tasks/worker-0.jsonl"]
@@ -469,6 +480,8 @@ def test_the_teacher_ends_the_environment_of_a_seat_and_closes_the_seat_for_a_ti
     queue.host.tasks_do = until_cancelled
     one = queue.up("ada", 4)
     one.submit(request(one))
+    with pytest.raises(Busy, match=f"run {RUN} is under way"):
+        one.submit(request(one, RUN[:-1] + "3"))
     following = in_background(lambda: collected(one))
     future, _ = queue.waiting("bob", 4)
     for seat in ("bob", "ada", "eve"):

@@ -250,8 +250,12 @@ def test_the_state_of_each_seat(statuses: Callable[..., list[SeatStatus]]) -> No
 def test_a_command_in_a_container_has_a_limit_of_its_output_and_its_time(
     output: Output | Exception, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api = Mock(exec_start=Mock(side_effect=[output]), exec_create=lambda *_: {"Id": "x"})
+    answers = [Output(b"a", b"b"), output]
+    api = Mock(exec_start=Mock(side_effect=answers), exec_create=lambda *_: {"Id": "x"})
+    api.exec_inspect.return_value = {"ExitCode": 3}
     monkeypatch.setattr(Engine, "client", lambda _: Mock(api=api))
+    done = Engine().execute("reading", "c1", ["cat"], within_s=20, max_bytes=2)
+    assert done == Done(3, b"ab", b"")
     with pytest.raises(LabError, match=error):
         Engine().execute("reading", "c1", ["cat"], within_s=0.1, max_bytes=10_000)
     if "more" in error:
