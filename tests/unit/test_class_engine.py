@@ -94,24 +94,28 @@ def test_the_proxy_has_few_rights_and_one_published_port(client: Mock) -> None:
 def test_the_proxy_is_ready_when_its_relays_listen(
     client: Mock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seat, proxy, relay = (thing(f"lab-class-w{each}") for each in ("-ada", ".proxy", ".relay-hub"))
-    proxy.status = relay.status = "running"
-    monkeypatch.setattr(Engine, "containers", lambda *_: [seat, proxy, relay])
-    listening = {names.PUBLIC_PORT, names.PROXY_API_PORT}
+    plan = a_plan(cpu_runs=1)
+    created(plan)
+    own = [thing(f"lab-class-w.{each}") for each in ("proxy", "relay-hub", "relay-queue")]
+    for each in (*own, seat := thing("lab-class-w-ada")):
+        each.status = "running"
+    monkeypatch.setattr(Engine, "containers", lambda *_: [seat, *own])
+    listening = {names.PUBLIC_PORT, names.PROXY_API_PORT, names.RELAY_PORT}
 
     def accepts(address: str, port: int) -> bool:
-        assert address == names.proxy_address(PLAN.proxy_network)
+        assert address == names.proxy_address(plan.proxy_network)
         return port in listening
 
     monkeypatch.setattr(module, "_accepts", accepts)
-    monkeypatch.setattr(time, "sleep", lambda _: listening.add(names.RELAY_PORT))
-    backend = Containers(stored(PLAN))
-    relay.status, relay.logs.return_value = "exited", b"no such \x1bport\n"
-    with pytest.raises(LabError, match=r"the proxy is not ready: no such \\x1bport"):
-        backend.wait_for_proxy()
-    relay.status = "running"
+    monkeypatch.setattr(time, "sleep", lambda _: listening.add(names.QUEUE_RELAY_PORT))
+    backend = Containers(stored(plan))
+    for ended in own:
+        ended.status, ended.logs.return_value = "exited", b"no such \x1bport\n"
+        with pytest.raises(LabError, match=r"the proxy is not ready: no such \\x1bport"):
+            backend.wait_for_proxy()
+        ended.status = "running"
     backend.wait_for_proxy()
-    assert names.RELAY_PORT in listening, "it waited until the relay listened"
+    assert names.QUEUE_RELAY_PORT in listening, "it waited until the relay listened"
 
 
 def test_the_proxy_gets_its_own_copy_of_the_key(client: Mock, tmp_path: Path) -> None:
