@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab.classroom import gradebook as module
-from lab.classroom.gradebook import Entry, as_csv, gradebook, read_gradebook
+from lab.classroom.gradebook import Entry, as_csv, read_gradebook
 from lab.errors import InputError
 from lab.lessons.answers import FILE, add_answers
 from lab.log import shown_by
@@ -166,13 +166,3 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("no archive")
     with pytest.raises(InputError, match="no archive of a class"):
         read_gradebook(tmp_path / "x")
-
-
-def test_the_table_is_made_while_the_archive_is_written(seat: Path, tmp_path: Path) -> None:
-    with (tmp_path / "w.zip").open("w+b") as file, zipfile.ZipFile(file, "w") as target:
-        for each in sorted(seat.rglob("*")):
-            if each.is_file():
-                target.write(each, each.relative_to(tmp_path))
-        rows = list(csv.DictReader(io.StringIO(as_csv(gradebook(target)))))
-    passed = {(row["lesson"], row["stage"]): row["passed"] for row in rows}
-    assert passed["async", "train"] == "yes"

@@ -628,16 +628,6 @@ def test_the_end_of_the_class_ends_what_runs_and_what_waits(queue: QueueUnderTes
     assert queue.host.booted[1:] == []
 
 
-def test_orders_are_refused_after_the_end_until_it_is_extended(queue: QueueUnderTest) -> None:
-    queue.set_end(0.0)
-    with pytest.raises(InputError, match="the time of the class is over") as caught:
-        queue.up("ada", 1)
-    assert caught.value.fix == "ask your teacher to extend it"
-    assert queue.state("ada") is None
-    queue.set_end(60.0)
-    queue.up("ada", 1)
-
-
 def test_a_damaged_end_changes_nothing_and_is_reported_once(
     queue: QueueUnderTest, caplog: pytest.LogCaptureFixture
 ) -> None:
