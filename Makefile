@@ -23,7 +23,7 @@ class: $(VENV)/.class  ## install what the host of a class needs: JupyterHub, wi
 run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, for a few epochs
 	$(LAB) run async --epochs 3 --backend local
 
-heritage: $(OLD)/.complete  ## install the Python for programs of 2017, with Estimator and Horovod (8 minutes)
+heritage: $(OLD)/.complete  ## install the Python for programs of 2017, with Estimator and Horovod (8 minutes the first time)
 
 torch: $(TORCH)/.complete  ## install the Python for programs of PyTorch, built for CPUs
 
@@ -151,6 +151,7 @@ $(VENV)/.host $(VENV)/.class $(VENV)/.tensorflow $(VENV)/.notebooks $(VENV)/.dev
 	touch $@
 
 # A separate virtual environment: Horovod is compiled against the last TensorFlow with Estimator.
+# pip keeps the wheel in its cache. The copy in the environment is for the image: LAB_WHEELS.
 
 $(OLD)/.complete: export HOROVOD_WITH_TENSORFLOW := 1
 $(OLD)/.complete: export HOROVOD_WITH_GLOO := 1
@@ -159,11 +160,13 @@ $(OLD)/.complete: requirements/heritage.txt requirements/horovod.txt
 	$(PYTHON) tools/require.py heritage
 	rm -rf $(OLD)
 	$(PYTHON) -m venv $(OLD)
-	@echo "installing the packages of 2017's programs into $(OLD), and compiling Horovod; this takes about 8 minutes"
+	@echo "installing the packages of 2017's programs into $(OLD), and compiling Horovod; the first time this takes about 8 minutes"
 	$(OLD)/bin/python tools/install.py requirements/heritage.txt
-	PATH="$(CURDIR)/$(OLD)/bin:$$PATH" $(OLD)/bin/python -m pip install --quiet \
+	PATH="$(CURDIR)/$(OLD)/bin:$$PATH" $(OLD)/bin/python -m pip wheel --quiet \
 		--disable-pip-version-check --no-build-isolation --no-deps --no-binary horovod \
-		--require-hashes -r requirements/horovod.txt
+		--require-hashes -r requirements/horovod.txt --wheel-dir $(OLD)/wheels
+	$(OLD)/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps \
+		$(OLD)/wheels/horovod-*.whl
 	touch $@
 
 # The package index has PyTorch for CUDA only. Its build for CPUs is found by PIP_FIND_LINKS or

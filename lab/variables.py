@@ -40,7 +40,8 @@ LAB_BASE_IMAGE: Final = "LAB_BASE_IMAGE"
 exact base image."""
 LAB_WHEELS: Final = "LAB_WHEELS"
 """`lab` (default: none): directory with wheels that the package index does not have, such as that
-of PyTorch for CPUs; the build of an image takes those with the locked hashes."""
+of PyTorch for CPUs; the build of an image takes those with the locked hashes, and the Horovod of
+`make heritage`."""
 LAB_BUILD_NETWORK: Final = "LAB_BUILD_NETWORK"
 """Compose (default: `default`): `host` builds with the host's network."""
 LAB_HOROVOD_GPU_OPERATIONS: Final = "LAB_HOROVOD_GPU_OPERATIONS"

@@ -134,8 +134,12 @@ TORCH_CPU = f"torch=={TORCH.pin}+cpu"
 
 @pytest.fixture(scope="session")
 def heritage_image(image: str) -> str:
-    """The image for programs of 2017, with Horovod compiled in it."""
-    return _image_of(HERITAGE)
+    """The image for programs of 2017, with the Horovod of `make heritage`, or one of its own."""
+    compiled = engines.ROOT / HERITAGE.environment / "wheels"
+    with pytest.MonkeyPatch.context() as patch:
+        if any(compiled.glob("horovod-*.whl")):
+            patch.setenv("LAB_WHEELS", str(compiled))
+        return _image_of(HERITAGE)
 
 
 @pytest.fixture(scope="session")

@@ -90,6 +90,8 @@ def prepare_context(root: Path, more: Iterable[str] = ()) -> Path:
 def _add_wheels(folder: Path) -> None:
     """Copy the wheels in the directory of LAB_WHEELS; `pip` takes those with the locked hashes.
 
+    It takes the user's own Horovod without one: the hash depends on the compiler.
+
     They are a part of the directory that the engine receives: the builder of Docker Engine 20.10
     knows no named build contexts.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from lab.backends.build_context import prepare_context
+from lab.backends.build_context import WHEELS, prepare_context
 from lab.backends.compose import render
 from lab.backends.compose.cli import Compose, compose_version, require_builder
 from lab.backends.compose.image_sources import image_digest
@@ -141,7 +141,7 @@ def download_notice(image: Image, *, has_base: bool) -> str:
         parts = [wheels, base, *takes]
     if image.horovod:
         compiler = f"a compiler for Horovod (about {COMPILER_MB} MB)"
-        parts.insert(1, f"{compiler}, which runs for minutes")
+        parts.insert(1, f"{compiler}, which runs for minutes, unless {WHEELS}/ has Horovod's wheel")
     return f"building {image.name} downloads {'; '.join(parts)}"
 
 
