@@ -271,15 +271,6 @@ def test_a_program_is_a_process_below_the_agent_of_a_container_that_runs(
     assert Host("demo", {}, Path(), engine).is_used("demo-ada-1") is is_used
 
 
-def test_only_containers_that_run_are_asked_for_programs() -> None:
-    found = [FakeContainer(PROGRAM, "exited"), FakeContainer(HEALTH_CHECK)]
-    engine: Any = SimpleNamespace(containers=lambda *_: found)
-    host = Host("demo", {}, Path(), engine)
-    assert not host.is_used("demo-ada-1")
-    found.append(FakeContainer(PROGRAM))
-    assert host.is_used("demo-ada-1")
-
-
 def test_each_short_lived_container_has_a_limit_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Mock()
     monkeypatch.setattr(Engine, "client", lambda _: client)
