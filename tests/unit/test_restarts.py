@@ -34,11 +34,11 @@ def test_no_task_trains_before_the_last_is_ready(crew: Crew) -> None:
 
 
 def test_a_program_that_does_not_get_ready_fails_and_is_named(crew: Crew) -> None:
-    crew.launch("ps-0", "worker-0", ready_s=1.0)
+    crew.launch("ps-0", "worker-0", ready_s=5.0)
     status = crew.wait_state("worker-1", State.FAILED)
-    assert (status.cause, status.reason) == (Cause.TIME_OUT, "not ready within 1 s")
+    assert (status.cause, status.reason) == (Cause.TIME_OUT, "not ready within 5 s")
     reason = crew.wait_state("worker-0", State.CANCELLED).reason
-    assert reason == "worker-1 failed: not ready within 1 s"
+    assert reason == "worker-1 failed: not ready within 5 s"
 
 
 def test_a_later_task_joins_at_its_step(crew: Crew) -> None:
