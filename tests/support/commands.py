@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-
-from lab.backends.compose.backend import ComposeBackend
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 300.0
@@ -86,20 +81,6 @@ def call(project: Path, *command: str | Path, **variables: str) -> str:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
-
-
-@contextmanager
-def project_named(name: str, folder: Path) -> Iterator[Path]:
-    """A copy of the project in a folder, whose containers have their own name."""
-    for part in ("scripts", "data"):
-        shutil.copytree(ROOT / part, folder / part)
-    text = (ROOT / "cluster.yaml").read_text()
-    assert "name: mnist" in text
-    (folder / "cluster.yaml").write_text(text.replace("name: mnist", f"name: {name}"))
-    yield folder
-    left = ComposeBackend().find_any(name)
-    if left is not None:
-        left.down()
 
 
 def free_port() -> int:
