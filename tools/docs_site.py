@@ -34,6 +34,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 EXECUTED: Final = ROOT / "build/notebooks"
 SHOWN: Final = (
     "C*.md",
+    "CITATION.cff",
+    "LICENSE",
     "README*.md",
     "RELEASING.md",
     "SECURITY.md",
@@ -42,13 +44,16 @@ SHOWN: Final = (
     "benchmarks/RESULTS.md",
     "clusters/*.yaml",
     "docs/**/*.py",
+    "lab/mnist.py",
     "lab/task/sdk/*.py",
     "notebooks/*.md",
     "notebooks/*.py",
     "scripts/*.py",
+    "tests/groups/group.py",
     "tests/oracle.py",
     "tools/page_figures.py",
     "tests/tf1_programs/*.py",
+    "tests/tf1_programs/*.yaml",
 )
 """The files that become pages."""
 
@@ -65,16 +70,24 @@ _NOTES: Final = {
 """By language: the end of a notebook's page if it was not executed, and the last line."""
 
 _LINK: Final = re.compile(r"\]\((?!\w+:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
-_LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".yml": "yaml"}
+_LANGUAGES: Final = {
+    "": "text",
+    ".cff": "yaml",
+    ".py": "python",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+}
 
 
 def on_config(config: MkDocsConfig) -> None:
     """Add the pages of `tools/reference.py`, and the version of lab to the foot of each page.
 
-    jieba reports the load of its dictionary: silence it.
+    `--quiet` hides warnings, which then fail no strict build: show them. jieba reports the load of
+    its dictionary: silence it.
     """
     config.copyright = f"lab {__version__}"
-    logging.getLogger("jieba").setLevel(logging.WARNING)
+    for name in ("jieba", "mkdocs"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     sections = {name: pages for section in config.nav or () for name, pages in section.items()}
     sections["Reference"] += reference.navigation()
 
