@@ -9,6 +9,9 @@ JAX    := .venv-jax
 LAB    := $(BIN)/python -m lab
 GROUPS := $(addprefix test-,browser class experiments faults heritage jax kubernetes room slurm torch)
 
+# Processes of the tests would compile lab and the tests again and again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install class docs site links run heritage torch jax quick test test-unit test-short test-landing test-containers test-groups test-all test-gpu $(GROUPS) engines check \
 	lint lint-code lint-workflows hostile torture oracle bench results mutants release lock golden notebooks notebooks-write jupyter \
 	samples slides clean
@@ -61,7 +64,7 @@ test-gpu: $(VENV)/.dev  ## train on real GPUs, into docs/evidence/gpu-box.md; wi
 engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/reference/engines.md (as root; one hour)
 	$(BIN)/python -m tests.engines
 
-hostile: $(VENV)/.dev  ## test 20,000 malformed configs, 7,500 command lines, 2,500 damaged runs and more (20 minutes)
+hostile: $(VENV)/.dev  ## test 20,000 malformed configs, 7,500 command lines, 1,000 damaged runs and more (20 minutes)
 	LAB_ATTACKS=50 $(BIN)/python -m pytest tests/hostile/test_attacks.py --numprocesses auto
 
 torture: $(VENV)/.dev  ## run small trainings with one fault each, into build/torture.jsonl (stop it with Ctrl-C)

@@ -21,16 +21,12 @@ SHORT: Final = frozenset(
     {
         "test_daily_use.py",
         "test_doctor_here.py",
-        "test_evaluation.py",
         "test_gpu_pins.py",
         "test_gpu_samples.py",
-        "test_interrupts.py",
-        "test_late_workers.py",
         "test_local_environment.py",
         "test_node_network.py",
         "test_replay_terminal.py",
         "test_run_from_python.py",
-        "test_two_users.py",
     }
 )
 

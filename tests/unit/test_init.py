@@ -151,7 +151,7 @@ def test_options(gpus: int, wishes: Options, ps_on: str, workers_on: str) -> Non
 # ---- Any host
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(
     st.builds(
         lambda whole, slices, cpus, memory, cards: Inventory(

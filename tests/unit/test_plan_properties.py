@@ -115,7 +115,7 @@ CONFIGS = {"any": descriptions, "pins": pinned, "counts": counted, "sharing": sh
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.data())
 def test_a_config_gives_an_error_or_a_plan_without_duplicates(
     kind: str, data: st.DataObject
