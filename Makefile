@@ -7,7 +7,7 @@ OLD    := .venv-heritage
 TORCH  := .venv-torch
 JAX    := .venv-jax
 LAB    := $(BIN)/python -m lab
-GROUPS := $(addprefix test-,browser class experiments faults heritage jax kubernetes room slurm torch)
+GROUPS := $(addprefix test-,browser cdi class experiments faults heritage jax kubernetes room slurm torch)
 
 # Processes of the tests would compile lab and the tests again and again.
 unexport PYTHONDONTWRITEBYTECODE

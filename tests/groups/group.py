@@ -200,6 +200,13 @@ GROUPS: Final[Mapping[str, Group]] = {
             engine=True,
         ),
         Group(
+            "cdi",
+            "GPU pins on an engine that knows CDI, which a Debian of its own has",
+            tests=("tests/e2e/test_cdi.py",),
+            files=(*IMAGE, "lab/backends/compose/render.py"),
+            engine=True,
+        ),
+        Group(
             "faults",
             "killed programs, cut networks and full disks: restarts, resumed runs, true reasons",
             tests=(

@@ -18,7 +18,7 @@ from tools import quick
 
 NAMES = list(GROUPS)
 LANDING = {name for name, group in GROUPS.items() if not group.nightly}
-WITH_IMAGES = {"class", "heritage", "torch", "jax", "kubernetes", "room"}
+WITH_IMAGES = {"cdi", "class", "heritage", "torch", "jax", "kubernetes", "room"}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,7 @@ RIGHT: Mapping[str, set[str]] = {
     "Dockerfile.gpu": WITH_IMAGES,
     "docs/tutorials/lessons/hello.md": {"browser", "experiments"},
     "lab/backends/classroom/backend.py": {"class"},
+    "lab/backends/compose/render.py": {"cdi"},
     "lab/backends/kubernetes/api.py": {"kubernetes"},
     "lab/backends/network_faults.py": {"faults"},
     "lab/backends/scheduled.py": {"kubernetes", "slurm"},
