@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import socket
 import subprocess
@@ -53,14 +54,25 @@ def board(folder: Path, port: int, *options: str) -> Iterator[str]:
         command, cwd=folder, env=environ(folder), stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        try:
+            yield process.stdout.readline().strip()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+        finally:
+            process.kill()
 
 
 def text(tab: Tab) -> str:
     found: str = tab.run("document.body.innerText")
     return found
+
+
+def heights(tab: Tab) -> list[list[float]]:
+    """The distance of each point of each curve from the top of the figure."""
+    shapes: list[str] = tab.run(
+        "[...document.querySelectorAll('#loss path')].map((path) => path.getAttribute('d'))"
+    )
+    return [[float(point.split()[1]) for point in re.split("[ML]", each)[1:]] for each in shapes]
 
 
 def test_the_board_follows_the_newest_run_over_a_restart(browser: Tab, tmp_path: Path) -> None:
@@ -73,7 +85,9 @@ def test_the_board_follows_the_newest_run_over_a_restart(browser: Tab, tmp_path:
         run = make(tmp_path / "runs", RUN, steps=550)
         wait_for(lambda: "succeeded" in text(browser), "the run", 20)
         assert "1,650" in text(browser)
-        assert browser.run("document.querySelectorAll('#loss path').length") == 3
+        curves = heights(browser)
+        assert len(curves) == 3
+        assert all(curve[0] < curve[-1] for curve in curves), "a smaller loss is lower"
         assert browser.run("document.querySelectorAll('#tasks tr').length") == 4
         browser.run("window.same = true")
     update(run, reason="after the restart")
