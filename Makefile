@@ -9,7 +9,7 @@ JAX    := .venv-jax
 LAB    := $(BIN)/python -m lab
 GROUPS := $(addprefix test-,browser cdi class experiments faults heritage jax kubernetes room slurm torch)
 
-# Processes of the tests would compile lab and the tests again and again.
+# Without bytecode files, each process of the tests would compile lab and the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install class docs site links run heritage torch jax quick test test-unit test-short test-landing test-containers test-groups test-all test-gpu $(GROUPS) engines check \
