@@ -12,7 +12,7 @@ from lab.shipped import install_command
 
 MODULES: Final[Mapping[str, frozenset[str]]] = {
     "report": frozenset(
-        {"PIL", "markupsafe", "matplotlib", "numpy", "pandas", "scipy", "tensorboard", "tornado"}
+        {"markupsafe", "matplotlib", "numpy", "pandas", "scipy", "tensorboard", "tornado"}
     ),
     "simulation": frozenset({"simpy"}),
     "class": frozenset(

@@ -25,10 +25,13 @@ import json
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from common import at_root, check
 
 from lab import api
 from lab.errors import LabError
+from lab.mnist import load_test
+from lab.saved_model import load_model
 
 at_root()
 
@@ -145,6 +148,36 @@ run.figure("cluster")
 # %%
 steps = run.steps().sort_values("time_unix")
 steps[["task", "epoch", "local_step", "global_step", "staleness", "loss"]].tail(6)
+
+# %% [markdown]
+# The run has saved the trained parameters as NumPy arrays, so you can test the model without
+# TensorFlow. In this confusion matrix, each row is a digit and each column a prediction. Right
+# predictions are on the diagonal:
+
+# %%
+model = load_model(run.path / "model").parameters
+test = load_test()
+
+
+def predicted(images):
+    """The most probable digit of each image."""
+    return (images @ model["weights"] + model["biases"]).argmax(axis=1)
+
+
+confusion = np.zeros((10, 10), int)
+np.add.at(confusion, (test.labels, predicted(test.images)), 1)
+print("accuracy:", np.trace(confusion) / len(test))
+print(confusion)
+
+# %% [markdown]
+# Classify a digit of your own: 28 by 28 pixels, 0 for paper and 1 for ink. This is a seven.
+
+# %%
+drawing = np.zeros((28, 28))
+drawing[6:9, 6:21] = 1
+for row in range(9, 24):
+    drawing[row, 22 - row // 2 : 25 - row // 2] = 1
+print("digit:", predicted(drawing.reshape(1, 28 * 28))[0])
 
 # %% [markdown]
 # With `gpus="index"`, `lab` also makes a plan for GPUs that this host does not have. Try other

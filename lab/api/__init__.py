@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lab.api.environments import Booted, Listed, TaskRow, down, ls, ps, up
     from lab.api.following import attach, cancel, collect
     from lab.api.planning import load, plan
-    from lab.api.predictions import predict
     from lab.api.rendering import Rendered, render
     from lab.api.replays import replay
     from lab.api.reports import Comparison, Report, compare, report
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 _MODULES: Final = {
     "lab.api.archives": "Exported Imported export import_",
     "lab.api.environments": "Booted Listed TaskRow down ls ps up",
-    "lab.api.predictions": "predict",
     "lab.api.rendering": "Rendered render",
     "lab.api.following": "attach cancel collect",
     "lab.api.planning": "load plan",
@@ -85,7 +83,6 @@ __all__ = [
     "load",
     "ls",
     "plan",
-    "predict",
     "ps",
     "render",
     "replay",

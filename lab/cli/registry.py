@@ -44,7 +44,6 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "export": "write a run to one file",
         "import": "read runs from such files into the run store",
         "tensorboard": "show runs in TensorBoard, on 127.0.0.1 only",
-        "predict": "test a run's saved model on the test set, or on an image of your own",
     },
     "Manage environments": {
         "up": "boot an environment; its tasks wait for runs",

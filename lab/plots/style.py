@@ -119,9 +119,9 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
     figure.legend(handles=list(handles), loc="outside upper center", ncols=columns)
 
 
-def png(figure: Figure, software: str | None = None) -> bytes:
+def png(figure: Figure) -> bytes:
     """The figure as a PNG; the same figure gives the same bytes."""
-    return _saved(figure, "png", {"Software": software})
+    return _saved(figure, "png", {"Software": None})
 
 
 def svg(figure: Figure) -> bytes:

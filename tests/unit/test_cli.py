@@ -87,7 +87,6 @@ REFUSED = [
     "render -o gpus-by=count", "init --workers 0", "init --gpus 0", "init --gpus all",
     # What a command needs.
     "run", "shell", "sweep async", "down mnist --all", "render --check --output -",
-    "predict last own.png --count 3",
     # A program's flags are checked for the program that is meant.
     "run async --epochs two", "run async --epochs 0", "run async --learning_rate=-1",
     "run async --model cnn", "run async --log_device_placement=maybe",
@@ -125,9 +124,7 @@ REFUSED = [
     "render --gpus none --picture no/a.svg", "render --gpus none --picture a --output ./a",
     "render --gpus none --picture a.svg --check", "report zzz",
     "report last --output none/report.html", "report last --output .",
-    "report last --output own.py", "report last --verdicts none.json", "predict", "predict nobody",
-    "predict last none.png", "predict last own.png --wrong", "predict last --count=0",
-    "predict last --count=\u0663", "predict last --seed=-1", "predict last --output=/",
+    "report last --output own.py", "report last --verdicts none.json",
     # Without an environment.
     "shell worker-0", "ps", "logs", "down", "down x", "cancel none", "collect none",
     "show last --runs-dir 1.10", "show last --runs_dir=1e3", "runs --runs-dir own.py",
@@ -324,7 +321,7 @@ def test_no_pager_on_a_terminal(project: Path, words: list[str]) -> None:
 # These commands need TensorFlow, an environment or an engine, or go on until Ctrl-C; that their
 # examples work is shown in tests/e2e, and in test_tensorboard.py. Every other command's examples
 # are run here, so that none can rot.
-NEEDS_MORE = {"run", "sweep", "reproduce", "attach", "cancel", "fault", "predict", "collect"} | {
+NEEDS_MORE = {"run", "sweep", "reproduce", "attach", "cancel", "fault", "collect"} | {
     "tensorboard", "up", "down", "ps", "logs", "shell", "build", "doctor", "class",
     "check", "restore", "serve", "bundle", "load",
 }  # fmt: skip

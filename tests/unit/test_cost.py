@@ -11,7 +11,7 @@ import pytest
 from tests.support.commands import ROOT, environ
 
 FOREIGN = {
-    *("docker", "matplotlib", "numpy", "PIL", "pynvml", "pyroute2", "requests", "rich"),
+    *("docker", "matplotlib", "numpy", "pynvml", "pyroute2", "requests", "rich"),
     "tensorflow",
 }
 """Packages that none of the commands below needs."""
@@ -51,7 +51,6 @@ ONLY_WITH_GPUS_OR_RUNS = {
         (["render", "--gpus", "index", "--output", "-"], FOREIGN | OWN | {"lab.config.schema"}),
         (["render", "--gpus", "none", "--output", "-"], FOREIGN | OWN | ONLY_WITH_GPUS_OR_RUNS),
         (["render", "--gpus", "index", "--check"], FOREIGN | OWN | {"lab.config.schema"}),
-        (["predict", "--help"], {"numpy", "PIL", "matplotlib", "tensorflow"}),
         (["validate"], FOREIGN | OWN | {"lab.config.schema"}),
         (["__complete", "runs", "tasks"], FOREIGN | OWN | {"fire", "pydantic"}),
     ],
@@ -61,7 +60,6 @@ ONLY_WITH_GPUS_OR_RUNS = {
         "render",
         "render without GPUs",
         "check",
-        "predict",
         "validate",
         "complete",
     ],

@@ -1,4 +1,4 @@
-"""The errors of projects, tasks, predictions, the local backend, the kernel and containers.
+"""The errors of projects, tasks, the local backend, the kernel and containers.
 
 `test_cli.py` has those of the command line. The texts are in the snapshot: each is one line, which
 says what is wrong, where, and how to fix it.
@@ -16,10 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import docker.errors
-import numpy as np
 import pyroute2
 import pytest
-from PIL import Image
 from syrupy.assertion import SnapshotAssertion
 
 from lab import project
@@ -39,12 +37,8 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.mnist import DataError, load_mnist
 from lab.network.link import LinkError, apply_link
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.predict import network as models
-from lab.predict.preprocess import read_picture
 from lab.run import fitting
-from lab.saved_model import FILE
 from lab.store.directory import RunDir, safe_run_id
-from lab.store.run_info import RunInfo
 from lab.task.agent.agent_config import AgentConfig, AgentConfigError
 from lab.task.sdk.program import ProgramError, make_directory
 from lab.volume import Request, RunSpec
@@ -58,7 +52,6 @@ from tests.support.specs import changed
 
 RUN = "20260101-0000-async-aaaa"
 REQUEST = Request(RUN, RunSpec("async", "mnist_async.py"), {"ps": ["tf1:1"]})
-INFO = RunInfo.of_request(REQUEST, backend="compose", project="mnist")
 ASYNC = EXPERIMENTS["async"]
 REFUSALS = (LabError, AgentConfigError, DataError, LinkError, ProgramError, network.NetworkError)
 
@@ -152,33 +145,6 @@ ENVIRON = {
 def a_directory_that_cannot_be_made(root: Path, _: pytest.MonkeyPatch) -> None:
     (root / "file").write_text("")
     make_directory(root / "file/model")
-
-
-# ---- Predictions
-
-
-@error
-def a_model_with_an_unknown_compression(root: Path, _: pytest.MonkeyPatch) -> None:
-    (root / "model").mkdir()
-    path = root / "model" / FILE
-    np.savez(path, model="softmax")
-    archive = path.read_bytes()
-    directory = archive.index(b"PK\x01\x02")
-    path.write_bytes(archive[: directory + 10] + b"\x63" + archive[directory + 11 :])
-    models.saved_model(RunDir(root), INFO)
-
-
-@error
-def a_test_set_that_has_moved(root: Path, _: pytest.MonkeyPatch) -> None:
-    spec = replace(INFO.spec, data_dir=str(root / "away"))
-    models.test_set(replace(INFO, spec=spec, backend="local"), None)
-
-
-@error
-def a_picture_without_permission(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Image.new("L", (30, 20)).save(root / "own.png")
-    monkeypatch.setattr(Image, "open", raising(PermissionError(13, "Permission denied")))
-    read_picture(root / "own.png")
 
 
 # ---- The local backend
