@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -15,6 +16,8 @@ from lab.backends.registry import backends
 from lab.console import messages_shown
 from lab.errors import InputError
 from lab.extras import named_extras
+from lab.formatting import counted
+from lab.log import LOG
 from lab.options import Arguments, Flag, RepeatedFlag, Switch, read_options
 from lab.options.shared import RunsDir
 from lab.project import AnyPath
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd  # importing it takes half a second
 
     from lab.analysis.comparison import Side
+    from lab.report.loader import ReportRun
 
 PAGE: Final = "report.html"
 """The page in the current directory, if a run is outside the run store."""
@@ -48,11 +52,13 @@ class Report:
         path: The HTML page.
         figures: The figures as PNG and SVG.
         conclusion: What the runs show, as text without control characters.
+        events: The event files for TensorBoard, if they were wanted.
     """
 
     path: Path
     figures: Sequence[Path]
     conclusion: str
+    events: Sequence[Path] = ()
 
     def __fspath__(self) -> str:
         """Return the path of the page."""
@@ -122,6 +128,7 @@ def report(
     output: Annotated[AnyPath | None, Flag(shows="FILE")] = None,
     label: Labels = (),
     verdicts: Annotated[AnyPath | None, Flag(shows="FILE")] = None,
+    tensorboard: Annotated[bool, Switch()] = False,
     force: Annotated[bool, Switch()] = False,
     runs_dir: RunsDir = None,
 ) -> Report:
@@ -132,6 +139,7 @@ def report(
         output: The page to write (default: in the run's directory; for several, in the run store).
         label: No label, one for each argument, or a single one for all of them.
         verdicts: Also show the results of claims that `lab reproduce` wrote.
+        tensorboard: Also write TensorBoard's event files, to tb/ next to the page.
         force: Replace the file even if lab did not write it.
         runs_dir: The run store.
 
@@ -156,7 +164,18 @@ def report(
         prober = StatusProber(backends)
         read = read_each(found, lambda run: read_run(run, run.probe(prober)))
         named = with_groups(read)
-        return Report(*build(named, claims, where), str(conclude(named)))
+        events = _write_events(named, where.events) if tensorboard else []
+        return Report(*build(named, claims, where), str(conclude(named)), events)
+
+
+def _write_events(runs: Sequence[ReportRun], folder: Path) -> list[Path]:
+    # Imported here: TensorBoard's formats take a third of a second.
+    from lab.analysis.tensorboard import write_events  # noqa: PLC0415
+
+    written = write_events([each.run for each in runs], folder)
+    command = shlex.join(["tensorboard", "--logdir", str(folder)])
+    LOG.info(f"{counted(len(written), 'event file')}: show them with `{visible(command)}`")
+    return written
 
 
 @named_extras()

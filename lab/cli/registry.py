@@ -43,7 +43,6 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Look at results": {
         "export": "write a run to one file",
         "import": "read runs from such files into the run store",
-        "tensorboard": "show runs in TensorBoard, on 127.0.0.1 only",
     },
     "Manage environments": {
         "up": "boot an environment; its tasks wait for runs",
@@ -58,7 +57,6 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "init": "write a project with a config for this host",
         "render": "write compose.yaml, or a batch script, from the cluster config",
         "validate": "check a cluster config, and report all its errors",
-        "schema": "print the JSON Schema of the cluster config",
         "build": "build the image of the tasks",
     },
     "Learn and teach": {

@@ -35,6 +35,7 @@ from lab.store.settings import command
 from lab.text import short, suggestion, visible
 
 FIGURES: Final = "figures"
+EVENTS: Final = "tb"
 PAGE: Final = "report.html"
 
 MARKER: Final = '<meta name="generator" content="lab report">'
@@ -51,10 +52,12 @@ class OutputPaths:
     Attributes:
         page: The HTML file.
         figures: The directory of the PNGs and SVGs.
+        events: The directory of TensorBoard's event files.
     """
 
     page: Path
     figures: Path
+    events: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +98,16 @@ def output_paths(
     """
     if output is None:
         folder = runs[0] if len(runs) == 1 else store
-        found = OutputPaths(folder / PAGE, folder / FIGURES)
+        found = OutputPaths(folder / PAGE, folder / FIGURES, folder / EVENTS)
     else:
         target = Path(output)
         check_output("--output", target, is_a_page, force=force)
         if target.exists() and not target.is_file():
             what = f"--output: {short(output)} is not a file"
             raise InputError(what, "give a file name, such as report.html")
-        # This page has its own directory: other files beside it may not belong to a report.
-        found = OutputPaths(target, target.with_name(f"{target.stem}-{FIGURES}"))
+        # This page has its own directories: other files beside it may not belong to a report.
+        figures, events = (target.with_name(f"{target.stem}-{name}") for name in (FIGURES, EVENTS))
+        found = OutputPaths(target, figures, events)
     if found.figures.is_symlink() or (found.figures.exists() and not found.figures.is_dir()):
         what = f"{short(str(found.figures))} is not a directory"
         raise InputError(what, "move or remove it")

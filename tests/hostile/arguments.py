@@ -7,7 +7,7 @@ import random
 import shlex
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -20,9 +20,6 @@ from tests.support.shown import examples
 
 STARTS: Final = frozenset({"run", "up", "sweep", "reproduce", "build"})
 """Commands that could start tasks or a build; they get a state directory that is none."""
-
-ENDLESS: Final[Mapping[str, str]] = {"tensorboard": "--write-only"}
-"""Commands that end only at Ctrl-C, and the switch that keeps them from it."""
 
 SLOW: Final = frozenset({"doctor"})
 """It asks the host, and may take ten seconds."""
@@ -87,7 +84,7 @@ def argument_list(seed: int) -> list[str]:
     if len(arguments) > 1 and rng.random() < 0.3:
         arguments[rng.randrange(len(arguments))] = rng.choice(ODD)
     arguments = [word for word in arguments if word.partition("=")[0] not in LEFT_OUT]
-    return [name, *([ENDLESS[name]] if name in ENDLESS else []), *arguments]
+    return [name, *arguments]
 
 
 def _some(known: list[Parameter], rng: random.Random) -> list[str]:

@@ -25,7 +25,7 @@ COMMANDS: Final = (
         *(("runs",), ("runs", "--json"), ("show", BAD), ("show", BAD, "--json"), ("show", "last")),
         *(("compare", BAD, GOOD), ("collect", BAD)),
     ),
-    (("report", BAD), ("report", BAD, GOOD, "--json"), ("tensorboard", BAD, "--write-only")),
+    (("report", BAD), ("report", BAD, GOOD, "--json", "--tensorboard")),
 )
 
 

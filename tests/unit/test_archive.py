@@ -393,7 +393,10 @@ def test_directories_that_cannot_be_read(here: Path, cli: Cli) -> None:
     (here / "empty").mkdir()
     assert "./empty has no run" in cli("report", "./empty", code=2).err
     (here / "file").touch()
-    assert "./file is a file; import an archive" in cli("tensorboard", "./file", code=2).err
+    assert (
+        "./file is a file; import an archive"
+        in cli("reproduce", "book-async", "--runs", "./file", code=2).err
+    )
     assert (
         "cannot be read: [Errno 36] File name too long"
         in cli("report", f"./{'x' * 300}", code=1).err

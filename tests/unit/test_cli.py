@@ -77,7 +77,7 @@ REFUSED = [
     "run async -epochs 1", "run async --kep", "render --chek", "down -z", "validate --help=x",
     "show last --run-dir x", "init --forse", "render cluster.yaml --json", "runs --verbose",
     # An unexpected argument fills no parameter, and is no member of a result.
-    "run async sync", "run async rest", "ls jason", "validate cluster.yaml x", "schema -",
+    "run async sync", "run async rest", "ls jason", "validate cluster.yaml x",
     "runs show last", "runs __class__", "show last - upper", "init stray",
     # Flags want values, once; a switch does not take the next argument.
     "run async --epochs", "run async --epochs --keep", "run async --epochs=1 --epochs 2",
@@ -190,11 +190,11 @@ def test_switches(stocked: Path) -> None:
 
 def test_a_command_prints_only_its_result(stocked: Path) -> None:
     """Fire would print a command's result, even `None`."""
-    for line in ("runs", "show last", "experiments", "ls", "validate", "schema"):
+    for line in ("runs", "show last", "experiments", "ls", "validate"):
         done = lab(stocked, *line.split())
         assert done.returncode == 0
         assert "None" not in done.stdout + done.stderr
-    assert json.loads(lab(stocked, "schema").stdout)["type"] == "object"
+    assert json.loads(lab(stocked, "validate", "--schema").stdout)["type"] == "object"
     version = lab(stocked, "--version").stdout
     assert re.fullmatch(rf"lab \d+\.\d+\.\d+, from the clone {ROOT}\n", version)
 
@@ -319,10 +319,10 @@ def test_no_pager_on_a_terminal(project: Path, words: list[str]) -> None:
 
 
 # These commands need TensorFlow, an environment or an engine, or go on until Ctrl-C; that their
-# examples work is shown in tests/e2e, and in test_tensorboard.py. Every other command's examples
-# are run here, so that none can rot.
+# examples work is shown in tests/e2e. Every other command's examples are run here, so that none can
+# rot.
 NEEDS_MORE = {"run", "sweep", "reproduce", "attach", "cancel", "fault", "collect"} | {
-    "tensorboard", "up", "down", "ps", "logs", "shell", "build", "doctor", "class",
+    "up", "down", "ps", "logs", "shell", "build", "doctor", "class",
     "check", "restore", "serve", "bundle", "load",
 }  # fmt: skip
 

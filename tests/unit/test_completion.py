@@ -130,7 +130,7 @@ def bash_offers(place: Path, *lines: Sequence[str]) -> list[list[str]]:
     return [[word for word in block.splitlines() if word] for block in blocks]
 
 
-OF_RUNS = ("report", "logs", "attach", "cancel", "collect", "tensorboard")
+OF_RUNS = ("report", "logs", "attach", "cancel", "collect")
 
 
 def test_bash_offers_valid_candidates(place: Path) -> None:

@@ -6,6 +6,7 @@ left out with a warning.
 
 The page needs no network and no other file. lab also writes its figures as PNG and
 SVG files to figures/ next to it, or to both-figures/ with --output both.html.
+--tensorboard writes to tb/ or both-tb/; `tensorboard --logdir DIRECTORY` shows them.
 --output replaces an older page, but no other file. If a run is outside the run store,
 the page is ./report.html.
 
@@ -14,6 +15,8 @@ Examples:
     lab report last
     # several runs, to a file
     lab report 20260101-0000-async-aaaa last --output both.html
+    # with event files for TensorBoard, in its directory, too
+    lab report last --tensorboard
     # all runs of a directory, with a name
     lab report ./runs --label "group 1"
 """
@@ -33,7 +36,13 @@ def command(written: Callable[[], Report], *, json: AsJson = False) -> None:
     """Write one page with the figures and tables of one or several runs."""
     found = written()
     if json:
-        files = [str(file) for file in found.figures]
-        print_json({"report": str(found.path), "figures": files, "conclusion": found.conclusion})
+        print_json(
+            {
+                "report": str(found.path),
+                "figures": [str(file) for file in found.figures],
+                "events": [str(file) for file in found.events],
+                "conclusion": found.conclusion,
+            }
+        )
     else:
         print(found.path)

@@ -5,9 +5,13 @@ Examples:
     lab validate
     # another config, as JSON
     lab validate clusters/book.yaml --json
+    # the JSON Schema of a config, for an editor
+    lab validate --schema > cluster.schema.json
 """
 
 from __future__ import annotations
+
+from typing import Annotated
 
 from lab.config import load_cluster
 from lab.config.allocation import idle_gpus
@@ -15,14 +19,25 @@ from lab.console import print_json
 from lab.errors import ConfigError
 from lab.formatting import counted
 from lab.log import LOG
+from lab.options import Switch
 from lab.options.shared import AsJson, ClusterArgument, ClusterFile
 from lab.project import cluster_path
 
 
 def command(
-    *, file: ClusterArgument = None, cluster: ClusterFile = None, json: AsJson = False
+    *,
+    file: ClusterArgument = None,
+    cluster: ClusterFile = None,
+    schema: Annotated[bool, Switch("print the JSON Schema of a config, and check none")] = False,
+    json: AsJson = False,
 ) -> None:
     """Check a config, and report all its errors."""
+    if schema:
+        # Imported here: a check does not need it.
+        from lab.config.schema import json_schema  # noqa: PLC0415
+
+        print_json(json_schema())
+        return
     path = cluster_path(cluster, file)
     try:
         config = load_cluster(path)
