@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final
 
 from lab.config import Cluster, load_cluster, with_workers
 from lab.errors import InputError
@@ -143,24 +143,7 @@ def project_around(config: Path) -> Path | None:
     return next((folder for folder in folders if (folder / SCRIPTS).is_dir()), None)
 
 
-class Replaced(NamedTuple):
-    """What `replace_files` has done.
-
-    Attributes:
-        kept: The directory inside the project that has what was replaced; None: nothing was.
-        written: The number of files that were missing or different.
-    """
-
-    kept: Path | None
-    written: int
-
-
-def replace_files(
-    root: Path,
-    sources: Mapping[str, Path],
-    doing: str,
-    place: Callable[[Path, Path], object] = shutil.copyfile,
-) -> Replaced:
+def replace_files(root: Path, sources: Mapping[str, Path]) -> Path | None:
     """Give files of a project the content of others, and keep what was there before.
 
     It follows no link below the project's directory: a link is kept, and a directory replaces it.
@@ -168,19 +151,21 @@ def replace_files(
     Args:
         root: The project's directory.
         sources: The files by their paths in the project.
-        doing: A word of the name of the directory that keeps: `before-restore-…`.
-        place: Brings a file to its place.
+
+    Returns:
+        The directory inside the project that has what was replaced; None: nothing was.
 
     Raises:
         OSError: A file cannot be written or moved; then all is as before.
     """
-    files = _Replacing(root, _new_directory(root, f"before-{doing}"), place)
+    files = _Replacing(root, _new_directory(root, "before-restore"))
     try:
-        written = sum(files.replace(name, source) for name, source in sources.items())
+        for name, source in sources.items():
+            files.replace(name, source)
     except BaseException:
         files.restore()
         raise
-    return Replaced(files.kept if files.kept.exists() else None, written)
+    return files.kept if files.kept.exists() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +174,10 @@ class _Replacing:
 
     root: Path
     kept: Path
-    place: Callable[[Path, Path], object]
     undo: list[Callable[[], object]] = field(default_factory=list)
 
-    def replace(self, name: str, source: Path) -> bool:
-        """Replace one file unless it is the same; return whether it was replaced."""
+    def replace(self, name: str, source: Path) -> None:
+        """Replace one file unless it is the same."""
         for parent in map(str, reversed(PurePosixPath(name).parents[:-1])):
             folder = self.root / parent
             if os.path.lexists(folder) and not _is_directory(folder):
@@ -203,12 +187,11 @@ class _Replacing:
                 self.undo.append(folder.rmdir)
         target = self.root / name
         if _is_same(source, target):
-            return False
+            return
         if os.path.lexists(target):
             self._keep(name)
         self.undo.append(target.unlink)
-        self.place(source, target)
-        return True
+        shutil.copyfile(source, target)
 
     def restore(self) -> None:
         """Bring all back that was replaced."""

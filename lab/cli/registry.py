@@ -64,8 +64,6 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "restore": "put the project back to where a stage of a lesson ends",
         "replay": "show a run that has ended as its client saw it, at any speed",
         "serve": "show a run as a page for the projector, live",
-        "bundle": "write one archive with all that a room without a network needs",
-        "load": "check and load an archive of lab bundle, in a room without a network",
         "class": "run a class: JupyterLab in a container for each seat",
     },
     "Set up the command line": {

@@ -39,4 +39,4 @@ def restore_files(root: Path) -> Path | None:
     if root.resolve() == SHIPPED:
         return None
     parts = [part for part in PARTS if os.path.lexists(root / part)]
-    return replace_files(root, dict(files_of(parts)), "restore").kept
+    return replace_files(root, dict(files_of(parts)))

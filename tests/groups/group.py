@@ -173,13 +173,9 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         Group(
             "room",
-            "a bundle in a network namespace with only loopback, on an engine without data",
+            "a room in a network namespace with only loopback, on an engine without data",
             tests=("tests/room/*.py",),
-            owns=(
-                *("lab/bundle/*", "lab/cli/commands/bundle.py", "lab/cli/commands/load.py"),
-                "lab/api/bundling.py",
-            ),
-            files=(*IMAGE, "Dockerfile.class", "requirements/*"),
+            files=(*IMAGE, "requirements/host.txt", "tools/offline.py"),
             engine=True,
             command=("pytest", "tests/room"),
             alone=True,

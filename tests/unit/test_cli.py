@@ -323,7 +323,7 @@ def test_no_pager_on_a_terminal(project: Path, words: list[str]) -> None:
 # rot.
 NEEDS_MORE = {"run", "sweep", "reproduce", "attach", "cancel", "fault", "collect"} | {
     "up", "down", "ps", "logs", "shell", "build", "doctor", "class",
-    "check", "restore", "serve", "bundle", "load",
+    "check", "restore", "serve",
 }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def inputs(project: Project) -> dict[str, set[str]]:
 
 
 RIGHT: Mapping[str, set[str]] = {
-    "Dockerfile.class": {"class", "room"},
+    "Dockerfile.class": {"class"},
     "Dockerfile.gpu": WITH_IMAGES,
     "docs/tutorials/lessons/hello.md": {"browser", "experiments"},
     "lab/backends/classroom/backend.py": {"class"},
@@ -45,7 +45,6 @@ RIGHT: Mapping[str, set[str]] = {
     "lab/backends/scheduled.py": {"kubernetes", "slurm"},
     "lab/backends/slurm/queue.py": {"slurm"},
     "lab/board/board.js": {"browser"},
-    "lab/bundle/archive.py": {"room"},
     "lab/classroom/queue/service.py": {"class"},
     "lab/classroom/templates/admin.html": {"class"},
     "lab/frameworks/jax.py": {"jax"},
@@ -54,8 +53,8 @@ RIGHT: Mapping[str, set[str]] = {
     "lab/task/agent/slurm.py": {"slurm"},
     "lab/task/tf1/slim.py": {"heritage"},
     "requirements/dev.txt": {*NAMES},
-    "requirements/horovod.txt": {"heritage", "room"},
-    "requirements/image-jax-cpu.txt": {"jax", "room"},
+    "requirements/horovod.txt": {"heritage"},
+    "requirements/image-jax-cpu.txt": {"jax"},
     "scripts/ddp.py": {"torch"},
     "scripts/estimator.py": {"heritage"},
     "scripts/horovod_ring.py": {"heritage"},
@@ -66,6 +65,7 @@ RIGHT: Mapping[str, set[str]] = {
     "tests/e2e/test_class_queue.py": {"class"},
     "tests/e2e/test_daily_use.py": {"kubernetes", "slurm"},
     "tests/support/slurm_site.py": set(),
+    "tools/offline.py": {"room"},
 }
 
 

@@ -13,6 +13,7 @@ from lab.lessons import restore
 from lab.lessons.check import Evidence
 from lab.lessons.lesson import load_lesson
 from lab.lessons.restore import missing_stages, restore_files
+from lab.project import replace_files
 from lab.shipped import SHIPPED
 from tests.support.lessons import LATE, SLOW, measured
 
@@ -50,6 +51,21 @@ def test_what_is_behind_a_link_stays(project: Path, tmp_path: Path) -> None:
     assert (kept / "scripts").is_symlink()
     assert (elsewhere / "mnist_async.py").read_text() == "changed"
     assert not (project / "scripts").is_symlink()
+
+
+def test_replaced_files_come_back_if_one_cannot_be_written(tmp_path: Path) -> None:
+    root, shipped = tmp_path / "project", tmp_path / "shipped"
+    for path in (root / "scripts/a", shipped / "scripts/a", shipped / "clusters/b"):
+        path.parent.mkdir(parents=True)
+        path.write_text(str(path))
+    (root / "clusters").symlink_to(tmp_path)
+    before = sorted(root.rglob("*"))
+    names = ("scripts/a", "clusters/b", "new/missing")
+    with pytest.raises(FileNotFoundError):
+        replace_files(root, {name: shipped / name for name in names})
+    assert sorted(root.rglob("*")) == before
+    assert (root / "clusters").is_symlink()
+    assert (root / "scripts/a").read_text() == str(root / "scripts/a")
 
 
 def test_a_clone_has_the_shipped_files_itself(

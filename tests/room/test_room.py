@@ -1,4 +1,4 @@
-"""A bundle in a room without a network: a namespace with only loopback, and an engine without data.
+"""A room without network: a namespace with only loopback, and an engine without data.
 
 Run with `-s`, it prints the sizes and times of the page on rooms without network.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -23,7 +22,6 @@ import pytest
 
 from tests.support import engine as engines
 from tests.support.conditions import lacking
-from tests.support.docker import docker
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(2700)]
 
@@ -47,14 +45,6 @@ except OSError as error:
 else:
     print("connected")
 """
-CLASS = """\
-version: 1
-name: room
-seats: 2
-seat: {cpus: 1, memory: 1GiB}
-lessons: [async]
-"""
-NEW_LAYER = "FROM lab:cpu\nCOPY new /lab/new\n"
 
 
 def timed(what: str, command: list[str | Path], cwd: Path, environment: dict[str, str]) -> str:
@@ -99,14 +89,15 @@ class Room:
 
 
 @pytest.fixture(scope="module")
-def office(class_image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project on a host with a network, and a bundle of it: room.tar."""
+def office(image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project on a host with a network, and the archive for the room: room.tar."""
     folder = tmp_path_factory.mktemp("office")
-    lab = [sys.executable, "-m", "lab"]
-    timed("init", [*lab, "init", "--gpus", "none"], folder, {**os.environ})
-    (folder / "class.yaml").write_text(CLASS)
-    bundle = [*lab, "bundle", "room.tar", "--gpus", "none", "--class", "class.yaml", "--json"]
-    print(timed("bundle", bundle, folder, {**os.environ}))
+    init = [sys.executable, "-m", "lab", "init", "--gpus", "none"]
+    timed("init", init, folder, {**os.environ})
+    script = engines.ROOT / "tools/offline.py"
+    pack = [sys.executable, script, "pack", "room.tar", "--image", image, "."]
+    timed("pack", pack, folder, {**os.environ})
+    print(f"room.tar: {(folder / 'room.tar').stat().st_size / 1e9:.2f} GB")
     return folder
 
 
@@ -129,7 +120,7 @@ def namespace() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def room(office: Path, namespace: Path) -> Iterator[Room]:
-    """The room, after `install`; its engine had no data."""
+    """The room, after the installation; its engine had no data."""
     with ExitStack() as stack:
         home = Path(tempfile.mkdtemp(prefix="lab-room-", dir="/var/tmp"))
         stack.callback(engines.wipe, home)
@@ -147,13 +138,14 @@ def room(office: Path, namespace: Path) -> Iterator[Room]:
         assert subprocess.check_output(images, env=environment) == b""
         folder = home / "course"
         folder.mkdir()
-        found = Room(folder, namespace, environment)
-        found.run("unpack", "tar", "-xf", office / "room.tar", "install", "README.txt")
-        found.run("install", "sh", "install", office / "room.tar")
-        yield found
+        room = Room(folder, namespace, environment)
+        room.run("unpack", "tar", "-xf", office / "room.tar", "offline.py")
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        room.run("install", python / version, "offline.py", "install", office / "room.tar")
+        yield room
 
 
-def test_there_is_no_way_out(room: Room) -> None:
+def test_there_is_no_way_out(room: Room, image: str) -> None:
     """The host has an address at which it listens: it is reached from itself, not from the room."""
     addresses = (
         each.address
@@ -168,79 +160,15 @@ def test_there_is_no_way_out(room: Room) -> None:
         assert subprocess.check_output(outside, text=True) == "connected\n"
         from_room = room.run("connect", room.folder / ".venv/bin/python", "-c", CONNECT, *to)
         assert "Network is unreachable" in from_room
-        container = ["docker", "run", "--rm", "lab:cpu", "python", "-c", CONNECT, *to]
+        container = ["docker", "run", "--rm", image, "python", "-c", CONNECT, *to]
         assert "Network is unreachable" in room.run("connect from a container", *container)
     for target in ("pypi.org", "registry-1.docker.io"):
         python = [room.folder / ".venv/bin/python", "-c", CONNECT, target, "443"]
         assert "gaierror" in room.run("look up", *python)
 
 
-@pytest.mark.parametrize("backend", ["compose", "local"])
-def test_the_room_trains(room: Room, backend: str) -> None:
-    flags = f"--backend {backend} --gpus none --epochs 1 --json"
-    output = room.lab(f"train with {backend}", f"run async {flags}")
+def test_the_room_trains(room: Room) -> None:
+    output = room.lab("train", "run async --backend compose --gpus none --epochs 1 --json")
     summary = json.loads(output.splitlines()[-1])
     assert (summary["state"], summary["records_lost"]) == ("succeeded", 0)
     assert (room.folder / "runs" / summary["run_id"] / "summary.json").is_file()
-
-
-def test_the_documents_open(room: Room) -> None:
-    try:
-        engines.install("chromium")
-    except engines.NoEngine as error:
-        lacking(f"no Chromium, so the documents are NOT opened here: {error}")
-    for page, heading in (
-        ("index", "I want to"),
-        ("how-to/room-without-network", "On a host with a network"),
-        ("repository/notebooks/01_async", "Without outputs"),
-    ):
-        address = (room.folder / f"documents/{page}.html").as_uri()
-        options = ("--headless", "--no-sandbox", "--disable-gpu", "--dump-dom")
-        assert heading in room.run(f"open {page}", "chromium", *options, address)
-
-
-def test_a_class_boots(room: Room) -> None:
-    """Its image is not built again: the room has the sources of which the bundle's was built."""
-    room.lab("class up", "class up")
-    try:
-        status = json.loads(room.lab("class status", "class status --json"))
-        assert [each["state"] for each in status["seats"]] == ["ready", "ready"]
-    finally:
-        room.lab("class down", "class down --yes --output work.zip")
-
-
-def test_a_second_bundle_brings_what_has_changed(office: Path, room: Room) -> None:
-    program = office / "scripts/mnist_async.py"
-    before, changed = program.read_text(), program.read_text() + "# changed\n"
-    old = docker("image", "inspect", "--format", "{{.Id}}", "lab:cpu")
-    context = office / "context"
-    context.mkdir()
-    (context / "new").write_text("a new layer")
-    (context / "Dockerfile").write_text(NEW_LAYER)
-    try:
-        environment = {**os.environ, "DOCKER_BUILDKIT": "0"}
-        timed("build", ["docker", "build", "--tag", "lab:cpu", context], office, environment)
-        program.write_text(changed)
-        new = docker("image", "inspect", "--format", "{{.Id}}", "lab:cpu")
-        lab = [sys.executable, "-m", "lab", "bundle"]
-        for name in ("news.tar", "again.tar"):
-            since = [*lab, name, "--gpus", "none", "--since", "room.tar", "--json"]
-            print(timed("bundle --since", since, office, {**os.environ}))
-    finally:
-        docker("tag", old, "lab:cpu")
-        shutil.rmtree(context)
-    assert (office / "again.tar").read_bytes() == (office / "news.tar").read_bytes()
-    size = (office / "news.tar").stat().st_size
-    assert size < (office / "room.tar").stat().st_size / 100
-    assert new != old
-    command = f"load {office}/news.tar {office}/room.tar --json"
-    loaded = json.loads(room.lab("load the second", command))
-    assert (loaded["written"], loaded["new_images"]) == (1, ["lab:cpu"])
-    kept = room.folder / loaded["kept"] / "scripts/mnist_async.py"
-    assert (kept.read_text(), (room.folder / "scripts/mnist_async.py").read_text()) == (
-        before,
-        changed,
-    )
-    inspect = ("docker", "image", "inspect", "--format", "{{.Id}}", "lab:cpu")
-    assert room.run("inspect", *inspect).strip() == new
-    test_the_room_trains(room, "compose")

@@ -1,1 +1,0 @@
-"""A bundle: one archive from which a room without a network gets all that `lab` needs."""
