@@ -7,28 +7,34 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.run.state import all_ended, verdict
 from lab.store.directory import OpenRun, altered_task, read_statuses
+from lab.store.run_info import TaskRow
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary, write_summary
-from lab.volume import Request
+from lab.volume import ClusterSpec, Request
 from lab.volume.states import State
 
 
-def record_environment(run: OpenRun, environment: Environment) -> None:
-    """Write the environment into `run.json`: backend, cluster, tasks and GPUs."""
-    tasks = tuple(asdict(task) for task in environment.tasks())
-    for task in tasks:
-        del task["alive"], task["detail"]
+def record_environment(run: OpenRun, environment: Environment, cluster: ClusterSpec) -> None:
+    """Write the environment into `run.json`: backend, cluster, tasks and GPUs.
+
+    If only the run volume is left of the environment, the recorded tasks stay.
+    """
+    rows = (
+        TaskRow(task=each.task, node=each.node, address=each.address, gpus=each.gpus)
+        for each in environment.tasks()
+    )
+    tasks = tuple(rows) or run.info.tasks
     run.update(
         backend=environment.backend,
         project=environment.project,
-        cluster=environment.cluster_spec(),
+        cluster=cluster,
         tasks=tasks,
         gpus=tuple(dict.fromkeys(gpu for task in tasks for gpu in task["gpus"])),
     )

@@ -127,7 +127,7 @@ def collect_one(
                 " has another run with this id",
                 "move the imported run out of the run store",
             )
-        _reopen(opened, environment)
+        _reopen(opened, environment, request)
         with view(opened.info) as shown:
             if follow:
                 follow_to_its_end(opened, environment, shown)
@@ -142,7 +142,7 @@ def collect_one(
     return summary
 
 
-def _reopen(run: OpenRun, environment: Environment) -> None:
+def _reopen(run: OpenRun, environment: Environment, request: Request) -> None:
     """Record the environment of a run that has not ended.
 
     A run that its client marked as ended is reopened if its tasks still run.
@@ -153,7 +153,7 @@ def _reopen(run: OpenRun, environment: Environment) -> None:
     if _has_open_tasks(run.directory, run.info) and not lifecycle.has_stopped(environment):
         run.update(state=State.STARTING, reason="", stopped_unix=None, collected=False)
     if not run.info.state.ended:
-        lifecycle.record_environment(run, environment)
+        lifecycle.record_environment(run, environment, request.cluster)
         lifecycle.describe(run, environment)
 
 

@@ -212,7 +212,7 @@ def _execute_one(
     with run.opened() as opened:
         try:
             environment = place.prepare()
-            lifecycle.record_environment(opened, environment)
+            lifecycle.record_environment(opened, environment, environment.cluster_spec())
             if view is None:
                 _detach(opened, environment)
                 place.keep = True

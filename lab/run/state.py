@@ -49,8 +49,9 @@ def explain(status: TaskStatus) -> str:
 
 
 def all_ended(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> bool:
-    """Whether every task has ended."""
-    return all(task in statuses and statuses[task].state.ended for task in info.task_names())
+    """Whether every task has ended; a run without tasks has not."""
+    tasks = info.task_names()
+    return bool(tasks) and all(task in statuses and statuses[task].state.ended for task in tasks)
 
 
 def state_under_way(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> State:

@@ -87,9 +87,12 @@ def run_state(states: Iterable[State]) -> State:
     """Return the state of a run from the states of its tasks.
 
     A run is training if one task trains or has ended. It is ready or pending if all tasks are, and
-    otherwise starting. When all tasks have ended, the worst state is the run's.
+    otherwise starting. When all tasks have ended, the worst state is the run's. A run without tasks
+    is pending: it never succeeds.
     """
     found = set(states)
+    if not found:
+        return State.PENDING
     if found <= ENDED:
         return next((state for state in _WORST_FIRST if state in found), State.SUCCEEDED)
     # If one task has ended, the run has begun.
@@ -136,14 +139,14 @@ def outcome(run: RequestedRun, statuses: Mapping[str, EndedTask]) -> tuple[State
     """Return the final state of a run whose tasks have all ended, and the tasks that caused it.
 
     The worst final state of a task is that of the run. A cancelled service does not count, nor does
-    an optional task.
+    an optional task, unless there is no other task.
 
     Returns:
         The state, and the tasks with that state in the order of their ends; no tasks for success.
     """
     counted = [
         status for status in statuses.values() if not _harmless(run, status.task, status.state)
-    ]
+    ] or list(statuses.values())
     state = run_state(status.state for status in counted)
     if state is State.SUCCEEDED:
         return state, []

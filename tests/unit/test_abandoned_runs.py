@@ -48,6 +48,7 @@ class Breaking(FakeEnvironment):
     fault: Callable[[], BaseException] = lambda: LabError("it broke off", "see `lab ls`")
     alive: bool = True
     answers: bool = True
+    is_volume_only: bool = False
     view: Kept = field(default_factory=Kept)
 
     @contextlib.contextmanager
@@ -57,7 +58,11 @@ class Breaking(FakeEnvironment):
     def tasks(self) -> list[TaskInfo]:
         if not self.answers:
             raise LabError("no Docker engine answers")
-        return [replace(task, alive=self.alive) for task in super().tasks()]
+        tasks = [] if self.is_volume_only else super().tasks()
+        return [replace(task, alive=self.alive) for task in tasks]
+
+    def cluster_spec(self) -> dict[str, list[str]]:
+        return {} if self.is_volume_only else super().cluster_spec()
 
     def stream(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
@@ -281,3 +286,24 @@ def test_a_run_without_its_model_is_not_complete(run: RunDir, environment: Break
     assert collect(run, environment) == []
     assert (run.path / "model/weights").read_text() == "trained"
     assert run.complete()
+
+
+@pytest.mark.parametrize("known", ["by its client", "by nobody"])
+@pytest.mark.parametrize("ends", [State.LOST, State.CANCELLED])
+def test_a_run_of_which_only_the_volume_is_left_keeps_its_tasks(
+    run: RunDir, environment: Breaking, ends: State, known: str
+) -> None:
+    request = replace(REQUEST, run_id=run.run_id) if known == "by its client" else REQUEST
+    run = RunDir(run.path.parent / request.run_id)
+    environment = released(environment, tasks_do=lambda *_: None, breaks=0)
+    environment.submit(request)
+    if ends is State.CANCELLED:
+        for task in request.tasks():
+            end(environment.volume, request.run_id, task, ends)
+    environment.is_volume_only = environment.is_left = True
+    assert collect(run, environment) == []
+    assert run.read().state is ends
+    assert run.read().task_names() == request.tasks()
+    summary = json.loads(run.summary_path.read_text())
+    assert (summary["state"], len(summary["tasks"])) == (ends, len(request.tasks()))
+    assert len(run.read().tasks) == (len(request.tasks()) if known == "by its client" else 0)

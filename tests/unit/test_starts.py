@@ -351,6 +351,13 @@ def test_the_outcome_is_the_worst_that_counts(
     assert outcome(asked, states(State.SUCCEEDED, **others)) == (wanted, guilty)
 
 
+def test_a_run_without_a_task_that_counts_does_not_succeed() -> None:
+    asked = request(on_failure=OnFailure.CONTINUE)
+    optional = {"worker-1": TaskStatus("worker-1", State.FAILED)}
+    assert outcome(asked, optional) == (State.FAILED, ["worker-1"])
+    assert outcome(asked, {})[0] is not State.SUCCEEDED
+
+
 def test_the_first_to_fail_is_named_first() -> None:
     seen = states(
         State.CANCELLED,

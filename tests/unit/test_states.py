@@ -42,6 +42,7 @@ def test_unknown_transitions_are_refused(before: State, after: State) -> None:
         ("succeeded cancelled", "cancelled"),
         ("lost cancelled", "lost"),
         ("lost failed", "failed"),
+        ("", "pending"),
     ],
 )
 def test_state_of_a_run(of_tasks: str, state: str) -> None:
