@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from lab.api.archives import Exported, Imported, export, import_
-    from lab.api.environments import Booted, Listed, TaskRow, down, ls, ps, up
+    from lab.api.environments import Booted, Listed, TaskRow, down, ps, up
     from lab.api.following import attach, cancel, collect
     from lab.api.planning import load, plan
     from lab.api.rendering import Rendered, render
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _MODULES: Final = {
     "lab.api.archives": "Exported Imported export import_",
-    "lab.api.environments": "Booted Listed TaskRow down ls ps up",
+    "lab.api.environments": "Booted Listed TaskRow down ps up",
     "lab.api.rendering": "Rendered render",
     "lab.api.following": "attach cancel collect",
     "lab.api.planning": "load plan",
@@ -81,7 +81,6 @@ __all__ = [
     "find",
     "import_",
     "load",
-    "ls",
     "plan",
     "ps",
     "render",

@@ -1,11 +1,11 @@
-"""Environments from Python: `lab up`, `lab down`, `lab ls` and `lab ps`."""
+"""Environments from Python: `lab up`, `lab down` and `lab ps`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, overload
 
 from lab.api.planning import project
 from lab.backends.environment import Environment, TaskInfo
@@ -64,6 +64,10 @@ class Listed:
     alive: int
     runs: int | None
     cluster_sha256: str
+
+    def to_json(self) -> dict[str, object]:
+        """Return all of it as a JSON value."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ def down(
 
     Args:
         name: The environment (default: the one of ./cluster.yaml).
-        all_: Remove all environments that `lab ls` lists.
+        all_: Remove all environments that `lab ps` lists.
         discard: Remove the environment without collecting its runs.
         runs_dir: The run store.
         confirm: Asks the user before several environments, uncollected runs or a run under way are
@@ -188,8 +192,29 @@ def down(
     return [each.project for each in doomed]
 
 
-def ls() -> list[Listed]:
-    """List all environments, including those that have stopped but are not removed."""
+@overload
+def ps(name: None = None) -> list[Listed]: ...
+
+
+@overload
+def ps(name: str) -> list[TaskRow]: ...
+
+
+def ps(name: EnvironmentArgument = None) -> list[Listed] | list[TaskRow]:
+    """List all environments, or the tasks of one and the status of its newest run.
+
+    Args:
+        name: The environment whose tasks are listed (default: list all environments, including
+            those that have stopped but are not removed).
+
+    Raises:
+        InputError: No environment has this name.
+        LabError: A backend does not answer, or the run volume cannot be read.
+    """
+    return _environments() if name is None else _tasks(find_environment(name))
+
+
+def _environments() -> list[Listed]:
     found = []
     for each in list_all(backends()):
         tasks = each.tasks()
@@ -200,17 +225,7 @@ def ls() -> list[Listed]:
     return found
 
 
-def ps(name: EnvironmentArgument = None) -> list[TaskRow]:
-    """List the tasks of an environment, and the status of its newest run.
-
-    Args:
-        name: The environment (default: the one of ./cluster.yaml).
-
-    Raises:
-        InputError: No environment matches, or several do.
-        LabError: The run volume cannot be read.
-    """
-    environment = find_environment(name)
+def _tasks(environment: Environment) -> list[TaskRow]:
     requests, tasks = environment.runs(), environment.tasks()
     newest = requests[-1].run_id if requests else None
     statuses = statuses_of(environment, newest) if newest else {}

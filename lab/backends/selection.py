@@ -135,9 +135,8 @@ def require_agents(project: str, tasks: Sequence[TaskInfo]) -> None:
     if missing:
         raise LabError(
             f"{missing[0].task} of environment {project} is not up: {missing[0].detail}",
-            f"see `lab ps`, then `lab down` and `lab up` ({len(missing)} tasks are not up)"
-            if len(missing) > 1
-            else "see `lab ps` and `lab logs`, then `lab down` and `lab up`",
+            f"see `lab ps {project}`, then `lab down` and `lab up`"
+            + (f" ({len(missing)} tasks are not up)" if len(missing) > 1 else ""),
         )
 
 

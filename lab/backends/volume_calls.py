@@ -149,7 +149,7 @@ def raise_for_exit_code(doing: str, code: int | None, printed: bytes) -> None:
     if code == 0:
         return
     if code is None or code == NOT_STARTED or code > KILLED:
-        raise NotFound(f"{doing}: the container stopped during the call", "see `lab ls`")
+        raise NotFound(f"{doing}: the container stopped during the call", "see `lab ps`")
     if code == EXIT_BUSY:
         raise Busy(last, "follow it with `lab attach`, or wait for it with `lab run --wait`")
     if code == EXIT_NO_SUCH_RUN:

@@ -47,8 +47,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Manage environments": {
         "up": "boot an environment; its tasks wait for runs",
         "down": "collect the runs of an environment, then remove it",
-        "ls": "list the environments of every backend",
-        "ps": "list the tasks of an environment, and the status of its newest run",
+        "ps": "list all environments, or the tasks of one and the status of its newest run",
         "shell": "open a shell in the container or node of a task",
         "backends": "list the backends, whether they can be used here, and their own options",
     },

@@ -217,7 +217,7 @@ def judge_environments(local_environments: Sequence[tuple[str, bool]]) -> Outcom
             f"stopped, but not removed: {short(', '.join(dead))}",
             f"collect its runs and remove it: `lab down {short(dead[0])}`",
         )
-    return ok(f"{len(local_environments)} up, see `lab ls`" if local_environments else "none")
+    return ok(f"{len(local_environments)} up, see `lab ps`" if local_environments else "none")
 
 
 def _reason(error: Exception) -> str:

@@ -301,7 +301,7 @@ def judge_environments(engine_info: EngineInfo) -> Outcome:
             f"collect its runs and remove it: `lab down {short(stopped[0])}`",
         )
     up = len(engine_info.projects)
-    return ok(f"{up} up, see `lab ls`" if up else "no environment is up")
+    return ok(f"{up} up, see `lab ps`" if up else "no environment is up")
 
 
 def _at(environ: Mapping[str, str]) -> str:

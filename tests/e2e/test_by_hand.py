@@ -34,7 +34,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
 
 def test_four_shells_the_printed_command_and_ctrl_c_in_each(project: Path) -> None:
     addresses = {
-        each["task"]: each["address"] for each in json.loads(lab(project, "ps", "--json")[0])
+        each["task"]: each["address"] for each in json.loads(lab(project, "ps", NAME, "--json")[0])
     }
     workers = [task for task in addresses if task.startswith("worker-")]
     hosts = ",".join(addresses[task] for task in workers)

@@ -277,7 +277,7 @@ def test_a_run_without_gpus_has_containers_meanwhile_and_a_killed_service_loses_
     os.kill(service, signal.SIGKILL)
     wait_for(lambda: service_of(room) not in {None, service}, "no new service", 120)
     assert live(room) == {"ada": ada.order.id, "bob": bob.order.id}
-    wait_for(lambda: "mine" in in_seat("ada", "lab", "ls").stdout, "it does not answer", 60)
+    wait_for(lambda: "mine" in in_seat("ada", "lab", "ps").stdout, "it does not answer", 60)
     for seat, future in (("ada", first), ("bob", second)):
         cancelled = in_seat(seat, "lab", "cancel", "last")
         assert cancelled.returncode == 0, cancelled.stderr

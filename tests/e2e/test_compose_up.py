@@ -79,7 +79,7 @@ def test_docker_compose_up_trains_once_in_an_environment_of_lab_up(project: Path
     lab(project, "render", "--gpus", "none", "--check")
     lab(project, "up", "--gpus", "none")
     before = ids()
-    assert json.loads(lab(project, "ls", "--json")[0])[0]["runs"] == 0
+    assert json.loads(lab(project, "ps", "--json")[0])[0]["runs"] == 0
     with up(project) as until:
         output = until(DONE)
         for worker in ("worker-0", "worker-1", "worker-2"):

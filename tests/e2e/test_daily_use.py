@@ -214,7 +214,7 @@ def test_a_run_is_detached_attached_shown_and_cancelled(project: Path) -> None:
     numbers = [int(line.split()[-1]) for line in lines if line.startswith("worker-1  | line ")]
     assert numbers[0] > 0
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    states = json.loads(lab(project, "ps", "--json")[0])
+    states = json.loads(lab(project, "ps", NAME, "--json")[0])
     assert {row["state"] for row in states if row["task"] != "ps-0"} == {"training"}
     lab(project, "cancel", run_id)
     _, err = follower.communicate(timeout=PATIENCE_S)

@@ -202,7 +202,7 @@ def test_ctrl_z_stops_and_fg_continues(project: Path) -> None:
         shell.end(PATIENCE_S)
     every_line_once(project)
     assert info(project)["state"] == "cancelled"
-    (row,) = json.loads(lab(project, "ls", "--json")[0])
+    (row,) = json.loads(lab(project, "ps", "--json")[0])
     assert row["alive"] == 3, "an environment that was up stays up"
 
 

@@ -192,8 +192,8 @@ def test_the_page_shows_a_run_and_a_job_of_several_commands(slurm: Slurm, projec
     assert_shows(PAGE, "backend slurm", err + out, figures=False)
     out, err = lab(project, "run", "async", "--backend", "slurm", "--epochs", "50", "--detach")
     printed = err + out
-    for name in ("ps", "cancel", "collect", "ls", "down"):
-        out, err = lab(project, name)
+    for line in ("ps mnist", "cancel", "attach", "ps", "down"):
+        out, err = lab(project, *line.split(), code=int(line == "attach"))
         printed += err + out
     # Where TensorFlow starts faster than the client, `lab ps` finds the tasks further on.
     printed = re.sub(r"(job \d+ running +)(ready|training)", r"\1starting", printed)

@@ -61,7 +61,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def states(project: Path) -> set[str]:
-    out, _ = lab(project, "ps", "--json", code=None)
+    out, _ = lab(project, "ps", f"lab-e2e-{project.name}", "--json", code=None)
     try:
         return {row["state"] for row in json.loads(out) if row["task"] != "ps-0"}
     except ValueError:
@@ -146,7 +146,7 @@ def test_a_gpu_held_by_another_environment(project: Project) -> None:
         if arguments == up:
             assert_shows(PAGE, "$ lab up --gpus index", here_is_anna(err), figures=False)
     assert runs(ben) == []
-    assert lab(ben, "ls", "--json")[0].count("lab-e2e-ben") == 0
+    assert lab(ben, "ps", "--json")[0].count("lab-e2e-ben") == 0
     # Other GPUs, another environment: both run side by side.
     lab(carl, *up)
     go_on(anna)

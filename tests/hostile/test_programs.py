@@ -35,9 +35,9 @@ def test_a_remaining_volume_is_listed_and_blocks_nothing(tmp_path: Path) -> None
     assert (summary["state"], summary["left"]) == ("succeeded", [left])
     assert "files that were not collected: 1" in err.splitlines()[-1]
     lab(tmp_path, "run", str(HARM), *local, "--", "litter")
-    (listed,) = json.loads(lab(tmp_path, "ls", "--json")[0])
+    (listed,) = json.loads(lab(tmp_path, "ps", "--json")[0])
     assert (listed["name"], listed["alive"], listed["runs"]) == ("stays", 0, 2)
     _, err = lab(tmp_path, "down", "stays", "--yes")
     assert "the run volume of 'stays' is kept" in err
     lab(tmp_path, "down", "stays", "--discard", "--yes")
-    assert lab(tmp_path, "ls", "--json")[0] == "[]\n"
+    assert lab(tmp_path, "ps", "--json")[0] == "[]\n"

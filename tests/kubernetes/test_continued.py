@@ -74,11 +74,11 @@ def test_a_run_whose_client_was_killed_is_listed_and_followed(
     with training(site, project, site.flags(claim=claim, image=image), claim, SHORT) as client:
         client.kill()
         client.communicate(timeout=PATIENCE_S)
-        (row,) = json.loads(lab(project, "ls", "--json", **site.access)[0])
+        (row,) = json.loads(lab(project, "ps", "--json", **site.access)[0])
         del row["cluster_sha256"]
         assert row == {"name": "laptop", "backend": "kubernetes", "tasks": 3, "alive": 3, "runs": 1}
         summary = last_line(lab(project, "attach", "--json", **site.access)[0])
         assert (summary["state"], summary["global_step"]) == ("succeeded", SHORT)
         assert summary["records_lost"] == 0
         lab(project, "down", **site.access)
-    assert json.loads(lab(project, "ls", "--json", **site.access)[0]) == []
+    assert json.loads(lab(project, "ps", "--json", **site.access)[0]) == []

@@ -45,7 +45,7 @@ class Breaking(FakeEnvironment):
 
     breaks: int = 1
     before: str = "status/"
-    fault: Callable[[], BaseException] = lambda: LabError("it broke off", "see `lab ls`")
+    fault: Callable[[], BaseException] = lambda: LabError("it broke off", "see `lab ps`")
     alive: bool = True
     answers: bool = True
     is_volume_only: bool = False
@@ -181,8 +181,8 @@ def test_a_stream_that_breaks_for_a_while_is_followed_on(
 @pytest.mark.parametrize(
     ("by", "expected"),
     [
-        ("a break", (State.FAILED, "it broke off; see `lab ls`")),
-        ("a silent engine", (State.FAILED, "it broke off; see `lab ls`")),
+        ("a break", (State.FAILED, "it broke off; see `lab ps`")),
+        ("a silent engine", (State.FAILED, "it broke off; see `lab ps`")),
         ("Ctrl-C", (State.CANCELLED, "interrupted")),
     ],
 )
@@ -191,7 +191,7 @@ def test_an_abandoned_run_continues_and_is_collected(
 ) -> None:
     def breaks_off() -> BaseException:
         environment.answers = by != "a silent engine"
-        return KeyboardInterrupt() if by == "Ctrl-C" else LabError("it broke off", "see `lab ls`")
+        return KeyboardInterrupt() if by == "Ctrl-C" else LabError("it broke off", "see `lab ps`")
 
     # More than two: new data may arrive between two breaks, and the stream is then followed on.
     environment.breaks, environment.fault = 100, breaks_off

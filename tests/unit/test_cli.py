@@ -77,12 +77,12 @@ REFUSED = [
     "run async -epochs 1", "run async --kep", "render --chek", "down -z", "validate --help=x",
     "show last --run-dir x", "init --forse", "render cluster.yaml --json", "runs --verbose",
     # An unexpected argument fills no parameter, and is no member of a result.
-    "run async sync", "run async rest", "ls jason", "validate cluster.yaml x",
+    "run async sync", "run async rest", "ps mnist jason", "validate cluster.yaml x",
     "runs show last", "runs __class__", "show last - upper", "init stray",
     # Flags want values, once; a switch does not take the next argument.
     "run async --epochs", "run async --epochs --keep", "run async --epochs=1 --epochs 2",
     "runs --json false", "init --force false", "run async --json --json", "run async --no-keep=1",
-    "ls --json=maybe", "runs --json=false --no-json", "render --output=", "render --no-output",
+    "ps --json=maybe", "runs --json=false --no-json", "render --output=", "render --no-output",
     "up --backend docker", "up --gpus all", "logs --tail -5", "logs --tail 1e3",
     "render -o gpus-by=count", "init --workers 0", "init --gpus 0", "init --gpus all",
     # What a command needs.
@@ -93,7 +93,7 @@ REFUSED = [
     "run async --replicas_to_aggregate=2", "run mine/my.py --epochs=3",
     "run asink", "run nothing --epochs 1", "experiments asink", "run ~nobody-here/x.py",
     # Arguments after `--` are a program's.
-    "ls -- --epochs 1", "render -- --trace", "runs -- --interactive", "show last -- --help",
+    "ps -- --epochs 1", "render -- --trace", "runs -- --interactive", "show last -- --help",
     # Options of other programs.
     "run async --listing", "run async --faithful", "run own.py --mend",
     "run async --framework tensorflow-2.15", "run own.py --framework tensorflow-1.4",
@@ -126,7 +126,7 @@ REFUSED = [
     "report last --output none/report.html", "report last --output .",
     "report last --output own.py", "report last --verdicts none.json",
     # Without an environment.
-    "shell worker-0", "ps", "logs", "down", "down x", "cancel none", "collect none",
+    "shell worker-0", "ps none", "logs", "down", "down x", "cancel none", "collect none",
     "show last --runs-dir 1.10", "show last --runs_dir=1e3", "runs --runs-dir own.py",
 ]  # fmt: skip
 
@@ -190,7 +190,7 @@ def test_switches(stocked: Path) -> None:
 
 def test_a_command_prints_only_its_result(stocked: Path) -> None:
     """Fire would print a command's result, even `None`."""
-    for line in ("runs", "show last", "experiments", "ls", "validate"):
+    for line in ("runs", "show last", "experiments", "ps", "validate"):
         done = lab(stocked, *line.split())
         assert done.returncode == 0
         assert "None" not in done.stdout + done.stderr
@@ -413,7 +413,7 @@ def test_a_config_with_other_jobs_is_refused_with_one_that_fits(
 
 
 def test_listing_nothing(project: Path) -> None:
-    for command in ("ls", "runs"):
+    for command in ("ps", "runs"):
         assert json.loads(lab(project, command, "--json").stdout) == []
         assert lab(project, command).returncode == 0
     assert lab(project, "down", "--all").returncode == 0

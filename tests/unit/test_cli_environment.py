@@ -395,7 +395,7 @@ def test_a_large_file_stays_on_the_volume_until_all_sizes_are_collected(
     assert not host.environment.volume_stays
 
 
-# ---- ls, ps, logs, shell
+# ---- ps, logs, shell
 
 
 def test_listings(host: Host) -> None:
@@ -404,9 +404,9 @@ def test_listings(host: Host) -> None:
             end(volume, request.run_id, task, State.FAILED, reason=f"cannot open [/lab/{task}]")
 
     host.submit(fail)
-    (row,) = json.loads(host.lab("ls --json")[0])
+    (row,) = json.loads(host.lab("ps --json")[0])
     assert (row["name"], row["backend"], row["tasks"], row["runs"]) == ("mnist", "local", 3, 1)
-    rows = json.loads(host.lab("ps --json")[0])
+    rows = json.loads(host.lab("ps mnist --json")[0])
     assert [(row["task"], row["run"], row["state"]) for row in rows] == [
         (task, "r1", "failed") for task in ("ps-0", "worker-0", "worker-1")
     ]

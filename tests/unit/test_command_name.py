@@ -14,7 +14,7 @@ from lab.cli.commands.run import _line
 from lab.command_name import command_name, with_command_name
 from lab.console import show
 
-HINT = "boot it with `lab up`, see `lab ls --json`; the `lab` of that directory; `make lab up`"
+HINT = "boot it with `lab up`, see `lab ps --json`; the `lab` of that directory; `make lab up`"
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_without_it_a_command_has_the_path_of_lab(
     venv: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = (
-        "boot it with `.venv/bin/lab up`, see `.venv/bin/lab ls --json`; the `lab` of that"
+        "boot it with `.venv/bin/lab up`, see `.venv/bin/lab ps --json`; the `lab` of that"
         " directory; `make lab up`"
     )
     show(HINT)

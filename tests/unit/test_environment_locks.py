@@ -295,11 +295,11 @@ def left(up: FakeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return found
 
 
-def test_ls_shows_leftovers(left: FakeEnvironment, cli: Cli) -> None:
+def test_ps_shows_leftovers(left: FakeEnvironment, cli: Cli) -> None:
     left.root.touch()  # nothing can read its volume
-    rows = json.loads(cli("ls", "--json").out)
+    rows = json.loads(cli("ps", "--json").out)
     assert [(row["name"], row["runs"]) for row in rows] == [("mnist", 0), ("left", None)]
-    assert "?" in cli("ls").out
+    assert "?" in cli("ps").out
 
 
 @pytest.mark.usefixtures("left")
@@ -311,7 +311,7 @@ def test_up_does_not_reuse_a_half_booted_environment(
     half = [replace(task, alive=False, detail="created") for task in up.tasks()]
     monkeypatch.setattr(up, "tasks", lambda: half)
     err = cli("up", "--gpus", "none", code=1).err
-    assert "error: ps-0 of environment mnist is not up: created; see `lab ps`" in err
+    assert "error: ps-0 of environment mnist is not up: created; see `lab ps mnist`" in err
 
 
 @pytest.mark.parametrize(

@@ -280,7 +280,7 @@ def test_an_environment_without_agents_has_lost_tasks_and_nothing_to_cancel(
     environment.train()
     end(environment.volume, "r1", "worker-1", State.SUCCEEDED)
     environment.alive = False
-    rows = json.loads(cli("ps", "--json").out)
+    rows = json.loads(cli("ps", "mnist", "--json").out)
     lost = ("lost", GONE, "node lost")
     found = [(row["state"], row["reason"], row["cause"]) for row in rows]
     assert found == [lost, lost, ("succeeded", "", None)]

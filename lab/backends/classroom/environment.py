@@ -116,7 +116,7 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
         """The error for an environment that has stopped, or waits for its turn."""
         status, what = self._status, f"the environment {self.project!r} of the queue"
         if status is not None and status.state in {State.WAITING, State.GRANTED}:
-            return LabError(f"{what} waits for its turn", "see `lab ls`")
+            return LabError(f"{what} waits for its turn", "see `lab ps`")
         reason = f": {status.reason}" if status is not None and status.reason else ""
         return LabError(
             f"{what} has ended{reason}",

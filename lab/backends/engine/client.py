@@ -258,7 +258,7 @@ def engine_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except docker.errors.NotFound as error:
-        raise NotFound(f"{doing}: {short(_message(error))}", "see `lab ls`") from error
+        raise NotFound(f"{doing}: {short(_message(error))}", "see `lab ps`") from error
     except docker.errors.APIError as error:
         raise explain(doing, [_message(error)]) from error
     except (

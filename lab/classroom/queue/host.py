@@ -83,7 +83,7 @@ class Host:
         """Inject a fault into the network of a node."""
         found = ComposeBackend().find(project)
         if found is None:
-            raise LabError(f"{project} has no containers", "see `lab ls`")
+            raise LabError(f"{project} has no containers", "see `lab ps`")
         found.inject_network_fault(node, arguments)
 
 

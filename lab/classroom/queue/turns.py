@@ -152,7 +152,7 @@ class Turns:
         """
         entry = self.ledger.entries.get(seat)
         if entry is None:
-            raise Gone("the queue has no environment of this seat", "see `lab ls`")
+            raise Gone("the queue has no environment of this seat", "see `lab ps`")
         self._seats[seat].contact_s = time.monotonic()
         return entry
 
@@ -163,7 +163,7 @@ class Turns:
             Gone: The seat has no such environment, but perhaps one that came after it.
         """
         if self.find(seat).order.id != identity:
-            raise Gone("the queue has another environment of this seat", "see `lab ls`")
+            raise Gone("the queue has another environment of this seat", "see `lab ps`")
         return self._leave(seat, "its seat removed it", released=True)
 
     def end(self, seat: str) -> bool:
@@ -196,7 +196,7 @@ class Turns:
         """
         entry = self.find(seat)
         if entry.state is not State.UP:
-            raise InputError(f"environment {entry.name!r} is {entry.state}", "see `lab ls`")
+            raise InputError(f"environment {entry.name!r} is {entry.state}", "see `lab ps`")
         await self._in_thread(self.host.inject_fault, entry.project, node, arguments)
 
     def status(self, entry: Entry) -> Status:

@@ -1,18 +1,21 @@
-"""`lab ps`.
+"""`lab ps [ENVIRONMENT]`.
 
 Examples:
-    # the environment of ./cluster.yaml
+    # all environments, from any directory
     lab ps
-    # an environment by its name, as JSON
+    # the tasks of one environment, as JSON
     lab ps mnist --json
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 
-from lab.api.environments import TaskRow, ps
+from lab.api.environments import Listed, TaskRow, ps
 from lab.console import print_json
+from lab.formatting import whole
+from lab.log import LOG
 from lab.options import presents
 from lab.options.shared import AsJson
 from lab.run.state import explain
@@ -20,12 +23,27 @@ from lab.tables import show, table_of
 
 
 @presents(ps)
-def command(listed: Callable[[], list[TaskRow]], *, json: AsJson = False) -> None:
-    """List the tasks of an environment, and the status of its newest run."""
+def command(listed: partial[list[Listed] | list[TaskRow]], *, json: AsJson = False) -> None:
+    """List all environments, or the tasks of one and the status of its newest run."""
     rows = listed()
     if json:
         print_json([row.to_json() for row in rows])
-        return
+    elif listed.keywords.get("name") is not None:
+        _show_tasks([row for row in rows if isinstance(row, TaskRow)])
+    elif rows:
+        _show_environments([row for row in rows if isinstance(row, Listed)])
+    else:
+        LOG.info("no environment is up; boot one with `lab up`")
+
+
+def _show_environments(rows: Sequence[Listed]) -> None:
+    cells = [
+        (row.name, row.backend, f"{row.alive}/{row.tasks}", whole(row.runs) or "?") for row in rows
+    ]
+    show(table_of(("environment", "backend", ">tasks alive", ">runs"), cells))
+
+
+def _show_tasks(rows: Sequence[TaskRow]) -> None:
     newest = next((row.run for row in rows), None)
     title = f"in run {newest}" if newest else "in no run"
     cells = [
