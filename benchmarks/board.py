@@ -31,13 +31,13 @@ def measure(setting: Setting) -> list[Outcome]:
     return [
         Outcome(
             key="board",
-            what=f"the server of `lab serve` with {viewers} viewers",
+            what=f"the server of `lab attach --web` with {viewers} viewers",
             unit="ratio",
             target=Target("at most", 0.02),
             found=pairs.estimate(shares),
-            how=f"`lab serve` shows a run of `async` that trains on local. {viewers} viewers read"
-            f" its events. Each value is the server's time on a core in {WINDOW_S:g} s, divided by"
-            " them.",
+            how="`lab attach --web` shows a run of `async` that trains on local."
+            f" {viewers} viewers read its events. Each value is the server's time on a core in"
+            f" {WINDOW_S:g} s, divided by them.",
             details={"messages a second, each viewer": f"{messages:.2f}"},
             raw={"shares": shares},
         )
@@ -49,7 +49,8 @@ def _processes(place: Workplace, epochs: int) -> Iterator[tuple[psutil.Process, 
     """Train, and serve the board of that run."""
     runs = place.folder / "runs"
     (port,) = free_ports(1)
-    serve = [sys.executable, "-m", "lab", "serve", "--port", str(port), "--runs-dir", str(runs)]
+    serve = [sys.executable, "-m", "lab", "attach", "--web", "--port", str(port)]
+    serve += ["--runs-dir", str(runs)]
     train = lab_run("local", runs, [f"--epochs={epochs}"])
     quiet = subprocess.DEVNULL
     with (

@@ -1,4 +1,4 @@
-"""Make the sample runs in `notebooks/samples/`, for the notebooks and for `lab replay`.
+"""Make the sample runs in `notebooks/samples/`, for the notebooks and for `lab attach`.
 
 Each sample is a real run, made by its command below. Only `run.json`, `summary.json`, the tasks'
 last states and the records are kept: no model, no logs. The only change is the path of the Python
@@ -42,7 +42,7 @@ class Recipe:
         names: The samples' names in the notebooks, in the order in which the runs start.
         command: The arguments of `lab`.
         shows: What the runs show.
-        recording: The name of the run for `lab replay`, or "".
+        recording: The name of the run for `lab attach`, or "".
     """
 
     names: tuple[str, ...]

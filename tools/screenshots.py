@@ -75,7 +75,7 @@ def report(folder: Path) -> None:
 
 def board(folder: Path) -> None:
     """Take the picture of a board, which replays a recording."""
-    command = [*LAB, "serve", "straggler", "--speed", "2"]
+    command = [*LAB, "attach", "straggler", "--web", "--speed", "2"]
     with (
         a_browser() as tab,
         subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process,

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from lab.api.archives import Exported, Imported, export, import_
     from lab.api.environments import Booted, Listed, TaskRow, down, ps, up
-    from lab.api.following import attach, cancel, collect
+    from lab.api.following import attach, cancel
     from lab.api.planning import load, plan
     from lab.api.rendering import Rendered, render
-    from lab.api.replays import replay
     from lab.api.reports import Comparison, Report, compare, report
     from lab.api.reproductions import Reproduction, reproduce
     from lab.api.results import Run, Runs, figure, find, runs
@@ -37,9 +36,8 @@ _MODULES: Final = {
     "lab.api.archives": "Exported Imported export import_",
     "lab.api.environments": "Booted Listed TaskRow down ps up",
     "lab.api.rendering": "Rendered render",
-    "lab.api.following": "attach cancel collect",
+    "lab.api.following": "attach cancel",
     "lab.api.planning": "load plan",
-    "lab.api.replays": "replay",
     "lab.api.reports": "Comparison Report compare report",
     "lab.api.reproductions": "Reproduction reproduce",
     "lab.api.results": "Run Runs figure find runs",
@@ -73,7 +71,6 @@ __all__ = [
     "TaskRow",
     "attach",
     "cancel",
-    "collect",
     "compare",
     "down",
     "export",
@@ -84,7 +81,6 @@ __all__ = [
     "plan",
     "ps",
     "render",
-    "replay",
     "report",
     "reproduce",
     "run",

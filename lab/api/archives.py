@@ -171,7 +171,7 @@ def _ended(run: RunDir) -> bool:
     if not info.state.ended:
         raise InputError(
             f"run {run.run_id} has not ended: it is {info.state.value}",
-            f"wait for its end, or collect it with `lab collect {run.run_id}`",
+            f"wait for its end, or collect it with `lab attach {run.run_id}`",
         )
     return info.collected or not info.has_started
 

@@ -1,13 +1,13 @@
-"""Follow and control runs from Python: `lab attach`, `lab cancel` and `lab collect`."""
+"""Follow and control runs from Python: `lab attach` and `lab cancel`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
 from lab.api.args import check_main_thread
+from lab.api.replays import ReplayView, brief_replay, replay, speed_of
 from lab.api.results import Run
 from lab.api.training import RunOutput, brief_output
 from lab.backends.environment import Environment
@@ -16,39 +16,47 @@ from lab.console import messages_shown
 from lab.console import output as output_of_caller
 from lab.errors import InputError
 from lab.log import LOG
-from lab.options import Argument, Switch
+from lab.options import Argument, Flag, Switch, read_options
 from lab.options.shared import RunsDir
-from lab.project import default_name
-from lab.run.discovery import locate, reachable
-from lab.run.outcome import check_collected, check_succeeded
-from lab.run.recovery import collect_one, collect_runs
-from lab.run.removal import remove_stopped, run_all
+from lab.project import AnyPath, default_name
+from lab.run.discovery import locate
+from lab.run.outcome import check_succeeded
+from lab.run.recovery import collect_one, needs_collection
+from lab.run.removal import remove_stopped
 from lab.run.runner import RunInterruptedError
 from lab.run.status import StatusProber, finalize, volume_status
-from lab.store.directory import LAST, RunDir, all_runs, runs_path
+from lab.store.directory import LAST, RunDir, runs_path
+from lab.store.recordings import recorded_elsewhere
 from lab.volume import Request
 
 CANCELLED: Final = "cancelled by `lab cancel`"
 
 
 def attach(
-    run: Annotated[str, Argument()] = LAST,
+    run: Annotated[str | AnyPath, Argument()] = LAST,
     *,
+    speed: Annotated[float | str | None, Flag(parse=speed_of, shows="N")] = None,
+    all_sizes: Annotated[bool, Switch()] = False,
     runs_dir: RunsDir = None,
     check: bool = True,
     quiet: bool = False,
     output: RunOutput | None = None,
+    replay_view: ReplayView | None = None,
 ) -> Run:
-    """Follow a run whose client has stopped, and those that continue it, and collect them.
+    """Follow a run that trains, and those that continue it; show one that has ended again.
 
-    A run on no run volume is only summarized. After Ctrl-C the run continues.
+    What is still on the run volume is collected. After Ctrl-C the run continues.
 
     Args:
-        run: A run's id, a unique prefix of it, last, or last~1 (default: last).
+        run: A run's id, a unique prefix of it, last, or last~1 (default: last); to show it again,
+            also a recording that comes with lab, or the directory of a run.
+        speed: Seconds of an ended run in one second, 10 or 0.5 (default: as fast as it reads).
+        all_sizes: Also collect files of more than 1 GiB.
         runs_dir: The run store.
         check: Whether a run that fails, or has unexpected results, is an error.
         quiet: Print nothing but warnings.
         output: Where the run shows what happens; None: one line that changes.
+        replay_view: What shows a run that has ended; None: one line that changes.
 
     Returns:
         The last run.
@@ -59,18 +67,50 @@ def attach(
         RunInterruptedError: The user stopped following; the run continues.
     """
     check_main_thread("attach")
+    given = read_options(attach, locals())
     store, out = runs_path(runs_dir), output_of_caller()
     shown = output or brief_output(out, quiet=quiet)
+    show = partial(replay, speed=given["speed"], show=replay_view or brief_replay(out))
     with messages_shown(out, quiet=quiet):
-        found = locate(run, store, backends(), default_name())
-        if found.request is None or found.environment is None:
-            finalize(found.run, StatusProber(backends))
-            done = found.run
-        else:
-            done = _followed(found.request, found.environment, store, shown)
+        elsewhere = recorded_elsewhere(given["run"], store)
+        if elsewhere is not None:
+            show(elsewhere)
+            return Run(elsewhere)
+        run_id = given["run"].rpartition("/")[2]
+        done, is_new = _collected(run_id, store, shown, all_sizes=all_sizes)
+        if not is_new and not quiet and done.read().has_started:
+            show(done)
         if check:
             check_succeeded(done, Run(done).summary)
     return Run(done)
+
+
+def _collected(
+    argument: str, store: Path, output: RunOutput, *, all_sizes: bool
+) -> tuple[RunDir, bool]:
+    """Follow and collect a run, unless it is complete.
+
+    Returns:
+        The last run that continues it, and whether its end is new: it was followed, or is lost.
+    """
+    found = locate(argument, store, backends(), default_name())
+    if found.request is None or found.environment is None:
+        is_new = not found.run.read().state.ended
+        finalize(found.run, StatusProber(backends))
+        if all_sizes:
+            run_id = found.run.run_id
+            raise InputError(
+                f"run {run_id} is on no run volume: nothing can be collected",
+                f"see its collected results with `lab show {run_id}`",
+            )
+        return found.run, is_new
+    if not (all_sizes or needs_collection(found.run)):
+        return found.run, False
+    done = _followed(found.request, found.environment, store, output)
+    if all_sizes:
+        collect_one(found.request, found.environment, store, all_sizes=True)
+        remove_stopped(found.environment, store)
+    return done, True
 
 
 def _followed(first: Request, environment: Environment, store: Path, output: RunOutput) -> RunDir:
@@ -122,64 +162,7 @@ def cancel(run: Annotated[str, Argument()] = LAST, *, runs_dir: RunsDir = None) 
     if on_volume.stopped:
         raise InputError(
             f"run {run_id} has no task to cancel: its environment no longer runs",
-            f"collect its files with `lab collect {run_id}`",
+            f"collect its files with `lab attach {run_id}`",
         )
     environment.cancel(run_id, CANCELLED)
     return run_id
-
-
-@messages_shown()
-def collect(
-    run: Annotated[str | None, Argument()] = None,
-    *,
-    all_sizes: Annotated[bool, Switch()] = False,
-    runs_dir: RunsDir = None,
-    check: bool = True,
-) -> Run | None:
-    """Copy missing output from the run volumes of all environments to the run store.
-
-    A stopped environment is removed when all its files are collected.
-
-    Args:
-        run: A run's id, a unique prefix of it, last, or last~1 (default: all runs).
-        all_sizes: Also collect files of more than 1 GiB.
-        runs_dir: The run store.
-        check: Whether files that stay on the run volume are an error.
-
-    Returns:
-        The run; None if all runs were collected.
-
-    Raises:
-        InputError: No run matches, several do, or the run is on no run volume.
-        LabError: A run cannot be collected; the others are collected all the same.
-    """
-    store, known = runs_path(runs_dir), backends()
-    prober = StatusProber(lambda: known)  # one for all runs: it asks a failed backend only once
-    clean = partial(remove_stopped, runs_dir=store, all_sizes=all_sizes)
-    if run is not None:
-        found = locate(run, store, known, default_name())
-        if found.request is None or found.environment is None:
-            finalize(found.run, prober)
-            raise InputError(
-                f"run {found.run.run_id} is on no run volume: nothing can be collected",
-                f"see its collected results with `lab show {found.run.run_id}`",
-            )
-        summary = collect_one(found.request, found.environment, store, all_sizes=all_sizes)
-        clean(found.environment)
-        if check:
-            check_collected(summary)
-        return Run(found.run)
-
-    def collect_every(environment: Environment) -> None:
-        collect_runs(environment, store, all_sizes=all_sizes)
-        clean(environment)
-
-    def actions() -> Iterator[Callable[[], None]]:
-        for environment in reachable(known, default_name()):
-            yield partial(collect_every, environment)
-        for each in all_runs(store):
-            if not each.is_followed():
-                yield partial(finalize, each, prober)
-
-    run_all(actions())
-    return None

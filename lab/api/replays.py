@@ -1,30 +1,23 @@
-"""Replay runs from Python: `lab replay` without its command line."""
+"""Show a run that has ended as its client saw it, from its records."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Annotated, Final
+from typing import Final
 
 from lab.api.brief_view import BriefView
-from lab.api.results import Run
-from lab.console import Output, messages_shown
-from lab.console import output as output_of_caller
-from lab.errors import InputError
+from lab.console import Output
 from lab.log import LOG
-from lab.options import Argument, Flag, read_options
-from lab.options.shared import RunsDir
-from lab.project import AnyPath
 from lab.run.replay import Player, Recording
 from lab.run.view import Clock, View
 from lab.store import settings
-from lab.store.directory import runs_path
-from lab.store.recordings import open_recording
+from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
-from lab.store.summarize import summarize
-from lab.store.summary import Summary, read_summary
+from lab.store.summary import read_summary
 
 SPEEDS: Final = (0.1, 1000.0)
 """The lowest and the highest speed."""
@@ -48,48 +41,35 @@ def speed_of(raw: str) -> float:
     return speed
 
 
-def replay(
-    run: Annotated[Run | AnyPath | None, Argument(shows="RECORDING")] = None,
-    *,
-    speed: Annotated[float | str, Flag(parse=speed_of, shows="N")] = 1.0,
-    runs_dir: RunsDir = None,
-    view: ReplayView | None = None,
-) -> Summary:
-    """Show a run that has ended as its client saw it, and return its result as it was recorded.
+def replay(run: RunDir, speed: float | None, show: ReplayView) -> None:
+    """Show a run that has ended in a view.
 
     What the programs printed has no time, so it is not shown.
 
     Args:
-        run: A recording that comes with lab; or a run's id, a unique prefix of it, last or last~1,
-            the directory of a run, or a file of `lab export`.
-        speed: Seconds of the run in one second: 10, or 0.5.
-        runs_dir: The run store.
-        view: What shows the run; None: one line that changes.
+        run: The run.
+        speed: Seconds of the run in one second; None: as fast as it can be read.
+        show: Makes the view.
 
     Raises:
-        InputError: No run matches, several do, or the run has not ended or never started.
+        InputError: The run has not ended, or has never started.
         LabError: A file of the run cannot be read.
         KeyboardInterrupt: The user ended the replay.
     """
-    given = read_options(replay, locals())
-    if given["run"] is None:
-        raise InputError("no run is given", "`lab replay` lists the recordings")
-    out = output_of_caller()
-    show = view or partial(_brief, out=out)
-    with messages_shown(out), open_recording(given["run"], runs_path(runs_dir)) as found:
-        player = Player(Recording.read(found))
-        summary = read_summary(found.summary_path) or summarize(found)
-        info, at_speed = player.recording.info, f"speed {given['speed']:g}"
-        LOG.info(f"replay of run {info.run_id} of {made(info)}, at {at_speed}")
-        LOG.info(f"its command: `{settings.command(info)}`")
-        with show(info, player.clock, f"replay of run {info.run_id}, {at_speed}") as shown:
-            player.play(shown, given["speed"])
-    return summary
+    player = Player(Recording.read(run))
+    read_summary(run.summary_path)  # a damaged one is named before the replay
+    info = player.recording.info
+    at_speed = "" if speed is None else f", at speed {speed:g}"
+    started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(info.started_unix))
+    LOG.info(f"replay of run {info.run_id} of {started}{at_speed}")
+    LOG.info(f"its command: `{settings.command(info)}`")
+    with show(info, player.clock, f"replay of run {info.run_id}{at_speed}") as shown:
+        player.play(shown, math.inf if speed is None else speed)
 
 
-def made(info: RunInfo) -> str:
-    """Return when a run was started, in UTC: `2026-11-26 04:48 UTC`."""
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(info.started_unix))
+def brief_replay(out: Output) -> ReplayView:
+    """Return what shows a replay in one line that changes."""
+    return partial(_brief, out=out)
 
 
 @contextmanager

@@ -124,7 +124,7 @@ class CalledEnvironment(Environment):
                 self.avoid(channel)
                 raise NotFound(
                     f"collecting run {run_id} stopped: {error}",
-                    f"continue with `lab collect {run_id}`",
+                    f"continue with `lab attach {run_id}`",
                 ) from error
             except NotFound:
                 self.avoid(channel)

@@ -144,7 +144,7 @@ class _Handler(RequestHandler):
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:  # noqa: ANN401
         self.set_header("Content-Type", "text/plain; charset=utf-8")
-        texts = {403: "open the address that `lab serve` printed", 503: "too many viewers"}
+        texts = {403: "open the address that `lab attach --web` printed", 503: "too many viewers"}
         self.finish(texts.get(status_code, "not found") + "\n")
 
     def log_exception(self, *_: object) -> None:

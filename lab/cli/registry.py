@@ -20,7 +20,7 @@ EVERYDAY: Final = "Everyday commands"
 GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     EVERYDAY: {
         "run": "train an experiment and collect every task's output",
-        "runs": "list the collected runs",
+        "runs": "list the runs, and collect those that a dead client left",
         "show": "print the results of a run",
         "compare": "compare runs: settings, results, differences and ratios",
         "report": "write one page with the figures and tables of one or several runs",
@@ -34,9 +34,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "data": "write MNIST as a TFRecord file, for a printed program",
     },
     "Follow and control a run": {
-        "attach": "follow and collect a run whose client has stopped",
+        "attach": "follow and collect a run, or show one that has ended again",
         "cancel": "stop the tasks of a run",
-        "collect": "copy missing output from the run volumes to the run store",
         "fault": "inject a fault: kill, pause or slow a task, disconnect or slow a node",
         "logs": "print the output of the programs of a run, or of an environment",
     },
@@ -61,8 +60,6 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Learn and teach": {
         "check": "check the stages of a lesson by your runs and answers",
         "restore": "put the project back to where a stage of a lesson ends",
-        "replay": "show a run that has ended as its client saw it, at any speed",
-        "serve": "show a run as a page for the projector, live",
         "class": "run a class: JupyterLab in a container for each seat",
     },
     "Set up the command line": {

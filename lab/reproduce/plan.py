@@ -116,6 +116,6 @@ def _ended(run: RunDir) -> RunDir:
     if not run.read().state.ended:
         raise InputError(
             f"run {run.run_id} has not ended, or is not fully collected",
-            f"follow it with `lab attach {run.run_id}`, or collect it with `lab collect`",
+            f"follow and collect it with `lab attach {run.run_id}`",
         )
     return run

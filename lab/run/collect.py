@@ -144,7 +144,7 @@ class Collector:
         if offset > size:
             raise LabError(
                 f"{path} of run {self.root.name}: bytes {size} to {offset} are missing",
-                f"collect it again with `lab collect {self.root.name}`",
+                f"collect it again with `lab attach {self.root.name}`",
             )
         fresh = data[size - offset :]
         if not fresh and path in self._sizes:

@@ -88,7 +88,7 @@ def check_collected(summary: Summary) -> None:
         raise LabError(
             f"run {summary.run_id}: files that were not collected: {len(kept)}, the first is"
             f" {short(kept[0].path)}: {short(kept[0].reason)}",
-            f"collect files of any size with `lab collect {summary.run_id} --all-sizes`",
+            f"collect files of any size with `lab attach {summary.run_id} --all-sizes`",
         )
 
 

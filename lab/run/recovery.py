@@ -26,7 +26,6 @@ def collect_runs(
     environment: Environment,
     store: Path,
     *,
-    all_sizes: bool = False,
     anywhere: bool = False,
 ) -> list[str]:
     """Collect every run of an environment that is not complete in the run store.
@@ -34,7 +33,6 @@ def collect_runs(
     Args:
         environment: The environment.
         store: The run store.
-        all_sizes: Collect files of any size, also of complete runs.
         anywhere: Leave out runs that are complete in another run store.
 
     Returns:
@@ -50,15 +48,16 @@ def collect_runs(
         other = _elsewhere(run, known)
         if not run.info_path.is_file() and _is_complete(other):
             LOG.info(f"run {run.run_id} is already collected, in {other.path}")
-        elif (
-            not run.complete()
-            or _has_open_tasks(run, run.read())
-            or (all_sizes and run.read().left)
-        ):
-            summary = collect_one(request, environment, store, all_sizes=all_sizes)
+        elif needs_collection(run):
+            summary = collect_one(request, environment, store)
             if not State(summary.state).ended:
                 under_way.append(request.run_id)
     return under_way
+
+
+def needs_collection(run: RunDir) -> bool:
+    """Whether a run is not complete in the run store, or its tasks may go on."""
+    return not run.complete() or _has_open_tasks(run, run.read())
 
 
 def _has_open_tasks(run: RunDir, info: RunInfo) -> bool:
@@ -129,10 +128,10 @@ def collect_one(
             )
         _reopen(opened, environment, request)
         with view(opened.info) as shown:
-            if follow:
+            stopped = lifecycle.has_stopped(environment)
+            if follow and not stopped:
                 follow_to_its_end(opened, environment, shown)
             else:
-                stopped = lifecycle.has_stopped(environment)
                 collect(opened, environment, shown, all_sizes=all_sizes, rest=stopped)
         if not lifecycle.has_ended(opened) and lifecycle.has_stopped(environment):
             summary = lifecycle.abort(opened, State.LOST, GONE)
@@ -190,6 +189,6 @@ def report_kept(environment: Environment, runs: Sequence[str]) -> None:
     """Report why a run volume is kept, and how to remove it."""
     LOG.warning(
         f"the run volume of {environment.project!r} is kept: not all files of run"
-        f" {', '.join(runs)} were collected; `lab collect {runs[0]} --all-sizes` collects files of"
+        f" {', '.join(runs)} were collected; `lab attach {runs[0]} --all-sizes` collects files of"
         f" any size, `lab down {environment.project} --discard` removes the volume"
     )

@@ -17,7 +17,13 @@ from lab.log import LOG
 from lab.run import run_queue
 from lab.run.discovery import under_way
 from lab.run.lifecycle import has_stopped
-from lab.run.recovery import collect_one, collect_runs, report_kept, uncollected_runs
+from lab.run.recovery import (
+    collect_one,
+    collect_runs,
+    incomplete_runs,
+    report_kept,
+    uncollected_runs,
+)
 from lab.store.directory import RunDir, safe_run_id
 
 FOLLOWER_S: Final = 30.0
@@ -63,14 +69,16 @@ class _Changed(Exception):  # noqa: N818  (a state)
     """Another command has used an environment since the last look at it."""
 
 
-def remove_stopped(environment: Environment, runs_dir: Path, *, all_sizes: bool) -> None:
-    """Remove a stopped environment's run volume when all its files are collected."""
+def remove_stopped(environment: Environment, runs_dir: Path) -> None:
+    """Remove a stopped environment's run volume when all files of all its runs are collected."""
 
     def unless() -> None:
         if not has_stopped(environment):
             raise _Changed
 
-    if has_stopped(environment) and not _keeps_files(environment, runs_dir) and all_sizes:
+    if not has_stopped(environment) or incomplete_runs(environment, runs_dir):
+        return
+    if not _keeps_files(environment, runs_dir):
         with suppress(_Changed):
             with_lock_retry(partial(environment.down, unless=unless))
 

@@ -25,6 +25,9 @@ from lab.volume.states import State
 
 NEVER_BEGAN: Final = "its client ended before the run started"
 
+NOT_COLLECTED: Final = "not collected"
+"""How the note of a run begins that has ended without its client."""
+
 _YOUNG_S: Final = 3.0
 """The client of a younger run, in seconds, may have written `run.json` but not locked it yet."""
 
@@ -156,7 +159,7 @@ def _probe(backend: Backend, info: RunInfo) -> VolumeStatus | None:
 
 
 def _from_volume(info: RunInfo, on_volume: VolumeStatus) -> RunStatus:
-    collect = f"not collected: `lab collect {info.run_id}`"
+    collect = f"{NOT_COLLECTED}: `lab attach {info.run_id}`"
     reopened = replace(info, state=State.PENDING, reason="")
     state, reason = verdict(reopened, on_volume.statuses)
     found = RunStatus(replace(info, state=state, reason=reason), on_volume.statuses, collect)

@@ -101,7 +101,7 @@ def check_resumable(
         raise InputError(
             f"run {run.run_id} has not ended: it is {status.state.value}",
             status.note
-            or f"end it with `lab cancel {run.run_id}`, and collect it with `lab collect`",
+            or f"end it with `lab cancel {run.run_id}`, and collect it with `lab attach`",
         )
     if status.note:
         raise InputError(

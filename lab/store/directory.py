@@ -116,7 +116,7 @@ class RunDir:
             return RunInfo.from_json(read_regular(self.info_path))
         except FileNotFoundError:
             raise LabError(
-                f"{self.info_path} is missing", f"collect the run with `lab collect {self.run_id}`"
+                f"{self.info_path} is missing", f"collect the run with `lab attach {self.run_id}`"
             ) from None
         except ValueError as error:
             raise LabError(
@@ -305,7 +305,7 @@ def read_statuses(
             continue
         except ValueError as error:
             if not skip_damaged:
-                fix = f"collect it again with `lab collect {run.run_id}`, or remove the file"
+                fix = f"collect it again with `lab attach {run.run_id}`, or remove the file"
                 raise LabError(f"{path}: {error}", fix) from error
     return found
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,7 +27,7 @@ class Sample:
         run: Its id.
         command: The command that made it.
         shows: What it shows, as a short text.
-        recording: Its name for `lab replay`, or "".
+        recording: Its name for `lab attach`, or "".
     """
 
     run: str
@@ -49,30 +48,42 @@ def recordings() -> Mapping[str, Sample]:
     return {each.recording: each for each in found if each.recording}
 
 
-@contextmanager
-def open_recording(argument: str, store: Path) -> Iterator[RunDir]:
-    """Find a recording that comes with lab, or a run; remove what was unpacked at the end.
+def find_recorded(argument: str, store: Path) -> RunDir:
+    """Find a recording that comes with lab, or a run.
 
     Args:
-        argument: The name of a recording; or what names one run: see `lab.store.names.named_runs`.
+        argument: The name of a recording; or a run's id, a unique prefix of it, last or last~1, or
+            the directory of a run.
         store: The run store.
 
     Raises:
         InputError: It names no run, or several.
-        LabError: A directory cannot be read, or an archive is not valid.
+        LabError: A directory cannot be read.
     """
     known = recordings()
     if argument in known:
-        yield known[argument].directory
-        return
-    with ExitStack() as unpacked:
-        try:
-            found = named_runs(argument, store, unpacked)
-        except InputError as error:
-            names = ", ".join(known)
-            raise InputError(error.what, f"{error.fix}; recordings are {names}") from error
-        if len(found) > 1:
-            raise InputError(
-                f"{short(argument)} has {counted(len(found), 'run')}", "name one of them"
-            )
-        yield found[0].directory
+        return known[argument].directory
+    try:
+        found = named_runs(argument, store)
+    except InputError as error:
+        names = ", ".join(known)
+        raise InputError(error.what, f"{error.fix}; recordings are {names}") from error
+    if len(found) > 1:
+        raise InputError(f"{short(argument)} has {counted(len(found), 'run')}", "name one of them")
+    return found[0].directory
+
+
+def recorded_elsewhere(argument: str, store: Path) -> RunDir | None:
+    """Find a recording that comes with lab, or a run by its directory outside of the run store.
+
+    Returns:
+        Its directory; None if the argument names a run of the run store, or of a run volume.
+
+    Raises:
+        InputError: The path has no run, or several.
+        LabError: A directory cannot be read.
+    """
+    if argument not in recordings() and "/" not in argument:
+        return None
+    run = find_recorded(argument, store)
+    return None if run.path.resolve().parent == store.resolve() else run

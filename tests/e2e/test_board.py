@@ -48,8 +48,8 @@ def browser() -> Iterator[Tab]:
 
 @contextmanager
 def board(folder: Path, port: int, *options: str) -> Iterator[str]:
-    """`lab serve` in a directory; its address."""
-    command = [sys.executable, "-m", "lab", "serve", "--port", str(port), *options]
+    """`lab attach --web` in a directory; its address."""
+    command = [sys.executable, "-m", "lab", "attach", "--web", "--port", str(port), *options]
     with subprocess.Popen(
         command, cwd=folder, env=environ(folder), stdout=subprocess.PIPE, text=True
     ) as process:

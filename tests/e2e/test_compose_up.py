@@ -68,9 +68,10 @@ def ids() -> set[str]:
     return set(docker("ps", "--quiet", *(f"--filter={each}" for each in filters)).split())
 
 
-def collected(project: Path) -> dict[str, RunInfo]:
-    """The runs, after `lab collect`."""
-    lab(project, "collect")
+def collected(project: Path, *runs: str) -> dict[str, RunInfo]:
+    """The runs, after `lab attach` has collected these."""
+    for run in runs:
+        lab(project, "attach", run, code=None)
     return {run.run_id: run.read() for run in all_runs(project / "runs")}
 
 
@@ -85,8 +86,8 @@ def test_docker_compose_up_trains_once_in_an_environment_of_lab_up(project: Path
         for worker in ("worker-0", "worker-1", "worker-2"):
             assert any(worker in line and "local step 550" in line for line in output)
             assert any(f"{worker}  succeeded" in line for line in output)
-        assert any("python -m lab collect" in line for line in output)
-        ((run_id, info),) = collected(project).items()
+        assert any("python -m lab attach" in line for line in output)
+        ((run_id, info),) = collected(project, "last").items()
         assert (info.seed, info.hyperparameters["epochs"]) == (7, 1)
         run_dir = project / "runs" / run_id
         summary = json.loads((run_dir / "summary.json").read_text())
@@ -118,7 +119,7 @@ def test_an_interrupted_run_resumes(project: Path, monkeypatch: pytest.MonkeyPat
     with up(project) as until:
         output = until(DONE)
     assert any("was interrupted: " in line and "resumes from" in line for line in output)
-    runs = collected(project)
+    runs = collected(project, "last~1", "last")
     (resumed,) = (name for name, info in runs.items() if info.spec.resumed_from)
     summary = json.loads((project / "runs" / resumed / "summary.json").read_text())
     assert (summary["state"], summary["global_step"]) == ("succeeded", 6 * 3 * BATCHES)

@@ -191,7 +191,7 @@ def test_another_client_follows_after_a_kill(project: Path) -> None:
         for task in WORKERS:
             assert counted(run_dir, task) == (list(range(250)), list(range(1, 251)))
         # A second collection collects nothing twice.
-        lab(project, "collect", run_dir.name)
+        lab(project, "attach", run_dir.name)
     assert summary_of(lab(project, "attach", run_dir.name, "--json")[0])["state"] == "succeeded"
 
 
@@ -223,5 +223,5 @@ def test_a_run_is_detached_attached_shown_and_cancelled(project: Path) -> None:
     assert lab(project, "cancel", run_id, code=2)[1].startswith(
         f"error: run {run_id} has already ended"
     )
-    lab(project, "collect", run_id)
+    lab(project, "attach", run_id, code=1)
     assert "worker-1  | line 0" in lab(project, "logs", "--task", "worker-1")[0].splitlines()

@@ -239,7 +239,6 @@ def test_leftovers_of_a_killed_client_are_removed(project: Path, after: str) -> 
         assert (row["state"], row["reason"]) == ("lost", "its client ended before the run started")
     lab(project, "down", "--yes", code=None)
     assert left(project) == []
-    lab(project, "collect")
     (row,) = json.loads(lab(project, "runs", "--json")[0])
     assert (row["state"], row["note"]) == ("cancelled" if submitted else "lost", "")
 
@@ -284,7 +283,7 @@ def test_a_full_run_store_leaves_the_run_collectable(project: Path, small: Path)
 
     def is_over() -> bool:
         """Whether the cancelled run has ended; its tasks need some time."""
-        lab(project, "collect", run.name, "--runs-dir", str(small))
+        lab(project, "attach", run.name, "--runs-dir", str(small), code=None)
         return json.loads((run / "run.json").read_text())["state"] != "training"
 
     wait_for(is_over, "its end", PATIENCE_S)

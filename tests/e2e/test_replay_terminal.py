@@ -13,7 +13,7 @@ SHOWN, HIDDEN = "\x1b[?25h", "\x1b[?25l"
 
 
 def test_a_class_sees_who_is_slow(tmp_path: Path) -> None:
-    words = command("replay", "straggler", "--speed", "20")
+    words = command("attach", "straggler", "--speed", "20")
     with terminal(words, cwd=tmp_path, env=environ(tmp_path)) as screen:
         screen.until(r"replay of run \S+ of 2026-11-26 04:48 UTC, at speed 20", PATIENCE_S)
         screen.until(r"worker-0 +\S*training\S* .* 1\d\d +\d+\.\d+", PATIENCE_S)
@@ -27,8 +27,7 @@ def test_a_class_sees_who_is_slow(tmp_path: Path) -> None:
 def test_ctrl_c_ends_a_replay_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "temporary").mkdir()
     env = environ(tmp_path) | {"TMPDIR": str(tmp_path / "temporary")}
-    lab(tmp_path, "replay", "--json")
-    with terminal(command("replay", "straggler"), cwd=tmp_path, env=env) as screen:
+    with terminal(command("attach", "straggler", "--speed", "1"), cwd=tmp_path, env=env) as screen:
         screen.until(r"worker-0 +\S*training", PATIENCE_S)
         screen.type(CTRL_C)
         screen.until("error: interrupted", PATIENCE_S)
@@ -38,7 +37,7 @@ def test_ctrl_c_ends_a_replay_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_in_a_pipe_a_replay_is_lines_and_json(tmp_path: Path) -> None:
-    out, err = lab(tmp_path, "replay", "straggler", "--speed", "100", "--json")
+    out, err = lab(tmp_path, "attach", "straggler", "--speed", "100", "--json")
     assert json.loads(out)["state"] == "succeeded"
     assert "worker-2: fault: slow" in err
     assert "\x1b" not in out + err

@@ -119,7 +119,7 @@ def test_one_after_the_other_in_one_environment(project: Project) -> None:
     assert summary["state"] == "succeeded"
     assert runs(here) == sorted({one, summary["run_id"]})
     # No other run was submitted: the refused ones have left no request.
-    lab(here, "collect")
+    lab(here, "runs")
     assert runs(here) == sorted({one, summary["run_id"]})
     lab(here, *run, "--runs-dir", "results")
     _, err = lab(here, "down")

@@ -23,7 +23,7 @@ TASK: Final = "worker-0"
 COMMANDS: Final = (
     (
         *(("runs",), ("runs", "--json"), ("show", BAD), ("show", BAD, "--json"), ("show", "last")),
-        *(("compare", BAD, GOOD), ("collect", BAD)),
+        *(("compare", BAD, GOOD), ("attach", BAD)),
     ),
     (("report", BAD), ("report", BAD, GOOD, "--json", "--tensorboard")),
 )

@@ -255,7 +255,7 @@ def test_only_who_has_the_token_gets_anything() -> None:
             for headers in ({}, {"Cookie": "lab-board=x"}, {"Cookie": "lab-board="}):
                 answer = await asked.get(path, headers=headers)
                 assert answer.code == 403, path
-                assert b"lab serve" in answer.body
+                assert b"lab attach --web" in answer.body
             rebound = {**asked.cookie, "Host": "evil.example"}
             assert (await asked.get(path, headers=rebound)).code == 403
         answer = await asked.get(f"/?token={token()}")

@@ -126,7 +126,7 @@ REFUSED = [
     "report last --output none/report.html", "report last --output .",
     "report last --output own.py", "report last --verdicts none.json",
     # Without an environment.
-    "shell worker-0", "ps none", "logs", "down", "down x", "cancel none", "collect none",
+    "shell worker-0", "ps none", "logs", "down", "down x", "cancel none", "attach none",
     "show last --runs-dir 1.10", "show last --runs_dir=1e3", "runs --runs-dir own.py",
 ]  # fmt: skip
 
@@ -321,9 +321,9 @@ def test_no_pager_on_a_terminal(project: Path, words: list[str]) -> None:
 # These commands need TensorFlow, an environment or an engine, or go on until Ctrl-C; that their
 # examples work is shown in tests/e2e. Every other command's examples are run here, so that none can
 # rot.
-NEEDS_MORE = {"run", "sweep", "reproduce", "attach", "cancel", "fault", "collect"} | {
+NEEDS_MORE = {"run", "sweep", "reproduce", "attach", "cancel", "fault"} | {
     "up", "down", "ps", "logs", "shell", "build", "doctor", "class",
-    "check", "restore", "serve",
+    "check", "restore",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Commands on environments and their runs: run, up, down, collect, cancel, attach, ls, ps, logs."""
+"""Commands on environments and their runs: run, up, down, cancel, attach, ps, logs."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import pytest
 from lab.backends.environment import Check
 from lab.backends.state import Busy, state_directory
 from lab.errors import InputError, LabError
+from lab.run.recovery import collect_one
 from lab.run.removal import run_all
 from lab.run.run_queue import Ticket
 from lab.signals import EXIT_INTERRUPTED
@@ -242,8 +243,7 @@ def test_down_waits_for_another_command(host: Host, monkeypatch: pytest.MonkeyPa
 @contextlib.contextmanager
 def followed(host: Host, *, ends: bool = True) -> Iterator[None]:
     """Run r1, under way, and a client that collects it after a request to end, if received."""
-    host.submit(under_way)
-    host.lab("collect r1")
+    collect_one(host.submit(under_way), host.environment, Path("runs"))
     begun, over = threading.Event(), threading.Event()
     volume = host.environment.volume
 
@@ -283,8 +283,7 @@ def test_a_follower_that_has_stopped_holds_up_its_own_environment_only(
     monkeypatch.setattr(host.backend, "all", lambda: [host.environment, other])
     monkeypatch.setattr("lab.run.removal.FOLLOWER_S", 0.1)
     with followed(host, ends=False):
-        assert host.error("collect", 1).startswith("another process collects run r1; wait until")
-        assert RunDir(Path("runs/r2")).complete()
+        assert host.error("attach r1", 1).startswith("another process collects run r1; wait until")
         assert host.error("down --all --yes", 1) == (
             "another process follows run r1 and does not end; end that process; or cancel the"
             " run and discard its files with `lab cancel r1` and `lab down mnist --discard`"
@@ -310,7 +309,7 @@ def test_failures_of_several_have_a_line_each(notices: list[str]) -> None:
 def test_cancel_ends_the_tasks_and_collects_nothing(host: Host) -> None:
     host.submit(under_way)
     _, err = host.lab("cancel r1")
-    assert err == "run r1 is cancelled; collect it with `lab collect r1`\n"
+    assert err == "run r1 is cancelled; collect it with `lab attach r1`\n"
     asked = json.loads(host.environment.volume.cancel("r1").read_text())
     assert asked["reason"] == "cancelled by `lab cancel`"
     assert not host.environment.volume.kill("r1").exists()
@@ -336,24 +335,30 @@ def test_cancel_of_a_run_that_has_ended_is_refused(host: Host, line: str) -> Non
     assert not host.environment.volume.cancel("r1").exists()
 
 
-# ---- collect
+# ---- attach, of a run that has ended
 
 
-def test_collect_one_and_all(host: Host) -> None:
+def test_a_run_that_nobody_followed_is_collected_once_and_then_shown_again(host: Host) -> None:
     host.submit()
-    assert "every update counted" in host.lab("collect last")[0]
+    out, err = host.lab("attach last")
+    assert "every update counted" in out
+    assert "run r1: succeeded, collected into" in err
     records = Path("runs/r1/tasks/worker-0.jsonl")
     before = records.read_bytes()
-    for line in ("collect", "collect r"):
-        host.lab(line)
+    again, err = host.lab("attach r")
+    assert again == out
+    assert err.startswith("replay of run r1 of 1970-")
+    assert "collected into" not in err
     assert records.read_bytes() == before
     host.backend.environment = None
-    assert "is on no run volume: nothing can be collected" in host.error("collect r1")
+    assert host.lab("attach r1")[0] == out
+    assert "is on no run volume: nothing can be collected" in host.error("attach r1 --all-sizes")
 
 
-def test_collect_removes_no_environment_that_starts_meanwhile(
+def test_attach_removes_no_environment_that_starts_meanwhile(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    host.submit()
     tasks, down, alive = host.environment.tasks(), host.environment.down, [False]
 
     def late(**given: Any) -> None:
@@ -364,9 +369,9 @@ def test_collect_removes_no_environment_that_starts_meanwhile(
     monkeypatch.setattr(
         host.environment, "tasks", lambda: [replace(each, alive=alive[0]) for each in tasks]
     )
-    host.lab("collect")  # it removes nothing
+    host.lab("attach r1")  # it removes nothing
     assert alive == [False]
-    host.lab("collect --all-sizes")
+    host.lab("attach r1 --all-sizes")
     assert (alive, host.environment.is_down) == ([True], False)
 
 
@@ -379,14 +384,13 @@ def test_a_large_file_stays_on_the_volume_until_all_sizes_are_collected(
 
     monkeypatch.setattr("lab.volume.transfer.MAX_FILE", 3)
     host.submit(leave)
-    out, err = host.lab("collect r1", 1)
+    out, err = host.lab("attach r1", 1)
     assert "files/large: it has 5 bytes, more than 3" in out
-    assert err.endswith("collect files of any size with `lab collect r1 --all-sizes`\n")
+    assert err.endswith("collect files of any size with `lab attach r1 --all-sizes`\n")
     assert "the run volume of 'mnist' is kept" in host.lab("down")[1]
     assert host.environment.volume_stays
     monkeypatch.setattr(host.environment, "tasks", list)  # no agent is left
-    assert "the run volume of 'mnist' is kept" in host.lab("collect")[1]
-    host.lab("collect --all-sizes")
+    host.lab("attach r1 --all-sizes")
     assert Path("runs/r1/files/large").read_text() == "large"
     assert not host.environment.volume_stays
     assert RunDir(Path("runs/r1")).read().left == ()

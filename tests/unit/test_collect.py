@@ -58,7 +58,7 @@ def test_a_gap_is_refused(tmp_path: Path) -> None:
     collector.accept(Chunk("logs/ps-0.log", 0, b"one\n"))
     with pytest.raises(LabError, match="bytes 4 to 9 are missing") as caught:
         collector.accept(Chunk("logs/ps-0.log", 9, b"three\n"))
-    assert caught.value.fix == f"collect it again with `lab collect {tmp_path.name}`"
+    assert caught.value.fix == f"collect it again with `lab attach {tmp_path.name}`"
     assert (tmp_path / "logs/ps-0.log").read_bytes() == b"one\n"
 
 

@@ -23,7 +23,7 @@ from tests.support.containers import INSPECTED, an_engine, inspected
 
 
 def a_reader() -> dict[str, Any]:
-    """The leftover of a killed `lab collect`: it has the project's label, and reads."""
+    """The leftover of a killed `lab attach`: it has the project's label, and reads."""
     made = copy.deepcopy(INSPECTED)
     made["Id"], made["Name"] = "decaf", "/odd_name"
     made["Config"]["Labels"] = {"lab.project": "mnist", "lab.reader": "mnist"}

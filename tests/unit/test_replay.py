@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,7 +14,6 @@ import pytest
 
 from lab import api
 from lab.cli import main
-from lab.errors import InputError
 from lab.run.replay import LONGEST_S, Player, Recording
 from lab.run.view import StepRate, View
 from lab.store.directory import RunDir, read_statuses
@@ -272,50 +272,50 @@ def test_the_recordings_are_small_and_their_runs_are_complete() -> None:
     assert 100_000 < size < MOST_BYTES
 
 
-def test_without_a_run_the_recordings_are_listed(here: Path, cli: Cli) -> None:
-    lines = cli("replay").out.splitlines()
-    assert [line.split()[0] for line in lines[2:]] == NAMES
-    found = json.loads(cli("replay", "--json").out)
-    assert found["straggler"]["length_s"] == pytest.approx(40.7, abs=0.1)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_replay_ends_with_the_recorded_result(name: str, here: Path, cli: Cli) -> None:
     directory = recordings()[name].directory
-    output = cli("replay", name, "--speed", "1000", "--json")
+    output = cli("attach", name, "--speed", "1000", "--json")
     assert output.out == directory.summary_path.read_text()
     assert output.err.startswith(f"replay of run {directory.run_id} of 2026-")
-    assert output.err.endswith(f"this was a replay: the result is that of run {directory.run_id}\n")
     for task in directory.read().task_names():
         assert f"{task}: succeeded" in output.err
-    shown = cli("replay", name, "--speed=1000").out
+    shown = cli("attach", name, "--speed=1000").out
     assert shown == cli("show", directory.run_id, "--runs-dir", str(SAMPLES)).out
     assert list(here.iterdir()) == []
 
 
-def test_a_run_of_the_store_and_a_file_are_replayed(
-    run: RunDir, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("speed", [(), ("--speed", "1000")])
+def test_a_run_is_shown_again_by_its_id_or_directory(
+    run: RunDir, cli: Cli, speed: tuple[str, ...]
 ) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    cli("export", "last", "-o", "a.lab.zip")
-    for argument in ("last", RUN[:9], str(run.path), "a.lab.zip", "./a.lab.zip"):
-        found = cli("replay", argument, "--speed", "1000", "--json")
+    shutil.copytree(run.path, "elsewhere/copy")
+    for argument in ("last", RUN[:9], str(run.path), "runs/../elsewhere/copy"):
+        found = cli("attach", argument, *speed, "--json")
         assert json.loads(found.out)["run_id"] == RUN
-    assert list(temporary.iterdir()) == []
-    done = api.replay(run.path, speed=1000)
-    assert (done.run_id, done.state) == (RUN, "succeeded")
-    with pytest.raises(InputError, match="no run is given"):
-        api.replay()
+        assert "worker-1: succeeded" in found.err
+    done = api.attach(run.path, speed="1000")
+    assert (done.id, done.info.state) == (RUN, State.SUCCEEDED)
+
+
+def test_the_exit_code_is_that_of_a_run_of_the_store(run: RunDir, cli: Cli) -> None:
+    shutil.copytree(run.path, "elsewhere/copy")
+    for each in (run, RunDir(Path("elsewhere/copy"))):
+        update(each, state=State.FAILED, reason="it was too hot")
+    assert f"run {RUN} failed (it was too hot)" in cli("attach", RUN, code=1).err
+    assert f"run {RUN} failed" in cli("attach", "runs/" + RUN, code=1).err
+    cli("attach", "elsewhere/copy")
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["nothing"], "no run 'nothing' in runs; see `lab runs`; recordings are late-worker, "),
-        (["last~1"], "last~1: runs has 1 run"),
-        (["./none.zip"], "there is no run, directory or archive ./none.zip"),
+        (["nothing"], "no run 'nothing' in any environment; see `lab runs`"),
+        (["last~1"], "error: last~1: "),
+        (["./none"], "there is no run, directory or archive ./none"),
+        (["nothing", "--web"], "no run 'nothing' in runs; see `lab runs`; recordings are late-"),
+        (["--web", "--speed", "5"], "--speed is given without a run; name the run"),
+        (["--port", "8700"], "--port is given without --web; add --web"),
         (["straggler", "--speed", "0"], "--speed: '0' is not a number from 0.1 to 1,000"),
         (["straggler", "--speed", "nan"], "--speed: 'nan' is not a number"),
         (["straggler", "--speed", "10x"], "--speed: '10x' is not a number"),
@@ -329,7 +329,7 @@ def test_wrong_arguments_are_named(
 ) -> None:
     if arguments == ["./runs"]:
         recorded.make(run.path.parent, "20260102-0000-async-bbbb", steps=100)
-    error = cli("replay", *arguments, code=2).err
+    error = cli("attach", *arguments, code=2).err
     assert reason in error
     assert error.count("\n") == 1
 
@@ -359,7 +359,8 @@ def test_a_damaged_run_is_an_error_of_one_line(
     run: RunDir, cli: Cli, damage: Callable[[RunDir], object], code: int, reason: str
 ) -> None:
     damage(run)
-    output = cli("replay", RUN, code=code)
+    run.path.rename("elsewhere")
+    output = cli("attach", "./elsewhere", code=code)
     assert reason in output.err
     assert (output.err.count("\n"), output.out) == (1, "")
 
@@ -377,7 +378,7 @@ def test_a_hostile_recording_is_shown_safely(run: RunDir, cli: Cli) -> None:
     run.records("worker-0").write_text(f'{text}no record\n[1]\n{{"kind": 3}}\n')
     status = TaskStatus("\x1b]0;t\x07", State.FAILED, attempt=-5, reason=HOSTILE, message=HOSTILE)
     run.status("worker-0").write_text(status.to_json())
-    output = cli("replay", RUN, "--speed", "1000")
+    output = cli("attach", RUN, "--speed", "1000")
     assert "fault: <script>" in output.err
     assert not any(sign in output.err + output.out for sign in "\x1b\x07\u202e")
 
@@ -389,7 +390,7 @@ def test_ctrl_c_ends_a_replay(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("lab.run.replay.time.sleep", interrupt)
-    assert main(["replay", RUN]) == 130
+    assert main(["attach", RUN]) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "error: interrupted"
 
 

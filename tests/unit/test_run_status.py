@@ -27,7 +27,7 @@ from tests.support.specs import held, run_info, update
 
 LONG_AGO = 1000.0
 FOLLOW = "no client follows it: `lab attach r1`"
-COLLECT = "not collected: `lab collect r1`"
+COLLECT = "not collected: `lab attach r1`"
 ENDED_ALIKE = "ps-0 and 2 others failed: exit code 3"
 
 
@@ -288,46 +288,46 @@ def test_an_environment_without_agents_has_lost_tasks_and_nothing_to_cancel(
     assert not environment.volume.cancel("r1").exists()
 
 
-def test_attach_and_collect_store_a_loss(backend: FakeBackend, run: RunDir, cli: Cli) -> None:
+def test_attach_stores_a_loss(backend: FakeBackend, run: RunDir, cli: Cli) -> None:
     backend.environment = None
-    again = RunDir(run.path.parent / "r2")
-    again.create(info(State.TRAINING, "r2"))
     assert "run r1 lost (its environment no longer runs)" in cli("attach", "r1", code=1).err
     assert run.read().state is State.LOST
-    cli("collect")
-    assert again.read().state is State.LOST
-    update(run, state=State.TRAINING)
-    cli("collect", "r1", code=2)
-    assert run.read().state is State.LOST
 
 
-def test_collect_continues_after_an_unreadable_environment(
+def test_runs_collects_what_a_dead_client_left(
     backend: FakeBackend, run: RunDir, environment: Shown, cli: Cli
 ) -> None:
     environment.tasks_do = train
     environment.train()
-    update(run, collected=False)
-    lost = RunDir(run.path.parent / "r2")
-    lost.create(info(State.TRAINING, "r2", project="other"))
-    RunDir(run.path.parent / "r0").create(info(State.TRAINING, "r0", project="broken"))
-    broken = Shown(environment.root / "broken", project="broken")
-    broken.volume.requests.parent.mkdir()
-    broken.volume.requests.touch()
-    backend.others = (broken,)
-    assert "broken cannot be used: Not a directory" in cli("collect", code=1).err
+    under_way = RunDir(run.path.parent / "r2")
+    under_way.create(info(State.TRAINING, "r2", project="other"))
+    other = Shown(environment.root / "other", trains, project="other")
+    (environment.root / "other").mkdir()
+    other.submit(Request("r2", under_way.read().spec, PLAN.cluster_spec()))
+    other.threads.pop().join()
+    backend.others = (other,)
+    out, err = cli("runs")
+    assert err.splitlines()[0].startswith("run r1: succeeded, collected into ")
+    assert (out.count("succeeded"), out.count("training")) == (1, 1)
     assert run.complete()
-    assert lost.read().state is State.LOST
+    assert not (under_way.path / "status").exists()
+    assert "collected into" not in cli("runs").err
 
 
-def test_collect_asks_a_backend_that_does_not_answer_only_once(
-    backend: FakeBackend, run: RunDir, cli: Cli, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_cannot_be_collected_hides_no_other(
+    backend: FakeBackend, run: RunDir, environment: Shown, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for each in ("r2", "r3"):
-        RunDir(run.path.parent / each).create(info(State.TRAINING, each))
-    deaf = Deaf("local")
-    replace_backends(monkeypatch, deaf)
-    assert "does not answer" in cli("collect", code=1).err
-    assert deaf.asked == 1
+    environment.tasks_do = train
+    environment.train()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise LabError("the engine refuses")
+
+    monkeypatch.setattr("lab.run.abandoned.collect_one", refuse)
+    out, err = cli("runs")
+    assert "succeeded" in out
+    assert "run r1 is not collected: the engine refuses" in err
+    assert not run.complete()
 
 
 def test_a_run_of_an_environment_that_has_stopped_is_found(
@@ -336,5 +336,5 @@ def test_a_run_of_an_environment_that_has_stopped_is_found(
     environment.tasks_do = train
     environment.train()
     environment.alive, environment.is_left = False, True
-    cli("collect", "r1")
+    cli("attach", "r1")
     assert run.complete()

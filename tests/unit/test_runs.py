@@ -195,7 +195,7 @@ def test_a_run_is_not_collected_again_while_it_is_complete_elsewhere(
     assert collect_runs(environment, two, anywhere=True) == []
     assert notices[1:] == [f"run r1 is already collected, in {one / 'r1'}"]
     assert not two.exists()
-    # `lab collect` names this very directory.
+    # `lab attach` names this very directory.
     collect_runs(environment, two)
     assert (two / "r1/summary.json").is_file()
     assert environment.collected() == {"r1": str(two)}

@@ -57,7 +57,7 @@ def test_a_file_that_cannot_be_collected_is_named(
     assert (run.path / "files/plain").read_text() == "x"
     assert summary.left == [Uncollected(name, reason, kept=kept)]
     assert (environment.is_down, environment.volume_stays) == (True, kept)
-    assert (f"`lab collect {run.run_id} --all-sizes`" in "".join(notices)) is kept
+    assert (f"`lab attach {run.run_id} --all-sizes`" in "".join(notices)) is kept
     show(result_table(summary))
     assert f"{name}: {reason}" in capsys.readouterr().out
     if not kept:

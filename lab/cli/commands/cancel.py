@@ -20,4 +20,4 @@ from lab.options import presents
 def command(cancelled: Callable[[], str]) -> None:
     """Ask the tasks of a run to end; a client that follows the run collects it."""
     run_id = cancelled()
-    LOG.info(f"run {run_id} is cancelled; collect it with `lab collect {run_id}`")
+    LOG.info(f"run {run_id} is cancelled; collect it with `lab attach {run_id}`")

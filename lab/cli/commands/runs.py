@@ -1,5 +1,7 @@
 """`lab runs`.
 
+A run that has ended without its client is collected first, which is one line.
+
 Examples:
     # sorted by start time, the newest last
     lab runs
@@ -25,7 +27,8 @@ from lab.log import LOG
 from lab.options import Flag
 from lab.options.shared import AsJson, RunsDir
 from lab.options.types import one_of, whole
-from lab.run.run_list import STATES, Row, filtered, notes, run_rows, runs_table_within
+from lab.run.abandoned import collected_rows
+from lab.run.run_list import STATES, Row, filtered, notes, runs_table_within
 from lab.run.status import StatusProber
 from lab.store.directory import all_runs, runs_path
 from lab.tables import show, terminal_width
@@ -47,12 +50,12 @@ def command(
     json: AsJson = False,
     runs_dir: RunsDir = None,
 ) -> None:
-    """List the runs of the run store, the newest last."""
+    """List the runs of the run store, the newest last; collect those that a dead client left."""
     store = runs_path(runs_dir)
     runs = all_runs(store)
     if last and not experiment and not state:
         runs = runs[-last:]  # the others need not be read
-    listed = run_rows(runs, StatusProber(backends))
+    listed = collected_rows(runs, StatusProber(backends))
     rows = filtered(listed, last=last, experiment=experiment, state=state)
     if json:
         print_json(rows)

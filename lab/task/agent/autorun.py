@@ -283,7 +283,7 @@ def main() -> int:
             if once:
                 _print(f"its files are on the run volume, in {volume.run(request.run_id)}")
                 return int(state is not State.SUCCEEDED)
-            _print(f"collect it:   python -m lab collect {request.run_id}")
+            _print(f"collect it:   python -m lab attach {request.run_id}")
             _print(f"train again:  python -m lab run {request.spec.experiment}")
             _print("the environment waits for further runs; stop it with Ctrl-C")
     except AutorunError as error:
