@@ -6,6 +6,7 @@ Heavy modules are imported only when a command needs them, so that `lab --help` 
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
 
 from lab import __version__, console, signals
@@ -42,11 +43,11 @@ def _dispatch(arguments: list[str]) -> None:
             print(registry.full_help())
         case ["--version"]:
             print(f"lab {__version__}, {origin()}")
-        case ["__complete", *kinds]:
+        case ["__complete", *words]:
             # Imported here: only the completion of a shell needs it.
-            from lab.cli.completion.dynamic import names_of  # noqa: PLC0415
+            from lab.cli.completion import candidates  # noqa: PLC0415
 
-            print("\n".join(argument for kind in kinds for argument in names_of(kind)))
+            sys.stdout.writelines(f"{each}\n" for each in candidates(words))
         case ["help", name, *rest]:
             _run(name, ["--help", *rest])
         case [name, *rest]:

@@ -52,7 +52,8 @@ ONLY_WITH_GPUS_OR_RUNS = {
         (["render", "--gpus", "none", "--output", "-"], FOREIGN | OWN | ONLY_WITH_GPUS_OR_RUNS),
         (["render", "--gpus", "index", "--check"], FOREIGN | OWN | {"lab.config.schema"}),
         (["validate"], FOREIGN | OWN | {"lab.config.schema"}),
-        (["__complete", "runs", "tasks"], FOREIGN | OWN | {"fire", "pydantic"}),
+        (["__complete", ""], FOREIGN | OWN | {"fire", "pydantic"}),
+        (["__complete", "show", ""], {"fire", "numpy", "matplotlib", "docker", "tensorflow"}),
     ],
     ids=[
         "help",
@@ -61,7 +62,8 @@ ONLY_WITH_GPUS_OR_RUNS = {
         "render without GPUs",
         "check",
         "validate",
-        "complete",
+        "complete a command",
+        "complete a run",
     ],
 )
 def test_a_command_imports_nothing_that_it_does_not_need(

@@ -16,8 +16,7 @@ from lab.api import training
 from lab.cli import main
 from lab.cli.commands import run as run_module
 from lab.cli.commands import simulate as module
-from lab.cli.completion.scripts import script
-from lab.cli.completion.spec import specs
+from lab.cli.completion import candidates
 from lab.errors import InputError, LabError
 from lab.options import Argument, Flag, Switch, parameters, presents, read_options
 from lab.options.types import one_of
@@ -75,9 +74,9 @@ def test_it_is_a_flag_with_its_help_and_completion(capsys: pytest.CaptureFixture
     shown = capsys.readouterr().out
     assert "  --depth METRES   depths of the hole, each in metres (default: 1)\n" in shown
     assert "  --CPU            CPU cores dig, too\n" in shown
-    (spec,) = [each for each in specs() if each.name == "simulate"]
-    assert [each.name for each in spec.options] == ["depth", "soil", "CPU", "loud", "help"]
-    assert spec.arguments[0].choices == ("here", "there")
+    flags = ["--depth", "--soil", "--CPU", "--loud", "--help"]
+    assert candidates(["simulate", "--"]) == flags
+    assert candidates(["simulate", ""]) == ["here", "there"]
 
 
 @pytest.mark.usefixtures("_digs")
@@ -154,10 +153,7 @@ def test_an_option_of_a_run_is_added_in_one_place(
     assert "error: --patience: 'long' is not a duration" in capsys.readouterr().err
     assert main(["run", "--help"]) == 0
     assert "how long to be patient (default: 0)\n" in capsys.readouterr().out
-    (spec,) = [each for each in specs() if each.name == "run"]
-    (option,) = [each for each in spec.options if each.name == "patience"]
-    assert option.value is not None
-    assert "--patience" in script("bash")
+    assert candidates(["run", "--pat"]) == ["--patience"]
     assert "--patience 90s" in command_of(patient)
     assert settings_of(RunDir(tmp_path), patient)["patience"] == "90s"
     assert "patience" not in settings_of(RunDir(tmp_path), usual)

@@ -1,6 +1,6 @@
 """`lab completion SHELL`.
 
-Write the script to the file below, and again after each update of lab:
+Write the script to the file below:
   bash   ~/.local/share/bash-completion/completions/lab
   zsh    ~/.zfunc/_lab, and in ~/.zshrc:
          fpath=(~/.zfunc $fpath); autoload -Uz compinit; compinit
@@ -19,22 +19,13 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+from lab.cli.completion import SCRIPTS
 from lab.options import Argument
 from lab.options.types import one_of
 
 
 def command(
-    *,
-    shell: Annotated[
-        str,
-        Argument(
-            "bash, zsh or fish; the script's first lines show where to save it",
-            one_of("bash", "zsh", "fish"),
-        ),
-    ],
+    *, shell: Annotated[str, Argument("bash, zsh or fish", one_of("bash", "zsh", "fish"))]
 ) -> None:
     """Print the completion script of a shell."""
-    # Imported here: only this command needs jinja2.
-    from lab.cli.completion.scripts import script  # noqa: PLC0415
-
-    sys.stdout.write(script(shell))
+    sys.stdout.write(SCRIPTS[shell])

@@ -1,0 +1,159 @@
+"""Shell completion: a script for each shell, and the candidates that `lab __complete` prints.
+
+The candidates come from the declarations that parse the command line. A shell inserts them into its
+line as they are, so none has a character that is special to a shell.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lab.backends.names import CAPABILITIES
+from lab.backends.state import state_directory
+from lab.cli.registry import COMMANDS
+from lab.errors import LabError
+from lab.experiments.registry import EXPERIMENTS
+from lab.options import Argument, Arguments, Parameter, ProgramArguments, parameters
+from lab.options.shared import OWN_OPTION
+from lab.variables import LAB_RUNS_DIR
+
+if TYPE_CHECKING:
+    from lab.config import Cluster
+
+SCRIPTS: Final[Mapping[str, str]] = {
+    "bash": """\
+_lab() {
+    mapfile -t COMPREPLY < <(lab __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2> /dev/null)
+    [[ ${COMPREPLY[0]-} != *= ]] || compopt -o nospace
+}
+complete -o default -o nosort -F _lab lab
+""",
+    "zsh": """\
+#compdef lab
+_lab() {
+    local -a found=(${(f)"$(lab __complete "${(@)words[2,CURRENT]}" 2> /dev/null)"})
+    (( $#found )) || { compset -P '-*='; _files; return }
+    compadd -V keys -S '' -- ${(M)found:#*=}
+    compadd -V lab -- ${found:#*=}
+}
+if [[ $funcstack[1] == _lab ]]; then _lab "$@"; else compdef _lab lab; fi
+""",
+    "fish": """\
+function __lab
+    set -l now (commandline -ct)
+    lab __complete (commandline -opc)[2..-1] "$now" 2>/dev/null | string match --regex '.+'
+    or __fish_complete_path (string replace --regex -- '^-[^=]*=' '' "$now")
+end
+complete -c lab -f -k -a '(__lab)'
+""",
+}
+"""The script of each shell. If there is no candidate, it completes files."""
+
+_SAFE: Final = re.compile(r"(?:last~)?[A-Za-z0-9._=-]+")
+
+
+def candidates(words: Sequence[str]) -> list[str]:
+    """Return the candidates for the last of the words after `lab`.
+
+    bash makes three words of `--flag=value`. A candidate has then only what follows the last `=`.
+    """
+    text = "\0".join(words)
+    *before, current = re.sub("\0=(\0|$)", "=", text).split("\0")
+    kept = len(current) - len(text.rpartition("\0")[2].removeprefix("="))
+    fitting = (each for each in _all(before, current) if each.startswith(current))
+    return [each[kept:] for each in fitting if _SAFE.fullmatch(each) and len(each) > kept]
+
+
+def _all(before: Sequence[str], current: str) -> Iterable[str]:
+    """Return all words that may follow other words, also those that do not fit the current one."""
+    if before in ([], ["help"]):
+        return [*COMMANDS, "help", "--help", "--version"]
+    name, *rest = before
+    if name not in COMMANDS or "--" in rest:
+        return []
+    known = parameters(import_module(f"lab.cli.commands.{name}").command)
+    flags = _flags(known)
+    by_name = {_plain(flag): each for flag, each in flags.items()}
+    place, pending = 0, None
+    for word in rest:
+        if pending or not word.startswith("-"):
+            place, pending = place + (pending is None), None
+        elif (option := by_name.get(_plain(word))) and not option.is_switch:
+            pending = option
+    head, equals, _ = current.partition("=")
+    if equals and not pending and _plain(head) in by_name:
+        return [f"{head}={each}" for each in _values(by_name[_plain(head)])]
+    if current.startswith("-") and not pending:
+        return [*flags, "--help"]
+    positional = [each for each in known if isinstance(each.kind, Argument)]
+    positional += [each for each in known if isinstance(each.kind, Arguments)] * (place + 1)
+    wanted = pending or next(iter(positional[place:]), None)
+    return _values(wanted) if wanted else []
+
+
+def _plain(flag: str) -> str:
+    return flag.replace("_", "-")
+
+
+def _flags(known: Iterable[Parameter]) -> dict[str, Parameter]:
+    """Return the flags of a command, and those of the programs that it starts."""
+    flags = {f"--{_plain(each.flag)}": each for each in known if each.is_flag}
+    flags |= {each.short: each for each in known if each.short}
+    programs = [each.kind for each in known if isinstance(each.kind, ProgramArguments)]
+    return flags | {f"--{flag}": of for kind in programs for flag, of in kind.flags(None).items()}
+
+
+def _values(parameter: Parameter) -> Iterable[str]:
+    kind = parameter.kind
+    shows = getattr(kind, "shows", "") or parameter.flag.upper()
+    if parameter.flag == "experiment" or shows.startswith("EXPERIMENT"):
+        return EXPERIMENTS
+    if shows == OWN_OPTION:
+        options = (option for each in CAPABILITIES.values() for option in each.options)
+        return [text for option in options for text in option.completions]
+    source = _SOURCES.get(shows.partition(",")[0])
+    return source() if source else getattr(getattr(kind, "parse", None), "choices", ())
+
+
+def _runs() -> list[str]:
+    """Return the collected runs, the newest first: their names begin with their start time."""
+    store = Path(os.environ.get(LAB_RUNS_DIR) or "runs")
+    names = sorted((path.parent.name for path in store.glob("*/run.json")), reverse=True)
+    return [*("last", "last~1")[: len(names)], *names]
+
+
+def _tasks() -> list[str]:
+    """Return the tasks of the config in this directory."""
+    jobs = [each for cluster in _clusters("cluster.yaml") for each in cluster.jobs.items()]
+    return [f"{name}-{index}" for name, job in jobs for index in range(len(job.on))]
+
+
+def _environments() -> list[str]:
+    """Return the environments with a record on this host, and those of the configs here."""
+    recorded = {path.parent.name for path in state_directory().glob("*/*/environment.json")}
+    here = [*_clusters("cluster.yaml"), *_clusters("clusters/*.yaml")]
+    return sorted(recorded | {cluster.name for cluster in here})
+
+
+def _clusters(pattern: str) -> Iterator[Cluster]:
+    """Yield the valid configs of this directory."""
+    from lab.config import load_cluster  # noqa: PLC0415  (most calls do not need it)
+
+    for path in Path().glob(pattern):
+        with suppress(LabError, OSError):
+            yield load_cluster(path)
+
+
+_SOURCES: Final[Mapping[str, Callable[[], list[str]]]] = {
+    "RUN": _runs,
+    "TASK": _tasks,
+    "TARGET": _tasks,
+    "ENVIRONMENT": _environments,
+}
+"""What a placeholder in the help stands for, to the names that a user can type there now."""
