@@ -292,7 +292,7 @@ check("sync", rounds=..., images=..., extra=..., left_out=...)
 # leave.
 #
 # Second: give each worker its own tokens. Then each worker takes part in each round exactly once,
-# and all finish together. `lab run --listing … --mend` fixes the printed program in this way
+# and all finish together. `lab run --listing=mend …` fixes the printed program in this way
 # ([printed programs](../docs/how-to/printed-programs.md)), because then a program that counts its
 # own steps can stay unchanged.
 #

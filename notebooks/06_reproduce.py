@@ -219,9 +219,10 @@ check("reproduce", end=..., first_end=...)
 # ## Next
 #
 # - The book's synchronous program has no printed result, because the printed program does not run
-#   to its end (notebook `02_sync`). With `--mend`, or with the program of `lab`, the accuracy after
-#   50 epochs is between 0.8428 and 0.8791. This is lower than with `async`, because there are only
-#   a third of the updates at the same rate ([evidence](../docs/evidence/chapter.md)).
+#   to its end (notebook `02_sync`). With `--listing=mend`, or with the program of `lab`, the
+#   accuracy after 50 epochs is between 0.8428 and 0.8791. This is lower than with `async`, because
+#   there are only a third of the updates at the same rate
+#   ([evidence](../docs/evidence/chapter.md)).
 # - `lab reproduce book-async --quick` judges each claim of the chapter by intervals like the one
 #   above, from eight runs ([reproduce](../docs/how-to/reproduce.md)). [The
 #   results](../docs/explanation/results.md).

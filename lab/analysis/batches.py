@@ -88,7 +88,7 @@ def _run(batch: Batch, progress: Progress, outcome: Outcome) -> None:
         environment = first.boot(defer)
         return environment
 
-    with signals.as_interrupt(), turn(first.backend, first.plan.name, wait=False):
+    with signals.as_interrupt(), turn(first.backend, first.plan.name):
         try:
             for point in batch.points:
                 progress.begin(point.line())

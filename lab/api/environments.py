@@ -103,8 +103,6 @@ def up(
     backend: BackendName = AUTO,
     option: OwnOptions = (),
     gpus: GpuMode = AUTO,
-    explain: Annotated[bool, Switch()] = False,
-    strict: Annotated[bool, Switch()] = False,
     share: Annotated[bool, Switch()] = False,
     framework: Framework = None,
     runs_dir: RunsDir = None,
@@ -116,8 +114,6 @@ def up(
         backend: A backend, such as `local` or `compose`, or `auto`.
         option: Options of the backend alone (`lab backends` lists them): `{"time": "2h"}`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        explain: Explain which GPUs each node gets, and which CPUs each task gets.
-        strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
         share: Also use GPUs that another environment of lab holds.
         framework: The tasks' framework.
         runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
@@ -135,7 +131,6 @@ def up(
         backend=backend,
         own=options_of(backend, given["option"]),
         file=where.path,
-        explain=explain,
     )
     chosen, found = find_place(
         backend,
@@ -143,7 +138,6 @@ def up(
         placed,
         where,
         runs_path(given["runs_dir"]),
-        strict=strict,
         option=given["option"],
     )
     if found is None:

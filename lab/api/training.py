@@ -31,7 +31,7 @@ from lab.options import (
     read_options,
 )
 from lab.options.shared import BackendName, GpuMode, OwnOptions
-from lab.options.types import one_of
+from lab.options.types import boolean, one_of
 from lab.program import names_a_program, parse_map
 from lab.project import AnyPath
 from lab.run.fault_injection import parse_faults
@@ -46,12 +46,23 @@ from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
 from lab.units import duration
 from lab.volume import STALL_S, RunSpec
+from lab.volume.run_spec import LISTINGS, PLAIN
 
 FURTHER_FLAGS: Final = (
     "Each experiment has further flags: `lab run async --help` lists those of async.\n"
     "`lab experiments` lists the experiments."
 )
 """The lines of the help about the flags of programs."""
+
+
+def parse_listing(raw: str) -> str:
+    """Read how a printed program runs: `--listing` is `plain`, see `RunSpec`."""
+    if raw in {*LISTINGS, PLAIN}:
+        return raw
+    try:
+        return PLAIN if boolean(raw) else ""
+    except ValueError:
+        raise ValueError(" or ".join(LISTINGS)) from None
 
 
 def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
@@ -83,15 +94,10 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     backend: BackendName = AUTO,
     option: OwnOptions = (),
     gpus: GpuMode = AUTO,
-    explain: Annotated[bool, Switch()] = False,
-    strict: Annotated[bool, Switch()] = False,
     share: Annotated[bool, Switch()] = False,
     data_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
-    keep: Annotated[bool, Switch()] = False,
-    wait: Annotated[bool, Switch()] = False,
     stall: Annotated[float | str, Flag(parse=duration, shows="TIME")] = STALL_S,
     max_time: Annotated[float | str, Flag(parse=duration, shows="TIME")] = 0.0,
-    ready_within: Annotated[float | str | None, Flag(parse=duration, shows="TIME")] = None,
     on_failure: Annotated[str | None, Flag(parse=parse_policy, shows="WHAT")] = None,
     start: Annotated[
         str | Mapping[str, str] | None,
@@ -108,9 +114,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     ] = (),
     record: Annotated[str, Flag(shows="REGEX")] = "",
     framework: Annotated[str | None, Flag(parse=one_of(*RUNTIMES), shows="NAME")] = None,
-    listing: Annotated[bool, Switch()] = False,
-    faithful: Annotated[bool, Switch()] = False,
-    mend: Annotated[bool, Switch()] = False,
+    listing: Annotated[bool | str, Switch(parse=parse_listing, shows="[=faithful|mend]")] = "",
     resume: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
     runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
     check: bool = True,
@@ -128,15 +132,11 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         backend: A backend, such as `local` or `compose`, or `auto`.
         option: Options of the backend alone (`lab backends` lists them): `{"time": "2h"}`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        explain: Explain which GPUs and CPUs each task gets, and what follows if a task fails.
-        strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
         share: Also use GPUs that another environment of lab holds.
         data_dir: A directory with your own data: the four IDX files.
-        keep: Keep the environment that this run boots.
-        wait: Wait until earlier runs in the environment have ended.
-        stall: Fail after this time without a step: 90s, 5m; 0: never.
+        stall: Fail after this time without a step, or if a program takes longer to get ready: 90s,
+            5m; 0: never.
         max_time: Save a checkpoint and end after this time: 10m; 0: no limit.
-        ready_within: Fail if a program is not ready in this time (default: 120s).
         on_failure: If a task fails: fail, restart, restart:N or continue (default: fail; with
             PyTorch and JAX: restart).
         start: Tasks that start later: worker-1: 10s; worker-2: after 500 steps.
@@ -149,9 +149,8 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
             loss, accuracy.
         framework: For your own program: tensorflow, tensorflow-2.15, torch or jax. By default, its
             imports decide.
-        listing: Run your program unchanged with TensorFlow 1's API, as printed in 2017.
-        faithful: With --listing: keep 30-second polls, and resume from old checkpoints.
-        mend: With --listing: fix the known bugs of printed synchronous programs.
+        listing: Run your program unchanged with TensorFlow 1's API, as printed in 2017; `faithful`
+            keeps 30-second polls and old checkpoints, `mend` fixes the known bugs.
         resume: Continue from the checkpoints of this run.
         runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
         check: Whether a run that fails, or has unexpected results, is an error.
@@ -182,7 +181,6 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     options = RunOptions(
         spec=spec,
         detach=shown.detach,
-        ready_s=given["ready_within"],
         faults=given["fault"] or (),
         **{each.name: given[each.name] for each in fields(RunOptions) if each.name in given},
     )

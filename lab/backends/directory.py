@@ -121,7 +121,7 @@ class DirectoryEnvironment(Environment):
         except control.VolumeBusy as busy:
             raise Busy(
                 f"{busy} in the {self.backend} environment {self.project!r}",
-                f"follow it with `lab attach {busy.run_id}`, or wait for it with `lab run --wait`",
+                f"follow it with `lab attach {busy.run_id}`",
             ) from busy
 
     def post(self, command: Command, run_id: str, text: str) -> None:

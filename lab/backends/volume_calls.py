@@ -151,7 +151,7 @@ def raise_for_exit_code(doing: str, code: int | None, printed: bytes) -> None:
     if code is None or code == NOT_STARTED or code > KILLED:
         raise NotFound(f"{doing}: the container stopped during the call", "see `lab ps`")
     if code == EXIT_BUSY:
-        raise Busy(last, "follow it with `lab attach`, or wait for it with `lab run --wait`")
+        raise Busy(last, "follow it with `lab attach`")
     if code == EXIT_NO_SUCH_RUN:
         raise LabError(last, "see `lab runs`")
     raise LabError(f"{doing}: {last}", "see `lab logs`")

@@ -131,7 +131,8 @@ def _usage(name: str, known: Sequence[Parameter]) -> str:
 def _flag(parameter: Parameter) -> str:
     """Return `-f, --follow`, or `--tail COUNT`."""
     name = f"--{parameter.flag.replace('_', '-')}"
-    value = f" {parameter.kind.shows}" if isinstance(parameter.kind, Flag) else ""
+    shows = getattr(parameter.kind, "shows", "")
+    value = f" {shows}" if isinstance(parameter.kind, Flag) else shows
     return f"{parameter.short}, {name}{value}" if parameter.short else f"{name}{value}"
 
 

@@ -38,22 +38,6 @@ class Policy:
         restarts = f":{self.restarts}" if self.on_failure is OnFailure.RESTART else ""
         return f"{self.on_failure.value}{restarts}"
 
-    def explained(self, *, gang: bool) -> str:
-        """Return what follows a failed task, as a sentence.
-
-        Args:
-            gang: Whether all tasks restart together.
-        """
-        match self.on_failure:
-            case OnFailure.FAIL:
-                effect = "the run ends"
-            case OnFailure.CONTINUE:
-                effect = "the other tasks continue"
-            case OnFailure.RESTART:
-                who = "all tasks start again together" if gang else "it starts again"
-                effect = f"{who}, at most {self.restarts} times"
-        return f"if a task fails, {effect} (--on-failure {self})"
-
 
 FAIL: Final = Policy()
 """The default policy."""

@@ -60,11 +60,15 @@ class RepeatedFlag(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A flag without a value; `--name=false` and `--no-name` switch it off."""
+    """A flag without a value; `--name=false` and `--no-name` switch it off.
+
+    With a `parse` of its own it also takes other values, which `shows` names: `--name=value`.
+    """
 
     help: str = ""
     short: str = ""
     parse: Callable[[str], object] = boolean
+    shows: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,11 @@ class Parameter:
         return isinstance(self.kind, Switch)
 
     @property
+    def is_plain_switch(self) -> bool:
+        """Whether it is a flag that takes no other values than true and false."""
+        return isinstance(self.kind, Switch) and self.kind.parse is boolean
+
+    @property
     def short(self) -> str:
         """The short name, `-f`, or ""."""
         return self.kind.short if isinstance(self.kind, Flag | Switch) else ""
@@ -200,7 +209,7 @@ class Parameter:
         Raises:
             InputError: It is not valid.
         """
-        if given == self.default or (isinstance(given, bool) and self.is_switch):
+        if given == self.default or (isinstance(given, bool) and self.is_plain_switch):
             return given
         if isinstance(given, os.PathLike):
             given = os.fspath(given)

@@ -24,7 +24,7 @@ from lab.program.python_source import Sources, imported_packages, uses_estimator
 from lab.program.tensorflow_use import Need, Use, has_coordinator, needed_tf1, tensorflow_1_use
 from lab.project import user_path
 from lab.volume import RunSpec, TaskProgram
-from lab.volume.run_spec import module_files
+from lab.volume.run_spec import PLAIN, module_files
 
 MAX_FILES: Final = 1000
 MAX_BYTES: Final = 64 << 20
@@ -84,7 +84,8 @@ class OwnProgram:
             spec,
             own=True,
             folder="" if self.folder == Path() else str(self.folder),
-            listing=spec.listing or self.tensorflow_1 is not None,
+            listing=spec.listing or ("" if self.tensorflow_1 is None else PLAIN),
+            ready_s=0.0,  # it may never report that it is ready
             cluster_args=self.cluster_args,
             programs=self.programs,
             # With TF_CONFIG an Estimator expects TensorFlow's own cluster, with a chief.

@@ -13,7 +13,6 @@ from lab.program.python_source import Sources
 from lab.project import DEFAULT_CLUSTER, SCRIPTS
 from lab.shipped import SHIPPED
 from lab.text import suggestion
-from lab.volume import RunSpec
 
 
 def experiment_named(name: str) -> Experiment:
@@ -56,19 +55,6 @@ def check_jobs(wanted: Experiment, cluster: Cluster, config: Path, root: Path) -
         what = f"cannot use the job {idle[0]!r} of {config}"
         fix = "remove it from `jobs:`"
     raise InputError(f"experiment {wanted.name!r} {what}", try_config(wanted, root) or fix)
-
-
-def check_listing_flags(spec: RunSpec, *, listing: bool) -> None:
-    """Check that the flags of printed programs are given for one only.
-
-    Raises:
-        InputError: A flag is given for another program.
-    """
-    for flag, given in (("--faithful", spec.faithful), ("--mend", spec.mend)):
-        if given and not listing:
-            raise InputError(
-                f"{flag} is only for printed programs", f"add --listing, or leave out {flag}"
-            )
 
 
 def check_program(wanted: Experiment, root: Path) -> None:

@@ -16,7 +16,7 @@ from lab.log import LOG
 from lab.program.own import OwnProgram, read_program
 from lab.project import Project
 from lab.records.record_pattern import GROUPS, LONGEST, PatternError, RecordPattern
-from lab.run.fitting import check_listing_flags, try_config
+from lab.run.fitting import try_config
 from lab.runtimes import HERITAGE, RUNTIMES, TENSORFLOW
 from lab.text import short
 from lab.volume import RunSpec
@@ -52,12 +52,11 @@ def own_experiment(
     own = read_program(
         spec.experiment,
         module=spec.module,
-        listing=spec.listing,
+        listing=bool(spec.listing),
         argv=spec.args,
         jobs={job: len(each.on) for job, each in project.cluster.jobs.items()},
         given=spec.map,
     )
-    check_listing_flags(spec, listing=spec.listing or own.tensorflow_1 is not None)
     default = RUNTIMES[own.framework] if own.need is None else HERITAGE
     name = runtime or default.name
     horovod = own.horovod and bool(RUNTIMES[name].horovod)

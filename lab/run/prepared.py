@@ -25,13 +25,13 @@ from lab.placement.plan import Plan
 from lab.program import names_a_program
 from lab.project import Project, check_data_dir
 from lab.run.fault_injection import check_followed, check_targets
-from lab.run.fitting import check_jobs, check_listing_flags, check_program, experiment_named
+from lab.run.fitting import check_jobs, check_program, experiment_named
 from lab.run.planning import make_plan, report_warnings
 from lab.run.recovery import collect_orphans
 from lab.run.steps import check_joins, resumed_args
 from lab.store.directory import RunDir
 from lab.store.names import find_run
-from lab.volume import READY_S, RunSpec
+from lab.volume import RunSpec
 
 if TYPE_CHECKING:
     from lab.program.own import OwnProgram
@@ -47,14 +47,9 @@ class RunOptions:
         backend: The backend's name, or `auto`.
         option: Options of the backend alone, `key=value`.
         gpus: How GPUs are pinned.
-        explain: Report the reason for each node's GPUs and each task's CPUs.
-        strict: Refuse a plan with less than the config asks for, or with a GPU in use.
         share: Whether a booted environment may use GPUs that another environment uses.
         data_dir: The user's own data; None: the shipped data.
-        keep: Whether to keep a booted environment after the run.
         detach: Whether to return as soon as the run is submitted.
-        wait: Whether to wait for other runs of the environment; otherwise they are an error.
-        ready_s: Seconds within which every program must be ready; None: the default.
         on_failure: The policy for a failed task; None: the experiment's policy.
         faults: Faults to inject, in addition to those of the experiment and the config.
         framework: The runtime of the user's own program; None: the one that it needs.
@@ -65,14 +60,9 @@ class RunOptions:
     backend: str = AUTO
     option: Sequence[str] = ()
     gpus: str = AUTO
-    explain: bool = False
-    strict: bool = False
     share: bool = False
     data_dir: str | None = None
-    keep: bool = False
     detach: bool = False
-    wait: bool = False
-    ready_s: float | None = None
     on_failure: Policy | None = None
     faults: Sequence[Fault] = ()
     framework: str | None = None
@@ -124,7 +114,6 @@ class PreparedRun:
             self.placed,
             self.project,
             self.runs_dir,
-            strict=self.options.strict,
             option=self.options.option,
         )
         return replace(self, backend=backend, environment=environment)
@@ -200,7 +189,6 @@ def _prepare_run(
             placed,
             project,
             runs_dir,
-            strict=options.strict,
             option=options.option,
         )
     inside = "" if data is None else backend.task_path(data, project.root)
@@ -224,7 +212,6 @@ def find_place(
     project: Project,
     runs_dir: Path,
     *,
-    strict: bool = False,
     option: Sequence[str] = (),
 ) -> tuple[Backend, Environment | None]:
     """Choose the backend, and check whether its environment can be used; start nothing.
@@ -238,14 +225,13 @@ def find_place(
         placed: The placement.
         project: The project.
         runs_dir: The run store that receives the runs of a stopped environment.
-        strict: Refuse a plan with less than the config asks for, or with a GPU in use.
         option: Options of the backend alone, `key=value`.
 
     Returns:
         The backend, and the environment that is up; None: none is.
 
     Raises:
-        LabError: No backend can be used, another environment has this name, or `strict` refuses.
+        LabError: No backend can be used, or another environment has this name.
     """
     plan = placed.plan
     backend, environment = choose(name, plan, project.root, backends(name, option))
@@ -254,7 +240,7 @@ def find_place(
         if option:
             LOG.warning(f"environment {plan.name!r} is up: -o {option[0]} has no effect")
         return backend, environment
-    report_warnings(placed, project.cluster, mode, strict=strict)
+    report_warnings(placed, project.cluster, mode)
     for notice in backend.notices(plan):
         LOG.info(notice)
     collect_orphans(backend, plan.name, runs_dir)
@@ -276,7 +262,6 @@ def _placed(options: RunOptions, project: Project, experiment: Experiment) -> Pl
         backend=options.backend,
         own=options_of(options.backend, options.option),
         file=project.path,
-        explain=options.explain,
     )
 
 
@@ -288,7 +273,6 @@ def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnP
         from lab.run.own_experiment import own_experiment  # noqa: PLC0415
 
         return own_experiment(spec, options.framework, project)
-    check_listing_flags(spec, listing=spec.listing)
     for flag, used in (("--map", spec.map), ("--record", spec.record)):
         if used:
             raise InputError(f"{flag}: {name} is an experiment", f"leave out {flag}")
@@ -330,15 +314,8 @@ def _resolve(
             f"--on-failure continue: experiment {experiment.name!r} needs all of its workers",
             "use --on-failure fail, or --on-failure restart",
         )
-    if options.explain:
-        LOG.info(policy.explained(gang=experiment.gang))
-    ready_s = options.ready_s
-    if ready_s is None:
-        # A user's own program may never report that it is ready.
-        ready_s = 0.0 if spec.own else READY_S
     return replace(
         spec,
-        ready_s=ready_s,
         start=start,
         on_failure=policy.on_failure,
         restarts=policy.restarts,

@@ -90,22 +90,6 @@ class Ticket:
         parts = (text.partition(" ") for text in texts if text is not None)
         return [(what or _WAITS, run_id) for what, _, run_id in parts]
 
-    def refuse_if_taken(self) -> None:
-        """Check that no other run is ahead.
-
-        Raises:
-            Busy: Another run is ahead.
-        """
-        if ahead := self.ahead():
-            other = _first(ahead)
-            what = f"run {other} is under way in" if other else "another run is ahead in"
-            raise Busy(
-                f"{what} environment {self.project!r}",
-                f"follow it with `lab attach {other}`, or wait for it with `lab run --wait`"
-                if other
-                else "wait for it with `lab run --wait`",
-            )
-
     def _is_free(self) -> bool:
         """Whether no command boots or removes the environment now."""
         try:
@@ -128,16 +112,16 @@ class Ticket:
 
 
 @contextmanager
-def turn(backend: Backend, project: str, *, wait: bool) -> Iterator[Ticket]:
-    """Hold an environment's queue, so that no other command of this user starts a run in it.
+def turn(backend: Backend, project: str) -> Iterator[Ticket]:
+    """Wait for the runs that are ahead, then hold the environment's queue.
+
+    While it is held, no other command of this user starts a run in the environment.
 
     Args:
         backend: The backend of the environment, which may not be booted yet.
         project: The environment's name.
-        wait: Wait for the runs that are ahead; otherwise they are an error.
 
     Raises:
-        Busy: A run is ahead, and `wait` is not set.
         LabError: The environment does not answer, or the queue cannot be written.
     """
     queue = _queue(backend.name, project)
@@ -151,10 +135,7 @@ def turn(backend: Backend, project: str, *, wait: bool) -> Iterator[Ticket]:
             _path=ticket,
             _descriptor=descriptor,
         )
-        if wait:
-            mine.wait()
-        else:
-            mine.refuse_if_taken()
+        mine.wait()
         yield mine
     finally:
         os.close(descriptor)

@@ -75,13 +75,11 @@ def execute(
         The run, and its summary; for a detached run, the summary so far.
 
     Raises:
-        Busy: Another run is ahead or under way, and the run does not wait.
         LabError: The run could not be executed.
         RunInterruptedError: The user interrupted the run after it had begun.
         KeyboardInterrupt: The user interrupted the run before that.
     """
-    wait = prepared.options.wait
-    with turn(prepared.backend, prepared.plan.name, wait=wait) as mine:
+    with turn(prepared.backend, prepared.plan.name) as mine:
         while True:
             try:
                 if mine.waited:
@@ -89,8 +87,6 @@ def execute(
                 return _execute_once(prepared, mine.begin, view)
             except Busy:
                 # The other run has no ticket in this queue: another user or command submitted it.
-                if not wait:
-                    raise
                 mine.wait()
                 mine.waited = True
 
@@ -121,7 +117,6 @@ def _execute_once(
             run,
             boot=prepared.boot,
             found=prepared.environment,
-            keep=prepared.options.keep,
             detach=prepared.options.detach,
             view=shown,
         )
@@ -137,7 +132,7 @@ def execute_run(
     *,
     boot: Callable[[Callable[[], None]], Environment],
     found: Environment | None,
-    keep: bool,
+    keep: bool = False,
     detach: bool = False,
     view: Callable[[RunInfo], AbstractContextManager[View]],
 ) -> Summary:

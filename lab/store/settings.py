@@ -15,8 +15,8 @@ from lab.program import SUFFIX
 from lab.runtimes import TENSORFLOW
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
-from lab.volume import READY_S, RunSpec
-from lab.volume.run_spec import own_policy, registered, seconds
+from lab.volume import RunSpec
+from lab.volume.run_spec import own_policy, registered
 
 _MOUNTED: Final = PurePosixPath("/lab")
 """The project's directory in a container."""
@@ -47,7 +47,6 @@ def options_of(info: RunInfo) -> dict[str, str]:
     spec, wanted = info.spec, registered(info.spec)
     usual = str(wanted.policy if wanted else own_policy(spec.framework))
     policy = str(Policy(spec.on_failure, spec.restarts))
-    usual_s = 0 if spec.own else READY_S
     faults = [str(each) for each in spec.faults if not wanted or each not in wanted.faults]
     texts = {
         "data-dir": _host_path(spec.data_dir),
@@ -56,7 +55,6 @@ def options_of(info: RunInfo) -> dict[str, str]:
         "start": "; ".join(f"{task}: {moment}" for task, moment in spec.start.items()),
         "fault": "; ".join(faults),
         "on-failure": "" if policy == usual else policy,
-        "ready-within": "" if spec.ready_s == usual_s else seconds(spec.ready_s),
     }
     return {name: text for name, text in texts.items() if text} | spec.plain_options()
 
@@ -172,7 +170,7 @@ def _options(info: RunInfo) -> Iterator[str]:
     place = {"cluster": info.cluster_file, "backend": info.backend}
     options = {name: value for name, value in place.items() if value} | options_of(info)
     for name, value in options.items():
-        if value.startswith("-"):
+        if value.startswith("-") or name == "listing":
             yield f"--{name}={value}"
         else:
             yield from (f"--{name}", value) if value else (f"--{name}",)

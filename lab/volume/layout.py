@@ -29,7 +29,7 @@ STALL_S: Final[float] = 300
 """Default time limit without a new global step or sign of life, in seconds."""
 
 READY_S: Final[float] = 120
-"""Default time limit for every program to be ready, in seconds."""
+"""The least time limit for every program to be ready, in seconds."""
 
 LOST_CONTACT: Final = "lost contact with"
 """The beginning of a program's error message after another task stopped answering."""

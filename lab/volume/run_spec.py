@@ -17,6 +17,7 @@ from lab.frameworks import FRAMEWORKS, TENSORFLOW
 from lab.volume.decoding import from_json
 from lab.volume.layout import (
     CLUSTER_FLAGS,
+    READY_S,
     RUN_ID,
     STALL_S,
     TASK,
@@ -24,6 +25,10 @@ from lab.volume.layout import (
     chief_of,
     task_names,
 )
+
+PLAIN: Final = "plain"
+LISTINGS: Final = ("faithful", "mend")
+"""The other ways to run a printed program, see `RunSpec`."""
 
 CLUSTER_ARGS: Final = tuple(f"--{name}={value}" for name, value in CLUSTER_FLAGS.items())
 """The templates of the arguments that describe the cluster and the task to a program of lab."""
@@ -93,9 +98,9 @@ class RunSpec:
         args: The program's arguments after the standard flags.
         own: Whether it is the user's own program; the run has a copy of it.
         folder: The directory of the own program as the user typed it, for messages; "": none.
-        listing: Whether it is a printed program, which runs unchanged with TensorFlow 1's API.
-        faithful: Whether a listing keeps its polling interval of 30 seconds and old checkpoints.
-        mend: Whether `lab` fixes the known faults of printed synchronous programs.
+        listing: How a printed program runs, unchanged, with TensorFlow 1's API: `plain`; `faithful`
+            keeps its polling interval of 30 seconds and old checkpoints; `mend` fixes the known
+            faults of synchronous programs. "": it is no printed program.
         cluster_args: The templates of the arguments that describe the cluster to the program,
             as `fill_in` completes them.
         map: Flag of the user's own program to what it means: `job_name`, `worker_hosts`.
@@ -126,9 +131,7 @@ class RunSpec:
     module: bool = False
     own: bool = False
     folder: str = ""
-    listing: bool = False
-    faithful: bool = False
-    mend: bool = False
+    listing: str = ""
     cluster_args: tuple[str, ...] = CLUSTER_ARGS
     map: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, TaskProgram] = field(default_factory=dict)
@@ -158,6 +161,7 @@ class RunSpec:
             on_failure=experiment.policy.on_failure,
             restarts=experiment.policy.restarts,
             gang=experiment.gang,
+            ready_s=max(self.stall_s, READY_S) if self.stall_s else 0.0,
             framework=experiment.framework,
             horovod=experiment.horovod,
         )
@@ -214,7 +218,7 @@ _NOT_PLAIN: Final = {
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool):
+    if isinstance(value, bool) or value == PLAIN:
         return ""
     return seconds(value) if isinstance(value, int | float) else str(value)
 

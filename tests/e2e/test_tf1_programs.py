@@ -365,7 +365,7 @@ def test_a_checkpoint_of_an_earlier_run_is_not_used(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1] == (
         "error: train holds model.ckpt-10, a checkpoint of an earlier run; remove that directory,"
-        " or use --faithful to resume from it"
+        " or use --listing=faithful to resume from it"
     )
     assert "Traceback" not in refused.stderr
     assert output(go("--faithful"))[-1] == "reached 20"

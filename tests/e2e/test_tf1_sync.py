@@ -39,7 +39,7 @@ def messages(run_dir: Path, task: str) -> list[str]:
 def test_fixed_every_worker_is_in_every_round_and_ends(tmp_path: Path) -> None:
     where = ("--cluster", str(ROOT / "clusters/book.yaml"), "--backend", "local", "--gpus", "none")
     runs = ("--json", "--runs_dir", str(tmp_path / "runs"))
-    out, _ = lab(tmp_path, "run", "--listing", "--mend", str(PROGRAM), *where, *runs)
+    out, _ = lab(tmp_path, "run", "--listing=mend", str(PROGRAM), *where, *runs)
     summary: dict[str, Any] = json.loads(out.splitlines()[-1])
     (run_dir,) = (tmp_path / "runs").iterdir()
     assert not processes_with(str(run_dir))

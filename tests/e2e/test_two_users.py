@@ -91,21 +91,13 @@ def test_one_after_the_other_in_one_environment(project: Project) -> None:
     first = start(here, *run)
     wait_for(lambda: states(here) == {"training"}, "the first trains")
     (one,) = runs(here)
-    # Without --wait: refused, by name, and nothing is left of it.
-    _, err = lab(here, *run, code=1)
-    assert err.splitlines()[-1] == (
-        f"error: run {one} is under way in environment '{name}'; follow it with"
-        f" `lab attach {one}`, or wait for it with `lab run --wait`"
-    )
-    assert_shows(PAGE, "$ lab run sync", here_is_anna(err))
-    assert runs(here) == [one]
     # Its client is killed: the run continues, and is found on the volume.
     first.kill()
     first.communicate()
     waits = f"waiting for run {one} in environment '{name}': position"
-    second = start(here, *run, "--wait")
+    second = start(here, *run)
     assert seen(second, waits).endswith("position 1 in the queue\n")
-    third = start(here, *run, "--wait", "--json")
+    third = start(here, *run, "--json")
     printed = seen(third, waits)
     assert printed.endswith("position 2 in the queue\n")
     second.send_signal(signal.SIGINT)
@@ -114,11 +106,11 @@ def test_one_after_the_other_in_one_environment(project: Project) -> None:
     printed += seen(third, waits)
     go_on(here)
     out, err = end(third)
-    assert_shows(PAGE, "$ lab run async --epochs 1 --wait", here_is_anna(printed + err))
+    assert_shows(PAGE, "$ lab run async --epochs 1", here_is_anna(printed + err))
     summary = json.loads(out.splitlines()[-1])
     assert summary["state"] == "succeeded"
     assert runs(here) == sorted({one, summary["run_id"]})
-    # No other run was submitted: the refused ones have left no request.
+    # No other run was submitted: the interrupted one has left no request.
     lab(here, "runs")
     assert runs(here) == sorted({one, summary["run_id"]})
     lab(here, *run, "--runs-dir", "results")

@@ -11,10 +11,7 @@ STALL_S: Final = 8.0
 """`--stall` of the runs whose fault may stall a training."""
 
 READY_S: Final = 120.0
-"""`--ready-within` of the same runs."""
-
-PATIENT_S: Final = 240.0
-"""`--ready-within` of all others: eight workers on two busy cores need their time."""
+"""The time of the same runs to get ready."""
 
 END_S: Final = 15.0
 """Time from the detection of a fault to the client's exit."""

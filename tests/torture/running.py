@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final
 from tests.torture import clock, disks, injecting, leftovers
 from tests.torture.case import COMPOSE, UNTIMED, Case, Fault
 from tests.torture.expected import (
-    PATIENT_S,
-    READY_S,
     STALL_S,
     may_succeed,
     patience_s,
@@ -82,9 +80,7 @@ def words(case: Case) -> list[str]:
     found += ["--global_steps", str(case.steps)]
     found += ["--record_every", str(max(1, min(20, case.steps // 20)))]
     if case.fault is Fault.FREEZE:
-        found += ["--stall", f"{STALL_S:g}s", "--ready-within", f"{READY_S:g}s"]
-    else:
-        found += ["--ready-within", f"{PATIENT_S:g}s"]
+        found += ["--stall", f"{STALL_S:g}s"]
     if case.fault is Fault.LATE:
         found += ["--start", f"{case.target}: {case.amount_s:g}s"]
     return found

@@ -19,7 +19,7 @@ from lab import api
 from lab.errors import ConfigError, InputError, LabError
 from lab.experiments.policy import OnFailure
 from lab.project import default_name
-from lab.run.run_queue import Ticket, turn
+from lab.run.run_queue import Ticket
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary, TaskSummary, write_summary
@@ -76,17 +76,12 @@ def test_train_returns_the_result_of_a_run(
     assert "booting" in err
 
 
-def test_wait_waits_for_another_run(
+def test_a_run_waits_for_its_turn(
     environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with turn(FakeBackend("local"), "mnist", wait=False) as mine:
-        mine.begin("r1")
-        with pytest.raises(LabError, match="run r1 is under way in environment 'mnist'"):
-            api.run("async", quiet=True, gpus="none")
-        assert not Path("runs").exists()
     asked: list[str] = []
     monkeypatch.setattr(Ticket, "wait", lambda self: asked.append(self.project))
-    api.run("async", quiet=True, gpus="none", wait=True)
+    api.run("async", quiet=True, gpus="none")
     assert asked == ["mnist"]
 
 
@@ -167,13 +162,12 @@ def test_start_and_resume_options_are_passed_on(environment: FakeEnvironment) ->
         on_failure="restart:2",
         stall=7,
         max_time=600,
-        ready_within=8.0,
     )
     info = done.info
     assert info.spec.start == {"worker-1": "10s"}
     assert info.spec.faults == ("pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps")
     assert (info.spec.on_failure, info.spec.restarts) == (OnFailure.RESTART, 2)
-    assert (info.spec.stall_s, info.spec.ready_s, info.spec.max_time_s) == (7, 8, 600)
+    assert (info.spec.stall_s, info.spec.ready_s, info.spec.max_time_s) == (7, 120, 600)
 
 
 @pytest.mark.parametrize("given", ["kind=job_name", {"kind": "job_name"}])
@@ -239,7 +233,7 @@ REFUSED: dict[str, dict[str, object]] = {
     "a flag": {"epoch": 3},
     "a duration of text": {"stall": "5 minutes"},
     "a negative duration": {"stall": -1},
-    "no number": {"ready_within": math.nan},
+    "no number": {"max_time": math.nan},
     "a value": {"epochs": 0},
     "a value with another command": {"epochs": "3; rm"},
     "a backend": {"backend": "cloud"},

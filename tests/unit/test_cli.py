@@ -80,8 +80,8 @@ REFUSED = [
     "run async sync", "run async rest", "ps mnist jason", "validate cluster.yaml x",
     "runs show last", "runs __class__", "show last - upper", "init stray",
     # Flags want values, once; a switch does not take the next argument.
-    "run async --epochs", "run async --epochs --keep", "run async --epochs=1 --epochs 2",
-    "runs --json false", "init --force false", "run async --json --json", "run async --no-keep=1",
+    "run async --epochs", "run async --epochs --share", "run async --epochs=1 --epochs 2",
+    "runs --json false", "init --force false", "run async --json --json", "run async --no-share=1",
     "ps --json=maybe", "runs --json=false --no-json", "render --output=", "render --no-output",
     "up --backend docker", "up --gpus all", "logs --tail -5", "logs --tail 1e3",
     "render -o gpus-by=count", "init --workers 0", "init --gpus 0", "init --gpus all",
@@ -95,7 +95,7 @@ REFUSED = [
     # Arguments after `--` are a program's.
     "ps -- --epochs 1", "render -- --trace", "runs -- --interactive", "show last -- --help",
     # Options of other programs.
-    "run async --listing", "run async --faithful", "run own.py --mend",
+    "run async --listing", "run own.py --listing=mended",
     "run async --framework tensorflow-2.15", "run own.py --framework tensorflow-1.4",
     # Files.
     "validate cluster", "render scripts", "validate a.yaml --cluster b.yaml",
@@ -270,7 +270,8 @@ def test_the_help_of_a_command(
 def assert_describes(form: str, description: str, flag: Parameter) -> None:
     """Assert that a row of the help is that of a flag: its form, its text and its default."""
     forms = [flag.short] * bool(flag.short) + [f"--{flag.flag.replace('_', '-')}"]
-    shows = f" {flag.kind.shows}" if isinstance(flag.kind, Flag) else ""
+    own = getattr(flag.kind, "shows", "")
+    shows = f" {own}" if isinstance(flag.kind, Flag) else own
     assert form == ", ".join(forms) + shows
     # One line, like a title: no sentence.
     assert re.fullmatch(r"(?![A-Z][a-z]).+[^.]", flag.help)

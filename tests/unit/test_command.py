@@ -54,11 +54,11 @@ def test_a_program_of_the_lab_waits_for_the_start_signal(own: bool) -> None:
         ({"own": False}, "/scripts/old.py --steps 5"),
         ({"listing": True}, "-m lab.task.tf1 /runs/r1/program/old.py --steps 5"),
         (
-            {"listing": True, "faithful": True},
+            {"listing": "faithful"},
             "-m lab.task.tf1 --faithful /runs/r1/program/old.py --steps 5",
         ),
         (
-            {"listing": True, "mend": True},
+            {"listing": "mend"},
             "-m lab.task.tf1 --mend /runs/r1/program/old.py --steps 5",
         ),
     ],

@@ -221,14 +221,14 @@ def test_hostile_text_stays_text(tmp_path: Path, compare: Callable[..., str]) ->
 def test_how_a_run_was_made(tmp_path: Path) -> None:
     run = make(
         tmp_path, A, own=True, program="mine.py", args=("--epochs=2", "--depth", "3"),
-        on_failure=OnFailure.RESTART, restarts=2, listing=True, mend=True,
+        on_failure=OnFailure.RESTART, restarts=2, listing="mend",
         start={"worker-0": "10s"}, git={"commit": "c0ffee" * 7, "dirty": True},
         provenance={"image": "sha256:" + "ab" * 32},
     )  # fmt: skip
     facts = describe(run, run.read())
     assert facts["other arguments"] == "--epochs=2 --depth 3"
     assert facts["on failure"] == "restart:2"
-    assert (facts["listing"], facts["mend"]) == ("yes", "yes")
+    assert facts["listing"] == "mend"
     assert facts["start"] == "worker-0: 10s"
     assert facts["commit"] == "c0ffeec0ffee with changes"
     assert facts["image (tasks)"] == "abababababab"

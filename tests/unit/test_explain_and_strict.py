@@ -72,17 +72,15 @@ def put(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
         ("busy", "render --explain", 0),
         ("busy", "render", 0),
         ("busy", "render --strict", 1),
-        ("busy", "up --strict", 1),
-        ("busy", "run async --strict", 1),
         ("no driver", "render", 0),
         ("no driver", "render --strict", 1),
         ("one CPU", "render --strict", 1),
         ("no GPU and one CPU", "render --strict", 1),
         ("an old and a new GPU", "render", 0),
-        ("an old and a new GPU", "up --strict", 1),
-        ("two old GPUs", "up --strict", 1),
+        ("an old and a new GPU", "render --strict", 1),
+        ("two old GPUs", "render --strict", 1),
         ("two old GPUs", "render --strict --framework tensorflow-2.15", 0),
-        ("an old driver", "up --strict", 1),
+        ("an old driver", "render --strict", 1),
         ("limits", "render --strict", 0),
         ("an old GPU without a task", "render --strict", 0),
         ("CPUs", "render --strict --gpus none", 0),
@@ -127,12 +125,3 @@ def test_a_stale_file_does_not_depend_on_host_usage(
     for word in ("--strict", "--explain"):
         error = f"--check only compares, so that {word} has no effect; leave out {word}"
         assert project.error(f"render --check {word}") == error
-
-
-def test_a_running_environment_is_not_checked_again(
-    project: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(HOSTS["busy"], monkeypatch)
-    project.backend.environment = project.environment
-    # Another state of the config: this is found first, and does not concern --strict.
-    assert "was booted from another version" in project.error("up --strict")

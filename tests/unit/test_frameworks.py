@@ -188,9 +188,7 @@ def prepared(
     )
     Path("own.py").write_text(source)
     notices: list[str] = []
-    asked = RunOptions(
-        spec=RunSpec("own.py"), backend="local", gpus="none", framework=framework, explain=True
-    )
+    asked = RunOptions(spec=RunSpec("own.py"), backend="local", gpus="none", framework=framework)
     with shown_by(notices.append):
         return prepare_run(asked, planning.project("cluster.yaml"), Path("runs")), notices
 
@@ -219,8 +217,7 @@ def test_a_program_of_ones_own_gets_its_framework_and_a_gang(
     spec = run.spec
     assert (run.plan.runtime, spec.framework) == (framework, framework)
     assert spec.gang is FRAMEWORKS[framework].has_ranks
-    usual = "all tasks start again together, at most 3 times (--on-failure restart:3)"
-    assert any(usual in line for line in notices) is spec.gang
+    assert spec.restarts == (3 if spec.gang else 0)
     about = [line for line in notices if "it runs with" in line]
     assert len(about) == bool(notice)
     assert notice in "".join(about)

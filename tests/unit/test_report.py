@@ -36,7 +36,7 @@ from lab.store.dataframe import records_frame
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.settings import command
-from lab.volume import READY_S, RunSpec
+from lab.volume import RunSpec
 from lab.volume.states import State
 from tests.support import recorded
 from tests.support.cli import replace_backends
@@ -443,16 +443,15 @@ def test_runs_that_differ_by_their_seed_are_one_group(
     assert len(set(found)) == len(set(groups))
 
 
-USUAL = {"ready_s": READY_S}
 ALL_OPTIONS = {
-    "stall_s": 90.5, "max_time_s": 600, "ready_s": 7, "data_dir": "/lab/data/mine",
+    "stall_s": 90.5, "max_time_s": 600, "data_dir": "/lab/data/mine",
     "resumed_from": FIRST, "on_failure": OnFailure.RESTART, "restarts": 2,
     "start": {"worker-1": "10s"}, "faults": ("pause:2s worker-0 after 5s",),
 }  # fmt: skip
 OWN = {"own": True, "program": "mine.py"}
 SPECS = {
     "several faults": RunSpec("async", args=("--seed=1",), faults=("kill worker-1", "cut:5s tf2"),
-                              start={"worker-2": "after 500 steps"}, **USUAL),
+                              start={"worker-2": "after 500 steps"}),
     "a repeated flag": RunSpec("async", args=("--seed=3", "--epochs=2", "--epochs=5",
                                               "--log_device_placement"), **ALL_OPTIONS),
     "staleness": RunSpec("staleness", args=("--seed=3", "--global_steps=300", "--learning_rate=1",
@@ -460,12 +459,11 @@ SPECS = {
     "words of no flag": RunSpec(
         "multiworker", args=("--seed=1", "--strategy=multiworker", "--model=mlp", "--epochs", "3",
                              "--later", "word", "--epochs=two"), **ALL_OPTIONS),
-    "the usual policy": RunSpec("coordinator", on_failure=OnFailure.RESTART, restarts=RESTARTS,
-                                **USUAL),
+    "the usual policy": RunSpec("coordinator", on_failure=OnFailure.RESTART, restarts=RESTARTS),
     "an own program": RunSpec("mine", args=("--seed=1",), **OWN),
     "quotes": RunSpec("mine", record=r"it (?P<step>\d+)'s", **OWN),
-    "a listing": RunSpec("book", own=True, folder="programs", program="book.py", listing=True,
-                         faithful=True, mend=True, args=("--x", "1")),
+    "a listing": RunSpec("book", own=True, folder="programs", program="book.py", listing="mend",
+                         args=("--x", "1")),
 }  # fmt: skip
 
 
@@ -491,7 +489,7 @@ def test_the_provenance_shows_common_settings() -> None:
     facts = {"provenance": {"kernel": "Linux 6"}, "started_unix": 1_795_000_000.0}
     runs = {name: RunInfo(name, RunSpec("async"), seed=len(name), **facts) for name in ("a", "bb")}
     found = provenance(runs, {})
-    assert found == {"command": "lab run async --ready-within 0s", "seed": {"a": "1", "bb": "2"},
+    assert found == {"command": "lab run async", "seed": {"a": "1", "bb": "2"},
                      "started": "2026-11-18 11:06:40 UTC",
                      "environment": "kernel Linux 6"}  # fmt: skip
 

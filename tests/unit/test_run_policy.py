@@ -82,13 +82,13 @@ def test_an_unreachable_step_is_refused_and_the_last_one_accepted(
 
 def test_the_request_has_the_flags(environment: FakeEnvironment, cli: Cli) -> None:
     arguments = ["--on-failure", "restart:2", "--start", "worker-1: after 500 steps"]
-    times = ["--ready-within", "90s", "--stall", "1m", "--max-time", "10m"]
+    times = ["--stall", "1m", "--max-time", "10m"]
     cli(*RUN, *arguments, *times)
     expected = {
         "on_failure": OnFailure.RESTART,
         "restarts": 2,
         "start": {"worker-1": "after 500 steps"},
-        "ready_s": 90.0,
+        "ready_s": 120.0,
         "stall_s": 60.0,
         "gang": False,
         "max_time_s": 600,
@@ -169,7 +169,7 @@ def policy(environment: FakeEnvironment) -> tuple[OnFailure, int]:
 def test_an_experiment_may_set_the_failure_policy(environment: FakeEnvironment, cli: Cli) -> None:
     cli("run", "sync", "--gpus", "none")
     assert policy(environment) == (OnFailure.FAIL, 0)
-    assert (asked(environment).spec.gang, asked(environment).spec.ready_s) == (True, 120.0)
+    assert (asked(environment).spec.gang, asked(environment).spec.ready_s) == (True, 300.0)
     Path("cluster.yaml").write_text(CLUSTER.replace("jobs: {", "jobs: {chief: {on: [tf1]}, "))
     Path("scripts/coordinator.py").write_text("")
     environment.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256

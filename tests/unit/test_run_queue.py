@@ -9,13 +9,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-from lab.backends.state import Busy, locked
+from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.run import runner
 from lab.run.prepared import PreparedRun
@@ -42,7 +41,7 @@ def say(line):
     print(line, flush=True)
 
 def run():
-    with shown_by(say), turn(FakeBackend(), "mnist", wait=True) as mine:
+    with shown_by(say), turn(FakeBackend(), "mnist") as mine:
         mine.begin(sys.argv[1])
         say("has its turn")
         input()
@@ -124,36 +123,6 @@ def test_first_come_first_served(children: list[subprocess.Popen[str]], folder: 
     assert tickets(folder) == []
 
 
-def test_without_wait_it_is_refused_and_leaves_no_ticket(
-    children: list[subprocess.Popen[str]], folder: Path
-) -> None:
-    first = ask(children, "r1")
-    assert line(first) == "has its turn"
-    held = tickets(folder)
-    message = (
-        r"run r1 is under way in environment 'mnist'; .* `lab attach r1`, or .*`lab run --wait`"
-    )
-    with pytest.raises(Busy, match=message), turn(NONE, "mnist", wait=False):
-        pytest.fail("it had its turn")
-    assert tickets(folder) == held
-    with turn(NONE, "another", wait=False):
-        pass
-
-
-def test_a_run_that_waits_is_not_passed_by_one_that_does_not(
-    children: list[subprocess.Popen[str]], folder: Path
-) -> None:
-    with locked(folder / "mnist.lock", "it"):
-        waiting = ask(children, "r1")
-        assert line(waiting) == (
-            "waiting for another command in environment 'mnist': position 1 in the queue"
-        )
-        ahead = pytest.raises(Busy, match="another run is ahead in environment 'mnist'; wait for")
-        with ahead, turn(NONE, "mnist", wait=False):
-            pytest.fail("it had its turn")
-    assert line(waiting) == "has its turn"
-
-
 def test_a_run_without_its_client_is_awaited(tmp_path: Path, notices: list[str]) -> None:
     (tmp_path / "volume").mkdir()
     environment = FakeEnvironment(tmp_path / "volume", lambda _volume, _request: None)
@@ -169,7 +138,7 @@ def test_a_run_without_its_client_is_awaited(tmp_path: Path, notices: list[str])
     thread = threading.Thread(target=finish)
     thread.start()
     backend = FakeBackend(environment=environment)
-    with turn(backend, "mnist", wait=True) as mine:
+    with turn(backend, "mnist") as mine:
         order.append("turn")
         assert mine.waited
     thread.join(PATIENCE_S)
@@ -185,10 +154,10 @@ def test_a_removed_environment_is_no_longer_awaited(tmp_path: Path) -> None:
 
     backend, is_removed = FakeBackend(environment=Unreadable(tmp_path)), False
     unreadable = pytest.raises(LabError, match="cannot be read")
-    with unreadable, turn(backend, "mnist", wait=True):
+    with unreadable, turn(backend, "mnist"):
         pytest.fail("it had its turn")
     is_removed = True
-    with turn(backend, "mnist", wait=True) as mine:
+    with turn(backend, "mnist") as mine:
         assert not mine.waited
 
 
@@ -196,7 +165,7 @@ def test_a_state_directory_that_cannot_be_written(folder: Path) -> None:
     folder.parent.mkdir(parents=True)
     folder.write_text("")
     message = f"state directory {folder.parent} cannot be used: .*STATE"
-    with pytest.raises(LabError, match=message), turn(NONE, "mnist", wait=False):
+    with pytest.raises(LabError, match=message), turn(NONE, "mnist"):
         pytest.fail("it had its turn")
 
 
@@ -205,7 +174,7 @@ def test_a_turn_needs_no_space_on_the_disk(
 ) -> None:
     with small_disk(tmp_path / "state"):
         fill(tmp_path / "state")
-        with turn(NONE, "mnist", wait=True) as mine:
+        with turn(NONE, "mnist") as mine:
             mine.begin("r1")
             other = ask(children, "r2")
             assert line(other) == (
@@ -250,13 +219,9 @@ def test_a_run_that_another_user_was_quicker_than_waits_again(
 ) -> None:
     monkeypatch.setattr("lab.run.run_queue._POLL_S", 0.01)
     run = prepared_run(Path(), backend=NONE)
-    waits = replace(run, options=replace(run.options, wait=True))
     tries = Mock(side_effect=[Busy("run r1 is under way"), Busy("run r2 is under way"), "done"])
-    looks = Mock(return_value=waits)
+    looks = Mock(return_value=run)
     monkeypatch.setattr(runner, "_execute_once", tries)
     monkeypatch.setattr(PreparedRun, "placed_again", looks)
-    assert execute(waits, view=Mock()) == "done"
+    assert execute(run, view=Mock()) == "done"
     assert (tries.call_count, looks.call_count) == (3, 2)
-    tries.side_effect = [Busy("run r1 is under way"), "done"]
-    with pytest.raises(Busy):
-        execute(run, view=Mock())

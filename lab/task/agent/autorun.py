@@ -34,7 +34,6 @@ from lab.experiments.registry import EXPERIMENTS, misfit, with_seed
 from lab.records.reader import is_number, read_records, unexpected
 from lab.text import LONGEST_REASON, short, suggestion
 from lab.volume import (
-    READY_S,
     ClusterSpec,
     Request,
     RunSpec,
@@ -154,7 +153,7 @@ def _request(arguments: Sequence[str], cluster: ClusterSpec, runtime: str) -> Re
         )
     return Request(
         run_id=new_run_id(name),
-        spec=RunSpec(name, args=tuple(flags), ready_s=READY_S).completed(experiment),
+        spec=RunSpec(name, args=tuple(flags)).completed(experiment),
         cluster=cluster,
     )
 

@@ -15,7 +15,7 @@ from lab.network.interface import interface_of
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.lazy_keras import defer_keras
 from lab.volume import Request, TaskProgram, Volume
-from lab.volume.run_spec import fill_in, module_files
+from lab.volume.run_spec import LISTINGS, fill_in, module_files
 
 
 def program_path(config: AgentConfig, request: Request) -> Path:
@@ -73,8 +73,8 @@ def _runner(request: Request) -> list[str]:
         return []
     if not request.spec.listing:
         return ["-m", "lab.task.own"]
-    switches = {"--faithful": request.spec.faithful, "--mend": request.spec.mend}
-    return ["-m", "lab.task.tf1", *(name for name, given in switches.items() if given)]
+    way = request.spec.listing
+    return ["-m", "lab.task.tf1", *([f"--{way}"] if way in LISTINGS else [])]
 
 
 def _start(config: AgentConfig, request: Request) -> list[str]:

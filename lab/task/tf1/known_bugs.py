@@ -25,7 +25,7 @@ _ALIVE: Final = 0.02
 
 _POLL_S: Final = 1.0
 _CHIEF: Final = "worker-0"
-_FIX: Final = "start it with `lab run --mend`"
+_FIX: Final = "start it with `lab run --listing=mend`"
 _CALLED: Final = re.compile(r"'(Operation|Tensor|SymbolicTensor)' object is not callable")
 
 NEVER_STOPS: Final = (

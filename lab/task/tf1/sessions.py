@@ -88,7 +88,7 @@ def check_checkpoint_age(checkpoint: str | None, begun_unix: float) -> None:
     if index is not None and index.exists() and index.stat().st_mtime < begun_unix:
         raise ProgramError(
             f"{index.parent} holds {index.stem}, a checkpoint of an earlier run",
-            "remove that directory, or use --faithful to resume from it",
+            "remove that directory, or use --listing=faithful to resume from it",
         )
 
 

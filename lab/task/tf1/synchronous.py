@@ -1,4 +1,4 @@
-"""The optimizer of printed synchronous programs; with `--mend` its known faults are fixed.
+"""The optimizer of printed synchronous programs; with `--listing=mend` its known faults are fixed.
 
 The program printed in 2018 (*Mastering TensorFlow 1.x*, chapter 15) never ends:
 
