@@ -26,13 +26,12 @@ from lab.options import (
     Argument,
     Flag,
     ProgramArguments,
-    RepeatedFlag,
     Switch,
     read_options,
 )
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.options.types import boolean, one_of
-from lab.program import names_a_program, parse_map
+from lab.program import names_a_program
 from lab.project import AnyPath
 from lab.run.fault_injection import parse_faults
 from lab.run.gpu_metrics import sampled
@@ -108,10 +107,6 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     ] = None,
     module: Annotated[bool, Switch(short="-m")] = False,
     args: Annotated[str | Sequence[str], ProgramArguments(FURTHER_FLAGS, program_flags)] = (),
-    map: Annotated[  # noqa: A002  (the name of the option)
-        str | Sequence[str] | Mapping[str, str],
-        RepeatedFlag(parse=parse_map, shows="FLAG=MEANING"),
-    ] = (),
     record: Annotated[str, Flag(shows="REGEX")] = "",
     framework: Annotated[str | None, Flag(parse=one_of(*RUNTIMES), shows="NAME")] = None,
     listing: Annotated[bool | str, Switch(parse=parse_listing, shows="[=faithful|mend]")] = "",
@@ -144,7 +139,6 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         module: Run a module of the current directory, as `python -m` does.
         args: Arguments for your own program. `{job}`, `{index}` and `{JOB_hosts}` stand for the
             task's job, its index, and the addresses of a job.
-        map: For your own program: the flag of its job_name, task_index or JOB_hosts.
         record: How to read your program's lines: groups step, global_step, local_step, epoch,
             loss, accuracy.
         framework: For your own program: tensorflow, tensorflow-2.15, torch or jax. By default, its
@@ -175,7 +169,6 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         name,
         args=(*program_args(name, flags, module=module), *given["args"]),
         start=given["start"] or {},
-        map={flag: meaning for each in given["map"] for flag, meaning in each.items()},
         **RunSpec.plain_values(given),
     )
     options = RunOptions(

@@ -15,21 +15,3 @@ FOR_A_TASK: Final = re.compile(rf"({TASK})=(.*)", re.DOTALL)
 def names_a_program(argument: str) -> bool:
     """Whether an argument is the path of a program, not the name of an experiment."""
     return argument.endswith(SUFFIX) or "/" in argument or FOR_A_TASK.match(argument) is not None
-
-
-def parse_map(text: str) -> dict[str, str]:
-    """Parse `task_type=job_name,machines=worker_hosts`.
-
-    Returns:
-        Flag to meaning.
-
-    Raises:
-        ValueError: The text does not have this form.
-    """
-    found = {}
-    for part in text.split(","):
-        flag, _, meaning = (each.strip() for each in part.partition("="))
-        if not flag.strip("-") or not meaning:
-            raise ValueError("FLAG=MEANING, such as task_type=job_name")
-        found[flag] = meaning
-    return found

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -15,15 +13,13 @@ from lab.errors import InputError
 from lab.formatting import counted
 from lab.frameworks import TENSORFLOW, framework_of
 from lab.program import FOR_A_TASK, SUFFIX, TASK
-from lab.program.cluster_arguments import ClusterArguments, find_arguments, has_placeholders
-from lab.program.cluster_notice import missing_notice
+from lab.program.cluster_use import fixed_hosts_notice, has_placeholders, knows_its_job
 from lab.program.data_files import DataFiles, find_data_files
-from lab.program.declared_flags import imports_dynamically
 from lab.program.python2 import Conversion
 from lab.program.python_source import Sources, imported_packages, uses_estimator
 from lab.program.tensorflow_use import Need, Use, has_coordinator, needed_tf1, tensorflow_1_use
 from lab.project import user_path
-from lab.volume import RunSpec, TaskProgram
+from lab.volume import RunSpec
 from lab.volume.run_spec import PLAIN, module_files
 
 MAX_FILES: Final = 1000
@@ -33,7 +29,6 @@ MAX_BYTES: Final = 64 << 20
 _NEXT_TASK: Final = re.compile(rf",(?={TASK}=)")
 
 _ONE_WORKER: Final[Mapping[str, int]] = {"worker": 1}
-_NOTHING: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +41,6 @@ class OwnProgram:
             `worker-0=a.py,worker-1=b.py`.
         name: The file's name without `.py`; for several programs, all names joined by hyphens.
         files: The program and the modules in its directory, relative to the directory.
-        cluster_args: The templates of the arguments that describe the cluster to the program.
         programs: Task to program if each task has its own; else empty.
         data: Data files that it names.
         tensorflow_1: What shows that it is for TensorFlow 1; None if the user said so, or if it
@@ -58,15 +52,15 @@ class OwnProgram:
         coordinator: Whether its chief assigns all steps, and its workers only serve.
         need: Why it needs the older TensorFlow version; None if it does not.
         single: Whether the config has one task.
-        notice: The notice that its tasks do not form the config's cluster; "" if they may.
+        knows_job: Whether it may learn the job of its task: by a flag or a variable.
+        notice: The notice that its tasks do not find each other; "" if they may.
     """
 
     folder: Path
     program: str
     name: str
     files: tuple[Path, ...]
-    cluster_args: tuple[str, ...]
-    programs: Mapping[str, TaskProgram] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
     data: DataFiles = field(default_factory=DataFiles)
     tensorflow_1: Use | None = None
     converted: Mapping[Path, Conversion] = field(default_factory=dict)
@@ -76,17 +70,17 @@ class OwnProgram:
     coordinator: bool = False
     need: Need | None = None
     single: bool = False
+    knows_job: bool = False
     notice: str = ""
 
     def complete(self, spec: RunSpec) -> RunSpec:
-        """Return the specification with the program's cluster arguments and the tasks' programs."""
+        """Return the specification with the tasks' programs, and with what this one needs."""
         return replace(
             spec,
             own=True,
             folder="" if self.folder == Path() else str(self.folder),
             listing=spec.listing or ("" if self.tensorflow_1 is None else PLAIN),
             ready_s=0.0,  # it may never report that it is ready
-            cluster_args=self.cluster_args,
             programs=self.programs,
             # With TF_CONFIG an Estimator expects TensorFlow's own cluster, with a chief.
             tf_config=not (self.estimator and (spec.horovod or self.single)),
@@ -138,7 +132,6 @@ def read_program(
     listing: bool = False,
     argv: Sequence[str] = (),
     jobs: Mapping[str, int] = _ONE_WORKER,
-    given: Mapping[str, str] = _NOTHING,
 ) -> OwnProgram:
     """Find a program, or one for each task, and check it before anything starts.
 
@@ -149,49 +142,40 @@ def read_program(
         listing: Whether it is a printed program; otherwise its source decides.
         argv: The program's arguments, which may name data files.
         jobs: Job to its number of tasks, of the config.
-        given: Flag of the program to what it means, in addition to the flags that are known.
 
     Raises:
-        InputError: The arguments have a placeholder of an unknown job, or `given` an unknown
-            meaning; the program is missing, unreadable or not Python; the program, or a module of
-            its directory that it imports, has a syntax error; or a data file cannot be copied.
+        InputError: The arguments have a placeholder of an unknown job; the program is missing,
+            unreadable or not Python; the program, or a module of its directory that it imports, has
+            a syntax error; or a data file cannot be copied.
     """
     folder, own = _find_module(argument) if module else _find_files(argument)
     sources = Sources()
-    read = {file: sources.read(folder, file) for file in own.values()}
+    for file in own.values():
+        sources.read(folder, file)
     use = _convert(sources, folder, listing=listing)
-    first = next(iter(own.values()))
     modules = _modules(folder, sources.trees)
-    described = has_placeholders(argv, jobs, given)
-    read = {file: _all_sources(folder, trees, modules) for file, trees in read.items()}
-    args = {
-        file: ClusterArguments() if described else find_arguments(trees, jobs, given)
-        for file, trees in read.items()
-    }
-    several = {
-        task: TaskProgram(str(file), args[file].templates) for task, file in own.items() if task
-    }
+    described = has_placeholders(argv, jobs)
+    several = {task: str(file) for task, file in own.items() if task}
     program, name = (argument, argument.replace(".", "-")) if module else _shown(own)
-    packages = imported_packages(sources.trees)
-    checked = not (several or described)
-    notice = missing_notice(program, read[first], args[first], jobs) if checked else None
+    packages, trees = imported_packages(sources.trees), [*sources.trees.values()]
+    notice = "" if several or described else fixed_hosts_notice(program, trees, jobs)
     return OwnProgram(
         folder=folder,
         program=program,
         name=name,
         files=tuple(dict.fromkeys((*own.values(), *modules))),
-        cluster_args=args[first].templates,
         programs=several,
         data=find_data_files(folder, sources.trees, argv),
         tensorflow_1=use,
         converted=sources.converted,
         framework=framework_of(packages).name,
         horovod="horovod" in packages,
-        estimator=uses_estimator(sources.trees.values()),
+        estimator=uses_estimator(trees),
         coordinator=has_coordinator(sources.trees),
         need=needed_tf1(sources.trees, sum(jobs.values())),
         single=sum(jobs.values()) == 1,
-        notice=notice or "",
+        knows_job=described or knows_its_job(trees),
+        notice=notice,
     )
 
 
@@ -252,19 +236,6 @@ def _convert(sources: Sources, folder: Path, *, listing: bool) -> Use | None:
     else:
         sources.refuse_python_2()
     return use
-
-
-def _all_sources(
-    folder: Path, read: Mapping[Path, ast.Module], modules: Iterable[Path]
-) -> Mapping[Path, ast.Module]:
-    """Add all copied modules if a program imports some by computed names."""
-    if not imports_dynamically(read.values()):
-        return read
-    others: dict[Path, ast.Module] = {}
-    for module in modules:
-        with suppress(SyntaxError, ValueError, RecursionError, OSError):  # it may be for Python 2
-            others[module] = ast.parse((folder / module).read_bytes())
-    return {**read, **{module: tree for module, tree in others.items() if module not in read}}
 
 
 def _paths(argument: str) -> dict[str, Path]:

@@ -55,7 +55,6 @@ def own_experiment(
         listing=bool(spec.listing),
         argv=spec.args,
         jobs={job: len(each.on) for job, each in project.cluster.jobs.items()},
-        given=spec.map,
     )
     default = RUNTIMES[own.framework] if own.need is None else HERITAGE
     name = runtime or default.name
@@ -67,11 +66,9 @@ def own_experiment(
     if not chosen and own.framework != TENSORFLOW.name:
         title, used = default.title, FRAMEWORKS[own.framework]
         LOG.info(f"{short(own.program)} imports {used.modules[0]}: it runs with {title}")
-    # A program that gets its job may serve without Horovod.
-    gets_job = any("{job}" in each for each in (*own.cluster_args, *spec.args))
-    if made.gang and not own.programs and not gets_job:
+    # A program that knows its job may serve without a rank.
+    if made.gang and not own.programs and not own.knows_job:
         check_ranks(own, made, project.cluster, project.config_name, project.root)
-    # Ranks find their place in variables.
     if own.notice and not FRAMEWORKS[made.framework].has_ranks:
         LOG.warning(f"warning: {own.notice}")
     return made, own
@@ -117,7 +114,7 @@ def _check_tasks(program: OwnProgram, cluster: Cluster, services: Sequence[str])
     unknown = [task for task in program.programs if task not in tasks]
     if unknown:
         raise InputError(
-            f"{unknown[0]}={program.programs[unknown[0]].program}: environment {cluster.name!r} has"
+            f"{unknown[0]}={program.programs[unknown[0]]}: environment {cluster.name!r} has"
             f" no task {unknown[0]!r}",
             f"use one of {', '.join(tasks)}",
         )

@@ -273,9 +273,8 @@ def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnP
         from lab.run.own_experiment import own_experiment  # noqa: PLC0415
 
         return own_experiment(spec, options.framework, project)
-    for flag, used in (("--map", spec.map), ("--record", spec.record)):
-        if used:
-            raise InputError(f"{flag}: {name} is an experiment", f"leave out {flag}")
+    if spec.record:
+        raise InputError(f"--record: {name} is an experiment", "leave out --record")
     if spec.listing:
         what = f"--listing: {name} is an experiment, not a printed program"
         raise InputError(what, "give the path of a printed program, or leave out --listing")

@@ -56,7 +56,7 @@ def unread_notice(run: RunDir, info: RunInfo) -> str:
         examples = list(_unread(info, _lines(run.log(task)))) if program is not None else []
         if program is not None and len(examples) >= _ENOUGH:
             example = max(examples, key=lambda line: len(_pairs(line)))
-            name = Path(program.program).name
+            name = Path(program).name
             return (
                 f"no step was read from {name}'s lines, such as"
                 f' "{short(example.strip(), _EXAMPLE)}"; use'

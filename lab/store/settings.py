@@ -51,7 +51,6 @@ def options_of(info: RunInfo) -> dict[str, str]:
     texts = {
         "data-dir": _host_path(spec.data_dir),
         "resume": spec.resumed_from,
-        "map": ",".join(f"{flag}={meaning}" for flag, meaning in spec.map.items()),
         "start": "; ".join(f"{task}: {moment}" for task, moment in spec.start.items()),
         "fault": "; ".join(faults),
         "on-failure": "" if policy == usual else policy,

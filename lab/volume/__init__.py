@@ -35,7 +35,7 @@ from lab.volume.layout import (
     new_run_id,
     task_names,
 )
-from lab.volume.run_spec import Request, RunSpec, TaskProgram
+from lab.volume.run_spec import Request, RunSpec
 from lab.volume.status import Attempt, TaskStatus
 
 __all__ = [
@@ -51,7 +51,6 @@ __all__ = [
     "ClusterSpec",
     "Request",
     "RunSpec",
-    "TaskProgram",
     "TaskStatus",
     "Volume",
     "chief_of",

@@ -34,7 +34,7 @@ CLUSTER_ARGS: Final = tuple(f"--{name}={value}" for name, value in CLUSTER_FLAGS
 """The templates of the arguments that describe the cluster and the task to a program of lab."""
 
 PLACEHOLDER: Final = re.compile(r"\{(?:(job|index)|([a-z]+)_(hosts|names)(\.\.\.)?)\}")
-"""A placeholder in a template: `--task={index}`, `--machines={worker_hosts}`.
+"""A placeholder in an argument: `--task={index}`, `--machines={worker_hosts}`.
 
 ========================  ==================================================================
 `{job}`, `{index}`        the task's job and its index in the job
@@ -74,19 +74,6 @@ def jobs_in(arguments: Iterable[str]) -> list[str] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskProgram:
-    """The program of one task.
-
-    Attributes:
-        program: The program's path relative to the run's `program/`.
-        cluster_args: The templates of the arguments that describe the cluster to the program.
-    """
-
-    program: str
-    cluster_args: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class RunSpec:
     """What a run trains, how it starts, and when it fails.
 
@@ -101,11 +88,8 @@ class RunSpec:
         listing: How a printed program runs, unchanged, with TensorFlow 1's API: `plain`; `faithful`
             keeps its polling interval of 30 seconds and old checkpoints; `mend` fixes the known
             faults of synchronous programs. "": it is no printed program.
-        cluster_args: The templates of the arguments that describe the cluster to the program,
-            as `fill_in` completes them.
-        map: Flag of the user's own program to what it means: `job_name`, `worker_hosts`.
-        programs: The program of each task, if they differ; empty: all tasks start `program`. A
-            task without an entry starts no program.
+        programs: The program of each task, relative to the run's `program/`, if they differ;
+            empty: all tasks start `program`. A task without an entry starts no program.
         framework: The framework of the programs, a key of `lab.frameworks.FRAMEWORKS`.
         horovod: Whether Horovod forms a ring of the tasks that are no services.
         tf_config: Whether the programs get TF_CONFIG.
@@ -132,9 +116,7 @@ class RunSpec:
     own: bool = False
     folder: str = ""
     listing: str = ""
-    cluster_args: tuple[str, ...] = CLUSTER_ARGS
-    map: Mapping[str, str] = field(default_factory=dict)
-    programs: Mapping[str, TaskProgram] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
     framework: str = TENSORFLOW.name
     horovod: bool = False
     tf_config: bool = True
@@ -170,11 +152,14 @@ class RunSpec:
         """Whether this task is a service: it ends when all other tasks have ended."""
         return task.rpartition("-")[0] in self.services
 
-    def program_of(self, task: str) -> TaskProgram | None:
+    def program_of(self, task: str) -> str | None:
         """Return the program of a task; None if it starts none."""
-        if self.programs:
-            return self.programs.get(task)
-        return TaskProgram(self.program, self.cluster_args)
+        return self.programs.get(task) if self.programs else self.program
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the program's own parser gets the flags of the cluster that the user left out."""
+        return self.own and jobs_in(self.args) is None
 
     def plain_options(self) -> dict[str, str]:
         """Flag to text of each option that is not at its default, without `--`; "" for a switch.
@@ -211,8 +196,8 @@ class RunSpec:
 
 
 _NOT_PLAIN: Final = {
-    *("experiment", "program", "args", "own", "folder", "cluster_args"),
-    *("map", "programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
+    *("experiment", "program", "args", "own", "folder"),
+    *("programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
     *("faults", "ready_s", "resumed_from", "framework", "horovod", "tf_config"),
 }
 

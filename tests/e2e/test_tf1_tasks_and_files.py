@@ -66,8 +66,8 @@ def test_two_workers_in_two_files(
     assert "added 100 tens" in (path / "logs/worker-1.log").read_text().splitlines()
     info = of(path)
     assert info["spec"]["program"] == "worker-0=adder_one.py,worker-1=adder_ten.py"
-    # The second declares a flag, and would refuse all others.
-    assert info["spec"]["programs"]["worker-1"]["cluster_args"] == ["--task_index={index}"]
+    # The second has its index from the flag that it declares.
+    assert info["spec"]["programs"]["worker-1"] == "adder_ten.py"
     assert (path / "program/adder_parts.py").is_file()
     # No program runs on the service without one.
     assert not (path / "logs/ps-0.log").exists()

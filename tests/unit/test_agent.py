@@ -21,7 +21,7 @@ from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.ending import GRACE_S
 from lab.task.agent.launcher import Launcher
-from lab.volume import TaskProgram, TaskStatus
+from lab.volume import TaskStatus
 from lab.volume.control import cancel
 from lab.volume.files import REFUSED_S
 from lab.volume.states import State
@@ -152,14 +152,14 @@ def test_each_task_starts_its_own_program_and_a_service_without_one_has_ended(
     for name in ("a", "b"):
         stage.program(f"import sys; print('{name}', sys.argv[1:])", f"{name}.py")
     programs = {
-        "worker-0": TaskProgram("a.py", ()),
-        "worker-1": TaskProgram("b.py", ("--task_index={index}",)),
+        "worker-0": "a.py",
+        "worker-1": "b.py",
     }
     stage.submit("worker-0=a.py,worker-1=b.py", "--x", programs=programs)
     ended = [stage.wait_state(f"worker-{index}", State.SUCCEEDED) for index in (0, 1)]
     assert all(status.exit_code == 0 for status in ended)
     assert stage.log("worker-0") == b"a ['--x']\n"
-    assert stage.log("worker-1") == b"b ['--task_index=1', '--x']\n"
+    assert stage.log("worker-1") == b"b ['--x']\n"
     alone = stage.wait_state("ps-0", State.SUCCEEDED)
     assert (alone.reason, alone.exit_code) == ("this task has no program in this run", None)
 

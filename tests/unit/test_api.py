@@ -97,11 +97,11 @@ def test_quiet(
 def test_a_quiet_run_prints_only_warnings_and_records_every_notice(
     environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    Path("100%s.py").write_text("p.add_argument('--kind')")
+    Path("100%s.py").write_text("c = tf.train.ClusterSpec({'ps': ['10.0.0.4:80']})")
     notices = api.run("100%s.py", quiet=True, gpus="none").info.notices
     warnings = [line for line in notices if line.startswith("warning: ")]
     assert len(warnings) == 1
-    assert "100%s.py declares flags, but none that lab knows" in warnings[0]
+    assert "100%s.py has addresses of other hosts in its source" in warnings[0]
     assert "local: links are not applied" in notices
     assert capfd.readouterr() == ("", f"{warnings[0]}\n")
 
@@ -168,13 +168,6 @@ def test_start_and_resume_options_are_passed_on(environment: FakeEnvironment) ->
     assert info.spec.faults == ("pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps")
     assert (info.spec.on_failure, info.spec.restarts) == (OnFailure.RESTART, 2)
     assert (info.spec.stall_s, info.spec.ready_s, info.spec.max_time_s) == (7, 120, 600)
-
-
-@pytest.mark.parametrize("given", ["kind=job_name", {"kind": "job_name"}])
-def test_the_meanings_of_flags_are_passed_on(
-    environment: FakeEnvironment, given: str | dict[str, str]
-) -> None:
-    assert api.run("own.py", map=given).info.spec.cluster_args == ("--kind={job}",)
 
 
 def fails(volume: Volume, request: Request) -> None:
@@ -247,8 +240,6 @@ REFUSED: dict[str, dict[str, object]] = {
     "a flag of an own program": {"experiment": "./own.py", "epochs": 2},
     "an expression": {"experiment": "own.py", "record": "it ("},
     "an expression of an experiment": {"record": r"it (?P<step>\d+)"},
-    "a map": {"experiment": "own.py", "map": "kind"},
-    "a meaning": {"experiment": "own.py", "map": {"kind": "role"}},
     "a line break": {"experiment": "async\nerror: x\r\x1b[2J"},
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,10 @@ def test_a_program_of_the_lab_waits_for_the_start_signal(own: bool) -> None:
     ("facts", "arguments"),
     [
         ({}, "-m lab.task.own /runs/r1/program/old.py --steps 5"),
-        ({"own": False}, "/scripts/old.py --steps 5"),
+        (
+            {"own": False},
+            "/scripts/old.py --job_name=worker --task_index=0 --worker_hosts=tf1:1 --steps 5",
+        ),
         ({"listing": True}, "-m lab.task.tf1 /runs/r1/program/old.py --steps 5"),
         (
             {"listing": "faithful"},
@@ -64,7 +68,7 @@ def test_a_program_of_the_lab_waits_for_the_start_signal(own: bool) -> None:
     ],
 )
 def test_the_runner_of_a_program(facts: dict[str, Any], arguments: str) -> None:
-    request = changed(ALONE, cluster_args=(), **facts)
+    request = changed(ALONE, **facts)
     assert argv(PLACE, request) == [sys.executable, *arguments.split()]
     # A printed program has no flag for its data: a variable has the directory for `input_data`.
     request = changed(request, data_dir="mine")
@@ -72,11 +76,32 @@ def test_the_runner_of_a_program(facts: dict[str, Any], arguments: str) -> None:
     assert environ(PLACE, request, 0, {})["LAB_DATA_DIR"] == "/data/mine"
 
 
-def test_templates_and_placeholders_are_filled_in_for_the_task() -> None:
-    templates = ("--kind={job}", "--chiefs={chief_hosts}")
-    args = ("{index}", "--workers={worker_hosts}", '{"job": 1}')
-    request = changed(ALONE, cluster=TWO, cluster_args=templates, args=args)
-    filled = ["--kind=worker", "0", "--workers=tf1:1,tf2:1", '{"job": 1}']
-    assert argv(PLACE, request)[-4:] == filled
-    # The arguments of an experiment are its own.
-    assert argv(PLACE, changed(request, own=False))[-4:] == ["--kind=worker", *args]
+def test_placeholders_are_filled_in_for_the_task() -> None:
+    args = ("{index}", "--workers={worker_hosts}", '{"job": 1}', "--chiefs={chief_hosts}")
+    request = changed(ALONE, cluster=TWO, args=args)
+    assert argv(PLACE, request)[-3:] == ["0", "--workers=tf1:1,tf2:1", '{"job": 1}']
+    # The arguments of an experiment are its own, behind those of the cluster.
+    of_cluster = ["--job_name=worker", "--task_index=0", "--worker_hosts=tf1:1,tf2:1"]
+    assert argv(PLACE, changed(request, own=False))[-7:] == [*of_cluster, *args]
+
+
+@pytest.mark.parametrize(
+    ("facts", "completed", "quiet"),
+    [
+        ({}, True, False),
+        ({"args": ("--task={index}",)}, False, False),
+        ({"listing": True}, True, False),
+        ({"programs": {"worker-0": "a.py"}}, True, True),
+        ({"horovod": True}, True, True),
+        ({"own": False}, False, False),
+    ],
+)
+def test_what_completes_the_flags_of_a_program(
+    facts: dict[str, Any], completed: bool, quiet: bool
+) -> None:
+    request = changed(ALONE, **facts)
+    assert ("--quiet" in argv(PLACE, request)) is quiet
+    # The agent's own variable is not for the program.
+    variables = environ(PLACE, request, 0, {"LAB_CLUSTER": "{}", "CLUSTER": "x"})
+    expected = json.dumps(request.cluster) if completed else None
+    assert (variables.get("LAB_CLUSTER"), variables["CLUSTER"]) == (expected, "x")

@@ -13,7 +13,7 @@ from lab.experiments.policy import OnFailure, Policy
 from lab.log import shown_by
 from lab.program.own import read_program
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
-from lab.volume import Request, RunSpec, TaskProgram
+from lab.volume import Request, RunSpec
 from tests.support.cli import replace_backends
 from tests.support.fakes import FakeBackend
 
@@ -168,7 +168,7 @@ def test_a_ring_needs_every_rank() -> None:
         ({"horovod": False}, []),
         ({}, ["chief-0", "worker-0", "worker-1"]),
         ({"services": ("ps", "worker")}, ["chief-0"]),
-        ({"programs": {"worker-1": TaskProgram("a.py", ())}}, ["worker-1"]),
+        ({"programs": {"worker-1": "a.py"}}, ["worker-1"]),
     ],
 )
 def test_ranks(spec: dict[str, object], ranks: list[str]) -> None:

@@ -177,11 +177,10 @@ def test_a_module_is_copied_and_started(
         scripts=tmp_path,
         data=tmp_path,
     )
-    command = [each for each in argv(config, request) if "_hosts=" not in each]
+    command = argv(config, request)
     assert command[:4] == [sys.executable, "-m", "lab.task.own", "-m"]
-    started = [each for each in command if not each.startswith(("--job_name", "--task_index"))]
     ended = subprocess.run(
-        started,
+        command,
         cwd=run / "files",
         env=environ(config, request, 0, {}),
         capture_output=True,

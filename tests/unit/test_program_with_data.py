@@ -13,7 +13,6 @@ from lab.program import data_files
 from lab.program.own import read_program
 from lab.program.python2 import Conversion
 from lab.run.own_experiment import experiment_of
-from lab.volume import TaskProgram
 from tests.support.programs import write
 
 OLD = """\
@@ -292,9 +291,7 @@ def test_each_task_has_its_program(tmp_path: Path) -> None:
     own = read_program(word)
     assert (own.program, own.name) == ("worker-0=a.py,worker-1=b.py,ps-0=a.py", "a-b")
     assert own.files == (Path("a.py"), Path("b.py"), Path("c.py"))
-    assert own.programs["worker-1"] == TaskProgram("b.py", ("--task_index={index}",))
-    assert own.programs["worker-0"] == own.programs["ps-0"]
-    assert own.programs["worker-0"].cluster_args == ()
+    assert own.programs == {"worker-0": "a.py", "worker-1": "b.py", "ps-0": "a.py"}
     wanted = experiment_of(own, cluster("worker: {on: [tf1, tf1]}, ps: {on: [tf1]}"), "tensorflow")
     assert (wanted.name, wanted.program) == ("a-b", own.program)
 

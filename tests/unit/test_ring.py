@@ -59,7 +59,7 @@ class Crew(Stage):
         path = self.volume.incoming("r1") / "program"
         path.mkdir(parents=True)
         (path / "own.py").write_text(PROGRAM)
-        spec = {"own": True, "cluster_args": (), "horovod": True, "gang": True}
+        spec = {"own": True, "horovod": True, "gang": True}
         self.submit("own.py", code, **spec, **more)
 
     def wait_agents_only(self) -> None:

@@ -17,8 +17,7 @@ from lab.errors import ConfigError
 from lab.experiments.policy import OnFailure
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
-from lab.store.settings import command
-from lab.volume import Request, RunSpec, TaskProgram, TaskStatus, Volume
+from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.continuation import next_step
 from lab.volume.files import write_atomically
 from lab.volume.states import State
@@ -123,43 +122,13 @@ def test_only_a_service_may_have_no_program(environment: FakeEnvironment, cli: C
     cli("run", "worker-0=a.py,worker-1=a.py", "--gpus", "none")
     request = asked(environment)
     assert request.spec.program_of("ps-0") is None
-    assert request.spec.program_of("worker-1") == TaskProgram("a.py", ("--task_index={index}",))
+    assert request.spec.program_of("worker-1") == "a.py"
     again = RunInfo.of_request(request, backend="local", project="two")
     assert only_run().read().spec.programs == again.spec.programs == request.spec.programs
     assert (
         "error: worker-1 has no program; add worker-1=FILE.py\n"
         in cli("run", "worker-0=a.py", "--gpus", "none", code=2).err
     )
-
-
-def test_the_user_says_what_flags_mean(environment: FakeEnvironment, cli: Cli) -> None:
-    Path("a.py").write_text("p.add_argument('--kind')\np.add_argument('--number')")
-    own = ["run", "./a.py", "--gpus", "none"]
-    output = cli(*own).err
-    assert asked(environment).spec.cluster_args == ()
-    notice = "warning: a.py declares flags, but none that lab knows for its job or index (--kind, -"
-    assert notice in output
-    assert any(notice in line for line in only_run().read().notices)
-    cli(*own, "--map", "kind=job_name", "--map", "number=task_index")
-    assert asked(environment).spec.cluster_args == ("--kind={job}", "--number={index}")
-    assert command(only_run().read()).endswith(" --map kind=job_name,number=task_index")
-    assert "a.py declares" not in cli(*own, "--", "--kind={job}", "--number={index}").err
-    spec = asked(environment).spec
-    assert (spec.cluster_args, spec.args) == ((), ("--kind={job}", "--number={index}"))
-
-
-@pytest.mark.parametrize(
-    ("argv", "error"),
-    [
-        (["async", "--map", "kind=job_name"], "--map: async is an experiment; leave out --map"),
-    ],
-)
-def test_a_meaning_that_lab_does_not_know_is_refused(
-    argv: list[str], error: str, environment: FakeEnvironment, cli: Cli
-) -> None:
-    Path("a.py").write_text("")
-    assert f"error: {error}" in cli("run", "--gpus", "none", *argv, code=2).err
-    assert environment.runs() == []
 
 
 def policy(environment: FakeEnvironment) -> tuple[OnFailure, int]:

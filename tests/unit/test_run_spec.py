@@ -17,7 +17,7 @@ INFO = RunInfo("x", RunSpec("async", "mnist_async.py"), backend="local")
 
 # These follow from the experiment, the program or another option.
 DERIVED = {
-    *("program", "programs", "cluster_args", "services", "gang", "restarts", "horovod"),
+    *("program", "programs", "services", "gang", "restarts", "horovod"),
     *("tf_config", "folder", "framework"),
 }
 OPTIONS = [each.name for each in fields(RunSpec) if each.name not in DERIVED]

@@ -21,7 +21,7 @@ from absl import flags
 
 from lab.mnist import load_mnist
 from lab.task import tf1
-from lab.task.tf1.flags import restore_flags
+from lab.task.program_flags import restore_flags
 from lab.task.tf1.input_data import DataSet, dense_to_one_hot, load_dataset, read_data_sets
 from lab.task.tf1.missing import missing_file_line
 from lab.task.tf1.one_element import one_element

@@ -14,13 +14,13 @@ from lab.frameworks import FRAMEWORKS, TENSORFLOW, Rank
 from lab.network.interface import interface_of
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.lazy_keras import defer_keras
-from lab.volume import Request, TaskProgram, Volume
+from lab.volume import Request, Volume
 from lab.volume.run_spec import LISTINGS, fill_in, module_files
 
 
 def program_path(config: AgentConfig, request: Request) -> Path:
     """The path of the task's program: in the run if it is the user's own, else in the scripts."""
-    folder, program = program_folder(config, request), _entry(config, request).program
+    folder, program = program_folder(config, request), _entry(config, request)
     if not request.spec.module:
         return folder / program
     files = [folder / file for file in module_files(program)]
@@ -32,15 +32,13 @@ def program_folder(config: AgentConfig, request: Request) -> Path:
     return Volume(config.runs).program(request.run_id) if request.spec.own else config.scripts
 
 
-def _entry(config: AgentConfig, request: Request) -> TaskProgram:
+def _entry(config: AgentConfig, request: Request) -> str:
     """Return the program of a task; callers skip tasks without a program."""
-    return request.spec.program_of(config.task) or TaskProgram(
-        request.spec.program, request.spec.cluster_args
-    )
+    return request.spec.program_of(config.task) or request.spec.program
 
 
 def argv(config: AgentConfig, request: Request) -> list[str]:
-    """The command line: the arguments that describe the cluster, then the user's arguments."""
+    """The command line: for a program of lab with the cluster, then the user's arguments."""
     # A printed program has no such flag: it gets the directory in the variable LAB_DATA_DIR.
     own = request.spec.own
     given = request.spec.data_dir and not request.spec.listing
@@ -50,7 +48,7 @@ def argv(config: AgentConfig, request: Request) -> list[str]:
         *_launcher(config, request),
         *_runner(request),
         *_start(config, request),
-        *_filled_in(config, request, _entry(config, request).cluster_args),
+        *([] if own else _filled_in(config, request, CLUSTER_ARGS)),
         *data,
         *(_filled_in(config, request, request.spec.args) if own else request.spec.args),
     ]
@@ -69,18 +67,21 @@ def _launcher(config: AgentConfig, request: Request) -> list[str]:
 
 def _runner(request: Request) -> list[str]:
     """The arguments before a user's own program: the module that starts it."""
-    if not request.spec.own:
+    spec = request.spec
+    if not spec.own:
         return []
-    if not request.spec.listing:
-        return ["-m", "lab.task.own"]
-    way = request.spec.listing
-    return ["-m", "lab.task.tf1", *([f"--{way}"] if way in LISTINGS else [])]
+    # Ranks find their place in variables, and a task's own program is made for it.
+    quiet = ["--quiet"] if spec.programs or spec.has_ranks else []
+    if not spec.listing:
+        return ["-m", "lab.task.own", *quiet]
+    way = [f"--{spec.listing}"] if spec.listing in LISTINGS else []
+    return ["-m", "lab.task.tf1", *quiet, *way]
 
 
 def _start(config: AgentConfig, request: Request) -> list[str]:
     """The arguments that name the program."""
     if request.spec.module:
-        return ["-m", _entry(config, request).program]
+        return ["-m", _entry(config, request)]
     return [str(program_path(config, request))]
 
 
@@ -108,6 +109,7 @@ def environ(
         **_python_environ(inherited, _module_folder(config, request)),
         **({var.LAB_DATA_DIR: str(config.data / data_dir)} if data_dir else {}),
         **({"TF_CONFIG": json.dumps(tf_config)} if _has_tf_config(request) else {}),
+        **({var.LAB_CLUSTER: json.dumps(request.cluster)} if request.spec.is_completed else {}),
         var.LAB_TASK: config.task,
         var.LAB_RUN_ID: request.run_id,
         var.LAB_ATTEMPT: str(attempt),
@@ -213,4 +215,4 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 """The variables in which gRPC looks for a proxy."""
 
-_AGENT_ONLY = {var.LAB_LEASH, var.LAB_FORKSERVER, var.LAB_STAMPS}
+_AGENT_ONLY = {var.LAB_CLUSTER, var.LAB_LEASH, var.LAB_FORKSERVER, var.LAB_STAMPS}

@@ -1,10 +1,13 @@
 """Start a user's own program as Python itself does, with what it needs to run unchanged.
 
-    python -m lab.task.own PROGRAM [ARGUMENTS]
-    python -m lab.task.own -m MODULE [ARGUMENTS]
+    python -m lab.task.own [--quiet] PROGRAM [ARGUMENTS]
+    python -m lab.task.own [--quiet] -m MODULE [ARGUMENTS]
 
-It adds the shipped images for `keras.datasets.mnist`, and TensorFlow request ids that do not repeat
-if the program belongs to a cluster. It imports neither TensorFlow nor PyTorch.
+It completes the flags of the cluster that the program declares, and adds the shipped images for
+`keras.datasets.mnist`, and TensorFlow request ids that do not repeat if the program belongs to a
+cluster. It imports neither TensorFlow nor PyTorch.
+
+`--quiet` leaves out the warning that the program cannot know its place in the cluster.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ import time
 from lab.task.after_import import after_import
 from lab.task.own import keras_mnist
 from lab.task.own.main_module import exit_with_traceback, run_file, run_module
+from lab.task.program_flags import QUIET, complete_flags, warn
 
 
 def main() -> None:
     """Run the program; end with its exit code."""
-    first, *arguments = sys.argv[1:]
+    is_quiet = sys.argv[1] == QUIET
+    first, *arguments = sys.argv[1 + is_quiet :]
+    complete_flags(os.environ, None if is_quiet else warn)
     keras_mnist.provide()
     _number_requests()
     after_import({"torch.distributed"}, _finish_threads_at_exit)

@@ -1,11 +1,12 @@
 """Run a program printed in 2017 or 2018, as `python PROGRAM ARGUMENTS` ran it then.
 
-    python -m lab.task.tf1 [--faithful] [--mend] PROGRAM [ARGUMENTS]
-    python -m lab.task.tf1 [--faithful] [--mend] -m MODULE [ARGUMENTS]
+    python -m lab.task.tf1 [--quiet] [--faithful] [--mend] PROGRAM [ARGUMENTS]
+    python -m lab.task.tf1 [--quiet] [--faithful] [--mend] -m MODULE [ARGUMENTS]
 
 `--faithful` keeps the polling interval of 30 seconds and the wait of two minutes at the end, and
 resumes from checkpoints of earlier runs.
 `--mend` fixes the known faults of synchronous programs.
+`--quiet` is that of `lab.task.own`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ import traceback
 import warnings
 from pathlib import Path
 
+from absl import flags
+
 from lab.task.own import keras_mnist
 from lab.task.own.main_module import run_file, run_module
+from lab.task.program_flags import QUIET, complete_flags, restore_flags, warn
 from lab.task.request_ids import number_requests, place_of
 from lab.task.sdk.program import ProgramError, ended_tasks
 from lab.task.sdk.recorder import Recorder
 from lab.task.tf1 import known_bugs
-from lab.task.tf1.flags import restore_flags
 from lab.task.tf1.import_hook import provide
 from lab.task.tf1.known_bugs import uncall_operations
 from lab.task.tf1.missing import (
@@ -43,12 +46,13 @@ from lab.variables import LAB_TASK
 from lab.volume.run_spec import module_files
 
 _FAITHFUL, _FIX = "--faithful", "--mend"
+_SWITCHES = {QUIET, _FAITHFUL, _FIX}
 
 
 def main() -> None:
     """Run the program; add a last line to its output if it fails by a known fault."""
     arguments = sys.argv[1:]
-    count = next(i for i, argument in enumerate(arguments) if argument not in {_FAITHFUL, _FIX})
+    count = next(i for i, argument in enumerate(arguments) if argument not in _SWITCHES)
     switches, (name, *arguments) = arguments[:count], arguments[count:]
     module = arguments.pop(0) if name == "-m" else ""
     fix_faults = _FIX in switches
@@ -69,6 +73,7 @@ def main() -> None:
     _silence_deprecations()
     optimizer = _optimizer_class(int(index) if fix_faults else None, notify)
     _provide_tensorflow(folder, optimizer)
+    complete_flags(os.environ, None if QUIET in switches else warn)
     number_requests(place_of(os.environ), notify)
     _change_sessions(program, faithful=_FAITHFUL in switches)
     noted = record_missing_files()
@@ -125,7 +130,7 @@ def _provide_tensorflow(folder: Path, optimizer: type) -> None:
     names = ("SyncReplicasOptimizer", "SyncReplicasOptimizerV2")
     provide(folder, tensorflow_1(dict.fromkeys(names, optimizer)))
     # All flags of the libraries are declared here; those of the program are not.
-    restore_flags()
+    restore_flags(flags.FLAGS)
 
 
 def _change_sessions(program: Path, *, faithful: bool) -> None:

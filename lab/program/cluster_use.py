@@ -1,0 +1,74 @@
+"""What a program's source shows of its cluster: fixed addresses, and whether it knows its job."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final
+
+from lab.errors import InputError
+from lab.program.python_source import names_in
+from lab.text import short
+from lab.volume.run_spec import jobs_in
+
+_BUILDS_CLUSTER: Final = frozenset(
+    {"ClusterSpec", "SimpleClusterResolver", "ClusterDef", "ClusterDeviceFilters", "Server"}
+)
+_ADDRESS: Final = re.compile(r"(?!127\.|0\.0\.0\.0)\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}")
+"""An address of a server on another host."""
+
+_OF_JOB: Final = re.compile(r"-*(?:job_?name|task_?type|worker_?type|role(?:_?name)?|lab_task)")
+"""A name or a text of a program that learns its job."""
+
+
+def has_placeholders(arguments: Iterable[str], jobs: Collection[str]) -> bool:
+    """Whether the user's arguments describe the cluster with placeholders, such as `{job}`.
+
+    Args:
+        arguments: The program's arguments.
+        jobs: The config's jobs.
+
+    Raises:
+        InputError: A placeholder is for another job.
+    """
+    named = jobs_in(arguments)
+    unknown = next((job for job in named or () if job not in jobs), None)
+    if unknown is not None:
+        known = " or ".join(f"{{{job}_hosts}}" for job in jobs)
+        raise InputError(f"{{{unknown}_hosts}}: the config has no job {unknown!r}", f"use {known}")
+    return named is not None
+
+
+def knows_its_job(trees: Sequence[ast.Module]) -> bool:
+    """Whether a program names a flag or a variable with the job of its task."""
+    words = (*names_in(trees), *_texts(trees))
+    return any(_OF_JOB.fullmatch(word.lower().replace("-", "_").lstrip("_")) for word in words)
+
+
+def fixed_hosts_notice(program: str, trees: Sequence[ast.Module], jobs: Mapping[str, int]) -> str:
+    """Return the notice that a program's own cluster has addresses of other hosts, or "".
+
+    Args:
+        program: The program's name.
+        trees: The syntax trees of the program and of the modules that it imports.
+        jobs: Job to its number of tasks.
+    """
+    texts = [*_texts(trees)]
+    address = next((text for text in texts if _ADDRESS.fullmatch(text)), None)
+    gets_hosts = any(text.rstrip("=").endswith("hosts") for text in texts)
+    if address is None or gets_hosts or sum(jobs.values()) == 1:
+        return ""
+    if names_in(trees).isdisjoint(_BUILDS_CLUSTER):
+        return ""
+    return (
+        f"{short(program)} has addresses of other hosts in its source, such as {address}: its tasks"
+        " do not find each other; replace them by NODE:PORT of the config"
+    )
+
+
+def _texts(trees: Iterable[ast.Module]) -> Iterator[str]:
+    for node in chain.from_iterable(map(ast.walk, trees)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value

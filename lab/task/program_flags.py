@@ -1,0 +1,550 @@
+"""Complete the command line of a user's program at the moment its own parser reads it.
+
+A parser refuses unknown flags, so a program gets values only for flags that it declares, in its own
+spelling. The parser knows them when it parses `sys.argv[1:]`, however the program declares them.
+Flags that the user gave stay as they are. The completed arguments are written back to `sys.argv`,
+so that child processes get them, too. A program that reads `sys.argv` by hand gets nothing.
+
+The parsers are those of argparse, absl (`tf.app.flags`), optparse, getopt and click. Flags are
+found by their names. Some names, such as `--index` or `--workers`, have other meanings in other
+programs: they count only in a program that shows that it has a cluster.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import re
+import sys
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lab.task.after_import import after_import
+from lab.variables import LAB_CLUSTER, LAB_RUN_DIR, LAB_TASK
+
+if TYPE_CHECKING:  # each of them takes time at the start of every program
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+JOB, INDEX, HOSTS = "job", "index", "hosts of "
+"""What a flag can mean; the addresses of the job `ps` are `hosts of ps`."""
+
+TEXT, WHOLE, UNTYPED, OTHER = "text", "whole number", "untyped", "other"
+"""What a flag takes; the parser passes on any value of an untyped one."""
+
+_KINDS: Final[Mapping[object, str]] = {int: WHOLE, str: TEXT, float: OTHER, bool: OTHER}
+
+_USUAL_JOBS: Final = ("ps", "worker", "chief", "master", "evaluator")
+_BUILDS_CLUSTER: Final = re.compile(
+    r"\b(ClusterSpec|SimpleClusterResolver|ClusterDef|ClusterDeviceFilters"
+    r"|(train|distribute)\.Server)\b"
+)
+_KNOWS_PLACE: Final = re.compile(
+    r"TF_CONFIG|TFConfigClusterResolver|RunConfig|train_and_evaluate|model_to_estimator"
+    r"|learn_runner|ParameterServerStrategy|MultiWorkerMirroredStrategy|CollectiveAllReduce"
+    r"|\bestimator\b|horovod|gethostname|getfqdn|uname\b|SlurmClusterResolver"
+    r"|LAB_TASK|HOSTNAME|(?:SLURM|OMPI|PMI)_[A-Z]"
+)
+"""What a program names that learns its place in the cluster without flags."""
+
+QUIET: Final = "--quiet"
+"""The switch of the modules that start a program: no warning."""
+
+
+class Flag(NamedTuple):
+    """A flag that a parser declares.
+
+    Attributes:
+        options: As it is written on the command line, the best spelling first; empty for a
+            positional argument.
+        names: The options and the program's name for the value, in lower case and without dashes
+            and underscores.
+        kind: What it takes.
+        many: Whether it takes several arguments ("after" it) or is "repeated" for each value.
+        choices: All values that it accepts, if they are listed.
+        default: Its default, if it is a text or a whole number.
+    """
+
+    options: tuple[str, ...]
+    names: tuple[str, ...]
+    kind: str = UNTYPED
+    many: str = ""
+    choices: tuple[str, ...] = ()
+    default: str = ""
+
+
+# ---- What a flag means.
+
+
+class _Names(NamedTuple):
+    """Plain names with a meaning: in any program, and only in a program with a cluster."""
+
+    clear: tuple[str, ...]
+    vague: tuple[str, ...]
+
+
+_JOB: Final = _Names(
+    ("jobname", "tasktype", "jobtype", "workertype"), ("job", "role", "rolename", "replicatype")
+)
+_BESIDE_JOB: Final = ("taskid", "tasknumber", "index", "task", "idx", "workerid")
+"""Vague names of the index that are clear beside a clear name of the job."""
+
+_INDEX: Final = _Names(
+    ("taskindex", "workerindex", "taskidx", "workeridx"),
+    (*_BESIDE_JOB, "worker", "rank", "workerrank", "nodeid", "replicaid", "jobid", "id"),
+)
+_ANY_TEXT: Final = frozenset({_JOB.clear[0], *_INDEX.clear})
+"""Names that have their meaning even if the flag takes a text, or has another default."""
+
+
+def _hosts(job: str) -> _Names:
+    others = ("parameterserver", "paramserver") if job == "ps" else ()
+    clear, vague = (
+        tuple(f"{name}{suffix}" for name in (job, *others) for suffix in suffixes)
+        for suffixes in (
+            ("hosts", "shosts", "hostlist", "addresses"),
+            ("s", "", "list", "nodes", "servers", "host"),
+        )
+    )
+    return _Names((*clear, *(f"{name}s" for name in others)), vague)
+
+
+def choose(flags: Sequence[Flag], jobs: Collection[str], *, builds: bool) -> dict[str, Flag]:
+    """Return meaning to flag.
+
+    Args:
+        flags: The flags that the program declares.
+        jobs: The config's jobs.
+        builds: Whether the program builds TensorFlow's cluster or server.
+    """
+    chosen: dict[str, Flag] = {}
+    all_jobs = dict.fromkeys((*jobs, *_USUAL_JOBS))
+    known = {JOB: _JOB, INDEX: _INDEX} | {f"{HOSTS}{job}": _hosts(job) for job in all_jobs}
+
+    def find(meaning: str, names: Iterable[str], *, clear: bool) -> None:
+        for flag in (flag for name in names for flag in flags if name in flag.names):
+            is_free = meaning not in chosen and flag not in chosen.values()
+            if is_free and _fits(flag, meaning, jobs, clear=clear):
+                chosen[meaning] = flag
+
+    for meaning, names in known.items():
+        find(meaning, names.clear, clear=True)
+    for flag in flags:
+        if _is_job_by_values(flag, jobs):
+            chosen.setdefault(JOB, flag)
+    if JOB in chosen:
+        find(INDEX, _BESIDE_JOB, clear=False)
+    for meaning, names in known.items() if builds or chosen else ():
+        find(meaning, names.vague, clear=False)
+    return {meaning: chosen[meaning] for meaning in known if meaning in chosen}
+
+
+def _fits(flag: Flag, meaning: str, jobs: Collection[str], *, clear: bool) -> bool:
+    """Whether a flag with a name of a meaning takes such a value, and has a fitting default."""
+    is_sure = clear and not _ANY_TEXT.isdisjoint(flag.names)
+    if meaning == JOB:
+        is_open = not (flag.choices or flag.default) or (is_sure and not flag.choices)
+        return flag.kind in {TEXT, UNTYPED} and (is_open or _names_a_job(flag, jobs))
+    if meaning == INDEX and flag.kind == TEXT:
+        return _is_number(flag.default) or (is_sure and not flag.default)
+    if meaning == INDEX:
+        return flag.kind in {WHOLE, UNTYPED}
+    return flag.kind in {TEXT, UNTYPED} and not _is_number(flag.default)
+
+
+def _names_a_job(flag: Flag, jobs: Collection[str]) -> bool:
+    return any(value in jobs or value in _USUAL_JOBS for value in (*flag.choices, flag.default))
+
+
+def _is_job_by_values(flag: Flag, jobs: Collection[str]) -> bool:
+    """Whether the choices or the default of a flag show that it is the job's, whatever its name."""
+    is_named = not {*_JOB.vague}.isdisjoint(flag.names)
+    names_all = len(jobs) > 1 and set(jobs) <= set(flag.choices)
+    return flag.kind != OTHER and (names_all or (is_named and _names_a_job(flag, jobs)))
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").isdecimal()
+
+
+# ---- The command line.
+
+
+class Completion:
+    """Completes the command line of this process for each parser that reads it.
+
+    Attributes:
+        depth: The number of parsers that are at work; that of a subcommand is the second.
+        rests: The arguments that parsers have left to others.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], warn: Callable[[str], None] | None = None
+    ) -> None:
+        """Take the place of the process from its variables.
+
+        Args:
+            environ: The variables. A task with several GPUs has a process for each of them, and
+                its framework gives each process a rank.
+            warn: Receives the warning that the program cannot know its place; None: no warning.
+        """
+        self.depth = 0
+        self.rests: list[list[str]] = []
+        self._cluster: Mapping[str, Sequence[str]] = json.loads(environ[LAB_CLUSTER])
+        self._job, _, self._index = environ[LAB_TASK].rpartition("-")
+        self._rank = environ.get("RANK", "")
+        self._folder = Path(environ.get(LAB_RUN_DIR, ""), "program")
+        self._warn = warn
+        self._flags: list[Flag] = []
+        self._chosen: dict[str, Flag] = {}
+
+    def reads(self, args: Sequence[str] | None) -> bool:
+        """Whether these arguments of a parser are the process's own.
+
+        They may be what an earlier parser has left, or belong to a subcommand.
+        """
+        if args is None or list(args) in (sys.argv[1:], *self.rests):
+            return True
+        return self.depth > 0 and list(args) == sys.argv[len(sys.argv) - len(args) :]
+
+    def complete(self, args: Sequence[str] | None, flags: Sequence[Flag]) -> list[str]:
+        """Return a parser's own arguments, completed, and write what is new to `sys.argv`.
+
+        Args:
+            args: The arguments, which the process `reads`.
+            flags: The flags that the parser declares.
+        """
+        old = sys.argv[1:] if args is None else list(args)
+        self._flags += [flag for flag in flags if flag not in self._flags]
+        self._chosen = choose(self._flags, self._cluster, builds=self._builds_cluster())
+        new = [*self._new_arguments(old, flags)]
+        start = len(sys.argv) - len(old) if self.depth else 1
+        written = [tokens for tokens in new if tokens[0] not in sys.argv]
+        sys.argv[start:start] = chain.from_iterable(written)
+        return [*chain.from_iterable(new), *old]  # the user's come last, so they win
+
+    def warn(self) -> None:
+        """Warn once if the flags of all parsers do not tell the program its place."""
+        if self._warn is not None and (notice := self._notice()):
+            self._warn(notice)
+        self._warn = None
+
+    def _new_arguments(self, old: Sequence[str], flags: Sequence[Flag]) -> Iterator[list[str]]:
+        """Yield the arguments of each flag, those for positional arguments first."""
+        words = {token.partition("=")[0] for token in old}
+        values = {
+            flag: self._values(meaning, flag)
+            for meaning, flag in self._chosen.items()
+            if flag in flags and words.isdisjoint(flag.options)
+        }
+        positional = [flag for flag in flags if not flag.options]
+        if all(flag in values for flag in positional) and not _has_positional(old):
+            yield from (values[flag] for flag in positional)
+        # No positional argument may follow a flag that takes several.
+        for flag in sorted(values, key=lambda flag: flag.many != "after"):
+            if flag.options and values[flag]:
+                yield from _written(flag, values[flag])
+
+    def _values(self, meaning: str, flag: Flag) -> list[str]:
+        """Return the values of a flag; none if its job has no tasks.
+
+        A rank has no job, so a flag beside one for the job is for the task's index. A program with
+        a flag for the port adds it to hosts whose default has none: `localhost`.
+        """
+        if meaning == JOB:
+            return [self._job]
+        if meaning == INDEX:
+            is_rank = JOB not in self._chosen or any("rank" in name for name in flag.names)
+            return [(is_rank and self._rank) or self._index]
+        addresses = [*self._cluster.get(meaning.removeprefix(HOSTS), ())]
+        has_port = any(name.endswith("port") for each in self._flags for name in each.names)
+        if has_port and flag.default and ":" not in flag.default:
+            addresses = [address.rpartition(":")[0] for address in addresses]
+        return addresses if flag.many or not addresses else [",".join(addresses)]
+
+    def _builds_cluster(self) -> bool:
+        """Whether a loaded module of the program names TensorFlow's cluster or server."""
+        files = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
+        own = [Path(file) for file in files if file and Path(file).is_relative_to(self._folder)]
+        return _names(own, _BUILDS_CLUSTER)
+
+    def _notice(self) -> str:
+        """Return the warning that the program cannot know its place; "" if it may."""
+        needed = [JOB] * (len(self._cluster) > 1)
+        needed += [INDEX] * any(len(tasks) > 1 for tasks in self._cluster.values())
+        missing = [meaning for meaning in needed if meaning not in self._chosen]
+        # All tasks have the same program: one of them warns.
+        first = next((job for job in self._cluster if job != "ps"), "ps")
+        is_first = (self._job, self._index) == (first, "0")
+        if not missing or not is_first or _names(self._folder.rglob("*.py"), _KNOWS_PLACE):
+            return ""
+        placeholders = " and ".join(f"{{{meaning}}}" for meaning in missing)
+        return (
+            f"{Path(sys.argv[0]).name} declares no flag that lab knows for its"
+            f" {' or '.join(missing)}, and does not read TF_CONFIG: its tasks start alike;"
+            f" write {placeholders} after --, as in --name={{{missing[0]}}}"
+        )
+
+
+def _names(files: Iterable[Path], pattern: re.Pattern[str]) -> bool:
+    return any(
+        file.is_file() and pattern.search(file.read_text("utf-8", "replace")) for file in files
+    )
+
+
+def _has_positional(args: Sequence[str]) -> bool:
+    """Whether one of the user's arguments is neither a flag nor directly behind one."""
+    pairs = pairwise(["", *args])
+    return any(
+        not token.startswith("-") and (not before.startswith("-") or "=" in before)
+        for before, token in pairs
+    )
+
+
+def _written(flag: Flag, values: Sequence[str]) -> Iterator[list[str]]:
+    option = flag.options[0]
+    if flag.many == "after":
+        yield [option, *values]
+    elif option.startswith("--"):
+        yield from ([f"{option}={value}"] for value in values)
+    else:  # optparse takes `-j=worker` as "=worker"
+        yield from ([option, value] for value in values)
+
+
+# ---- The parsers.
+
+
+def complete_flags(environ: Mapping[str, str], warn: Callable[[str], None] | None = None) -> None:
+    """Complete the command line in each parser that the program uses, if the task has a cluster.
+
+    Args:
+        environ: The environment variables of the process.
+        warn: As in `Completion`.
+    """
+    if LAB_CLUSTER not in environ:
+        return
+    completion = Completion(environ, warn)
+    for name, hook in _HOOKS.items():
+        action = functools.partial(hook, completion)
+        if (module := sys.modules.get(name)) is not None:
+            action(module)
+        else:
+            after_import({name}, action)
+
+
+def warn(line: str) -> None:
+    """Print a warning into the task's log."""
+    print(f"warning: {line}", file=sys.stderr, flush=True)
+
+
+def _hook(
+    completion: Completion,
+    owner: Any,
+    method: str,
+    argument: str,
+    flags_of: Callable[[Mapping[str, Any]], Iterable[Flag]],
+    *,
+    rest_of: Callable[[Any], list[str]] | None = None,
+    is_last: Callable[[Mapping[str, Any]], bool] = lambda _: True,
+    head: int = 0,
+    depth: int = 1,
+) -> None:
+    """Let a method of a parser parse the completed arguments.
+
+    Args:
+        completion: What completes them.
+        owner: The class or module of the method.
+        method: The method's name.
+        argument: The name of its parameter with the arguments.
+        flags_of: Returns the declared flags; it receives the parameters of the call.
+        rest_of: Returns the arguments that the method leaves to other parsers, from its result.
+        is_last: Whether no other parser follows, so that all flags are known.
+        head: The number of arguments before those of the command line.
+        depth: 0 if the method leaves the work to another one.
+    """
+    parse = getattr(owner, method)
+    signature = inspect.signature(parse)
+
+    @functools.wraps(parse)
+    def parse_completed(*values: Any, **named: Any) -> Any:
+        call = signature.bind(*values, **named)
+        args = call.arguments.get(argument)
+        own = args[head:] if args else args
+        if not completion.reads(own):
+            return parse(*values, **named)
+        completed = completion.complete(own, [*flags_of(call.arguments)])
+        call.arguments[argument] = [*(args or ())[:head], *completed]
+        completion.depth += depth
+        try:
+            result = parse(*call.args, **call.kwargs)
+        finally:
+            completion.depth -= depth
+        if rest_of is not None:
+            completion.rests.append(rest_of(result))
+        if is_last(call.arguments):
+            completion.warn()
+        return result
+
+    setattr(owner, method, parse_completed)
+
+
+def _flag(  # noqa: PLR0917  (all parsers have all of them)
+    options: Iterable[str], name: str | None, kind: str, many: str, choices: object, default: object
+) -> Flag:
+    """Make a flag; its default shows the kind of an untyped one."""
+    spellings = sorted(options, key=lambda option: not option.startswith("--"))
+    if kind == UNTYPED:
+        kind = _KINDS.get(type(default), UNTYPED)
+    listed = choices if isinstance(choices, list | tuple | set | frozenset) else ()
+    defaults = default if isinstance(default, list | tuple) else [default]
+    return Flag(
+        options=tuple(spellings),
+        names=tuple(_plain(each) for each in (*spellings, name) if each),
+        kind=kind,
+        many=many,
+        choices=tuple(value for value in listed if isinstance(value, str)),
+        default=",".join(str(each) for each in defaults if type(each) in {str, int}),
+    )
+
+
+def _hook_argparse(completion: Completion, module: Any) -> None:
+    def flag_of(action: Any) -> Flag:
+        is_special = action.nargs in {0, module.PARSER, module.REMAINDER}
+        kind = OTHER if is_special else _KINDS.get(action.type, UNTYPED)
+        many = "repeated" if isinstance(action, module._AppendAction) else ""
+        many = many if action.nargs in {None, 0, "?"} else "after"
+        names = action.option_strings, action.dest
+        default = None if action.default is module.SUPPRESS else action.default
+        return _flag(*names, kind, many, action.choices, default)
+
+    parser = module.ArgumentParser
+    _hook(
+        completion, parser, "parse_known_args", "args",
+        lambda call: map(flag_of, call["self"]._actions),
+        rest_of=lambda result: result[1], is_last=lambda _: False,
+    )  # fmt: skip
+    _hook(completion, parser, "parse_args", "args", lambda _: (), depth=0)
+
+
+def _hook_absl(completion: Completion, module: Any) -> None:
+    kinds = {"string": TEXT, "string enum": TEXT, "int": WHOLE, "multi string": TEXT}
+    kinds["comma separated list of strings"] = TEXT
+
+    def flags_of(call: Mapping[str, Any]) -> Iterator[Flag]:
+        for name, flags in call["self"].flags_by_module_dict().items():
+            for flag in flags if name.partition(".")[0] not in {"absl", "tensorflow"} else ():
+                options = f"--{flag.name}", f"-{flag.name}"
+                kind = kinds.get(flag.flag_type(), OTHER)
+                many = "repeated" if flag.flag_type().startswith("multi") else ""
+                choices = getattr(flag.parser, "enum_values", ())
+                yield _flag(options, None, kind, many, choices, flag.default)
+
+    _hook(
+        completion, module.FlagValues, "__call__", "argv", flags_of,
+        rest_of=lambda result: result[1:], head=1,
+    )  # fmt: skip
+
+
+def _hook_optparse(completion: Completion, module: Any) -> None:
+    kinds = {"string": UNTYPED, "int": WHOLE, "choice": TEXT}
+
+    def flags_of(call: Mapping[str, Any]) -> Iterator[Flag]:
+        for option in call["self"]._get_all_options():
+            options = *option._long_opts, *option._short_opts
+            kind = kinds.get(option.type, OTHER) if option.nargs in {None, 1} else OTHER
+            many = "repeated" if option.action == "append" else ""
+            default = call["self"].defaults.get(option.dest)
+            yield _flag(options, option.dest, kind, many, option.choices, default)
+
+    parser = module.OptionParser
+    _hook(completion, parser, "parse_args", "args", flags_of, rest_of=lambda result: result[1])
+
+
+def _hook_getopt(completion: Completion, module: Any) -> None:
+    def flags_of(call: Mapping[str, Any]) -> Iterator[Flag]:
+        for name in call.get("longopts", ()):
+            kind = UNTYPED if name.endswith("=") else OTHER
+            yield _flag([f"--{name.rstrip('=')}"], None, kind, "", (), None)
+
+    for method in ("getopt", "gnu_getopt"):
+        _hook(completion, module, method, "args", flags_of, rest_of=lambda result: result[1])
+
+
+def _hook_click(completion: Completion, module: Any) -> None:
+    kinds = {"integer": WHOLE, "integer range": WHOLE, "text": UNTYPED, "choice": TEXT}
+
+    def flag_of(param: Any) -> Flag:
+        options = param.opts if param.param_type_name == "option" else ()
+        kind = kinds.get(param.type.name, OTHER) if param.nargs == 1 else OTHER
+        if getattr(param, "is_flag", False) or getattr(param, "count", False):
+            kind = OTHER
+        many = "repeated" if param.multiple else ""
+        return _flag(
+            options, param.name, kind, many, getattr(param.type, "choices", ()), param.default
+        )
+
+    command = module.Command
+    _hook(completion, command, "main", "args", lambda _: (), is_last=lambda _: False)
+    _hook(
+        completion, command, "parse_args", "args",
+        lambda call: map(flag_of, call["self"].get_params(call["ctx"])),
+        is_last=lambda call: not isinstance(call["self"], module.Group),
+    )  # fmt: skip
+
+
+_HOOKS: Final[Mapping[str, Callable[[Completion, Any], None]]] = {
+    "argparse": _hook_argparse,
+    "absl.flags._flagvalues": _hook_absl,
+    "optparse": _hook_optparse,
+    "getopt": _hook_getopt,
+    "click.core": _hook_click,
+}
+
+
+# ---- `tf.app.flags` of TensorFlow 1.0 to 1.4.
+
+_VALUES: Final = frozenset({"true", "false", "t", "f", "yes", "no", "1", "0"})
+
+
+def restore_flags(values: Any) -> None:
+    """Make absl's flags, which `tf.app.flags` has been since TensorFlow 1.5, those of 1.0 to 1.4.
+
+    - A program may declare a flag that a library has declared before, such as `log_dir`.
+    - Undeclared arguments are ignored.
+    - `--flag False` sets a boolean flag, as `--flag=False` does.
+    - `FLAGS._parse_flags()` parses the command line.
+
+    Args:
+        values: The flags that the libraries have declared, and the program will declare.
+    """
+    for name in values:
+        values[name].allow_override = True
+    # Python finds the method that a call uses in the class, not in the object.
+    kind: Any = type(values)
+    original_call = kind.__call__
+
+    @functools.wraps(original_call)
+    def parse(self: Any, argv: Sequence[str], known_only: bool = True) -> list[str]:
+        del known_only
+        left: list[str] = original_call(self, _joined(self, argv), known_only=True)
+        return left
+
+    kind.__call__ = parse
+    kind._parse_flags = lambda self, args=None: self(sys.argv if args is None else args)
+
+
+def _joined(values: Any, argv: Sequence[str]) -> list[str]:
+    """Return the arguments; the value of a boolean flag is joined to the flag."""
+    joined: list[str] = []
+    for argument in argv:
+        name = joined[-1].lstrip("-") if joined and joined[-1].startswith("-") else ""
+        if name in values and values[name].boolean and argument.lower() in _VALUES:
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
