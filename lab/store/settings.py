@@ -161,7 +161,7 @@ def _own_program(spec: RunSpec) -> str:
         return spec.program
     if spec.programs:
         each = spec.programs.items()
-        return ",".join(f"{task}={Path(spec.folder, own.program)}" for task, own in each)
+        return ",".join(f"{task}={Path(spec.folder, own)}" for task, own in each)
     return str(Path(spec.folder, spec.program))
 
 

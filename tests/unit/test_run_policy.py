@@ -17,6 +17,7 @@ from lab.errors import ConfigError
 from lab.experiments.policy import OnFailure
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
+from lab.store.settings import command
 from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.continuation import next_step
 from lab.volume.files import write_atomically
@@ -125,6 +126,7 @@ def test_only_a_service_may_have_no_program(environment: FakeEnvironment, cli: C
     assert request.spec.program_of("worker-1") == "a.py"
     again = RunInfo.of_request(request, backend="local", project="two")
     assert only_run().read().spec.programs == again.spec.programs == request.spec.programs
+    assert "run worker-0=a.py,worker-1=a.py " in command(again)
     assert (
         "error: worker-1 has no program; add worker-1=FILE.py\n"
         in cli("run", "worker-0=a.py", "--gpus", "none", code=2).err
