@@ -87,12 +87,12 @@ class _Names(NamedTuple):
 _JOB: Final = _Names(
     ("jobname", "tasktype", "jobtype", "workertype"), ("job", "role", "rolename", "replicatype")
 )
-_BESIDE_JOB: Final = ("taskid", "tasknumber", "index", "task", "idx", "workerid")
-"""Vague names of the index that are clear beside a clear name of the job."""
-
 _INDEX: Final = _Names(
     ("taskindex", "workerindex", "taskidx", "workeridx"),
-    (*_BESIDE_JOB, "worker", "rank", "workerrank", "nodeid", "replicaid", "jobid", "id"),
+    (
+        *("taskid", "tasknumber", "index", "task", "idx", "workerid", "worker", "rank"),
+        *("workerrank", "nodeid", "replicaid", "jobid", "id"),
+    ),
 )
 _ANY_TEXT: Final = frozenset({_JOB.clear[0], *_INDEX.clear})
 """Names that have their meaning even if the flag takes a text, or has another default."""
@@ -133,8 +133,6 @@ def choose(flags: Sequence[Flag], jobs: Collection[str], *, builds: bool) -> dic
     for flag in flags:
         if _is_job_by_values(flag, jobs):
             chosen.setdefault(JOB, flag)
-    if JOB in chosen:
-        find(INDEX, _BESIDE_JOB, clear=False)
     for meaning, names in known.items() if builds or chosen else ():
         find(meaning, names.vague, clear=False)
     return {meaning: chosen[meaning] for meaning in known if meaning in chosen}
