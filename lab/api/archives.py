@@ -18,7 +18,7 @@ from lab.options import Argument, Arguments, Flag, Switch, read_options
 from lab.options.shared import RunsDir
 from lab.outputs import check_output
 from lab.project import AnyPath
-from lab.store.archive import SUFFIX, archived_run, contents, pack, same_content, unpack
+from lab.store.archive import SUFFIX, contents, is_archive_of, pack, same_content, unpack
 from lab.store.directory import RunDir, RunStatus, runs_path
 from lab.text import short
 from lab.volume.files import atomic_writer
@@ -84,7 +84,7 @@ def export(
 
     Args:
         run: A run's id, a unique prefix of it, last, or last~1.
-        output: The archive (default: RUN_ID.lab.zip in this directory).
+        output: The archive (default: RUN_ID.lab.tar.gz in this directory).
         all_: Include checkpoints, the model and the files of the programs.
         force: Replace the file even if it is not this run's archive.
         runs_dir: The run store.
@@ -102,7 +102,7 @@ def export(
             LOG.warning(f"run {wanted.run_id} is not completely collected: files may be missing")
         sizes, skipped = contents(wanted, complete=all_)
         for name in skipped:
-            LOG.warning(f"left out: {short(name)} is not a regular file, or is too large")
+            LOG.warning(f"left out: {short(name)} is not a regular file")
         try:
             with atomic_writer(target.resolve()) as file:
                 pack(wanted, list(sizes), file)
@@ -189,21 +189,9 @@ def _check_target(run: RunDir, target: Path, *, force: bool) -> None:
     Raises:
         InputError: It would replace another file, or is no regular file.
     """
-    others: list[str] = []
-
-    def is_ours(begin: bytes) -> bool:
-        found = archived_run(begin)
-        if found not in {run.run_id, None}:
-            others.append(str(found))
-        return found is not None
-
-    check_output("--output", target, is_ours, force=force)
-    shown = short(str(target))
-    if others:
-        what = f"--output: {shown} is the archive of another run, {others[0]}"
-        raise InputError(what, "name another file, or replace it with --force")
+    check_output("--output", target, lambda begin: is_archive_of(run, begin), force=force)
     if target.exists() and not target.is_file():
-        raise InputError(f"--output: {shown} is not a file", "name a file")
+        raise InputError(f"--output: {short(str(target))} is not a file", "name a file")
 
 
 def described(found: Exported) -> str:

@@ -1,4 +1,4 @@
-"""A run as one file: a zip archive that another run store can import.
+"""A run as one file: a compressed tar archive that another run store can import.
 
 An archive may come from a stranger. So `unpack` creates only files whose names are known here,
 takes nothing from the archive except their bytes, and stops at the limits below.
@@ -6,16 +6,17 @@ takes nothing from the archive except their bytes, and stops at the limits below
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
+import os
 import re
 import shutil
 import stat
-import unicodedata
-import zipfile
+import tarfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from io import BufferedReader, FileIO
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
 
@@ -26,29 +27,18 @@ from lab.store.summary import read_summary
 from lab.text import short, visible
 from lab.volume import RUN_ID, TASK
 from lab.volume.files import open_regular
+from lab.volume.framing import is_safe
 
-SUFFIX: Final = ".lab.zip"
+SUFFIX: Final = ".lab.tar.gz"
 
 MAX_FILES: Final = 20_000
-"""The maximum number of files in an archive."""
-
-MAX_FILE_BYTES: Final = 1 << 30
-"""The maximum size of a file in an archive."""
+"""The maximum number of files and directories in an archive."""
 
 MAX_BYTES: Final = 4 << 30
 """The maximum size of all files in an archive."""
 
-MAX_RATIO: Final = 200
-"""The maximum ratio of a file's size to its compressed size, above `_SMALL_BYTES`."""
-
-_SMALL_BYTES: Final = 16 << 20
-_MAX_READ: Final = 16 << 20
-"""The maximum number of bytes that zipfile may read at once: the list of all files."""
-
-_MAX_DEPTH: Final = 32
-_MAX_NAME_BYTES: Final = 255
-_DATE: Final = (1980, 1, 1, 0, 0, 0)
-"""The date of every file in an archive: the same run gives the same bytes."""
+_MAX_READ: Final = 1 << 16
+"""The maximum number of bytes that tarfile may read at once: a header with a long name."""
 
 _FILES: Final = re.compile(
     rf"run\.json|summary\.(json|csv)|gpu\.jsonl"
@@ -79,7 +69,7 @@ def contents(run: RunDir, *, complete: bool) -> tuple[Sizes, list[str]]:
         if not _is_known(name, complete=complete) or (path.is_dir() and not path.is_symlink()):
             continue
         status = path.lstat()
-        if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_FILE_BYTES:
+        if stat.S_ISREG(status.st_mode):
             found[name] = status.st_size
         else:
             skipped.append(name)
@@ -93,19 +83,21 @@ def pack(run: RunDir, names: Sequence[str], output: BinaryIO) -> None:
         OSError: A file cannot be read, or the archive cannot be written.
         ValueError: A file is no regular file any more.
     """
-    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
+    # The same run gives the same bytes: there is no date, and no owner.
+    with (
+        gzip.GzipFile(f"{run.run_id}.tar", "wb", fileobj=output, mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as archive,
+    ):
         for name in names:
-            member = zipfile.ZipInfo(f"{run.run_id}/{name}", _DATE)
-            member.compress_type = zipfile.ZIP_DEFLATED
-            member.external_attr = (stat.S_IFREG | 0o644) << 16
-            with open_regular(run.path / name) as source, archive.open(member, "w") as target:
-                shutil.copyfileobj(source, target)
+            with open_regular(run.path / name) as source:
+                member = tarfile.TarInfo(f"{run.run_id}/{name}")
+                member.size = os.fstat(source.fileno()).st_size
+                archive.addfile(member, source)
 
 
-def archived_run(begin: bytes) -> str | None:
-    """Return the id of the run in an archive with this beginning; None if it is not an archive."""
-    found = re.match(rb"PK\x03\x04.{26}([a-z0-9-]{1,81})/", begin, re.DOTALL)
-    return found[1].decode() if found else None
+def is_archive_of(run: RunDir, begin: bytes) -> bool:
+    """Return whether a file that begins with these bytes is an archive of this run."""
+    return begin.startswith(b"\x1f\x8b") and begin[10:].startswith(f"{run.run_id}.tar\0".encode())
 
 
 def unpack(file: Path, folder: Path) -> RunDir:
@@ -128,10 +120,11 @@ def unpack(file: Path, folder: Path) -> RunDir:
     try:
         with (
             open_regular(file.resolve()) as opened,
-            _Guarded(FileIO(opened.fileno(), closefd=False)) as source,
-            zipfile.ZipFile(source) as archive,
+            _Guarded(fileobj=opened) as source,
+            tarfile.open(fileobj=source, mode="r:") as archive,
         ):
-            run_id, members = _checked(archive.infolist())
+            run_id, members = _checked(archive)
+            _check_end(source)
             run = RunDir(folder / run_id)
             for name, member in members.items():
                 _extract(archive, member, run.path / name)
@@ -141,12 +134,8 @@ def unpack(file: Path, folder: Path) -> RunDir:
             raise LabError(f"there is no file {shown}", "check its path") from error
         raise
     except (
-        ValueError,
-        NotImplementedError,
-        RuntimeError,
-        EOFError,
-        zipfile.BadZipFile,
-        zlib.error,
+        *(ValueError, RuntimeError, OverflowError, EOFError),
+        *(tarfile.TarError, gzip.BadGzipFile, zlib.error),
     ) as error:
         fix = "ask for the file again; `lab export RUN` writes it"
         raise LabError(f"{shown} is not a valid archive of a run: {error}", fix) from error
@@ -168,75 +157,58 @@ def _digest(path: Path) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-class _Guarded(BufferedReader):
-    """A file for zipfile that refuses to read a large piece into memory."""
+class _Guarded(gzip.GzipFile):
+    """A file for tarfile that refuses to read a large piece into memory."""
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > _MAX_READ:
-            raise ValueError("its list of files is too long")
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= _MAX_READ:
+            raise ValueError("a name in it is too long")
         return super().read(size)
 
 
-def _checked(members: Sequence[zipfile.ZipInfo]) -> tuple[str, dict[str, zipfile.ZipInfo]]:
+def _checked(archive: tarfile.TarFile) -> tuple[str, dict[str, tarfile.TarInfo]]:
     """Check all members; return the run's id, and the members by their name in the run.
 
     Raises:
         ValueError: A member is not allowed.
     """
-    if len(members) > MAX_FILES:
-        raise ValueError(f"it has more than {MAX_FILES:,} files")
-    if sum(each.file_size for each in members) > MAX_BYTES:
-        raise ValueError(f"its files have more than {MAX_BYTES:,} bytes")
-    found: dict[str, zipfile.ZipInfo] = {}
-    ids = set()
-    for member in members:
-        run_id, _, name = member.orig_filename.partition("/")
-        shown = short(member.orig_filename)
-        ids.add(run_id)
+    members: dict[str, tarfile.TarInfo] = {}
+    folders: set[PurePosixPath] = set()
+    ids, size = set(), 0
+    for member in archive:
+        run_id, _, name = member.name.partition("/")
+        shown = short(member.name)
         if not _is_known(name, complete=True):
             raise ValueError(f"{shown!r} is not a file of a run")
-        _check_member(member, shown)
-        if name in found:
+        if not member.isreg() or member.issparse():
+            raise ValueError(f"{shown!r} is not a regular file")
+        if name in members:
             raise ValueError(f"{shown!r} is in it twice")
-        found[name] = member
+        members[name] = member
+        folders.update(PurePosixPath(name).parents)
+        ids.add(run_id)
+        size += member.size
+        if member.size < 0 or size > MAX_BYTES:
+            raise ValueError(f"its files have more than {MAX_BYTES:,} bytes")
+        if len(members) + len(folders) > MAX_FILES:
+            raise ValueError(f"it has more than {MAX_FILES:,} files and directories")
     if len(ids) != 1 or not RUN_ID.fullmatch(run_id := ids.pop()) or run_id == LAST:
         raise ValueError("it does not contain exactly one run")
-    if "run.json" not in found:
+    if clash := folders & set(map(PurePosixPath, members)):
+        raise ValueError(f"{short(str(clash.pop()))!r} is a file and a directory")
+    if "run.json" not in members:
         raise ValueError("run.json is missing")
-    check_collisions(found)
-    return run_id, found
+    return run_id, members
 
 
-def _check_member(member: zipfile.ZipInfo, shown: str) -> None:
-    kind = stat.S_IFMT(member.external_attr >> 16)
-    if kind not in {0, stat.S_IFREG} or member.is_dir():
-        raise ValueError(f"{shown!r} is not a regular file")
-    if member.flag_bits & 1:
-        raise ValueError(f"{shown!r} is encrypted")
-    if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        raise ValueError(f"{shown!r} has an unknown compression")
-    if member.file_size > MAX_FILE_BYTES:
-        raise ValueError(f"{shown!r} has more than {MAX_FILE_BYTES:,} bytes")
-    if member.file_size > max(_SMALL_BYTES, MAX_RATIO * member.compress_size):
-        raise ValueError(f"{shown!r} is compressed more than {MAX_RATIO} times")
-
-
-def check_collisions(names: Mapping[str, object]) -> None:
-    """Check that no name is also a directory, and that no two names differ only by their case.
+def _check_end(source: gzip.GzipFile) -> None:
+    """Read up to the checksum at the end; tarfile stops at a damaged header without an error.
 
     Raises:
-        ValueError: Two names do.
+        ValueError: There is more than the zeros that fill the last record.
     """
-    folded: dict[str, str] = {}
-    for name in names:
-        path = PurePosixPath(name)
-        for each in (path, *path.parents[:-1]):
-            text = str(each)
-            key = unicodedata.normalize("NFKC", text).casefold()
-            if folded.setdefault(key, text) != text:
-                raise ValueError(f"two names differ only by their case: {short(name)!r}")
-        if any(str(parent) in names for parent in path.parents):
-            raise ValueError(f"{short(str(path.parent))!r} is a file and a directory")
+    if any(source.read(tarfile.RECORDSIZE)) or source.read(1):
+        raise ValueError("a header in it is damaged")
 
 
 def _is_known(name: str, *, complete: bool) -> bool:
@@ -245,26 +217,15 @@ def _is_known(name: str, *, complete: bool) -> bool:
         return True
     top, *parts = name.split("/")
     folders = (*_FOLDERS, *_LARGE_FOLDERS) if complete else _FOLDERS
-    return top in folders and 0 < len(parts) <= _MAX_DEPTH and all(map(is_safe, parts))
+    return top in folders and bool(parts) and is_safe(name) and visible(name) == name
 
 
-def is_safe(part: str) -> bool:
-    """Whether a part of a path in an archive is a plain name on every file system."""
-    return (
-        part not in {"", ".", ".."}
-        and "\\" not in part
-        and visible(part) == part
-        and len(part.encode(errors="replace")) <= _MAX_NAME_BYTES
-    )
-
-
-def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> None:
-    """Write one member; zipfile checks its checksum, and reads at most its stated size."""
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    """Write one member, without its rights, owner and date."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with archive.open(member) as source, path.open("xb") as target:
-        shutil.copyfileobj(source, target)
-        if target.tell() != member.file_size:
-            raise ValueError(f"{short(member.orig_filename)!r} is cut off")
+    source = archive.extractfile(member)
+    with path.open("xb") as target:
+        shutil.copyfileobj(source or io.BytesIO(), target)
 
 
 def _marked(run: RunDir) -> RunDir:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import random
 import shutil
-import stat
-import zipfile
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +24,7 @@ NAMES = (
 )  # fmt: skip
 """Names of files that an archive must not have; some are names of files that it has."""
 
-KINDS = (stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFSOCK, stat.S_IFDIR)
+KINDS = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE)
 
 
 def attack(seed: int, around: Path) -> Iterator[str]:
@@ -33,7 +32,7 @@ def attack(seed: int, around: Path) -> Iterator[str]:
     # Nothing else writes to either directory, so that each new file is the import's.
     folder = around / "folder"
     folder.mkdir(exist_ok=True)
-    store, file = folder / "imported", folder / "hostile.lab.zip"
+    store, file = folder / "imported", folder / "hostile.lab.tar.gz"
     shutil.rmtree(store, ignore_errors=True)
     before = _seen(folder) - {file.name, store.name}
     data, done, may_pass = damaged(seed)
@@ -66,40 +65,44 @@ def damaged(seed: int) -> tuple[bytes, str, bool]:
         return bytes(data), "bytes are changed", True  # a date may be changed
     if how == 1:
         return bytes(data[: rng.randrange(len(data))]), "it is cut off", False
-    with zipfile.ZipFile(source) as archive:
-        members = [(member, archive.read(member)) for member in archive.infolist()]
+    with tarfile.open(fileobj=io.BytesIO(source.getvalue())) as archive:
+        members = [(member, _content(archive, member)) for member in archive]
     done, may_pass = _change(members, how, rng)
-    target, compression = io.BytesIO(), rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
-    with zipfile.ZipFile(target, "w") as archive:
-        for old, content in members:
-            new = zipfile.ZipInfo(old.filename)
-            new.external_attr = old.external_attr
-            archive.writestr(new, content, compression)
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w:gz", compresslevel=rng.choice((1, 9))) as archive:
+        for member, content in members:
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
     return target.getvalue(), done, may_pass
 
 
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(member)
+    assert file is not None
+    return file.read()
+
+
 def _change(
-    members: list[tuple[zipfile.ZipInfo, bytes]], how: int, rng: random.Random
+    members: list[tuple[tarfile.TarInfo, bytes]], how: int, rng: random.Random
 ) -> tuple[str, bool]:
     if how == 2:
         name = rng.choice(NAMES)
-        members.insert(rng.randrange(len(members) + 1), (zipfile.ZipInfo(name), b"{}"))
+        members.insert(rng.randrange(len(members) + 1), (tarfile.TarInfo(name), b"{}"))
         return f"it also has {name!r}", False
     if how == 3:
         member, kind = rng.choice(members)[0], rng.choice(KINDS)
-        member.external_attr = (kind | 0o777) << 16
-        return f"{member.filename} is of kind {kind:o}", False
+        member.type, member.linkname = kind, "/etc/passwd"
+        return f"{member.name} is of kind {kind!r}", False
     if rng.randrange(4) == 0:
-        name = f"{BAD}/program/{'zeros.bin' if rng.randrange(2) else 'a.py'}"
-        members.append((zipfile.ZipInfo(name), bytes(40 << 20)))
-        return f"{name} has 40 MiB of zeros", True  # without compression it is no bomb
-    place = rng.choice(
-        [i for i, (each, _) in enumerate(members) if each.filename.endswith(".json")]
-    )
+        deep = "/".join("d" * 400)
+        files = [tarfile.TarInfo(f"{BAD}/program/{number}/{deep}/x") for number in range(60)]
+        members += [(file, b"") for file in files]
+        return "it has 24,000 directories", False
+    place = rng.choice([i for i, (each, _) in enumerate(members) if each.name.endswith(".json")])
     member, data = members[place]
     text = changed_json(data.decode(), rng) if rng.randrange(4) else str(rng.choice(ODD))
     members[place] = (member, text.encode("utf-8", "surrogatepass"))
-    return f"{member.filename} is changed", True
+    return f"{member.name} is changed", True
 
 
 def _seen(folder: Path) -> set[str]:

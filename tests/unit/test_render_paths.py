@@ -122,7 +122,7 @@ def test_git_ignores_what_belongs_to_a_host_or_a_class(tmp_path: Path) -> None:
         *(each.renders[0] for each in CAPABILITIES.values() if each.renders),
         "clusters/compose.yaml",
         *("key.pem", "cert.pem", "tf-workshop-handouts.html"),
-        *("tf-workshop-20261126-101500.zip", "20261126-0230-async-9316.lab.zip"),
+        *("tf-workshop-20261126-101500.zip", "20261126-0230-async-9316.lab.tar.gz"),
         *("work/gradebook.csv", "runs/last/run.json"),
     ]
     command = ["git", "check-ignore", *private, "cluster.yaml", "docker-compose.yml"]

@@ -5,10 +5,10 @@ own. Logs and run.json can contain paths and user names of this host: look at th
 publish the archive. Checkpoints, the saved model and the files of the programs need --all.
 
 Examples:
-    # the newest run, to RUN_ID.lab.zip in this directory
+    # the newest run, to RUN_ID.lab.tar.gz in this directory
     lab export last
     # with its checkpoints, to a file that you name
-    lab export last --all --output my-run.lab.zip
+    lab export last --all --output my-run.lab.tar.gz
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ follows, cancels or collects it, and `last` never means it.
 
 Examples:
     # the run of another machine
-    lab import 20260101-0000-async-aaaa.lab.zip
+    lab import 20260101-0000-async-aaaa.lab.tar.gz
     # into another run store
-    lab import 20260101-0000-async-aaaa.lab.zip --runs-dir class
+    lab import 20260101-0000-async-aaaa.lab.tar.gz --runs-dir class
 """
 
 # ruff: noqa: N999  (the command's name is a keyword of Python)
