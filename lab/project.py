@@ -17,6 +17,7 @@ from lab.config import Cluster, load_cluster, with_workers
 from lab.errors import InputError
 from lab.log import LOG
 from lab.shipped import SHIPPED
+from lab.text import short
 
 AnyPath = str | os.PathLike[str]
 
@@ -150,14 +151,20 @@ def replace_files(root: Path, sources: Mapping[str, Path]) -> Path | None:
 
     Args:
         root: The project's directory.
-        sources: The files by their paths in the project.
+        sources: The files by their relative paths in the project.
 
     Returns:
         The directory inside the project that has what was replaced; None: nothing was.
 
     Raises:
+        InputError: A path is absolute, or leaves the project; then nothing has changed.
         OSError: A file cannot be written or moved; then all is as before.
     """
+    for path in map(PurePosixPath, sources):
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            raise InputError(
+                f"{short(str(path))!r} is not a path in {root}", "use a relative path without .."
+            )
     files = _Replacing(root, _new_directory(root, "before-restore"))
     try:
         for name, source in sources.items():

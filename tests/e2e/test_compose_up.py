@@ -28,7 +28,7 @@ DONE = "the environment waits for further runs"
 
 @pytest.fixture
 def project(image: str, tmp_path: Path) -> Iterator[Path]:
-    lab(tmp_path, "init", "--name", NAME, "--gpus", "none", "--workers", "3")
+    lab(tmp_path, "init", "--name", NAME, "--gpus", "none")
     yield tmp_path
     if (left := ComposeBackend().find_any(NAME)) is not None:
         left.down()

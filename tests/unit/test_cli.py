@@ -84,7 +84,7 @@ REFUSED = [
     "runs --json false", "init --force false", "run async --json --json", "run async --no-share=1",
     "ps --json=maybe", "runs --json=false --no-json", "render --output=", "render --no-output",
     "up --backend docker", "up --gpus all", "logs --tail -5", "logs --tail 1e3",
-    "render -o gpus-by=count", "init --workers 0", "init --gpus 0", "init --gpus all",
+    "render -o gpus-by=count", "init --gpus 0", "init --gpus all",
     # What a command needs.
     "run", "shell", "sweep async", "down mnist --all", "render --check --output -",
     # A program's flags are checked for the program that is meant.
@@ -103,8 +103,7 @@ REFUSED = [
     "run async --data-dir nowhere", "run async --data_dir loop", "run async --data_dir ~nobody/x",
     "init --output scripts", "init --output nowhere/c.yaml", "init", "run hello --data_dir scripts",
     # The sizes of a config.
-    "init --force --name A", "init --force --name=-x", "init --force --gpus none --nodes 9",
-    "init --force --gpus 1 --workers 3 --nodes 3", "init --force --gpus 1 --workers 200 --nodes 1",
+    "init --force --name A", "init --force --name=-x",
     # The values, runs and files that single commands need.
     "sweep async --over nonsense", "sweep async --over batchsize=1", "sweep async --over seed=1,2",
     "sweep async --over batch_size=1,1", "sweep async --over learning_rate=1,1.0",

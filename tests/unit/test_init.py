@@ -14,17 +14,10 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.config import Cluster, load_cluster, parse_cluster
 from lab.config.fields import PROJECT
-from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
 from lab.gpu import Gpu, Inventory
 from lab.image_digest import digest
-from lab.placement.config_generator import (
-    Options,
-    check_name,
-    generate,
-    name_from,
-    summary,
-)
+from lab.placement.config_generator import check_name, generate, name_from
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.units import GIB, MIB
@@ -33,7 +26,6 @@ from tests.support.cli import ROOT, lab, lab_process, refused
 from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
 
-NO_WISHES = Options()
 CLUSTERS = ROOT / "clusters"
 
 NAMED = (
@@ -41,50 +33,44 @@ NAMED = (
     .cards[0]
     .model_copy(update={"name": "Evil - Card \x1b[31m # {} \u20ac", "links": ()})
 )
+NO_GPUS = Inventory("none", (), 2, 3 * GIB)
 HOSTILE = load("bare").model_copy(update={"cards": (NAMED,)})
 
 
-def made(inventory: Inventory, wishes: Options = NO_WISHES, name: str = "mine") -> Cluster:
-    return parse_cluster(generate(inventory, name, wishes).encode(), "cluster.yaml")
+def made(inventory: Inventory, name: str = "mine") -> Cluster:
+    return parse_cluster(generate(inventory, name)[0].encode(), "cluster.yaml")
 
 
-def planned(inventory: Inventory, wishes: Options = NO_WISHES) -> Plan:
-    return place(made(inventory, wishes), inventory)
+def planned(inventory: Inventory) -> Plan:
+    return place(made(inventory), inventory)
 
 
-def shape(gpus: int, *, cpus: int = 64) -> tuple[int, int, int]:
-    """Nodes, workers, and GPUs of each worker for a host with this number of GPUs."""
-    plan = planned(box(gpus, cpus=cpus) if gpus else Inventory("none", (), cpus, GIB))
+def shape(inventory: Inventory) -> tuple[int, int, int]:
+    """Nodes, workers, and GPUs of each worker."""
+    plan = planned(inventory)
     workers = [task for task in plan.tasks if task.job == "worker"]
-    (each,) = {len(task.gpus) for task in workers}
-    return len(plan.nodes), len(workers), each
+    (gpus,) = {len(task.gpus) for task in workers}
+    return len(plan.nodes), len(workers), gpus
 
 
-# ---- The resources of a host
+# ---- The templates
 
 
 @pytest.mark.parametrize(
     ("gpus", "expected"),
     [
+        (0, (4, 3, 0)),
         (1, (1, 3, 1)),  # shared, as in the book
         (2, (3, 2, 1)),
-        (3, (4, 3, 1)),
         (4, (5, 4, 1)),
-        (5, (6, 5, 1)),
-        (6, (4, 3, 2)),
         (7, (8, 7, 1)),
         (8, (5, 4, 2)),
         (11, (5, 4, 2)),  # three stay idle
         (16, (5, 4, 4)),
     ],
 )
-def test_the_gpus_of_a_host_are_divided_equally(gpus: int, expected: tuple[int, int, int]) -> None:
-    assert shape(gpus) == expected
-
-
-@pytest.mark.parametrize(("cpus", "workers"), [(1, 2), (2, 2), (5, 2), (6, 3), (8, 4), (256, 4)])
-def test_without_gpus_the_cpus_decide(cpus: int, workers: int) -> None:
-    assert shape(0, cpus=cpus) == (workers + 1, workers, 0)
+def test_a_template_for_each_number_of_gpus(gpus: int, expected: tuple[int, int, int]) -> None:
+    assert shape(box(gpus) if gpus else NO_GPUS) == expected
 
 
 def test_slices_are_pinned_by_their_uuids() -> None:
@@ -97,55 +83,18 @@ def test_slices_are_pinned_by_their_uuids() -> None:
     assert planned(box(0, slices=1)).tasks[3].gpus == (mig_of(0),)
 
 
-@pytest.mark.parametrize(
-    ("whole", "slices", "wishes", "expected"),
-    [
-        (0, 7, NO_WISHES, (7, 1)),
-        (0, 14, NO_WISHES, (8, 1)),
-        (8, 7, NO_WISHES, (8, 1)),
-        (0, 7, Options(workers=3), (3, 1)),
-        (8, 7, Options(workers=4), (4, 2)),  # the slices stay idle
-        (1, 3, Options(workers=2), (2, 1)),
-        (0, 2, Options(workers=5), (5, 1)),
-        (0, 2, Options(workers=5, nodes=1), (5, 1)),
-    ],
-)
-def test_a_worker_gets_one_slice_at_most(
-    whole: int, slices: int, wishes: Options, expected: tuple[int, int]
-) -> None:
-    workers = [t for t in planned(box(whole, slices=slices), wishes).tasks if t.job == "worker"]
-    (each,) = {len(task.gpus) for task in workers}
-    assert (len(workers), each) == expected
+@pytest.mark.parametrize(("whole", "slices", "workers"), [(0, 7, 7), (0, 14, 8), (8, 7, 8)])
+def test_a_worker_gets_one_slice_at_most(whole: int, slices: int, workers: int) -> None:
+    assert shape(box(whole, slices=slices)) == (workers + 1, workers, 1)
 
 
 @pytest.mark.parametrize("gpus", [0, 1, 11])
 def test_the_text_of_a_config(gpus: int, snapshot: SnapshotAssertion) -> None:
-    host = box(gpus, cpus=1) if gpus else Inventory("none", (), 2, 3 * GIB)
-    assert generate(host, "mine", NO_WISHES) == snapshot
-    assert summary(box(2), NO_WISHES) == "1 ps and 2 workers on 3 nodes"
+    assert generate(box(gpus, cpus=1) if gpus else NO_GPUS, "mine")[0] == snapshot
 
 
-# ---- Options of the user
-
-
-@pytest.mark.parametrize(
-    ("gpus", "wishes", "ps_on", "workers_on"),
-    [
-        (8, Options(workers=3), "tf1", "tf2 tf3 tf4"),
-        (8, Options(ps=2), "tf1 tf2", "tf3 tf4 tf5 tf6"),
-        (8, Options(ps=2, nodes=4), "tf1 tf2", "tf1 tf2 tf3 tf4"),
-        (8, Options(workers=8, nodes=5), "tf1", "tf1 tf1 tf2 tf2 tf3 tf3 tf4 tf5"),
-        (2, Options(workers=4), "tf1", "tf1 tf1 tf2 tf2"),
-        (2, Options(workers=5, nodes=1), "tf1", "tf1 tf1 tf1 tf1 tf1"),
-        (0, Options(workers=2, nodes=2), "tf1", "tf1 tf2"),
-    ],
-)
-def test_options(gpus: int, wishes: Options, ps_on: str, workers_on: str) -> None:
-    inventory = box(gpus) if gpus else Inventory("none", (), 8, GIB)
-    cluster = made(inventory, wishes)
-    assert " ".join(cluster.jobs["ps"].on) == ps_on
-    assert " ".join(cluster.jobs["worker"].on) == workers_on
-    place(cluster, inventory)
+def test_the_text_of_a_config_for_slices(snapshot: SnapshotAssertion) -> None:
+    assert generate(box(0, slices=2), "null") == snapshot
 
 
 # ---- Any host
@@ -169,31 +118,15 @@ def test_options(gpus: int, wishes: Options, ps_on: str, workers_on: str) -> Non
         st.integers(64 * MIB, 1 << 43) | st.just(0),
         st.tuples(st.text(max_size=80), st.text(max_size=80), st.just("")),
     ),
-    st.builds(
-        Options,
-        st.none() | st.integers(1, 40) | st.just(1000),
-        st.integers(1, 5),
-        st.none() | st.integers(1, 30),
-    ),
     st.text(),
 )
-def test_every_host_gets_a_fitting_config(
-    inventory: Inventory, wishes: Options, directory: str
-) -> None:
+def test_every_host_gets_a_fitting_config(inventory: Inventory, directory: str) -> None:
     name = name_from(directory)
-    try:
-        text = generate(inventory, name, wishes)
-    except InputError:
-        assert wishes.nodes is not None or (wishes.workers or 0) > 80
-        return
+    text, _ = generate(inventory, name)
     assert all(len(line) <= 100 for line in text.splitlines())
     cluster = parse_cluster(text.encode(), "cluster.yaml")
-    plan = place(cluster, inventory)
     assert cluster.name == check_name(name)
-    assert len(plan.nodes) == (wishes.nodes or len(plan.nodes))
-    workers = [task for task in plan.tasks if task.job == "worker"]
-    assert len(workers) == (wishes.workers or len(workers))
-    assert len(plan.tasks) - len(workers) == wishes.ps
+    workers = [task for task in place(cluster, inventory).tasks if task.job == "worker"]
     assert all(task.gpus for task in workers) == bool(inventory.gpus)
     if not cluster.jobs["worker"].share:
         assert len({len(task.gpus) for task in workers}) == 1
@@ -230,8 +163,11 @@ def test_init_writes_a_project_for_this_host(tmp_path: Path) -> None:
     wrote = "wrote .gitignore, Dockerfile.gpu, data/README.md, scripts/, and .lab/image/ for the"
     assert wrote in done.stderr
     assert "train with `lab run async`" in done.stderr
-    for name in ("Dockerfile.gpu", "scripts/mnist_async.py", ".gitignore", "data/README.md"):
+    for name in ("Dockerfile.gpu", "scripts/mnist_async.py", "data/README.md"):
         assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
+    ignored = (tmp_path / ".gitignore").read_text().splitlines()
+    assert {"/runs/", "compose.yaml", "*.pem", "*.zip"} <= {*ignored}
+    assert not {"/mutants/", "node_modules/", ".mypy_cache/"} & {*ignored}  # of this repository
     image = tmp_path / ".lab/image"
     assert digest(image / "lab") == digest()
     assert (image / "requirements/image-cpu.txt").is_file()
@@ -284,7 +220,7 @@ def test_init_writes_each_example(tmp_path: Path, example: str) -> None:
     ("flags", "message"),
     [
         ("--example bok", "no example 'bok'; did you mean 'book'?"),
-        ("--example book --workers 2", "--example has its own values, not --workers; leave out"),
+        ("--example book --name mine", "--example has its own values, not --name; leave out"),
     ],
 )
 def test_an_example_that_is_refused(tmp_path: Path, flags: str, message: str) -> None:

@@ -30,25 +30,35 @@ from lab.gpu import chosen_host
 from lab.log import LOG
 from lab.options import Flag, Switch, given_flags
 from lab.options.shared import HostGpus
-from lab.options.types import text, whole
+from lab.options.types import text
 from lab.outputs import check_output
-from lab.placement.config_generator import (
-    Options,
-    check_name,
-    describe_host,
-    generate,
-    name_from,
-    summary,
-)
+from lab.placement.config_generator import check_name, describe_host, generate, name_from
 from lab.placement.place import place
 from lab.project import DEFAULT_CLUSTER, SCRIPTS, project_around
 from lab.shipped import CLONE, SHIPPED, files_of
 from lab.text import short, suggestion
 
-PARTS: Final = (".gitignore", DOCKERFILE, "data/README.md", SCRIPTS)
-"""What a project has beside its config."""
+PARTS: Final = (DOCKERFILE, "data/README.md", SCRIPTS)
+"""The shipped files that a project has beside its config."""
 
-_MAX: Final = 1000
+_GITIGNORE: Final = """\
+# What lab writes for this host.
+/.lab/
+/runs/
+compose.yaml
+/cluster.sbatch
+/cluster.k8s.yaml
+/slurm-*
+*.lab.tar.gz
+
+# Of a class: keys, pages with passwords, and archives of the students' work.
+*.pem
+*-handouts.html
+*.zip
+
+__pycache__/
+.ipynb_checkpoints/
+"""
 
 
 def command(
@@ -57,14 +67,6 @@ def command(
         str | None, Flag("the project's name (default: the directory's)", shows="NAME")
     ] = None,
     gpus: HostGpus = AUTO,
-    workers: Annotated[
-        int | None, Flag("the number of workers (default: as fits)", whole(1, _MAX), shows="N")
-    ] = None,
-    ps: Annotated[int, Flag("the number of parameter servers", whole(1, _MAX), shows="N")] = 1,
-    nodes: Annotated[
-        int | None,
-        Flag("the number of pseudo-nodes (default: as fits)", whole(1, _MAX), shows="N"),
-    ] = None,
     example: Annotated[
         str | None, Flag("a config that comes with lab, instead of one for a host", shows="EXAMPLE")
     ] = None,
@@ -79,9 +81,9 @@ def command(
     if output != "-":
         _check_free(path, force=force)
     if example is None:
-        made, lines = _generated(path, name, gpus, Options(workers, ps, nodes))
+        made, lines = _generated(path, name, gpus)
     else:
-        for flag in given_flags(command, given, "name", "gpus", "workers", "ps", "nodes"):
+        for flag in given_flags(command, given, "name", "gpus"):
             raise InputError(f"--example has its own values, not {flag}", f"leave out {flag}")
         made, lines = _example(path, example), [f"as in the example {example}"]
     cluster = parse_cluster(made.encode(), str(path))
@@ -96,20 +98,17 @@ def command(
     _report_next_steps(path, cluster, elsewhere=not isinstance(gpus, str))
 
 
-def _generated(
-    path: Path, name: str | None, gpus: str | int, options: Options
-) -> tuple[str, list[str]]:
+def _generated(path: Path, name: str | None, gpus: str | int) -> tuple[str, list[str]]:
     """Return a config for a host, and the descriptions of the host and of the layout."""
     chosen = name_from(path.absolute().parent.name) if name is None else check_name(name)
     inventory = chosen_host(gpus)
     for notice in inventory.notices:
         LOG.info(notice)
-    made = generate(inventory, chosen, options, schema=_schema(path))
+    made, layout = generate(inventory, chosen, schema=_schema(path))
     # The generated file must pass the same checks as a file that a user writes.
     place(parse_cluster(made.encode(), str(path)), inventory)
     host = "this host" if isinstance(gpus, str) else "that host"
-    lines = [f"{host} has {describe_host(inventory)}", summary(inventory, options)]
-    return made, lines
+    return made, [f"{host} has {describe_host(inventory)}", layout]
 
 
 def _example(path: Path, name: str) -> str:
@@ -158,6 +157,12 @@ def _write_project(config: Path) -> None:
     if not context_of(folder).is_copy:
         return
     written, kept = [], []
+    ignore = folder / ".gitignore"
+    if os.path.lexists(ignore):
+        kept.append(ignore.name)
+    else:
+        ignore.write_text(_GITIGNORE, encoding="utf-8")
+        written.append(ignore.name)
     for name, source in files_of(PARTS):
         target = folder / name
         if not os.path.lexists(target):
