@@ -11,8 +11,7 @@ from lab.backends.names import AUTO
 from lab.backends.planner import Planner
 from lab.config import Cluster
 from lab.config.diagnostics import Problem, texts
-from lab.config.load import CLUSTER, parse_config, read_file
-from lab.config.model import PartialCluster
+from lab.config.load import FIX, parse_config, read_file
 from lab.config.validation import validate
 from lab.errors import ConfigError, InputError
 from lab.experiments.faults import parse
@@ -56,26 +55,25 @@ class ScheduledPlanner(Planner):
             raise ConfigError(problems)
         return Placed(self._plan(cluster, gpus=gpus, runtime=runtime), None)
 
-    def unsupported(self, parts: Cluster | PartialCluster, *, gpus: bool) -> Iterator[Problem]:
+    def unsupported(self, cluster: Cluster, *, gpus: bool) -> Iterator[Problem]:
         """Yield a problem for each value of a config that the scheduler cannot have.
 
         Args:
-            parts: The config, or its valid parts.
+            cluster: The config.
             gpus: Whether tasks get GPUs.
         """
-        for name, link in parts.links.items():
-            if link is not None:
-                message = f"{self.unit} cannot change the network; leave it out"
-                yield Problem(("links", name), message)
-        for index, text in enumerate(parts.faults):
-            if text is not None and parse(text).kind.on_network:
+        for name in cluster.links:
+            message = f"{self.unit} cannot change the network; leave it out"
+            yield Problem(("links", name), message)
+        for index, text in enumerate(cluster.faults):
+            if parse(text).kind.on_network:
                 message = f"{self.unit} cannot change the network; leave out this fault"
                 yield Problem(("faults", index), message)
-        for name, job in parts.jobs.items() if gpus else ():
-            if job is not None and job.share:
+        for name, job in cluster.jobs.items() if gpus else ():
+            if job.share:
                 message = f"{self.unit} gets whole GPUs; give each task its own, with `gpus: 1`"
                 yield Problem(("jobs", name, "share"), message)
-            elif job is not None and job.gpu_memory_fraction is not None:
+            elif job.gpu_memory_fraction is not None:
                 message = f"{self.unit} gets whole GPUs; leave it out"
                 yield Problem(("jobs", name, "gpu_memory_fraction"), message)
 
@@ -87,11 +85,11 @@ class ScheduledPlanner(Planner):
             ConfigError: The config is invalid, or has values that the scheduler cannot have.
         """
 
-        def rules(parts: Cluster | PartialCluster) -> Iterator[Problem]:
-            yield from validate(parts)
-            yield from self.unsupported(parts, gpus=gpus)
+        def rules(cluster: Cluster) -> Iterator[Problem]:
+            yield from validate(cluster)
+            yield from self.unsupported(cluster, gpus=gpus)
 
-        parse_config(replace(CLUSTER, rules=rules), read_file(path, CLUSTER.fix), str(path))
+        parse_config(Cluster, rules, read_file(path, FIX), str(path))
 
     def _plan(self, cluster: Cluster, *, gpus: bool, runtime: str) -> Plan:
         nowhere = Inventory("none", (), None, None)

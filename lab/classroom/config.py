@@ -8,15 +8,15 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from lab.classroom import values
 from lab.classroom.names import COPIES
 from lab.classroom.values import Address, FilePath, ListenAddress, LocalTime
 from lab.config.diagnostics import Problem
-from lab.config.fields import MAX_CPUS, ConfigModel, GpuCount, Memory, NodeName, default_on_error
-from lab.config.load import Format, parse_config, read_file
+from lab.config.fields import MAX_CPUS, ConfigModel, GpuCount, Memory, NodeName
+from lab.config.load import parse_config, read_file
 from lab.text import short
 
 DEFAULT_FILE: Final = "class.yaml"
@@ -78,8 +78,11 @@ class SeatGpus(ConfigModel):
 _Cpus = Annotated[float, Field(gt=0, le=MAX_CPUS)]
 _Gpus = Annotated[SeatGpus, BeforeValidator(_gpus)]
 _CpuRuns = Annotated[int, Field(ge=0, le=MAX_CPU_RUNS)]
-_SEATS_FIELD: Final = Field(min_length=1, max_length=MAX_SEATS, strict=False)
-_Seats = Annotated[tuple[NodeName, ...], _SEATS_FIELD, BeforeValidator(_seats)]
+_Seats = Annotated[
+    tuple[NodeName, ...],
+    Field(min_length=1, max_length=MAX_SEATS, strict=False),
+    BeforeValidator(_seats),
+]
 _Lessons = Annotated[tuple[str, ...], Field(min_length=1, max_length=100, strict=False)]
 
 
@@ -170,56 +173,29 @@ class ClassConfig(ConfigModel):
     """The files for HTTPS; an address that other hosts reach needs them."""
 
 
-_ValidName = Annotated[NodeName | None, default_on_error(None)]
-_ValidSeats = Annotated[tuple[_ValidName, ...], _SEATS_FIELD, BeforeValidator(_seats)]
-
-
-class _PartialSeat(ConfigModel):
-    """The valid parts of a seat."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    gpus: Annotated[_Gpus | None, default_on_error(None)] = None
-
-
-class _PartialClass(ConfigModel):
-    """The valid parts of a class config; an invalid part is None."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    seats: Annotated[_ValidSeats | None, default_on_error(None)] = None
-    seat: Annotated[_PartialSeat | None, default_on_error(None)] = None
-    lessons: Annotated[_Lessons | None, default_on_error(None)] = None
-    times: Annotated[Times | None, default_on_error(None)] = None
-    address: Annotated[ListenAddress | None, default_on_error(None)] = _DEFAULT_ADDRESS
-    # An invalid value is still a value: the address does not lack it.
-    tls: Annotated[Tls | bool | None, default_on_error(default=True)] = None
-
-
-def _validate(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
+def _validate(config: ClassConfig) -> Iterator[Problem]:
     """Yield a problem for every rule that a config breaks."""
-    yield from _seat_names(parts.seats or ())
-    if parts.seat is not None and parts.seat.gpus is not None:
-        yield from _seat(parts.seat.gpus)
-    yield from _unknown_lessons(parts.lessons or ())
-    times = parts.times
-    if times is not None and times.start and times.end and times.end <= times.start:
+    yield from _seat_names(config.seats)
+    yield from _seat(config.seat.gpus)
+    yield from _unknown_lessons(config.lessons)
+    times = config.times
+    if times.start and times.end and times.end <= times.start:
         message = f"is not after the start, {times.start:%Y-%m-%dT%H:%M}"
         yield Problem(("times", "end"), message)
-    if parts.address is not None and not parts.address.host.is_loopback and parts.tls is None:
+    if not config.address.host.is_loopback and config.tls is None:
         message = (
-            f"other hosts reach {parts.address}, and passwords must not travel in the clear; add "
+            f"other hosts reach {config.address}, and passwords must not travel in the clear; add "
             "`tls: {certificate: cert.pem, key: key.pem}`, or use 127.0.0.1"
         )
         yield Problem(("address",), message)
 
 
-def _seat_names(names: Sequence[str | None]) -> Iterator[Problem]:
+def _seat_names(names: Sequence[str]) -> Iterator[Problem]:
     for index, name in enumerate(names):
         if name in _TAKEN:
             message = f"{name} is {_TAKEN[name]}; give the seat another name"
             yield Problem(("seats", index), message)
-        elif name is not None and name in names[:index]:
+        elif name in names[:index]:
             message = f"a second seat has the name {name}; give each seat its own name"
             yield Problem(("seats", index), message)
 
@@ -246,14 +222,7 @@ def _unknown_lessons(lessons: Sequence[str]) -> Iterator[Problem]:
             yield Problem(loc, f"the lesson {name} is here twice; remove one")
 
 
-_FORMAT: Final = Format(
-    noun="class",
-    model=ClassConfig,
-    partial=_PartialClass,
-    models={"": ClassConfig, "seat": SeatConfig, "seat.gpus": SeatGpus, "times": Times, "tls": Tls},
-    rules=_validate,
-    fix=f"name a class config with `--file FILE` (default: {DEFAULT_FILE})",
-)
+_FIX: Final = f"name a class config with `--file FILE` (default: {DEFAULT_FILE})"
 
 
 def load_class(path: Path) -> ClassConfig:
@@ -263,7 +232,7 @@ def load_class(path: Path) -> ClassConfig:
         InputError: There is no such file, or it cannot be read.
         ConfigError: The config is invalid; the error lists all its problems.
     """
-    return parse_class(read_file(path, _FORMAT.fix), str(path))
+    return parse_class(read_file(path, _FIX), str(path))
 
 
 def parse_class(data: bytes, file: str) -> ClassConfig:
@@ -272,7 +241,7 @@ def parse_class(data: bytes, file: str) -> ClassConfig:
     Raises:
         ConfigError: The config is invalid; the error lists all its problems.
     """
-    config = parse_config(_FORMAT, data, file)
+    config = parse_config(ClassConfig, _validate, data, file)
     folder = Path(file).parent
     tls = config.tls and config.tls.below(folder)
     return config.model_copy(update={"cluster": folder / config.cluster, "tls": tls})

@@ -54,7 +54,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "gpus": "list the GPUs of this host, and the task that holds each",
         "init": "write a project with a config for this host",
         "render": "write compose.yaml, or a batch script, from the cluster config",
-        "validate": "check a cluster config, and report all its errors",
+        "validate": "check a cluster config, and report its errors",
+        "schema": "print the JSON Schema of the cluster config",
         "build": "build the image of the tasks",
     },
     "Learn and teach": {

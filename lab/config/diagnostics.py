@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -20,7 +20,6 @@ Loc = tuple[str | int, ...]
 MAX_SHOWN: Final = 100
 """The maximum number of problems shown; more are usually one mistake, repeated."""
 
-_CANDIDATES: Final = 1000  # a comparison with more names takes seconds
 _BARE = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 
@@ -60,11 +59,10 @@ class Problem:
     def _suggestion(self) -> str:
         if not self.misspelt or not self.candidates:
             return ""
-        known = list(self.candidates[:_CANDIDATES])
-        if near := nearest(self.misspelt[:60].lower(), known):
+        if near := nearest(self.misspelt[:60].lower(), self.candidates):
             return f"; did you mean {quoted(near)}?"
-        listed = ", ".join(unquoted_if_plain(name) for name in known[:8])
-        return f"; known: {listed}{', …' if len(known) > 8 else ''}"  # noqa: PLR2004
+        listed = ", ".join(unquoted_if_plain(name) for name in self.candidates[:8])
+        return f"; known: {listed}{', …' if len(self.candidates) > 8 else ''}"  # noqa: PLR2004
 
 
 def report(
@@ -184,25 +182,21 @@ _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def to_problems(
-    error: ValidationError, raw: object, models: Mapping[str, type[BaseModel]]
-) -> list[Problem]:
+def to_problems(error: ValidationError, raw: object, model: type[BaseModel]) -> list[Problem]:
     """Convert pydantic's errors to problems.
 
     Args:
         error: The error of the model.
         raw: The content of the file; needed to find the keys in pydantic's locations.
-        models: The models by path, as in `Format` of `lab.config.load`.
+        model: The model of the whole file.
     """
-    problems = []
-    for detail in error.errors(include_url=False):
-        if detail["type"] == "too_short" and detail["input"]:
-            continue  # the missing items have errors of their own
-        problems.append(_problem(detail, raw, models))
-    return problems
+    details = error.errors(include_url=False)
+    # The missing items of a list that is too short have errors of their own.
+    kept = [each for each in details if each["type"] != "too_short" or not each["input"]]
+    return [_problem(detail, raw, model) for detail in kept]
 
 
-def _problem(detail: ErrorDetails, raw: object, models: Mapping[str, type[BaseModel]]) -> Problem:
+def _problem(detail: ErrorDetails, raw: object, model: type[BaseModel]) -> Problem:
     loc = _location(detail["loc"], raw)
     kind, found = detail["type"], detail["input"]
     if kind == "extra_forbidden":
@@ -211,8 +205,10 @@ def _problem(detail: ErrorDetails, raw: object, models: Mapping[str, type[BaseMo
             "unknown key",
             on_key=True,
             misspelt=str(loc[-1]),
-            candidates=_known_keys(loc[:-1], models),
+            candidates=_known_keys(loc[:-1], model),
         )
+    if not loc:
+        return Problem(loc, f"must be a mapping (`version: 1`, …), not {describe(found)}")
     if kind == "missing":
         return Problem(loc, "is missing")
     if loc == ("version",):
@@ -255,7 +251,15 @@ def _location(loc: Sequence[int | str], raw: object) -> Loc:
     return tuple(kept)
 
 
-def _known_keys(loc: Loc, models: Mapping[str, type[BaseModel]]) -> list[str]:
-    path = ".".join(map(str, loc))
-    model = models[path if path in models else str(loc[0])]
+def _known_keys(loc: Loc, model: type[BaseModel]) -> list[str]:
+    for part in loc:
+        if (field := model.model_fields.get(str(part))) is not None:
+            model = next(_models_in(field.annotation), model)
     return list(model.model_fields)
+
+
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)

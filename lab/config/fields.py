@@ -10,10 +10,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
     WithJsonSchema,
-    WrapValidator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -98,17 +95,5 @@ class ConfigModel(BaseModel):
         frozen=True,
         strict=True,
         allow_inf_nan=False,
-        defer_build=True,  # the parts are needed alone only for a config with errors
+        defer_build=True,  # the parts are built with the whole
     )
-
-
-def default_on_error(default: object) -> WrapValidator:
-    """Return a validator that replaces an invalid value by a default."""
-
-    def read(value: object, validate: ValidatorFunctionWrapHandler) -> object:
-        try:
-            return validate(value)
-        except ValidationError:
-            return default
-
-    return WrapValidator(read)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from lab.config.diagnostics import Problem, describe, report, to_problems
-from lab.config.model import Box, Cluster, Job, LinkConfig, Node, PartialCluster, RunConfig
+from lab.config.diagnostics import Problem, report, to_problems
+from lab.config.model import Cluster
 from lab.config.validation import WORKER, validate
-from lab.config.yaml_reader import MAX_BYTES, ParsedFile, read_source
+from lab.config.yaml_reader import MAX_BYTES, read_source
 from lab.errors import ConfigError, InputError
 from lab.formatting import counted
 from lab.text import short
@@ -23,47 +22,11 @@ from lab.units import DELAY, MEMORY, RATE, exact
 
 Config = TypeVar("Config", bound=BaseModel)
 
-
-@dataclass(frozen=True, slots=True)
-class Format(Generic[Config]):
-    """A kind of config file.
-
-    Attributes:
-        noun: What such a file describes: `cluster`.
-        model: The model of the whole file.
-        partial: The model of the valid parts of a file with errors.
-        models: The model of each mapping, by its path: "" for the whole file. The path of a key
-            also stands for the entries below it.
-        rules: Yields a problem for every rule that a `model` or a `partial` breaks.
-        fix: How to name another file, as an instruction.
-    """
-
-    noun: str
-    model: type[Config]
-    partial: type[BaseModel]
-    models: Mapping[str, type[BaseModel]]
-    rules: Callable[[Any], Iterator[Problem]]
-    fix: str
+FIX: Final = "name a config with `--cluster FILE`, such as clusters/book.yaml"
+"""How to name another file, for an error."""
 
 
-CLUSTER: Final = Format(
-    noun="cluster",
-    model=Cluster,
-    partial=PartialCluster,
-    models={
-        "": Cluster,
-        "box": Box,
-        "nodes": Node,
-        "jobs": Job,
-        "links": LinkConfig,
-        "run": RunConfig,
-    },
-    rules=validate,
-    fix="name a config with `--cluster FILE`, such as clusters/book.yaml",
-)
-
-
-def load_cluster(path: Path, fix: str = CLUSTER.fix) -> Cluster:
+def load_cluster(path: Path, fix: str = FIX) -> Cluster:
     """Read a cluster config.
 
     Args:
@@ -77,7 +40,7 @@ def load_cluster(path: Path, fix: str = CLUSTER.fix) -> Cluster:
         InputError: There is no such file, or it cannot be read.
         ConfigError: The config is invalid; the error lists all its problems.
     """
-    return parse_config(CLUSTER, read_file(path, fix), str(path))
+    return parse_cluster(read_file(path, fix), str(path))
 
 
 def parse_cluster(data: bytes, file: str) -> Cluster:
@@ -90,48 +53,36 @@ def parse_cluster(data: bytes, file: str) -> Cluster:
     Raises:
         ConfigError: The config is invalid; the error lists all its problems.
     """
-    return parse_config(CLUSTER, data, file)
+    return parse_config(Cluster, validate, data, file)
 
 
-def parse_config(kind: Format[Config], data: bytes, file: str) -> Config:
-    """Read a config of any kind from bytes.
+def parse_config(
+    model: type[Config], rules: Callable[[Config], Iterable[Problem]], data: bytes, file: str
+) -> Config:
+    """Read a config of any kind from bytes: as YAML, then by its types, then by its rules.
 
     Args:
-        kind: The kind of the file.
+        model: The types of the whole file.
+        rules: Returns a problem for every rule that a config breaks.
         data: The file's content.
         file: Its name, for messages.
 
     Raises:
-        ConfigError: The config is invalid; the error lists all its problems.
+        ConfigError: The config is invalid; the error lists all problems of the first of the three
+            that fails.
     """
-    source = read_source(data, kind.noun)
-    problems = list(source.problems)
-    config = None
-    if source.readable:
-        config, found = _content(kind, source)
-        problems += found
-    if config is None or problems:
-        raise ConfigError(report(file, problems, source.value_locations, source.key_locations))
-    return config
-
-
-def _content(kind: Format[Config], source: ParsedFile) -> tuple[Config | None, list[Problem]]:
-    raw = source.value
-    if not isinstance(raw, dict):
-        if () in source.already_reported:
-            return None, []
-        message = f"must be a mapping (`version: 1`, …), not {describe(raw)}"
-        return None, [Problem((), message)]
-    try:
-        config = kind.model.model_validate(raw)
-    except ValidationError as error:
-        problems = [
-            problem
-            for problem in to_problems(error, raw, kind.models)
-            if problem.path not in source.already_reported
-        ]
-        return None, problems + list(kind.rules(kind.partial.model_validate(raw)))
-    return config, list(kind.rules(config))
+    source = read_source(data)
+    problems = source.problems
+    if not problems:
+        try:
+            config = model.model_validate(source.value)
+        except ValidationError as error:
+            problems = to_problems(error, source.value, model)
+        else:
+            problems = list(rules(config))
+            if not problems:
+                return config
+    raise ConfigError(report(file, problems, source.value_locations, source.key_locations))
 
 
 def read_file(path: Path, fix: str) -> bytes:

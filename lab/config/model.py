@@ -10,7 +10,7 @@ import json
 from functools import cached_property
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from lab import units as sizes
@@ -24,7 +24,6 @@ from lab.config.fields import (
     Memory,
     NodeName,
     amount,
-    default_on_error,
     kind_of,
     shown,
     text_of,
@@ -248,30 +247,3 @@ class Cluster(ConfigModel):
         indices = [pin for node in self.nodes.values() for pin in node.pins if isinstance(pin, int)]
         requested = sum(node.gpu_count for node in self.nodes.values())
         return max([requested, *(index + 1 for index in indices)])
-
-
-class PartialCluster(ConfigModel):
-    """The valid parts of a config; an invalid part is None or left out."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    box: Annotated[Box | None, default_on_error(None)] = Field(default_factory=Box)
-    nodes: Annotated[
-        dict[str, Annotated[Node | None, default_on_error(None)]], default_on_error({})
-    ] = Field(default_factory=dict)
-    jobs: Annotated[
-        dict[str, Annotated[Job | None, default_on_error(None)]], default_on_error({})
-    ] = Field(default_factory=dict)
-    port: Annotated[_Port | None, default_on_error(None)] = DEFAULT_PORT
-    links: Annotated[
-        dict[str, Annotated[LinkConfig | None, default_on_error(None)]], default_on_error({})
-    ] = Field(default_factory=dict)
-    run: Annotated[RunConfig | None, default_on_error(None)] = None
-    start: Annotated[
-        dict[str, Annotated[_Moment | None, default_on_error(None)]], default_on_error({})
-    ] = Field(default_factory=dict)
-    faults: Annotated[
-        tuple[Annotated[_Fault | None, default_on_error(None)], ...],
-        Field(strict=False),
-        default_on_error(()),
-    ] = ()

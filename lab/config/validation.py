@@ -1,7 +1,7 @@
 """The rules that types cannot express: unique names, no GPU twice, numbers that fit.
 
-The rules check only valid parts, so that one mistake causes one message. The start schedule, the
-tasks of a run that start later than the others, also comes from the flag `--start`.
+The start schedule, the tasks of a run that start later than the others, also comes from the flag
+`--start`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from lab.config.allocation import PS, AllocationError, TaskSlot, allocate_gpus, tasks_by_node
 from lab.config.diagnostics import Problem
 from lab.config.fields import MAX_PORT
-from lab.config.model import MAX_TASKS, Cluster, Job, Node, PartialCluster
+from lab.config.model import Cluster, Job
 from lab.errors import InputError
 from lab.experiments.faults import Trigger, check_target, parse, parse_trigger
 from lab.experiments.registry import EXPERIMENTS, misfit
@@ -109,65 +109,50 @@ RUN_SERVICE: Final = "run"
 _RESERVED: Final = frozenset({"localhost"})
 
 
-def validate(parts: Cluster | PartialCluster) -> Iterator[Problem]:
+def validate(cluster: Cluster) -> Iterator[Problem]:
     """Yield a problem for every rule that a config breaks."""
-    jobs = {name: job for name, job in parts.jobs.items() if job is not None}
-    nodes = {name: node for name, node in parts.nodes.items() if node is not None}
-    yield from _names(parts, jobs)
-    yield from _references(parts, jobs)
-    yield from chain.from_iterable(_job(name, job) for name, job in jobs.items())
-    yield from _links(parts)
-    yield from _pins(parts, nodes)
-    if len(nodes) == len(parts.nodes):
-        yield from _box(parts, nodes)
-    tasks = sum(len(job.on) for job in jobs.values())
-    if tasks > MAX_TASKS:
-        yield Problem(("jobs",), f"{tasks} tasks; the limit is {MAX_TASKS}")
-    elif len(jobs) == len(parts.jobs):
-        places = {
-            f"{name}-{index}": node
-            for name, job in jobs.items()
-            for index, node in enumerate(job.on)
-        }
-        yield from _run(parts, jobs)
-        yield from _start(parts, places)
-        yield from _faults(parts, places)
-        slots = tasks_by_node(jobs)
-        yield from _ports(parts, slots)
-        yield from _allocations(nodes, jobs, slots)
+    places = {
+        f"{name}-{index}": node
+        for name, job in cluster.jobs.items()
+        for index, node in enumerate(job.on)
+    }
+    yield from _names(cluster, places)
+    yield from _references(cluster)
+    yield from chain.from_iterable(_job(name, job) for name, job in cluster.jobs.items())
+    yield from _links(cluster)
+    yield from _pins(cluster)
+    yield from _box(cluster)
+    yield from _run(cluster)
+    yield from _start(cluster, places)
+    yield from _faults(cluster, places)
+    slots = tasks_by_node(cluster.jobs)
+    yield from _ports(cluster, slots)
+    yield from _allocations(cluster, slots)
 
 
-def _names(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator[Problem]:
-    free = _free_name(parts)
-    for name in parts.nodes:
-        job, _, index = name.rpartition("-")
-        number = int(index) if index.isdecimal() and len(index) < 6 else -1  # noqa: PLR2004
-        if job in jobs and str(number) == index and number < len(jobs[job].on):
-            yield _refused_name(name, f"{name} is a task, and both become services", free)
+def _names(cluster: Cluster, tasks: Collection[str]) -> Iterator[Problem]:
+    for name in cluster.nodes:
+        if name in tasks:
+            yield _refused_name(name, f"{name} is a task, and both become services", cluster)
         elif name in _RESERVED:
-            yield _refused_name(name, "in every container it is the container itself", free)
+            yield _refused_name(name, "in every container it is the container itself", cluster)
 
 
-def _free_name(parts: Cluster | PartialCluster) -> str:
-    return next(name for name in map("tf{}".format, count(1)) if name not in parts.nodes)
-
-
-def _refused_name(name: str, why: str, free: str) -> Problem:
+def _refused_name(name: str, why: str, cluster: Cluster) -> Problem:
+    free = next(other for other in map("tf{}".format, count(1)) if other not in cluster.nodes)
     message = f"a node cannot have this name: {why}; name it {free}, for example"
     return Problem(("nodes", name), message, on_key=True)
 
 
-def _references(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator[Problem]:
-    if not parts.nodes:
-        return  # reported already: there must be nodes
-    known = list(parts.nodes)
-    for name, job in jobs.items():
+def _references(cluster: Cluster) -> Iterator[Problem]:
+    known = list(cluster.nodes)
+    for name, job in cluster.jobs.items():
         for index, node in enumerate(job.on):
-            if node not in parts.nodes:
+            if node not in cluster.nodes:
                 loc = ("jobs", name, "on", index)
                 yield Problem(loc, f"there is no node {node}", misspelt=node, candidates=known)
-    for node, link in parts.links.items():
-        if link is not None and node not in parts.nodes:
+    for node in cluster.links:
+        if node not in cluster.nodes:
             message = f"there is no node {node}"
             yield Problem(("links", node), message, on_key=True, misspelt=node, candidates=known)
 
@@ -188,28 +173,28 @@ def _job(name: str, job: Job) -> Iterator[Problem]:
         yield Problem((*loc, "on"), message)
 
 
-def _links(parts: Cluster | PartialCluster) -> Iterator[Problem]:
-    for node, link in parts.links.items():
-        if link is not None and link.rate is None and link.delay is None:
+def _links(cluster: Cluster) -> Iterator[Problem]:
+    for node, link in cluster.links.items():
+        if link.rate is None and link.delay is None:
             message = "a link without rate and delay changes nothing; state one of them"
             yield Problem(("links", node), message)
 
 
-def _run(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator[Problem]:
-    if parts.run is None:
+def _run(cluster: Cluster) -> Iterator[Problem]:
+    if cluster.run is None:
         return
-    if RUN_SERVICE in parts.nodes:
+    if RUN_SERVICE in cluster.nodes:
         why = "`run:` has it, and both become services"
-        yield _refused_name(RUN_SERVICE, why, _free_name(parts))
-    name, at = parts.run.experiment, ("run", "experiment")
+        yield _refused_name(RUN_SERVICE, why, cluster)
+    name, at = cluster.run.experiment, ("run", "experiment")
     wanted = EXPERIMENTS.get(name)
     if wanted is None:
         message = f"there is no experiment {short(name)}"
         yield Problem(at, message, misspelt=name, candidates=list(EXPERIMENTS))
         return
-    if why := misfit(wanted, {job: len(each.on) for job, each in jobs.items()}):
+    if why := misfit(wanted, {job: len(each.on) for job, each in cluster.jobs.items()}):
         yield Problem(at, f"{name} {why}")
-    for flag, value in parts.run.flags.items():
+    for flag, value in cluster.run.flags.items():
         loc = ("run", "flags", flag)
         if flag not in wanted.flags:
             message = f"{name} has no flag {flag}"
@@ -221,11 +206,9 @@ def _run(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator[P
             yield Problem(loc, short(str(error)))
 
 
-def _start(parts: Cluster | PartialCluster, places: Mapping[str, str]) -> Iterator[Problem]:
+def _start(cluster: Cluster, places: Mapping[str, str]) -> Iterator[Problem]:
     known = list(places)
-    for task, text in parts.start.items():
-        if text is None:
-            continue
+    for task, text in cluster.start.items():
         if task not in places:
             message = f"there is no task {task}"
             yield Problem(("start", task), message, on_key=True, misspelt=task, candidates=known)
@@ -233,19 +216,18 @@ def _start(parts: Cluster | PartialCluster, places: Mapping[str, str]) -> Iterat
             yield Problem(("start", task), reason)
 
 
-def _faults(parts: Cluster | PartialCluster, places: Mapping[str, str]) -> Iterator[Problem]:
-    for index, text in enumerate(parts.faults):
+def _faults(cluster: Cluster, places: Mapping[str, str]) -> Iterator[Problem]:
+    for index, text in enumerate(cluster.faults):
         try:
-            if text is not None:
-                check_target(parse(text), places)
+            check_target(parse(text), places)
         except ValueError as error:
             yield Problem(("faults", index), str(error))
 
 
-def _pins(parts: Cluster | PartialCluster, nodes: Mapping[str, Node]) -> Iterator[Problem]:
+def _pins(cluster: Cluster) -> Iterator[Problem]:
     holders: dict[int | str, str] = {}
-    most = parts.box.gpus if parts.box is not None else None
-    for name, node in nodes.items():
+    most = cluster.box.gpus
+    for name, node in cluster.nodes.items():
         for index, pin in enumerate(node.pins):
             loc = ("nodes", name, "gpus", index)
             if pin in holders:
@@ -257,45 +239,37 @@ def _pins(parts: Cluster | PartialCluster, nodes: Mapping[str, Node]) -> Iterato
             holders.setdefault(pin, name)
 
 
-def _box(parts: Cluster | PartialCluster, nodes: Mapping[str, Node]) -> Iterator[Problem]:
-    if parts.box is None:
-        return
+def _box(cluster: Cluster) -> Iterator[Problem]:
+    box, nodes = cluster.box, cluster.nodes
     requested = sum(node.gpu_count for node in nodes.values())
-    if parts.box.gpus is not None and requested > parts.box.gpus:
-        message = f"the nodes need {counted(requested, 'GPU')} and the host has {parts.box.gpus}"
+    if box.gpus is not None and requested > box.gpus:
+        message = f"the nodes need {counted(requested, 'GPU')} and the host has {box.gpus}"
         yield Problem(("box", "gpus"), message)
-    if parts.box.cpus is not None:
-        cpus = sum(node.cpus or 0 for node in nodes.values())
-        if cpus > parts.box.cpus:
-            message = f"the nodes need {cpus:g} CPUs and the host has {parts.box.cpus}"
-            yield Problem(("box", "cpus"), message)
-    if parts.box.memory is not None:
-        for name, node in nodes.items():
-            if (node.memory or 0) > parts.box.memory:
-                yield Problem(("nodes", name, "memory"), "more than the host has (box.memory)")
-
-
-def _ports(
-    parts: Cluster | PartialCluster, slots: Mapping[str, list[TaskSlot]]
-) -> Iterator[Problem]:
-    for node, tasks in slots.items():
-        if parts.port is not None and node in parts.nodes:
-            last = parts.port + len(tasks) - 1
-            if last > MAX_PORT:
-                message = (
-                    f"the {len(tasks)} tasks on {node} would reach port {last}; the last port is "
-                    f"{MAX_PORT}, begin at {MAX_PORT - len(tasks) + 1} or below"
-                )
-                yield Problem(("port",), message)
-                return
-
-
-def _allocations(
-    nodes: Mapping[str, Node], jobs: Mapping[str, Job], slots: Mapping[str, list[TaskSlot]]
-) -> Iterator[Problem]:
-    if jobs.get(PS) is not None and (jobs[PS].gpus or jobs[PS].share):
-        return  # reported already; a second message would not help
+    cpus = sum(node.cpus or 0 for node in nodes.values())
+    if box.cpus is not None and cpus > box.cpus:
+        message = f"the nodes need {cpus:g} CPUs and the host has {box.cpus}"
+        yield Problem(("box", "cpus"), message)
     for name, node in nodes.items():
+        if box.memory is not None and (node.memory or 0) > box.memory:
+            yield Problem(("nodes", name, "memory"), "more than the host has (box.memory)")
+
+
+def _ports(cluster: Cluster, slots: Mapping[str, list[TaskSlot]]) -> Iterator[Problem]:
+    node, tasks = max(slots.items(), key=lambda slot: len(slot[1]))
+    last = cluster.port + len(tasks) - 1
+    if last > MAX_PORT:
+        message = (
+            f"the {len(tasks)} tasks on {node} would reach port {last}; the last port is "
+            f"{MAX_PORT}, begin at {MAX_PORT - len(tasks) + 1} or below"
+        )
+        yield Problem(("port",), message)
+
+
+def _allocations(cluster: Cluster, slots: Mapping[str, list[TaskSlot]]) -> Iterator[Problem]:
+    ps = cluster.jobs.get(PS)
+    if ps is not None and (ps.gpus or ps.share):
+        return  # reported already; a second message would not help
+    for name, node in cluster.nodes.items():
         if name in slots:
             try:
                 allocate_gpus(name, node, slots[name])

@@ -16,7 +16,7 @@ from lab.config import Cluster, load_cluster, parse_cluster
 from lab.config.allocation import idle_gpus
 from lab.config.load import text_of
 from lab.config.schema import FILE, json_schema
-from lab.config.yaml_reader import parse_scalar, read_source
+from lab.config.yaml_reader import parse_scalar
 from lab.errors import ConfigError, InputError
 from lab.text import visible
 from lab.units import KIB, MIB, TIB
@@ -91,12 +91,6 @@ def test_quoted_scalars_stay_texts() -> None:
     )
 
 
-def test_keys_do_not_count_as_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lab.config.yaml_reader.MAX_VALUES", 4)
-    assert read_source(b"{a: 1, b: 2, c: 3}").readable
-    assert not read_source(b"{a: 1, b: 2, c: 3, d: 4}").readable
-
-
 def test_byte_order_mark_and_windows_line_ends_are_accepted() -> None:
     plainly = parse(SMALL)
     assert parse_cluster(SMALL.replace("\n", "\r\n").encode("utf-8-sig"), "x") == plainly
@@ -153,10 +147,19 @@ def test_unreadable_file_is_named_with_a_hint(
     assert "--cluster" in caught.value.fix
 
 
-def test_one_mistake_is_reported_once() -> None:
+def test_yaml_then_types_then_rules_and_all_errors_of_each() -> None:
     # The misspelt node has an unknown number of GPUs: no error about the request of its tasks.
-    text = SMALL.replace("gpus: 2", "gpsu: 2").replace("ps: {on", "worker: {gpus: 2, on")
-    assert len(problems(text)) == 1
+    rules = SMALL.replace("ps: {on", "worker: {gpus: 3, on") + "links: {tf9: {rate: 1gbit}}\n"
+    types = rules.replace("gpus: 2", "gpsu: 2") + "port: x\n"
+    yaml = types + "run: !a {}\nbox: &b {}\n"
+    for text, parts in (
+        (yaml, ("a tag", "an anchor")),
+        (types, ("unknown key", "whole number")),
+        (rules, ("need 3 GPUs", "no node tf9")),
+    ):
+        found = problems(text)
+        assert len(found) == len(parts)
+        assert all(part in line for part, line in zip(parts, found, strict=True))
 
 
 def test_a_small_file_with_very_many_faults_is_read_in_linear_time() -> None:

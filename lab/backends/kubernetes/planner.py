@@ -12,7 +12,6 @@ from lab.backends.rendered_file import Rendering
 from lab.backends.scheduled import ScheduledPlanner
 from lab.config import Cluster
 from lab.config.diagnostics import Problem
-from lab.config.model import PartialCluster
 from lab.errors import InputError
 from lab.placement.place import Placed
 from lab.placement.plan import Plan
@@ -48,14 +47,14 @@ class KubernetesPlanner(ScheduledPlanner):
             )
         return placed
 
-    def unsupported(self, parts: Cluster | PartialCluster, *, gpus: bool) -> Iterator[Problem]:
+    def unsupported(self, cluster: Cluster, *, gpus: bool) -> Iterator[Problem]:
         """Yield a problem for each value that pods cannot have; see `ScheduledPlanner`."""
-        yield from super().unsupported(parts, gpus=gpus)
-        for name, node in parts.nodes.items() if gpus else ():
-            if node is not None and any(isinstance(pin, str) for pin in node.pins):
+        yield from super().unsupported(cluster, gpus=gpus)
+        for name, node in cluster.nodes.items() if gpus else ():
+            if any(isinstance(pin, str) for pin in node.pins):
                 message = "Kubernetes selects the GPUs; give their number, such as `gpus: 1`"
                 yield Problem(("nodes", name, "gpus"), message)
-        yield from _names(parts) if isinstance(parts, Cluster) else ()
+        yield from _names(cluster)
 
     def render(self, plan: Plan, rendering: Rendering) -> str:
         """Render a plan as objects of Kubernetes; see `Planner`."""

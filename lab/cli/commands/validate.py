@@ -31,13 +31,7 @@ def command(
     schema: Annotated[bool, Switch("print the JSON Schema of a config, and check none")] = False,
     json: AsJson = False,
 ) -> None:
-    """Check a config, and report all its errors."""
-    if schema:
-        # Imported here: a check does not need it.
-        from lab.config.schema import json_schema  # noqa: PLC0415
-
-        print_json(json_schema())
-        return
+    """Check a config: its YAML, then its types, then its rules."""
     path = cluster_path(cluster, file)
     try:
         config = load_cluster(path)
