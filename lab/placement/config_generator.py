@@ -118,7 +118,7 @@ def generate(inventory: Inventory, name: str, *, schema: str | None = None) -> t
     head += _comment(f"Made by `lab init` for a host with {describe_host(inventory)}.")
     head += _comment(
         f"It gives {layout}. {layout.comment}"
-        + (f" {counted(idle, 'GPU')} stay idle." if idle else "")
+        + (f" No worker uses {counted(idle, 'GPU')}." if idle else "")
         + (" MIG slices have no index, so the GPUs are pinned by UUID." if by_id else "")
     )
     text = _TEMPLATE.format(
@@ -144,7 +144,8 @@ def _layout(gpus: Sequence[Gpu]) -> _Layout:
         return _Layout((tuple(gpus),), ("tf1",) * 3, keys, why)
     # A process can use only one MIG slice.
     if len(gpus) < _MOST_WORKERS or any(gpu.is_slice for gpu in gpus):
-        parts = [(gpu,) for gpu in sorted(gpus, key=lambda gpu: gpu.is_slice)][:_MOST_WORKERS]
+        whole_first = sorted(gpus, key=lambda gpu: gpu.is_slice)
+        parts: list[tuple[Gpu, ...]] = [(gpu,) for gpu in whole_first[:_MOST_WORKERS]]
     else:
         part = len(gpus) // _WORKERS_OF_MANY
         parts = [tuple(gpus[part * i : part * (i + 1)]) for i in range(_WORKERS_OF_MANY)]

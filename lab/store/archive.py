@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import os
 import re
 import shutil
@@ -18,7 +17,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Final
+from typing import IO, BinaryIO, Final, cast
 
 from lab.errors import LabError
 from lab.store.directory import LAST, RunDir, RunStatus
@@ -174,7 +173,8 @@ def _checked(archive: tarfile.TarFile) -> tuple[str, dict[str, tarfile.TarInfo]]
     """
     members: dict[str, tarfile.TarInfo] = {}
     folders: set[PurePosixPath] = set()
-    ids, size = set(), 0
+    ids: set[str] = set()
+    size = 0
     for member in archive:
         run_id, _, name = member.name.partition("/")
         shown = short(member.name)
@@ -223,9 +223,9 @@ def _is_known(name: str, *, complete: bool) -> bool:
 def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
     """Write one member, without its rights, owner and date."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    source = archive.extractfile(member)
+    source = cast("IO[bytes]", archive.extractfile(member))  # it is a regular file
     with path.open("xb") as target:
-        shutil.copyfileobj(source or io.BytesIO(), target)
+        shutil.copyfileobj(source, target)
 
 
 def _marked(run: RunDir) -> RunDir:
