@@ -11,7 +11,7 @@ import pytest
 
 from lab.backends.kubernetes import backend as backends
 from lab.backends.kubernetes import status, volume_pod
-from lab.backends.kubernetes.api import ApiError, _refuse
+from lab.backends.kubernetes.api import Api, ApiError, Away, CallError, _refuse
 from lab.backends.kubernetes.backend import KubernetesBackend
 from lab.backends.kubernetes.environment import KubernetesEnvironment
 from lab.backends.kubernetes.output import merged_lines
@@ -287,6 +287,27 @@ def test_a_server_that_is_away_is_named(cluster: Cluster, tmp_path: Path) -> Non
     assert environment.is_up
     environment.down()
     assert cluster.left() == []
+
+
+def test_a_call_gives_all_output_its_exit_code_and_no_silence(cluster: Cluster) -> None:
+    labels = {"lab.task": "worker-0"}
+    pod = {"metadata": {"name": "p", "labels": labels}, "spec": {"containers": [{"env": []}]}}
+    cluster.objects["Pod", "p"] = pod
+    api = Api()
+
+    def call(script: str, stdin: bytes = b"", **limits: float) -> bytes:
+        return b"".join(api.call("p", ["sh", "-c", script], stdin, **limits))
+
+    # Both streams at the same time, and more of it than fits into a frame.
+    numbers = "\n".join(map(str, range(1, 50_001))).encode() + b"\n"
+    assert call("seq 1 50000; seq 1 50000 >&2") == numbers
+    assert call("head -c 200000", bytes(200_000)) == bytes(200_000)
+    with pytest.raises(CallError, match="no such thing") as caught:
+        call("echo no such thing >&2; exit 7")
+    assert caught.value.code == 7
+    with pytest.raises(Away, match=r"no output for 0\.3 s"):
+        call("echo a; sleep 5", within_s=0.3)
+    assert next(api.watch_pods(labels))["metadata"]["name"] == "p"
 
 
 # ---- Without a server

@@ -35,8 +35,8 @@ _WATCH_S: Final = 60
 _TIMEOUT_S: Final = 30
 """Seconds without data from the server after which a call fails."""
 
-_STDOUT, _STDERR, _STATUS = 1, 2, 3
-"""The channels of a call in a pod."""
+_STATUS: Final = 3
+"""The channel with the end of a call in a pod."""
 
 _MAX_PIECE: Final = 1 << 16
 _CONFLICT, _MISSING, _ERROR = 409, 404, 400
@@ -156,8 +156,7 @@ class Api:
         Raises:
             LabError: The server does not answer.
         """
-        selector = ",".join(f"{name}={value}" for name, value in labels.items())
-        query = [("labelSelector", selector), *query]
+        query = [("labelSelector", _selector(labels)), *query]
         try:
             found = self._json(f"listing {kind}s", "GET", self._path(kind), query)
         except ApiError as error:
@@ -166,24 +165,25 @@ class Api:
             raise
         return [{"kind": kind, **each} for each in found["items"]]
 
-    def watch(self, kind: str, labels: Mapping[str, str]) -> Iterator[Object]:
-        """Yield the objects of a kind with these labels, and each again when it changes.
-
-        It ends after a minute.
+    def watch_pods(self, labels: Mapping[str, str]) -> Iterator[Object]:
+        """Yield the pods with these labels, and each again when it changes; end after a minute.
 
         Raises:
             LabError: The server refuses, or does not answer.
         """
-        selector = ",".join(f"{name}={value}" for name, value in labels.items())
-        given = {"labelSelector": selector, "watch": "true", "timeoutSeconds": str(_WATCH_S)}
-        doing, path, limit = f"watching {kind}s", self._path(kind), _WATCH_S + _TIMEOUT_S
-        response = self._request(doing, "GET", path, [*given.items()], timeout_s=limit).response
-        try:
-            with _errors(doing):
-                for line in response:
-                    yield json.loads(line)["object"]
-        finally:
-            response.close()
+        from kubernetes.client import CoreV1Api  # noqa: PLC0415
+        from kubernetes.watch import Watch  # noqa: PLC0415
+
+        with _errors("watching the pods"):
+            for event in Watch().stream(
+                CoreV1Api(self._client).list_namespaced_pod,
+                self.namespace,
+                label_selector=_selector(labels),
+                timeout_seconds=_WATCH_S,
+                deserialize=False,
+                _request_timeout=(_TIMEOUT_S, _WATCH_S + _TIMEOUT_S),
+            ):
+                yield event["object"]
 
     def node(self, name: str) -> Object:
         """Return a node, which does not belong to the namespace.
@@ -289,41 +289,51 @@ class Api:
             CallError: The command failed; the message is the last line of its standard error.
             LabError: The call broke off.
         """
-        from kubernetes.stream.ws_client import create_websocket  # noqa: PLC0415
-        from websocket import ABNF  # noqa: PLC0415
-
         doing = f"calling {' '.join(command[:4])} in {pod}"
-        query = [("command", each) for each in command]
-        query += [(each, "true") for each in ("stdin", "stdout", "stderr")]
-        path = f"{self._path('Pod')}/{pod}/exec"
-        printed, status = b"", b""
+        printed = b""
         with _errors(doing):
-            _, url, headers, *_ = self._client.param_serialize(
-                "GET", path, query_params=query, auth_settings=["BearerToken"]
-            )
-            headers["sec-websocket-protocol"] = "v4.channel.k8s.io"
-            address = url.replace("http", "ws", 1)
-            socket = create_websocket(self._client.configuration, address, headers)
+            client = self._stream(pod, command)
             try:
-                socket.settimeout(within_s)
                 for start in range(0, len(stdin), _MAX_PIECE):
-                    socket.send_binary(b"\0" + stdin[start : start + _MAX_PIECE])
-                while True:
-                    opcode, frame = socket.recv_data_frame(control_frame=True)
-                    if opcode == ABNF.OPCODE_CLOSE:
-                        break
-                    channel, data = frame.data[:1], frame.data[1:]
-                    if opcode not in {ABNF.OPCODE_BINARY, ABNF.OPCODE_TEXT} or not data:
-                        continue
-                    if channel == bytes([_STDOUT]):
+                    client.write_stdin(stdin[start : start + _MAX_PIECE])
+                heard = time.monotonic()
+                while client.is_open():
+                    data = client.read_stdout(timeout=within_s)
+                    errors = client.read_stderr(timeout=0)
+                    printed = (printed + errors)[-4096:]
+                    if data:
                         yield data
-                    elif channel == bytes([_STDERR]):
-                        printed = (printed + data)[-4096:]
-                    elif channel == bytes([_STATUS]):
-                        status += data
+                    if data or errors:
+                        heard = time.monotonic()
+                    elif client.is_open() and time.monotonic() - heard >= within_s:
+                        raise TimeoutError(f"no output for {within_s:g} s")
             finally:
-                socket.close(timeout=1)
-            _raise_for_status(doing, json.loads(status), printed)
+                client.close(timeout=1)
+            _raise_for_status(doing, json.loads(client.read_channel(_STATUS)), printed)
+
+    def _stream(self, pod: str, command: Sequence[str]) -> Any:  # noqa: ANN401  (it has no types)
+        """Start a command in a pod; return the client's stream."""
+        from kubernetes.stream.ws_client import websocket_call  # noqa: PLC0415
+
+        query = [("command", argument) for argument in command]
+        query += [(channel, "true") for channel in ("stdin", "stdout", "stderr")]
+        path = f"{self._path('Pod')}/{pod}/exec"
+        _, url, headers, *_ = self._client.param_serialize(
+            "GET", path, query_params=query, auth_settings=["BearerToken"]
+        )
+        settings = self._client.configuration
+        client = websocket_call(
+            settings,
+            "GET",
+            url,
+            headers=headers,
+            _preload_content=False,
+            binary=True,
+            capture_all=False,
+        )
+        # One frame at a time: otherwise the client collects all output that is under way in memory.
+        client._frames_immediately_available = lambda: False
+        return client
 
     def _path(self, kind: str) -> str:
         return PATHS[kind].format(self.namespace)
@@ -366,6 +376,10 @@ class Api:
             if response.status >= _ERROR:
                 _refuse(doing, response.status, response.read())
         return response
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in labels.items())
 
 
 def _refuse(doing: str, status: int, content: bytes) -> None:

@@ -284,7 +284,7 @@ class KubernetesEnvironment(CalledEnvironment):
         def watch() -> None:
             while not closed.is_set():
                 with suppress(LabError):  # without an answer, or without this right
-                    for pod in self.api.watch("Pod", self._labels):
+                    for pod in self.api.watch_pods(self._labels):
                         if closed.is_set():
                             return
                         task = status.task_of(pod)
