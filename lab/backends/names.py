@@ -14,7 +14,6 @@ from lab.backends.options import (
     object_name,
     subnet,
     time_limit,
-    yes_or_no,
 )
 from lab.units import one_of
 
@@ -112,13 +111,6 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
         renders=("cluster.sbatch",),
         planner="lab.backends.slurm.planner:SlurmPlanner",
         options=(
-            BackendOption(
-                "het",
-                "no: request all nodes in the size of the largest, as one component",
-                yes_or_no,
-                "yes|no",
-                default=True,
-            ),
             BackendOption(
                 "time", "the job's time limit: 2h, 90m, or seconds", time_limit, "TIME", 3600.0
             ),

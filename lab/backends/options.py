@@ -11,9 +11,9 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.text import short, visible
-from lab.units import duration, one_of
+from lab.units import duration
 
-Value = str | float | bool
+Value = str | float
 """The value of an option."""
 
 Values = Mapping[str, Value]
@@ -50,20 +50,18 @@ class BackendOption:
 
     @property
     def completions(self) -> list[str]:
-        """What a shell offers for it: `het=yes` and `het=no`, or `time=`."""
+        """What a shell offers for it: `network=isolated`, or `time=`."""
         values = self.shows.split("|")
         return [f"{self.name}={each}" for each in (values if len(values) > 1 else [""])]
 
     @property
     def usage(self) -> str:
-        """Its form on the command line, `het=yes|no`."""
+        """Its form on the command line, `network=portable|isolated`."""
         return f"{self.name}={self.shows}"
 
 
 def text_of(value: Value) -> str:
     """Return a value as text, for a command or a header."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     return value if isinstance(value, str) else f"{value:.0f}"
 
 
@@ -123,11 +121,6 @@ def changed(declared: Sequence[BackendOption], values: Values) -> dict[str, Valu
         for each in declared
         if values.get(each.name, each.default) != each.default
     }
-
-
-def yes_or_no(raw: str) -> bool:
-    """Parse `yes` or `no`."""
-    return one_of("yes", "no")(raw) == "yes"
 
 
 def time_limit(raw: str) -> float:

@@ -78,7 +78,7 @@ def first_lines(project: Path, job: str) -> dict[str, str]:
 
 @pytest.mark.tensorflow
 def test_the_rendered_script_trains(slurm: Slurm, project: Path) -> None:
-    job = submit(slurm, "-o", "het=no", "--run", "async", "--", "--epochs=1")
+    job = submit(slurm, "--run", "async", "--", "--epochs=1")
     printed = trained(slurm, project, job, r"worker-1  succeeded +550 ")
     printed = printed.replace(str(project), "/shared/lab")
     assert_shows(PAGE, "$ cat slurm-6.out", printed, figures=False)

@@ -32,8 +32,7 @@ BAD = sorted((HERE / "bad").glob("*.yaml"))
 FILES: dict[str, dict[str, Values]] = {
     SLURM: {
         "sbatch": {},
-        "no-het.sbatch": {"het": False, "time": 5400.0},
-        "container.sbatch": {"container": "it's/$(id) `id`.sif"},
+        "container.sbatch": {"container": "it's/$(id) `id`.sif", "time": 5400.0},
     },
     KUBERNETES: {
         "jobset.yml": {"queue": "on", "nodes": "one"},

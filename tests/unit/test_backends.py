@@ -27,7 +27,7 @@ from tests.support.sites import SITES, Site
 CLUSTER = b"{version: 1, name: m, nodes: {tf1: {gpus: 1}}, jobs: {worker: {on: [tf1]}}}"
 GIVEN = {
     **{"gpus-by": "cdi", "network": "isolated", "subnet": "10.89.1.0/28"},
-    **{"het": "no", "time": "2h", "container": "a.sif"},
+    **{"time": "2h", "container": "a.sif"},
     **{
         "flavour": "plain",
         "nodes": "one",
@@ -147,8 +147,8 @@ def test_an_option_of_another_backend_is_refused(name: str, able: Capabilities) 
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("container=a.sif,het=no", "write -o container=a.sif -o het=no"),
-        ("het=no,time=2h", "write -o het=no -o time=2h"),
+        ("container=a.sif,time=2h", "write -o container=a.sif -o time=2h"),
+        ("time=2h,container=a.sif", "write -o time=2h -o container=a.sif"),
     ],
 )
 def test_each_option_needs_its_own_flag(text: str, hint: str) -> None:
@@ -176,11 +176,11 @@ def test_a_subnet_has_an_address_for_each_node(tmp_path: Path, command: str) -> 
 
 
 def test_options_need_the_name_of_a_backend() -> None:
-    with pytest.raises(InputError, match="-o het=no needs a backend; name it with --backend NAME"):
-        backends(AUTO, ["het=no"])
-    (slurm,) = backends("slurm", ["het=no"])
+    with pytest.raises(InputError, match="-o time=2h needs a backend; name it with --backend NAME"):
+        backends(AUTO, ["time=2h"])
+    (slurm,) = backends("slurm", ["time=2h"])
     plan = slurm.plan(parse_cluster(CLUSTER, "x.yaml"), "none", runtime="tensorflow").plan
-    assert " het=no " in slurm.render(plan, Rendering())
+    assert " time=7200 " in slurm.render(plan, Rendering())
 
 
 # ---- An environment
@@ -269,4 +269,4 @@ def test_the_backends_are_listed_with_their_options(
     assert set(found) == set(CAPABILITIES)
     assert (found["compose"]["usable"], found["compose"]["reason"]) == (False, nothing)
     assert (found["local"]["usable"], found["local"]["options"]) == (True, [])
-    assert [each["name"] for each in found["slurm"]["options"]] == ["het", "time", "container"]
+    assert [each["name"] for each in found["slurm"]["options"]] == ["time", "container"]

@@ -170,9 +170,9 @@ def test_candidates_are_valid(place: Path) -> None:
         ("lab", "run", "async", "--epochs", ""): [],
         ("lab", "run", "async", "-o", "name"): ["namespace="],
         ("lab", "run", "async", "-o", "ne"): ["network=portable", "network=isolated"],
-        ("lab", "run", "async", "-o", "het", "=", "n"): ["no"],
-        ("lab", "run", "async", "--option", "=", "het", "="): ["yes", "no"],
-        ("lab", "run", "async", "--option", "=", "het", "=", "no", "--back"): ["--backend"],
+        ("lab", "run", "async", "-o", "flavour", "=", "p"): ["plain"],
+        ("lab", "run", "async", "--option", "=", "flavour", "="): ["jobset", "plain"],
+        ("lab", "run", "async", "--option", "=", "flavour", "=", "plain", "--back"): ["--backend"],
         ("lab", "render", "-o", "t"): ["time="],
         ("lab", "render", "-o", "time", "=", ""): [],
         ("lab", "show", "--runs-dir", "=", "x", "=", "y", "last~"): ["last~1"],
@@ -262,7 +262,7 @@ TYPED = {
     "lab validate --cluster clusters/bo\t\n": "validate --cluster clusters/book.yaml",
     "lab render clusters/bo\t\n": "render clusters/book.yaml",
     "lab shell p\t\n": "shell ps-0",
-    "lab run async -o h\tn\t-o ti\t2h\n": "run async -o het=no -o time=2h",
+    "lab run async -o fl\tp\t-o ti\t2h\n": "run async -o flavour=plain -o time=2h",
     "lab completion z\t--he\t\n": "completion zsh --help",
 }
 

@@ -161,4 +161,4 @@ def test_an_option_of_a_run_is_added_in_one_place(
 
 def test_options_of_a_backend_from_python() -> None:
     (own,) = [each for each in parameters(training.run) if each.name == "option"]
-    assert own.value_of({"het": False, "time": "2h"}) == ("het=no", "time=2h")
+    assert own.value_of({"network": "isolated", "time": "2h"}) == ("network=isolated", "time=2h")

@@ -66,15 +66,11 @@ def test_bash_accepts_the_scripts(source: Path) -> None:
 
 def test_nodes_of_the_same_size_are_one_component() -> None:
     plan = make_plan(parse_cluster(CLUSTER.encode(), "x.yaml"), "auto", backend=SLURM).plan
-    assert [each.options() for each in components_of(plan, het=True)] == [
+    assert [each.options() for each in components_of(plan)] == [
         "--nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=2 --mem=1024M",
         "--nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=3 --gpus-per-node=1",
         "--nodes=1 --ntasks=2 --ntasks-per-node=2 --cpus-per-task=2 --gpus-per-node=2",
     ]
-    (one,) = components_of(plan, het=False)
-    assert one.options() == (
-        "--nodes=3 --ntasks=6 --ntasks-per-node=2 --cpus-per-task=3 --mem=1024M --gpus-per-node=2"
-    )
 
 
 def test_without_gpus_pins_and_shares_do_not_matter(project: Path) -> None:
@@ -121,18 +117,18 @@ def test_the_script_is_written_and_checked_with_its_own_options(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["render", "--target", "slurm"]
-    flags = ["-o", "time=90m", "-o", "het=no", "-o", "container=my lab.sif"]
+    flags = ["-o", "time=90m", "-o", "container=my lab.sif"]
     assert main([*command, *flags, "--run", "sync", "--", "--epochs=2"]) == 0
     assert "submit it in the project's directory with `sbatch cluster.sbatch`" in (
         capsys.readouterr().err
     )
     script = project / "cluster.sbatch"
-    own = {"het": False, "time": 5400.0, "container": "my lab.sif"}
+    own = {"time": 5400.0, "container": "my lab.sif"}
     assert recorded(script, SLURM) == RenderOptions("auto", "tensorflow", "sync --epochs=2", own)
     assert "export LAB_RUN='sync --epochs=2'\n" in script.read_text()
     assert main([*command, "--check"]) == 0
     assert main([*command, "--check", "-o", "time=2h"]) == 1
-    script.write_text(script.read_text().replace("--nodes=3", "--nodes=4"))
+    script.write_text(script.read_text().replace("--nodes=1", "--nodes=4"))
     capsys.readouterr()
     assert main([*command, "--check"]) == 1
     printed = capsys.readouterr()
@@ -160,18 +156,15 @@ def test_the_python_is_that_of_the_runs_tensorflow(capsys: pytest.CaptureFixture
         ("--target slurm --gpus uuid", "--gpus uuid: Slurm selects the GPUs; leave it out"),
         (
             "--target slurm -o network=isolated",
-            "-o network: backend slurm has no such option; its options: -o het=yes|no, -o"
-            " time=TIME, -o container=IMAGE.sif",
+            "-o network: backend slurm has no such option; its options: -o time=TIME, -o"
+            " container=IMAGE.sif",
         ),
         (
-            "-o het=no",
-            "-o het: backend compose has no such option; its options: -o gpus-by=nvidia|",
+            "-o time=2h",
+            "-o time: backend compose has no such option; its options: -o gpus-by=nvidia|",
         ),
-        (
-            "--target slurm -o het=maybe",
-            "-o het=maybe: the option 'het' of backend slurm takes yes or no; write -o het=yes|no",
-        ),
-        ("--target slurm -o het", "-o het: the option 'het' of backend slurm takes yes|no; write"),
+        ("--target slurm -o het=no", "-o het: backend slurm has no such option; its options"),
+        ("--target slurm -o time", "-o time: the option 'time' of backend slurm takes TIME; write"),
         (
             "--target slurm -o time=59s",
             "-o time=59s: the option 'time' of backend slurm takes a duration from one minute to"

@@ -128,7 +128,10 @@ def test_a_waiting_job_is_no_environment_that_is_up(
     ("said", "message"),
     [
         ("invalid partition \x1b[31m", r"sbatch failed: .*invalid.*; compare the config with `si"),
-        ("Requested operation not supported on this system", "use -o het=no if this clust"),
+        (
+            "Requested operation not supported on this system",
+            "has no heterogeneous jobs: give all nodes",
+        ),
     ],
 )
 def test_a_refused_script_leaves_nothing(site: Site, said: str, message: str) -> None:
@@ -136,13 +139,6 @@ def test_a_refused_script_leaves_nothing(site: Site, said: str, message: str) ->
     with pytest.raises(LabError, match=message):
         site.boot()
     assert SlurmBackend().projects() == []
-
-
-def test_without_heterogeneous_jobs_the_nodes_are_one_component(site: Site) -> None:
-    site.own = {"het": False}
-    script = site.up().boot_file()[1]
-    assert "#SBATCH --nodes=2 " in script
-    assert "hetjob" not in script
 
 
 def test_more_nodes_than_slurm_has_are_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,69 +13,68 @@ from dataclasses import dataclass
 from lab.placement.plan import Plan, PlannedTask
 from lab.units import MIB
 
+Nodes = tuple[tuple[str, tuple[PlannedTask, ...]], ...]
+"""The names of nodes, each with its tasks."""
+
 
 @dataclass(frozen=True, slots=True)
-class Component:
-    """Nodes of a job with the same size.
+class NodeSize:
+    """What a node of a job has.
 
     Attributes:
-        nodes: The tasks of each node, by its name.
-        tasks: The most tasks on one of them.
+        tasks: The number of its tasks.
         cpus: CPUs of each task, or None for the site's default.
-        memory_mib: Memory of each node in MiB, or None for the site's default.
-        gpus: GPUs of each node.
+        memory_mib: Its memory in MiB, or None for the site's default.
+        gpus: The number of its GPUs.
     """
 
-    nodes: tuple[tuple[str, tuple[PlannedTask, ...]], ...]
     tasks: int
     cpus: int | None
     memory_mib: int | None
     gpus: int
 
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """Nodes of a job with the same size."""
+
+    size: NodeSize
+    nodes: Nodes
+
     def options(self) -> str:
-        """Return the options of `sbatch` and `srun` for its size."""
-        nodes = len(self.nodes)
+        """Return the options of `sbatch` and `srun` for it."""
+        size, nodes = self.size, len(self.nodes)
         options = [
             f"--nodes={nodes}",
             # Without it, Slurm 24.11 starts as many tasks as the first component of a job has.
-            f"--ntasks={nodes * self.tasks}",
-            f"--ntasks-per-node={self.tasks}",
+            f"--ntasks={nodes * size.tasks}",
+            f"--ntasks-per-node={size.tasks}",
         ]
-        if self.cpus is not None:
-            options.append(f"--cpus-per-task={self.cpus}")
-        if self.memory_mib is not None:
-            options.append(f"--mem={self.memory_mib}M")
-        if self.gpus:
-            options.append(f"--gpus-per-node={self.gpus}")
+        if size.cpus is not None:
+            options.append(f"--cpus-per-task={size.cpus}")
+        if size.memory_mib is not None:
+            options.append(f"--mem={size.memory_mib}M")
+        if size.gpus:
+            options.append(f"--gpus-per-node={size.gpus}")
         return " ".join(options)
 
 
-def components_of(plan: Plan, *, het: bool) -> list[Component]:
-    """Divide the nodes of a plan into components. Nodes without tasks are left out.
-
-    Args:
-        plan: The plan.
-        het: Whether to make a component for each size; otherwise one has the largest size.
-    """
-    tasks: dict[str, list[PlannedTask]] = {node.name: [] for node in plan.nodes}
-    for task in plan.tasks:
-        tasks[task.node].append(task)
-    single = [_component([(name, tuple(own))]) for name, own in tasks.items() if own]
-    sizes: dict[str, list[Component]] = {}
-    for component in single:
-        sizes.setdefault(component.options() if het else "", []).append(component)
-    return [_component([component.nodes[0] for component in same]) for same in sizes.values()]
+def components_of(plan: Plan) -> list[Component]:
+    """Return a component for each size of node. Nodes without tasks are left out."""
+    sizes: dict[NodeSize, Nodes] = {}
+    for node in plan.nodes:
+        if tasks := tuple(task for task in plan.tasks if task.node == node.name):
+            size = _size(tasks)
+            sizes[size] = (*sizes.get(size, ()), (node.name, tasks))
+    return [Component(size, nodes) for size, nodes in sizes.items()]
 
 
-def _component(nodes: Sequence[tuple[str, tuple[PlannedTask, ...]]]) -> Component:
-    tasks = [own for _, own in nodes]
-    each = [task for own in tasks for task in own]
-    cpus = [math.ceil(task.cpus) for task in each if task.cpus is not None]
-    memory = [sum(task.memory_bytes or 0 for task in own) for own in tasks]
-    return Component(
-        nodes=tuple(nodes),
-        tasks=max(map(len, tasks)),
-        cpus=max(cpus) if cpus else None,
-        memory_mib=math.ceil(max(memory) / MIB) or None,
-        gpus=max(sum(len(task.gpus) for task in own) for own in tasks),
+def _size(tasks: Sequence[PlannedTask]) -> NodeSize:
+    cpus = [math.ceil(task.cpus) for task in tasks if task.cpus is not None]
+    memory = sum(task.memory_bytes or 0 for task in tasks)
+    return NodeSize(
+        tasks=len(tasks),
+        cpus=max(cpus, default=None),
+        memory_mib=math.ceil(memory / MIB) or None,
+        gpus=sum(len(task.gpus) for task in tasks),
     )

@@ -154,6 +154,9 @@ def _run(command: list[str], environ: Mapping[str, str] | None = None) -> str:
         printed = " / ".join(done.stderr.strip().splitlines()) or f"exit code {done.returncode}"
         hint = "compare the config with `sinfo`, and set options such as SBATCH_PARTITION"
         if "not supported" in printed:
-            hint = "use -o het=no if this cluster has no heterogeneous jobs"
+            hint = (
+                "this cluster has no heterogeneous jobs: give all nodes of the config the same"
+                " number of tasks, and the same cpus, memory and gpus"
+            )
         raise LabError(f"{command[0]} failed: {short(printed, 300)}", hint)
     return done.stdout

@@ -123,7 +123,7 @@ def render(plan: Plan, options: Values, rendering: Rendering = PLAIN) -> str:
         rendering: The run, and the path of the config.
     """
     run = rendering.run
-    components = components_of(plan, het=bool(options["het"]))
+    components = components_of(plan)
     nodes = [
         [[name, {task.name: len(task.gpus) for task in own}] for name, own in each.nodes]
         for each in components
