@@ -22,7 +22,6 @@ IN_IMAGE: Final = "/lab/sources.sha256"
 
 MODULES: Final = (
     "__init__.py",
-    "gpu_answers.py",
     "image_digest.py",
     "mnist.py",
     "parent_death.py",

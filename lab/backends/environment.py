@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from lab.volume import Chunk, Request
 
 if TYPE_CHECKING:
-    from lab.gpu.evidence import GpuView
+    from lab.gpu.verification import GpuView
 
 NO_PARTS: Final[Mapping[str, Path]] = MappingProxyType({})
 
@@ -245,14 +245,12 @@ class Environment(ABC):
         """The command line that opens a shell in the task's container or namespaces."""
 
     @abstractmethod
-    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
+    def probe_gpus(self) -> dict[str, GpuView]:
         """The GPUs that each task sees now, by the task's name.
 
         If nodes are containers, the result contains them too, by their own names. They must see no
-        GPU. The view of a task that cannot be probed contains the reason.
-
-        Args:
-            tensorflow: Whether to probe TensorFlow too, which takes seconds.
+        GPU. The view of a task that cannot be probed contains the reason. The result is empty if
+        another service gives the tasks their GPUs.
         """
 
     @abstractmethod

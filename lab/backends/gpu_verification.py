@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lab.backends.base import Backend
 from lab.backends.environment import Check, Environment, no_check
 from lab.gpu import Gpu, NvmlError, read_host
 from lab.log import LOG
 from lab.placement.plan import Plan
-
-if TYPE_CHECKING:
-    from lab.gpu.verification import GpuCheck
 
 
 def boot(
@@ -61,42 +56,13 @@ def verify_gpus(environment: Environment, plan: Plan) -> None:
     if not gpus and not any(planned.values()):
         return
     # Imported here: without GPUs there is nothing to verify.
-    from lab.gpu.verification import raise_for_faults, summary_line  # noqa: PLC0415
+    from lab.gpu.verification import check_all, raise_for_faults, summary_line  # noqa: PLC0415
 
-    checks = evaluate(environment, planned, gpus, tensorflow=True)
+    checks = check_all(environment.probe_gpus(), planned, gpus)
     if not checks:  # another service has verified them
         return
     raise_for_faults(checks)
     LOG.info(summary_line({name: checks[name] for name in planned if name in checks}))
-
-
-def evaluate(
-    environment: Environment,
-    planned: Mapping[str, tuple[str, ...]],
-    gpus: Sequence[Gpu],
-    *,
-    tensorflow: bool = False,
-) -> dict[str, GpuCheck]:
-    """Check the GPUs of each task.
-
-    Args:
-        environment: The environment.
-        planned: Task to device ids; a name that is missing (an anchor) has no planned GPU.
-        gpus: The GPUs of this host.
-        tensorflow: Whether to probe TensorFlow too, which takes seconds. It is probed only if a
-            driver answers inside a task, and no other source contradicts the plan.
-    """
-    from lab.gpu.verification import check_all  # noqa: PLC0415  (see `verify_gpus`)
-
-    views = environment.probe_gpus(tensorflow=False)
-    found = check_all(views, planned, gpus)
-    answered = any(each.answered for each in views.values())
-    if tensorflow and answered and all(each.status.good for each in found.values()):
-        again = environment.probe_gpus(tensorflow=True)
-        # If the second probe of a task fails, its first view counts.
-        known = {name: each for name, each in again.items() if each.environment is not None}
-        found = check_all(views | known, planned, gpus)
-    return found
 
 
 def host_gpus() -> tuple[Gpu, ...]:

@@ -49,6 +49,11 @@ class Pinned:
         """`mnist/worker-0`."""
         return f"{self.environment}/{self.check.where}"
 
+    @property
+    def proves_none(self) -> bool:
+        """Whether it has no planned GPU and sees none."""
+        return not self.check.planned and self.check.status is GpuStatus.PROVED
+
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""
         own = {"environment": self.environment, "backend": self.backend}
@@ -57,7 +62,6 @@ class Pinned:
 
 _STYLES: Final[Mapping[GpuStatus, str]] = {
     GpuStatus.PROVED: "green",
-    GpuStatus.DECLARED: "yellow",
     GpuStatus.UNKNOWN: "yellow",
     GpuStatus.MISMATCH: "bold red",
     GpuStatus.LOST: "bold red",
@@ -67,11 +71,6 @@ _SUPPORT_STYLES: Final[Mapping[Support, str]] = {
     Support.WORKS: "green",
     Support.TOO_OLD: "bold red",
     Support.OLD_DRIVER: "bold red",
-}
-
-_NONE: Final[Mapping[GpuStatus, str]] = {
-    GpuStatus.PROVED: "proved to see no GPU",
-    GpuStatus.DECLARED: "declared to see no GPU",
 }
 
 
@@ -91,16 +90,16 @@ def overview(inventory: Inventory, holders: Holders) -> Group:
 
 def pinned_table(pinned: Sequence[Pinned]) -> Group:
     """Return the table of the planned and the observed GPUs of each task, and its errors."""
+    empty = [each for each in pinned if each.proves_none]
     rows = [
         (each.name, _ids(each.check.planned), _observed(each.check), _status_cell(each.check))
         for each in pinned
-        if each.check.planned or each.check.status not in _NONE
+        if each not in empty
     ]
     parts: list[Table | Text] = [Text(), table_of(("task", "planned", "seen", "verdict"), rows)]
-    for status, label in _NONE.items():
-        empty = [e.name for e in pinned if not e.check.planned and e.check.status is status]
-        if empty:
-            parts.append(Text(visible(f"{label}: {', '.join(empty)}")))
+    if empty:
+        names = ", ".join(each.name for each in empty)
+        parts.append(Text(visible(f"proved to see no GPU: {names}")))
     for each in pinned:
         if not each.check.status.good:
             text = visible(f"{each.environment}/{each.check}")

@@ -22,7 +22,6 @@ from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.engine.client import Engine as DockerEngine
 from lab.config import parse_cluster
-from lab.gpu.verification import GpuStatus, check_gpus
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from tests.golden.boxes import box
@@ -106,17 +105,3 @@ def test_each_task_has_only_its_own_gpu_device_nodes(
     wanted = {task.name: {f"nvidia{MINORS[gpu]}" for gpu in task.gpus} for task in plan.tasks}
     assert found == {**{node.name: set() for node in plan.nodes}, **wanted}
     assert sum(map(len, found.values())) == len(set().union(*found.values())) == 6
-
-
-def test_the_device_nodes_prove_the_pins_and_show_a_wrong_one(
-    environment: ComposeEnvironment, plan: Plan
-) -> None:
-    sights = environment.probe_gpus(tensorflow=False)
-    for task in plan.tasks:
-        told = check_gpus(task.gpus, sights[task.name], MINORS)
-        assert told.status is GpuStatus.PROVED, told.what
-        assert "device nodes" in told.sources
-    # The same containers against a plan that they were not made from.
-    first, second = (task for task in plan.tasks if task.gpus and task.name != "worker-2")
-    told = check_gpus(second.gpus, sights[first.name], MINORS)
-    assert told.status is GpuStatus.MISMATCH

@@ -1,7 +1,7 @@
 """Pinned GPUs: what each task really has, and boots that are refused.
 
-The host has no GPU: NVML and CUDA are compiled here, and the engine's hook
-adds nothing to a container. The reports of the engine and of PID 1 are real.
+The host has no GPU: NVML is compiled here, and the engine's hook adds nothing to a container. The
+reports of the engine and of PID 1 are real.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ import pytest
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.environment import Environment
-from lab.backends.gpu_verification import boot, evaluate
+from lab.backends.gpu_verification import boot
 from lab.backends.local.backend import LocalBackend
 from lab.errors import LabError
-from lab.gpu.verification import GpuStatus
+from lab.gpu.verification import GpuStatus, GpuView, check_all
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.volume import Request, RunSpec
-from tests.support import cuda
 from tests.support.agents import wait_for
 from tests.support.commands import lab
 from tests.support.conditions import needs_namespaces
 from tests.support.docker import docker, inspect, left_behind
 from tests.support.engine import ROOT
-from tests.support.nvml.box import Box
+from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
 
 DriverOf = Callable[[str | Box], Driver]
@@ -79,15 +78,12 @@ def check_pins(environment: ComposeEnvironment, planned: Mapping[str, tuple[str,
     assert {task.task: task.gpus for task in environment.tasks()} == planned
     held = [gpu for gpus in planned.values() for gpu in gpus]
     assert len(held) == len(set(held))
-    verdicts = evaluate(environment, planned, ())
-    assert {name: verdicts[name].status for name, gpus in planned.items() if gpus} == dict.fromkeys(
-        [name for name, gpus in planned.items() if gpus], GpuStatus.DECLARED
-    )
-    # No device node is in it, and a ps can show nothing else.
-    assert verdicts["ps-0"].status is GpuStatus.PROVED
-    assert {each.status for name, each in verdicts.items() if name not in planned} == {
-        GpuStatus.DECLARED
+    # No driver is in a container: a task without GPUs and a node can see none.
+    verdicts = check_all(environment.probe_gpus(), planned, ())
+    assert {name: each.status for name, each in verdicts.items()} == {
+        name: GpuStatus.UNKNOWN if planned.get(name) else GpuStatus.PROVED for name in verdicts
     }
+    assert verdicts.keys() == {each.service for each in environment.inspect()}
 
 
 @pytest.mark.engine
@@ -96,8 +92,7 @@ def test_eight_workers_have_a_gpu_each(pinning: None, project: Path, host: Drive
     flags = ("--cluster", "eight.yaml", "--gpus", "uuid", "--backend", "compose")
     _, err = lab(project, "up", *flags, **variables)
     try:
-        assert "GPUs: 8 GPUs of 8 tasks declared only (CUDA: no libcuda.so.1, NVML: " in err
-        assert "proved" not in err
+        assert "GPUs: 8 tasks not proved (no NVIDIA driver in the task), ps-0 sees none" in err
         environment = ComposeBackend().find(PINS)
         assert environment is not None
         pins = {task.task: task.gpus for task in environment.tasks()}
@@ -130,10 +125,10 @@ def lose_a_gpu(environment: ComposeEnvironment) -> None:
     wait_for(lambda: all(task.alive for task in environment.tasks()), "a restart helps")
 
 
-# ---- Processes: CUDA's driver is the witness
+# ---- Processes
 
 
-UUIDS = [f"GPU-0000000{index}-1111-2222-3333-444444444444" for index in range(4)]
+UUIDS = [gpu.uuid for gpu in load("eight-h100").cards]
 LOCAL = Plan(
     name="lab-e2e-local-pins",
     mode="uuid",
@@ -148,11 +143,9 @@ LOCAL = Plan(
 
 
 @pytest.fixture
-def local(tmp_path: Path, driver: DriverOf, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A project on a host whose CUDA shows four GPUs."""
-    driver("bare")  # finds a compiler, or raises
-    library = cuda.build(tmp_path / "cuda")
-    for name, value in cuda.variables(library, UUIDS).items():
+def local(tmp_path: Path, host: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project on a host with eight GPUs."""
+    for name, value in host.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     # The agent's variables count, not those of this process.
@@ -164,12 +157,12 @@ def local(tmp_path: Path, driver: DriverOf, monkeypatch: pytest.MonkeyPatch) -> 
         environment.down()
 
 
-def test_locally_cuda_proves_each_pin(local: Path, notices: list[str]) -> None:
+def test_locally_each_pin_is_proved(local: Path, notices: list[str]) -> None:
     environment: Environment = boot(LocalBackend(), LOCAL, root=local)
-    assert notices[-1] == "GPUs: 3 GPUs of 2 tasks proved (CUDA, environment), ps-0 sees none"
-    sights = environment.probe_gpus(tensorflow=False)
-    assert sights["worker-1"].cuda == (UUIDS[3][4:], UUIDS[0][4:])
-    assert sights["ps-0"].cuda == ()
+    assert notices[-1] == "GPUs: 3 GPUs of 2 tasks proved (NVML), ps-0 sees none"
+    views = environment.probe_gpus()
+    assert views["worker-1"] == GpuView(seen=(UUIDS[3], UUIDS[0]))
+    assert views["ps-0"] == GpuView(seen=())
     assert {task.task: task.gpus for task in environment.tasks()} == {
         task.name: task.gpus for task in LOCAL.tasks
     }

@@ -24,7 +24,7 @@ from lab.backends.environment import (
 )
 from lab.backends.state import Busy
 from lab.errors import LabError
-from lab.gpu.evidence import GpuView
+from lab.gpu.verification import GpuView
 from lab.image_digest import digest
 from lab.log import LOG
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
@@ -180,8 +180,8 @@ class FakeEnvironment(DirectoryEnvironment):
     def shell(self, task: str) -> list[str]:
         return ["echo", task]
 
-    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
-        unasked = GpuView.unknown("nobody was asked")
+    def probe_gpus(self) -> dict[str, GpuView]:
+        unasked = GpuView(why="nobody was asked")
         return {each.name: self.sights.get(each.name, unasked) for each in self.plan.tasks}
 
     def provenance(self) -> dict[str, str]:

@@ -1,12 +1,9 @@
-"""The GPUs that a task reports: files, and drivers that are compiled here."""
+"""The GPUs that a task reports: drivers that are compiled here."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,32 +13,25 @@ from typing import Any
 
 import pytest
 
-from lab.gpu.evidence import GpuView
-from lab.gpu_answers import NO_LIBCUDA, NOT_ASKED, SHOWS_WHOLE_HOST, VARIABLES
+from lab.gpu.verification import GpuView
 from lab.task.node import gpu_probe
 from lab.task.node.health import gpu_nodes
 from tests.support import cuda
 from tests.support.agents import PATIENCE_S
-from tests.support.nvml.box import Box
+from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
 
 DriverOf = Callable[[str | Box], Driver]
 
-A, B, C = (f"GPU-0000000{index}-1111-2222-3333-444444444444" for index in range(3))
-SLICE = "MIG-00000000-1111-2222-3333-444444444444"
+EIGHT = [gpu.uuid for gpu in load("eight-h100").cards]
+SLICES = [each.uuid for each in load("mig").cards[1].slices]
+WHOLE = load("mig").cards[0].uuid
 
 
 @pytest.fixture(scope="module")
 def libcuda(driver: DriverOf, tmp_path_factory: pytest.TempPathFactory) -> Path:
     driver("bare")  # finds a compiler, or raises
     return cuda.build(tmp_path_factory.mktemp("cuda"))
-
-
-@pytest.fixture
-def variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The probe sets its own variables; they are put back at the end."""
-    for name in VARIABLES:
-        monkeypatch.setenv(name, "kept")
 
 
 @pytest.fixture
@@ -62,7 +52,7 @@ def sleeper() -> Iterator[Callable[..., str]]:
         yield start
 
 
-def output(*arguments: str, **variables: str) -> dict[str, Any]:
+def output(*arguments: str, **variables: str) -> GpuView:
     """The output of the module in a separate process."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "lab.task.node.gpu_probe", *arguments],
@@ -72,126 +62,133 @@ def output(*arguments: str, **variables: str) -> dict[str, Any]:
         check=True,
     )
     (line,) = done.stdout.splitlines()
-    found: dict[str, Any] = json.loads(line)
-    # The host reads the whole report of a task.
-    assert GpuView.from_json(line).reasons == found["reasons"]
-    return found
+    return GpuView.from_json(line)
 
 
-def is_open(path: Path) -> bool:
-    """Whether this process holds it open."""
-    return any(each.exists() and each.samefile(path) for each in Path("/proc/self/fd").iterdir())
-
-
-def test_device_nodes_and_whether_they_can_be_opened(tmp_path: Path) -> None:
+def test_device_nodes(tmp_path: Path) -> None:
     for name in ("nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm", "nvidia", "null", "nvidia1x"):
         (tmp_path / name).touch()
     assert list(gpu_nodes(tmp_path)) == [2, 10]
-    (tmp_path / "nvidia3").symlink_to("nowhere")
-    with contextlib.ExitStack() as opened:
-        found = gpu_probe.device_nodes(tmp_path, opened)
-        assert found == {"2": "", "3": "No such file or directory", "10": ""}
-        with pytest.raises(gpu_probe.Unavailable, match="No such file"):
-            gpu_probe.device_nodes(tmp_path / "nowhere", opened)
 
 
-@pytest.mark.usefixtures("variables")
-def test_a_containers_own_nodes_count_and_a_processs_do_not(
+def probe_of_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str) -> dict[str, Any]:
+    """The answer in a container whose first process has this environment."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "kept")  # the probe sets it
+    (tmp_path / "1").mkdir(exist_ok=True)
+    (tmp_path / "1" / "environ").write_text(own)
+    return gpu_probe.probe(None, proc=tmp_path)
+
+
+class NvmlError(Exception):
+    """Any error of the driver."""
+
+
+ONE_GPU = SimpleNamespace(
+    NVMLError=NvmlError,
+    NVMLError_LibraryNotFound=NvmlError,
+    NVML_DEVICE_MIG_ENABLE=1,
+    nvmlInit=lambda: None,
+    nvmlShutdown=lambda: None,
+    nvmlDeviceGetCount=lambda: 1,
+    nvmlDeviceGetHandleByIndex=lambda index: index,
+    nvmlDeviceGetMigMode=lambda _: (0, 0),
+    nvmlDeviceGetUUID=lambda _: "GPU-4",
+)
+"""The used part of pynvml, on a host with one GPU."""
+
+
+def test_a_container_reports_what_it_has_and_what_its_first_process_may_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = tmp_path / "nvidia4"
-    node.touch()
-    for pid, text in (("1", "A=b=c\0NVIDIA_VISIBLE_DEVICES=x,y\0"), ("77", "")):
-        (tmp_path / pid).mkdir()
-        (tmp_path / pid / "environ").write_text(f"{text}CUDA_VISIBLE_DEVICES={pid}\0")
-    awake: list[bool] = []
-    for name in ("nvml", "cuda", "tensorflow"):
-        monkeypatch.setattr(gpu_probe, name, lambda: awake.append(is_open(node)))
-    inside = gpu_probe.probe(None, with_tensorflow=True, proc=tmp_path, devices=tmp_path)
-    assert inside["environment"] == {"CUDA_VISIBLE_DEVICES": "1", "NVIDIA_VISIBLE_DEVICES": "x,y"}
-    assert inside["nodes"] == {"4": ""}
-    # A GPU sleeps while its node is closed, and needs seconds to wake up.
-    assert (awake, is_open(node)) == ([True, True, True], False)
-    outside = gpu_probe.probe(77, with_tensorflow=False, proc=tmp_path, devices=tmp_path)
-    assert outside["environment"] == {"CUDA_VISIBLE_DEVICES": "77"}
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "77"
-    assert "NVIDIA_VISIBLE_DEVICES" not in os.environ
-    assert outside["nodes"] is outside["nvml"] is outside["tensorflow"] is None
-    assert outside["reasons"]["nodes"] == outside["reasons"]["nvml"] == SHOWS_WHOLE_HOST
-    assert outside["reasons"]["tensorflow"] == NOT_ASKED
-    with pytest.raises(gpu_probe.Unavailable, match="environ: No such file"):
-        gpu_probe.environment(tmp_path / "nowhere")
+    monkeypatch.setitem(sys.modules, "pynvml", ONE_GPU)
+    monkeypatch.setattr(gpu_probe, "_LIBCUDA", "libcuda-of-no-box.so.1")
+    found = probe_of_container(tmp_path, monkeypatch, "A=b=c\0")
+    assert found == {"given": ["GPU-4"], "seen": ["GPU-4"], "nvml": "", "cuda": ""}
+    found = probe_of_container(tmp_path, monkeypatch, "A=b=c\0CUDA_VISIBLE_DEVICES=-1\0")
+    assert (found["given"], found["seen"]) == (["GPU-4"], [])
+    (tmp_path / "1" / "environ").unlink()
+    assert gpu_probe.probe(None, proc=tmp_path)["why"].endswith(
+        "environ: No such file or directory"
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert gpu_probe.probe(None, proc=tmp_path) == {"why": "nvidia-ml-py is not installed"}
 
 
 @pytest.mark.parametrize(
-    ("pins", "seen"),
+    ("host", "pins", "seen"),
     [
-        (None, [A, B, C]),
-        (f"{B},GPU-unknown,{A}", [B]),
-        ("2", [C]),
-        ("-1", []),
+        ("eight-h100", None, EIGHT),
+        ("eight-h100", f"{EIGHT[3]}, {EIGHT[0]}", [EIGHT[3], EIGHT[0]]),
+        ("eight-h100", f"{EIGHT[1]},GPU-unknown,{EIGHT[0]}", EIGHT[1:2]),
+        ("eight-h100", "2", EIGHT[2:3]),
+        ("eight-h100", EIGHT[2][:12], EIGHT[2:3]),
+        ("eight-h100", "GPU-", []),
+        ("eight-h100", "-1", []),
+        ("eight-h100", "", []),
+        ("mig", None, [WHOLE, *SLICES]),
+        ("mig", SLICES[1], SLICES[1:2]),
+        ("mig", "1", []),
     ],
 )
-def test_cuda_shows_what_the_process_may_use(
-    libcuda: Path, sleeper: Callable[..., str], pins: str | None, seen: list[str]
+def test_nvml_shows_what_the_process_may_use(
+    driver: DriverOf,
+    sleeper: Callable[..., str],
+    host: str,
+    pins: str | None,
+    seen: list[str],
 ) -> None:
-    """The agent's variables count, not those of the calling process."""
+    """The variables of the task's agent count, not those of the calling process."""
     pid = sleeper(**({} if pins is None else {"CUDA_VISIBLE_DEVICES": pins}))
-    other = {"CUDA_VISIBLE_DEVICES": B, **cuda.variables(libcuda, [A, B, C])}
-    assert output("--pid", pid, **other)["cuda"] == [each[4:] for each in seen]
+    have = driver(host)
+    found = output("--pid", pid, CUDA_VISIBLE_DEVICES=EIGHT[5], **have.environment)
+    assert found == GpuView(seen=tuple(seen))
+    # In each case, the library is closed again.
+    assert have.log.read_text().splitlines()[-1] == "shutdown"
 
 
 @pytest.mark.parametrize("quoted", ["802 (CUDA_ERROR_SYSTEM_NOT_READY)", "999 (unknown)"])
-def test_a_cuda_that_fails_is_quoted(
-    libcuda: Path, sleeper: Callable[..., str], quoted: str
+def test_a_cuda_that_cannot_start_is_quoted(
+    driver: DriverOf, libcuda: Path, sleeper: Callable[..., str], quoted: str
 ) -> None:
-    variables = cuda.variables(libcuda, [A])
-    found = output("--pid", sleeper(), **variables, FAKE_CUDA_INIT=quoted[:3])
-    assert (found["cuda"], found["reasons"]["cuda"]) == (None, f"cuInit: error {quoted}")
+    variables = dict(driver("eight-h100").environment)
+    variables["LD_LIBRARY_PATH"] = f"{libcuda}:{variables['LD_LIBRARY_PATH']}"
+    variables["FAKE_CUDA_INIT"] = quoted[:3]
+    found = output("--pid", sleeper(CUDA_VISIBLE_DEVICES="0"), **variables)
+    assert found == GpuView(seen=(EIGHT[0],), cuda=f"error {quoted}")
+    # A task without GPUs needs no CUDA.
+    assert output("--pid", sleeper(CUDA_VISIBLE_DEVICES="-1"), **variables) == GpuView(seen=())
+    del variables["FAKE_CUDA_INIT"]
+    variables["CUDA_VISIBLE_DEVICES"] = "-1"  # of the caller
+    assert output("--pid", sleeper(CUDA_VISIBLE_DEVICES="0"), **variables).cuda == ""
 
 
-def test_an_older_cuda_and_one_that_is_no_library(
-    libcuda: Path,
-    sleeper: Callable[..., str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_cuda_that_is_no_library_is_quoted_and_a_missing_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pid, old = sleeper(), cuda.build(tmp_path / "old", old=True)
-    assert output("--pid", pid, **cuda.variables(libcuda, [SLICE]))["cuda"] == [SLICE[4:]]
-    assert output("--pid", pid, **cuda.variables(old, [A]))["cuda"] == [A]
-    (tmp_path / "libcuda.so.1").write_text("no library")
-    found = output("--pid", pid, LD_LIBRARY_PATH=str(tmp_path))
-    assert "libcuda.so.1" in found["reasons"]["cuda"]
-    assert found["reasons"]["cuda"] != NO_LIBCUDA
-    # Also on a host with a GPU: this is no library's name.
-    monkeypatch.setattr(gpu_probe, "_LIBCUDA", "libcuda-of-no-box.so.1")
-    with pytest.raises(gpu_probe.Unavailable, match=re.escape(NO_LIBCUDA)):
-        gpu_probe.cuda()
-
-
-def test_nvml_shows_gpus_and_slices(driver: DriverOf) -> None:
-    whole = driver("eight-h100")
-    assert output(**whole.environment)["nvml"] == [gpu.uuid for gpu in whole.box.cards]
-    cut = driver("mig")
-    first, second, _ = cut.box.cards
-    assert output(**cut.environment)["nvml"] == [first.uuid, *(each.uuid for each in second.slices)]
-    # In each case, the library is closed again.
-    assert cut.log.read_text().splitlines()[-1] == "shutdown"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "kept")  # the probe sets it
+    library = tmp_path / "libcuda.so.1"
+    monkeypatch.setattr(gpu_probe, "_LIBCUDA", str(library))
+    assert gpu_probe.cuda_fault(None) == ""
+    library.write_text("no library")
+    assert "libcuda.so.1" in gpu_probe.cuda_fault("0")
 
 
 @pytest.mark.parametrize(
-    ("function", "error", "reason"),
+    ("function", "error", "view"),
     [
-        ("nvmlDeviceGetHandleByIndex_v2", "GPU_IS_LOST", "GPU is lost"),
-        ("nvmlInitWithFlags", "UNKNOWN", "Unknown Error"),
+        (
+            "nvmlDeviceGetHandleByIndex_v2", "GPU_IS_LOST",
+            GpuView(seen=(), nvml="error 15 (GPU is lost)"),
+        ),
+        ("nvmlInitWithFlags", "UNKNOWN", GpuView(nvml="error 999 (Unknown Error)")),
+        ("nvmlInitWithFlags", "LIBRARY_NOT_FOUND", GpuView(driver=False)),
     ],
-)
+)  # fmt: skip
 def test_an_nvml_that_fails_is_quoted(
-    driver: DriverOf, function: str, error: str, reason: str
+    driver: DriverOf, sleeper: Callable[..., str], function: str, error: str, view: GpuView
 ) -> None:
     broken = driver("eight-h100").box.model_copy(update={"fails": {function: error}})
-    found = output(**driver(broken).environment)
-    assert (found["nvml"], found["reasons"]["nvml"]) == (None, reason)
+    assert output("--pid", sleeper(), **driver(broken).environment) == view
 
 
 def test_a_hanging_driver_is_abandoned(tmp_path: Path) -> None:
@@ -204,41 +201,3 @@ def test_a_hanging_driver_is_abandoned(tmp_path: Path) -> None:
         timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stdout) == (-14, b"")
-
-
-def fake_tensorflow(gpus: int, *, for_cuda: bool) -> SimpleNamespace:
-    """The requested parts of the module."""
-    listed = {"GPU": [object()] * gpus}
-    return SimpleNamespace(
-        test=SimpleNamespace(is_built_with_cuda=lambda: for_cuda),
-        config=SimpleNamespace(list_physical_devices=listed.__getitem__),
-    )
-
-
-@pytest.mark.usefixtures("variables")
-@pytest.mark.parametrize(
-    ("installed", "module", "found"),
-    [
-        ({"tensorflow"}, fake_tensorflow(2, for_cuda=True), 2),
-        (set(), fake_tensorflow(1, for_cuda=True), 1),
-        ({"tensorflow"}, fake_tensorflow(0, for_cuda=False), "no CUDA"),
-        ({"tensorflow"}, None, "cannot be imported"),
-        ({"tensorflow-cpu"}, fake_tensorflow(1, for_cuda=True), "no CUDA"),  # it is not imported
-    ],
-)
-def test_tensorflow_counts_gpus_where_its_build_can(
-    installed: set[str], module: object, found: int | str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def version(name: str) -> str:
-        if name not in installed:
-            raise importlib.metadata.PackageNotFoundError(name)
-        return "2.21.0"
-
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    monkeypatch.setitem(sys.modules, "tensorflow", module)
-    if isinstance(found, int):
-        assert gpu_probe.tensorflow() == found
-    else:
-        with pytest.raises(gpu_probe.Unavailable, match=found):
-            gpu_probe.tensorflow()

@@ -13,9 +13,10 @@ from lab.backends.environment import Environment
 from lab.cli.commands import gpus as gpus_command
 from lab.errors import InputError, LabError
 from lab.gpu import Condition, Fault, Gpu, Inventory, Pair, Process
-from lab.gpu.evidence import GpuView
+from lab.gpu.verification import GpuView
 from tests.support.cli import replace_backends
 from tests.support.fakes import PLAN, FakeEnvironment
+from tests.support.gpu_views import inside
 
 GIB = 2**30
 UUID = "GPU-aaaaaaaa-1"
@@ -48,15 +49,6 @@ BOX = Inventory(
 )
 
 
-def told(visible: str) -> GpuView:
-    """The report of a container when only variables can be read."""
-    variables = {
-        "NVIDIA_VISIBLE_DEVICES": visible or "void",
-        "CUDA_VISIBLE_DEVICES": visible or "-1",
-    }
-    return GpuView(variables, isolated=True, engine=tuple(filter(None, [visible])))
-
-
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> list[Environment]:
     """A host with GPUs, and the environments that are up."""
@@ -72,7 +64,7 @@ def environment(tmp_path: Path, host: list[Environment]) -> FakeEnvironment:
     pins = {"worker-0": (UUID,), "worker-1": ("1",)}
     tasks = tuple(replace(task, gpus=pins.get(task.name, ())) for task in PLAN.tasks)
     made = FakeEnvironment(tmp_path, plan=replace(PLAN, tasks=tasks))
-    made.sights = {"ps-0": told(""), "worker-0": told(UUID), "worker-1": told(UUID)}
+    made.sights = {"ps-0": inside(), "worker-0": inside(UUID), "worker-1": inside(UUID)}
     host.append(made)
     return made
 
@@ -91,8 +83,8 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"^ *0 +NV18", out, re.MULTILINE)
     assert "GPU 9: GPU lost (GPU is lost); see `nvidia-smi`" in out
     # What each task sees.
-    assert f"mnist/worker-1: mismatch (planned 1, sees {UUID} (environment)); " in out
-    assert "declared to see no GPU: mnist/ps-0" in out
+    assert f"mnist/worker-1: mismatch (planned 1, sees {UUID}); " in out
+    assert "proved to see no GPU: mnist/ps-0" in out
     # Which TensorFlow works.
     rows = [re.split(r"\s{2,}", line.strip()) for line in out.splitlines()]
     for row_of in (
@@ -125,7 +117,7 @@ def test_the_output_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     tasks = {
         each["where"]: (each["status"], each["planned"], each["seen"]) for each in found["tasks"]
     }
-    assert tasks["worker-0"] == ("declared", [UUID], [UUID])
+    assert tasks["worker-0"] == ("proved", [UUID], [UUID])
     assert tasks["worker-1"] == ("mismatch", ["1"], [UUID])
 
 
@@ -158,7 +150,7 @@ def test_watching_is_a_line_each_second_and_queries_tasks_rarely(
     """The engine falls silent after the first answer: the tasks' last data stays."""
     now, asked, ticks = [0.0], [], iter([29.0, 31.0])
 
-    def look(*, tensorflow: bool) -> dict[str, GpuView]:
+    def look() -> dict[str, GpuView]:
         asked.append(now[0])
         if len(asked) > 1:
             raise LabError("the Docker engine does not answer")

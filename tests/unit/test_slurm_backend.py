@@ -261,7 +261,7 @@ def test_what_a_job_cannot_do_is_refused(site: Site) -> None:
         environment.shell("ps-0")
     with pytest.raises(InputError, match="has no task 'ps-9'"):
         environment.shell("ps-9")
-    assert environment.probe_gpus(tensorflow=True) == {}
+    assert environment.probe_gpus() == {}
 
 
 def test_a_damaged_record_is_an_error(site: Site) -> None:

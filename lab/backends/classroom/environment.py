@@ -20,7 +20,7 @@ from lab.backends.environment import TaskInfo
 from lab.backends.environment_dir import EnvironmentDir, Record, TaskRecord, record_text
 from lab.backends.names import CLASS
 from lab.errors import InputError, LabError
-from lab.gpu.evidence import GpuView
+from lab.gpu.verification import GpuView
 from lab.volume import Chunk, control
 from lab.volume.continuation import mark_lost, next_step
 from lab.volume.status import read_statuses
@@ -176,7 +176,7 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
             "use `lab logs`, or `--backend local`",
         )
 
-    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
+    def probe_gpus(self) -> dict[str, GpuView]:
         """Probe nothing: the queue verifies the GPUs at the boot."""
         return {}
 

@@ -35,8 +35,7 @@ from lab.backends.selection import known_task, require_agents
 from lab.backends.state import lock_environment
 from lab.backends.volume_calls import CalledEnvironment, Channel
 from lab.errors import LabError
-from lab.gpu.evidence import GpuView
-from lab.gpu_answers import VARIABLES
+from lab.gpu.verification import GpuView
 from lab.text import visible
 from lab.volume import Request
 
@@ -186,16 +185,14 @@ class ComposeEnvironment(CalledEnvironment):
             raise LabError(f"{task} is not running: {seen.detail}", "boot it with `lab up`")
         return [cli.docker(), "exec", "--interactive", "--tty", seen.name, "bash"]
 
-    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
+    def probe_gpus(self) -> dict[str, GpuView]:
         """The GPUs that each task and each node sees now; see `Environment`."""
-        seen = self.inspect()
-        probes = {
-            each.task: partial(probe_task, self._engine, each, tensorflow=tensorflow)
-            for each in seen
-            if each.task
-        }
-        nodes = {each.service: probe_anchor(each) for each in seen if not each.task}
-        return gpu_probe.probe_all(probes, tensorflow=tensorflow) | nodes
+        return gpu_probe.probe_all(
+            {
+                each.task or each.service: partial(probe_container, self._engine, each)
+                for each in self.inspect()
+            }
+        )
 
     def provenance(self) -> dict[str, str]:
         """The image's digest, and the versions of TensorFlow, engine, kernel and compose."""
@@ -291,28 +288,19 @@ def _task(seen: ContainerInfo) -> TaskInfo:
     )
 
 
-def probe_task(engine: Engine, seen: ContainerInfo, *, tensorflow: bool) -> GpuView:
-    """Probe the GPUs that a task sees: by every source in its container, and by the engine."""
-    command = ["python", "-m", gpu_probe.MODULE, *gpu_probe.arguments(tensorflow=tensorflow)]
-    gpu_view = GpuView.unknown(seen.detail)
+def probe_container(engine: Engine, seen: ContainerInfo) -> GpuView:
+    """Probe the GPUs that a container sees."""
+    if not seen.running:
+        return GpuView(why=seen.detail)
     try:
-        if seen.running:
-            # No user: the probe must run as the user of PID 1 to read its variables.
-            limit_s = gpu_probe.time_limit_s(tensorflow=tensorflow) + gpu_probe.GRACE_S
-            done = engine.execute(
-                f"probing the GPUs of {seen.task}",
-                seen.id,
-                command,
-                within_s=limit_s,
-                max_bytes=gpu_probe.MAX_BYTES,
-            )
-            gpu_view = gpu_probe.parse_output(*done)
+        # No user: the probe must run as the user of PID 1 to read its variables.
+        done = engine.execute(
+            f"probing the GPUs of {seen.service}",
+            seen.id,
+            ["python", *gpu_probe.COMMAND],
+            within_s=gpu_probe.LIMIT_S,
+            max_bytes=gpu_probe.MAX_BYTES,
+        )
     except LabError as error:
-        gpu_view = GpuView.unknown(str(error))
-    return replace(gpu_view, isolated=True, engine=seen.gpus)
-
-
-def probe_anchor(seen: ContainerInfo) -> GpuView:
-    """The GPUs that an anchor was given. No program runs in it, so nothing is probed inside."""
-    given = {name: value for name, value in seen.variables.items() if name in VARIABLES}
-    return GpuView(environment=given, isolated=True, engine=seen.gpus)
+        return GpuView(why=str(error))
+    return gpu_probe.parse_output(*done)

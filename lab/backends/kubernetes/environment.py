@@ -43,7 +43,7 @@ from lab.backends.selection import known_task, require_agents
 from lab.backends.state import lock_environment
 from lab.backends.volume_calls import CalledEnvironment
 from lab.errors import LabError
-from lab.gpu.evidence import GpuView
+from lab.gpu.verification import GpuView
 from lab.log import LOG
 from lab.threads import in_background
 from lab.volume import Chunk, Request
@@ -374,7 +374,7 @@ class KubernetesEnvironment(CalledEnvironment):
         place = ["--namespace", self.api.namespace, "exec", "--stdin", "--tty", name]
         return ["kubectl", *context, *place, "--", "bash"]
 
-    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
+    def probe_gpus(self) -> dict[str, GpuView]:
         """Probe nothing: Kubernetes gives each pod GPUs of its own, by their number."""
         return {}
 

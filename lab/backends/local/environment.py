@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,7 +27,7 @@ from lab.network import link_environ
 from lab.variables import LAB_PYTHON_BIN, LAB_SCRIPTS
 
 if TYPE_CHECKING:
-    from lab.gpu.evidence import GpuView
+    from lab.gpu.verification import GpuView
 
 # The user's .bashrc (pyenv, conda) may put another `python` first in PATH, so that variables alone
 # are not enough.
@@ -121,30 +122,30 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         project = str(Path(record.environ[LAB_SCRIPTS]).parent)
         return [*self._enter(agent), "env", "-C", project, *variables, *_SHELL]
 
-    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
+    def probe_gpus(self) -> dict[str, GpuView]:
         """The GPUs that each task sees now; see `Environment`."""
         from lab.backends import gpu_probe  # noqa: PLC0415  (only a host with GPUs is probed)
 
         agents = self._agents()
-        probe = partial(self._probe_task, tensorflow=tensorflow)
-        probes = {
-            each.task: partial(probe, each.task, agents.get(each.task))
-            for each in self._record.tasks
-        }
-        return gpu_probe.probe_all(probes, tensorflow=tensorflow)
+        return gpu_probe.probe_all(
+            {
+                each.task: partial(self._probe_task, each.task, agents.get(each.task))
+                for each in self._record.tasks
+            }
+        )
 
-    def _probe_task(self, task: str, agent: ProcessHandle | None, *, tensorflow: bool) -> GpuView:
+    def _probe_task(self, task: str, agent: ProcessHandle | None) -> GpuView:
         from lab.backends import gpu_probe  # noqa: PLC0415  (see `probe_gpus`)
-        from lab.gpu import evidence  # noqa: PLC0415
+        from lab.gpu.verification import GpuView  # noqa: PLC0415
 
         # The probe runs inside the namespaces, where the agent has another process id.
         own = self._state_dir.read_agent(task)
         if agent is None or own is None:
-            return evidence.GpuView.unknown(self._how_ended(task))
-        module = [self._record.interpreter, "-P", "-m", gpu_probe.MODULE, "--pid", str(own.pid)]
-        command = [*self._enter(agent), *module, *gpu_probe.arguments(tensorflow=tensorflow)]
+            return GpuView(why=self._how_ended(task))
+        # This Python has nvidia-ml-py; that of the tasks may not have it.
+        probe = [sys.executable, "-P", *gpu_probe.COMMAND, "--pid", str(own.pid)]
         done = subprocess.run(
-            command,
+            [*self._enter(agent), *probe],
             env=base_environ(),
             cwd="/",
             stdin=subprocess.DEVNULL,

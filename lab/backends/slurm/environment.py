@@ -17,7 +17,7 @@ from lab.backends.slurm import queue
 from lab.backends.slurm.state import EnvironmentRecord, StateDir
 from lab.errors import InputError, LabError
 from lab.formatting import counted
-from lab.gpu.evidence import GpuView
+from lab.gpu.verification import GpuView
 from lab.log import LOG
 from lab.volume import Request, control
 from lab.volume.clock import file_system_time
@@ -226,7 +226,7 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
             f"use `srun --jobid={number} --overlap --pty bash`",
         )
 
-    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
+    def probe_gpus(self) -> dict[str, GpuView]:
         """Probe nothing: at its start, each task checks that it has its number of GPUs."""
         return {}
 

@@ -23,7 +23,6 @@ from rich.live import Live
 
 from lab.backends.base import Backend
 from lab.backends.environment import Environment
-from lab.backends.gpu_verification import evaluate
 from lab.backends.registry import backends
 from lab.backends.selection import list_running
 from lab.cli.gpu_tables import Holders, Pinned, overview, pinned_table, support_to_json
@@ -31,6 +30,7 @@ from lab.console import print_json
 from lab.errors import InputError, LabError
 from lab.gpu import Condition, Gpu, Inventory, read_host
 from lab.gpu.model import DRIVER
+from lab.gpu.verification import check_all
 from lab.options import Switch
 from lab.options.shared import AsJson
 from lab.tables import show
@@ -169,5 +169,5 @@ def _pinned(environment: Environment, gpus: Sequence[Gpu]) -> Iterator[Pinned]:
     planned = {task.task: task.gpus for task in environment.tasks()}
     # The inventory has no GPUs of another host.
     known = gpus if environment.is_local else ()
-    for check in evaluate(environment, planned, known).values():
+    for check in check_all(environment.probe_gpus(), planned, known).values():
         yield Pinned(environment.project, environment.backend, check)
