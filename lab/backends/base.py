@@ -93,11 +93,11 @@ class Backend(Planner, ABC):
         return environment
 
     def still_runs(self, project: str, where: str) -> bool | None:
-        """Whether an environment runs although the process that the GPU record names has ended.
+        """Whether an environment runs although no process locks its entry in the GPU record.
 
         Args:
             project: The environment's name.
-            where: The place in the GPU record.
+            where: See `lab.backends.gpu_record.Holder`.
 
         Returns:
             None: That is unknown.

@@ -53,7 +53,7 @@ class Boot(ABC, Generic[E]):
 
         Args:
             lock: The descriptor of the lock, for a child that must hold it, too.
-            hold: Records another process than this one for the environment's GPUs.
+            hold: The descriptor with the lock of the GPUs, for a child that must hold them, too.
 
         Raises:
             LabError: The environment does not start. The caller undoes what was done.

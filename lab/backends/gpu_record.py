@@ -1,9 +1,9 @@
-"""The GPU record: which lab environment holds which GPUs, for all users of this host.
+"""Which environment holds which GPUs of this host, for all of its users.
 
-The record is a directory with a lock and one file for each environment. The user who boots the
-environment owns the file. No other user can change it. A file is ignored if its environment has
-ended, or if it is from an earlier boot of the host. Every user can add files, so a file that `lab`
-cannot have written is reported and ignored.
+A directory like `/tmp` has a file for each environment, with its GPUs. The file counts while the
+process that owns the environment locks it (the command that boots it, a local supervisor, the
+JupyterHub of a class), or while the environment's containers run. The kernel releases a lock when
+the process ends. Every user can add files, so a file that is no entry is reported and ignored.
 """
 
 from __future__ import annotations
@@ -12,38 +12,35 @@ import fcntl
 import hashlib
 import os
 import pwd
-import stat
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from lab.backends.names import CAPABILITIES, capabilities
-from lab.backends.process import ProcessHandle, boot_id
 from lab.backends.registry import backend_named
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError
-from lab.formatting import counted
 from lab.gpu import NvmlError, read_host
 from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.strict_json import dump
 from lab.text import short, visible
 from lab.variables import LAB_GPU_RECORD
-from lab.volume.files import atomic_writer, read_regular
+from lab.volume.files import atomic_writer, open_regular, read_regular
 
 DEFAULT: Final = Path("/var/tmp/lab-gpus")  # noqa: S108  (its files are checked, see above)
 
-_MODE: Final = 0o1777
-_MAX_BYTES: Final = 1 << 16
-_MAX_PID: Final = 1 << 31
-_MAX_UNIX: Final = 1 << 34  # the year 2514
+_DIRECTORY_MODE: Final = 0o1777
+_FILE_MODE: Final = 0o1644
+"""Readable for all; systemd does not clean up files with the sticky bit."""
 
-Handover = Callable[[ProcessHandle], None]
-"""Records another process as the one that represents the environment from now on."""
+_MAX_BYTES: Final = 1 << 16
+
+Handover = int | None
+"""The descriptor with the lock of an entry, which a child inherits; None without GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,38 +52,42 @@ class Holder:
         backend: `local`, `compose` or `class`.
         where: Distinguishes environments of one name: the state directory (local, class) or the
             engine's id (compose).
-        folder: The project's directory.
         gpus: Device ids; UUIDs if they are known.
-        since_unix: Start of the reservation, in seconds since the epoch.
-        process: The process that boots it; the supervisor of a local environment that is up.
     """
 
     project: str
     backend: str
     where: str
-    folder: str
-    gpus: tuple[str, ...]
-    since_unix: float
-    process: ProcessHandle
+    gpus: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Identifies the environment: all files of one environment have the same key."""
+        """Identifies the environment: two users of one engine may boot the same one in turn."""
         return self.backend, self.project, self.where
 
-    def file_name(self, uid: int) -> str:
-        """The name of its file if this user booted it."""
-        text = "\0".join((*self.key, str(uid)))
-        return f"{self.project}.{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    def path(self) -> Path:
+        """Return this user's file for the environment."""
+        text = "\0".join((*self.key, str(os.getuid())))
+        return directory() / f"{self.project}.{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A file of the record, with the user who owns it."""
+    """A file of the record: who wrote it and when, and whether a process locks it."""
 
     path: Path
-    uid: int
     holder: Holder
+    uid: int
+    since_unix: float
+    locked: bool
+
+    def is_held(self) -> bool | None:
+        """Whether the environment exists; None if its engine cannot be asked."""
+        if self.locked:
+            return True
+        if self.holder.backend not in CAPABILITIES:  # of a later version of lab
+            return None
+        return backend_named(self.holder.backend).still_runs(self.holder.project, self.holder.where)
 
 
 def directory() -> Path:
@@ -94,113 +95,109 @@ def directory() -> Path:
     return Path(os.environ.get(LAB_GPU_RECORD) or DEFAULT)
 
 
-def holder_of(plan: Plan, *, backend: str, where: str, folder: Path) -> Holder:
-    """Return the holder for a plan that this process boots now."""
+def holder_of(plan: Plan, *, backend: str, where: str) -> Holder:
+    """Return the holder for a plan."""
     wanted = dict.fromkeys(gpu for task in plan.tasks for gpu in task.gpus)
     uuids = _uuids() if wanted and plan.mode == "index" else {}
-    return Holder(
-        project=plan.name,
-        backend=backend,
-        where=where,
-        folder=str(folder),
-        gpus=tuple(uuids.get(gpu, gpu) for gpu in wanted),
-        since_unix=time.time(),
-        process=ProcessHandle.of(os.getpid()),
-    )
+    return Holder(plan.name, backend, where, tuple(uuids.get(gpu, gpu) for gpu in wanted))
 
 
 @contextmanager
 def hold_gpus(holder: Holder | None, *, share: bool) -> Iterator[Handover]:
-    """Reserve an environment's GPUs before its boot. If the block fails, restore the record.
+    """Hold an environment's GPUs during its boot. If the block fails, restore the record.
 
     Args:
         holder: The environment; without GPUs, or None, nothing is done.
         share: Whether other environments may hold the same GPUs.
 
     Yields:
-        A function that records another process for the environment, because this one ends.
+        The descriptor with the lock: a process that inherits it holds the GPUs until it ends.
 
     Raises:
         LabError: Another environment holds one of the GPUs, or the record cannot be used.
     """
     if holder is None or not holder.gpus:
-        yield lambda _process: None
+        yield None
         return
-    path = directory() / holder.file_name(os.getuid())
+    path = holder.path()
     with _locked() as folder:
         if not share:
             _refuse_held(holder, folder)
         before = None
         with suppress(OSError, ValueError):
-            before = read_regular(path, _MAX_BYTES).encode()
-        _write(path, holder)
+            before = read_regular(path, _MAX_BYTES)
+        lock = _write(path, dump(asdict(holder), indent=2) + "\n")
     try:
-        yield lambda process: _write(path, replace(holder, process=process))
+        yield lock
     except BaseException:
         with suppress(LabError, OSError), _locked():
-            path.unlink() if before is None else _replace(path, before)
+            path.unlink() if before is None else os.close(_write(path, before))
         raise
+    finally:
+        os.close(lock)
 
 
 def release(backend: str, project: str, where: str) -> None:
-    """Delete the entries of a removed environment. Entries of other users are ignored by now."""
-    with suppress(LabError, OSError):
-        if not directory().is_dir():
-            return
-        with _locked() as folder:
-            for path in _files(folder):
-                with suppress(ValueError, OSError):
-                    if _read(path).holder.key == (backend, project, where):
-                        path.unlink()
+    """Delete this user's entry of a removed environment; those of other users do not count."""
+    with suppress(OSError):
+        Holder(project, backend, where).path().unlink()
 
 
 def _refuse_held(holder: Holder, folder: Path) -> None:
-    entries = sorted(_entries(folder), key=lambda each: each.holder.since_unix)
+    entries = sorted(_entries(folder), key=lambda each: each.since_unix)
     newest = {each.holder.key: each for each in entries}
     for key, entry in newest.items():
         common = [gpu for gpu in entry.holder.gpus if gpu in holder.gpus]
         if not common or key == holder.key:
             continue
-        alive = _is_alive(entry.holder)
-        if alive is not False:
-            raise _held_by(entry, common, holder, known=alive is not None)
+        held = entry.is_held()
+        if held is not False:
+            raise _held_by(entry, common, holder, known=held is not None)
         with suppress(OSError):  # another user's file cannot be removed; it is ignored
             entry.path.unlink()
 
 
-def _entries(folder: Path) -> list[_Entry]:
-    """Read all entries; `lab` writes them atomically and readable for all.
-
-    Raises:
-        LabError: The disk fails, so that a file may be an entry.
-    """
-    found, ignored = list[_Entry](), list[str]()
-    for path in _files(folder):
+def _entries(folder: Path) -> Iterator[_Entry]:
+    for path in sorted(folder.glob("*.json")):
         try:
-            found.append(_read(path))
+            with open_regular(path) as file:
+                yield _read(path, file)
         except FileNotFoundError:
             continue
-        except (PermissionError, BlockingIOError):  # its mode, or a lease of its owner
-            ignored.append(f"{short(path.name)}: it is not readable")
-        except ValueError as error:
-            ignored.append(f"{short(path.name)}: {short(str(error))}")
-        except OSError as error:
-            raise LabError(
-                f"the GPU record {visible(str(path))} cannot be read: {error.strerror}",
-                "check the disk, or ignore the record with --share",
-            ) from error
-    if ignored:
-        LOG.warning(
-            f"warning: ignored {counted(len(ignored), 'file')} in the GPU record {folder} that"
-            f" `lab` did not write: {ignored[0]}"
-        )
-    return found
+        except (PermissionError, ValueError) as error:
+            LOG.warning(
+                f"warning: ignored {visible(str(path))}, which is no entry of the GPU record:"
+                f" {short(str(error))}"
+            )
 
 
-def _held_by(entry: _Entry, gpus: Sequence[str], wanted: Holder, *, known: bool) -> LabError:
+def _read(path: Path, file: BinaryIO) -> _Entry:
+    """Read one file.
+
+    Raises:
+        ValueError: It is no entry.
+    """
+    # Imported here: most commands hold no GPU.
+    import msgspec  # noqa: PLC0415
+
+    try:
+        holder = msgspec.json.decode(file.read(_MAX_BYTES), type=Holder)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    status = os.fstat(file.fileno())
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        locked = True
+    else:
+        locked = False
+    return _Entry(path, holder, status.st_uid, status.st_mtime, locked)
+
+
+def _held_by(entry: _Entry, gpus: list[str], wanted: Holder, *, known: bool) -> LabError:
     holder = entry.holder
     more = f" (and {len(gpus) - 1} more)" if len(gpus) > 1 else ""
-    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(holder.since_unix))
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.since_unix))
     what = (
         f"GPU {short(gpus[0])}{more} is held by environment {holder.project!r}"
         f" ({short(holder.backend)}) of {_user(entry.uid)} since {since}"
@@ -213,30 +210,6 @@ def _held_by(entry: _Entry, gpus: Sequence[str], wanted: Holder, *, known: bool)
         what += "; `lab` cannot check whether it is still up"
         hint += f"; if it no longer exists, remove {visible(str(entry.path))}"
     return LabError(what, hint)
-
-
-def _is_alive(holder: Holder) -> bool | None:
-    """Whether an environment is up or boots; None if that is unknown."""
-    if holder.process.boot != boot_id():
-        return False
-    if _runs(holder.process):
-        return True
-    if holder.backend not in CAPABILITIES:  # of a later version of lab
-        return None
-    return backend_named(holder.backend).still_runs(holder.project, holder.where)
-
-
-def _runs(process: ProcessHandle) -> bool:
-    if process.alive():
-        return True
-    with suppress(ProcessLookupError):
-        try:
-            os.kill(process.pid, 0)
-        except PermissionError:
-            # The process belongs to another user. If /proc hides it, assume that it is the recorded
-            # one: it may be a later one with the same id, but psutil would count it as ended.
-            return not Path(f"/proc/{process.pid}/stat").exists()
-    return False
 
 
 def _uuids() -> dict[str, str]:
@@ -256,7 +229,7 @@ def _user(uid: int) -> str:
 
 @contextmanager
 def _locked() -> Iterator[Path]:
-    """Lock the record.
+    """Lock the record; create its directory if it is missing.
 
     Raises:
         LabError: The record cannot be used, or another command locks it for too long.
@@ -270,7 +243,22 @@ def _locked() -> Iterator[Path]:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise _unusable(path, (error.strerror or str(error)).lower()) from error
+        shown = visible(str(path))
+        raise LabError(
+            f"the GPU record {shown} cannot be used: {(error.strerror or str(error)).lower()}",
+            f"create it with `sudo install -d -m 1777 {shown}`, or set {LAB_GPU_RECORD} to another"
+            " directory for all users",
+        ) from error
+
+
+def _open(path: Path) -> int:
+    before = os.umask(0)
+    try:
+        with suppress(FileExistsError):
+            path.mkdir(_DIRECTORY_MODE)
+    finally:
+        os.umask(before)
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def _lock(descriptor: int) -> None:
@@ -280,99 +268,10 @@ def _lock(descriptor: int) -> None:
         raise Busy("another command reads or writes the GPU record", "try again") from error
 
 
-def _open(path: Path) -> int:
-    """Open the record's directory; create it if it is missing.
-
-    Raises:
-        LabError: The directory has a wrong mode.
-        OSError: It is a link, not a directory, or cannot be created.
-    """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags)
-    except FileNotFoundError:
-        _create(path)
-        descriptor = os.open(path, flags)
-    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    if mode & ~stat.S_ISGID != _MODE:  # a directory inherits this bit from its parent
-        os.close(descriptor)
-        raise LabError(
-            f"the GPU record {visible(str(path))} cannot be used: its mode is {mode:o}, not 1777",
-            f"set {LAB_GPU_RECORD} to a path that does not exist yet: `lab` creates the directory",
-        )
-    return descriptor
-
-
-def _create(path: Path) -> None:
-    """Create the directory with its mode in one step: another command may open it at once."""
-    before = os.umask(0)
-    try:
-        path.mkdir(_MODE)
-        if sys.platform != "linux":  # mkdir does not set the sticky bit
-            path.chmod(_MODE)
-    except FileExistsError:
-        pass  # another command has created it
-    finally:
-        os.umask(before)
-
-
-def _unusable(path: Path, why: str) -> LabError:
-    return LabError(
-        f"the GPU record {visible(str(path))} cannot be used: {why}",
-        f"create it with `sudo install -d -m 1777 {visible(str(path))}`, or set {LAB_GPU_RECORD}"
-        " to another directory for all users",
-    )
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*.json") if not path.name.startswith("."))
-
-
-def _read(path: Path) -> _Entry:
-    """Read one file.
-
-    Raises:
-        FileNotFoundError: It does not exist any more.
-        OSError: It cannot be read.
-        ValueError: It is no entry, or its name does not match its environment and owner.
-    """
-    # Imported here: most commands hold no GPU.
-    import msgspec  # noqa: PLC0415
-
-    uid = path.lstat().st_uid
-    text = read_regular(path, _MAX_BYTES)
-    try:
-        holder = msgspec.json.decode(text, type=Holder)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise ValueError(str(error)) from error
-    if not 0 < holder.process.pid < _MAX_PID:
-        raise ValueError("its process id is out of range")
-    if not 0 <= holder.since_unix < _MAX_UNIX:  # the clock may have been wrong
-        raise ValueError("its time is out of range")
-    if path.name != holder.file_name(uid):
-        raise ValueError("its file name does not match its environment and owner")
-    return _Entry(path, uid, holder)
-
-
-def _write(path: Path, holder: Holder) -> None:
-    _replace(path, (dump(asdict(holder), indent=2) + "\n").encode())
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Replace a file by a new one that all users may read; the old file is not modified.
-
-    Raises:
-        LabError: The file belongs to another user.
-        OSError: It cannot be written.
-    """
-    # systemd removes old files in /var/tmp, except those with the sticky bit.
-    sticky = stat.S_ISVTX if sys.platform == "linux" else 0
-    try:
-        with atomic_writer(path) as file:
-            file.write(data)
-            os.fchmod(file.fileno(), 0o644 | sticky)
-    except PermissionError as error:
-        raise LabError(
-            f"the GPU record {visible(str(path))} belongs to another user",
-            f"remove it with `sudo rm {visible(str(path))}`",
-        ) from error
+def _write(path: Path, text: str) -> int:
+    """Replace an entry by a new file; return its descriptor, which locks it."""
+    with atomic_writer(path) as file:
+        file.write(text.encode())
+        os.fchmod(file.fileno(), _FILE_MODE)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return os.dup(file.fileno())

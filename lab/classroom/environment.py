@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 import zipfile
@@ -14,7 +13,6 @@ from pathlib import Path
 from lab import signals
 from lab.backends.gpu_record import Holder, hold_gpus, release
 from lab.backends.names import CLASS
-from lab.backends.process import ProcessHandle
 from lab.backends.state import locked
 from lab.classroom.containers import Containers
 from lab.classroom.gpu_check import check_class_gpus, check_seat_gpus
@@ -105,12 +103,10 @@ def _undo(folder: ClassDir, containers: Containers, plan: ClassPlan, *, keep: bo
 
 def _boot(folder: ClassDir, containers: Containers, plan: ClassPlan, *, goes_on: bool) -> None:
     """Start the proxy, JupyterHub and the seats of a class; of one that goes on, those that can."""
-    where, own = str(folder.path), ProcessHandle.of(os.getpid())
-    holder = Holder(folder.name, CLASS, where, where, tuple(plan.gpu_users), time.time(), own)
-    with hold_gpus(holder, share=False) as hand_over:
+    holder = Holder(folder.name, CLASS, str(folder.path), tuple(plan.gpu_users))
+    with hold_gpus(holder, share=False) as hold:
         containers.start_proxy()
-        hub = start_hub(folder)
-        hand_over(ProcessHandle.of(hub.pid))
+        hub = start_hub(folder, hold)
         api = hub_api(plan, folder.tokens().service)
         wait_for_hub(api, hub, folder)
         containers.wait_for_proxy()  # a seat reaches JupyterHub through a relay

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from lab import signals
+from lab.backends.gpu_record import Handover
 from lab.backends.state import state_directory
 from lab.classroom.hub_api import HubApi
 from lab.classroom.state import ClassDir
@@ -33,8 +34,8 @@ _STOP_S: Final = 20.0
 _LAST_LINES: Final = 3
 
 
-def start_hub(folder: ClassDir) -> subprocess.Popen[bytes]:
-    """Start JupyterHub in a session of its own."""
+def start_hub(folder: ClassDir, hold: Handover) -> subprocess.Popen[bytes]:
+    """Start JupyterHub in a session of its own; it holds the GPUs of the class until it ends."""
     # Without interrupts: it is found, and stopped, only when its program has begun.
     with folder.log.open("ab") as log, signals.block_interrupts():
         return subprocess.Popen(
@@ -46,6 +47,7 @@ def start_hub(folder: ClassDir) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=() if hold is None else (hold,),
             preexec_fn=_unblock_signals,  # noqa: PLW1509  (it only sets the mask)
         )
 

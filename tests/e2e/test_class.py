@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import subprocess
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,6 @@ import nbformat
 import pytest
 
 from lab.backends.gpu_record import Holder, hold_gpus
-from lab.backends.process import ProcessHandle
 from lab.board.class_feed import ClassFeed
 from lab.classroom import names
 from lab.classroom.config import TEACHER, parse_class
@@ -205,8 +202,7 @@ def test_each_seat_has_its_own_gpu_and_no_other_environment_takes_it(room: Class
         variables = dict(each.split("=", 1) for each in read.split("\0") if each)
         seen[variables["NVIDIA_VISIBLE_DEVICES"]] = ",".join(seat.gpus)
     assert seen == {uuid_of(index): uuid_of(index) for index in range(3)}
-    process = ProcessHandle.of(os.getpid())
-    holder = Holder("mine", "local", "here", "", (uuid_of(1),), time.time(), process)
+    holder = Holder("mine", "local", "here", (uuid_of(1),))
     with (
         pytest.raises(LabError, match=r"is held by environment 'e2e' \(class\)"),
         hold_gpus(holder, share=False),

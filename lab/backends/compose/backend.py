@@ -194,7 +194,7 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         plan, engine = self.plan, self.engine
         if not plan.has_gpus or not ComposeEnvironment(engine, plan.name).is_local:
             return None
-        return holder_of(plan, backend=self.backend, where=engine.id(), folder=self.root)
+        return holder_of(plan, backend=self.backend, where=engine.id())
 
     def options(self) -> Values:
         """Return the options of the compose file. Podman ignores `driver: nvidia` in silence."""

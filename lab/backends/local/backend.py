@@ -93,20 +93,18 @@ class LocalBoot(Boot[LocalEnvironment]):
 
     def holder(self) -> Holder:
         """Return the holder of the plan's GPUs."""
-        where = str(self._state_dir.directory)
-        return holder_of(self.plan, backend=self.backend, where=where, folder=self.root)
+        return holder_of(self.plan, backend=self.backend, where=str(self._state_dir.directory))
 
     def start(self, lock: int | None, hold: Handover) -> LocalEnvironment:
         """Start the supervisor, and wait until every agent runs; see `Boot`."""
         del lock
         with state_errors():
             self._state_dir.clear()
-        self._supervisor = supervisor = self._start_supervisor()
+        self._supervisor = supervisor = self._start_supervisor(hold)
         try:
             self._record = record = self._record_of(ProcessHandle.of(supervisor.pid))
             with state_errors():
                 self._state_dir.write(record)
-            hold(record.process)
             assert supervisor.stdin is not None  # noqa: S101 (narrows the type)
             with supervisor.stdin as stdin:
                 stdin.write(START)
@@ -130,7 +128,7 @@ class LocalBoot(Boot[LocalEnvironment]):
             self._supervisor.wait()
         self._state_dir.remove(keep_volume=self._kept)
 
-    def _start_supervisor(self) -> subprocess.Popen[bytes]:
+    def _start_supervisor(self, hold: Handover) -> subprocess.Popen[bytes]:
         prefix = isolation.UNSHARE if self._kind is Isolation.NAMESPACES else ()
         module = module_command("lab.backends.local.supervisor")
         with state_errors():
@@ -144,6 +142,7 @@ class LocalBoot(Boot[LocalEnvironment]):
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                pass_fds=() if hold is None else (hold,),
             )
 
     def _record_of(self, supervisor: ProcessHandle) -> EnvironmentRecord:
