@@ -17,8 +17,11 @@ import lab
 PACKAGE: Final = Path(lab.__file__).parent
 """The directory of the package `lab`, on the host and in the image."""
 
-IN_IMAGE: Final = "/lab/sources.sha256"
-"""The file in an image with the digest of its sources; `Dockerfile.gpu` writes it."""
+LABEL: Final = "lab.sources-sha256"
+"""The label of an image with the digest of its sources; a container has it, too."""
+
+BUILD_ARGUMENT: Final = "SOURCES_SHA256"
+"""The argument of a build with the digest, for the label."""
 
 MODULES: Final = (
     "__init__.py",

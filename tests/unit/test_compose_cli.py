@@ -126,11 +126,13 @@ def test_a_build_shows_one_line_for_each_long_step(
 ) -> None:
     """Lines of Compose 2 and Compose 5, with and without buildx."""
     command = tmp_path / "docker"
-    command.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
+    command.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {tmp_path}/answer\n')
     command.chmod(0o755)
     (tmp_path / "answer").write_text(BUILDS)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    cli.Compose("t", tmp_path / "file", tmp_path).build("a")
+    cli.Compose("t", tmp_path / "file", tmp_path).build("a", SOURCES_SHA256="0")
+    asked = (tmp_path / "asked").read_text()
+    assert asked.endswith(" build --build-arg=SOURCES_SHA256=0 a\n")
     steps = ["step 1 of 4", "step 3 of 4", "writing it", "step 2 of 3"]
     assert notices == [f"building the image: {step}" for step in steps]
     # What failed is in the last lines.

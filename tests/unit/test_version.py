@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.image_digest import IN_IMAGE, MODULES, PACKAGE, PACKAGES, digest, sources
+from lab.image_digest import BUILD_ARGUMENT, LABEL, MODULES, PACKAGE, PACKAGES, digest, sources
 from tests.support.commands import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile.gpu").read_text()
@@ -88,9 +88,13 @@ def test_it_is_of_all_python_that_goes_into_the_image() -> None:
     assert PACKAGE == ROOT / "lab"
 
 
-def test_the_image_holds_it() -> None:
-    command = f"python -m lab.image_digest > {IN_IMAGE}"
-    assert DOCKERFILE.rindex(command) > DOCKERFILE.rindex("\nCOPY ")
+def test_the_image_has_it_as_a_label() -> None:
+    argument = f'\nARG {BUILD_ARGUMENT}=""\nLABEL {LABEL}="${BUILD_ARGUMENT}"'
+    # An argument changes each layer after it.
+    assert DOCKERFILE.rindex(argument) > DOCKERFILE.rindex("\nRUN ")
+
+
+def test_the_code_prints_it() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "lab.image_digest"],
         cwd=ROOT,

@@ -133,13 +133,18 @@ class Compose:
     root: Path
     lock: int | None = None
 
-    def build(self, service: str) -> None:
+    def build(self, service: str, **arguments: str) -> None:
         """Build the image of a service, with one line for each long step.
+
+        Args:
+            service: The service.
+            **arguments: Arguments of the Dockerfile, beside those in the compose file.
 
         Raises:
             LabError: The build failed; its last lines are shown.
         """
-        self._run("building the image", ["build", service], steps=True)
+        more = [f"--build-arg={name}={value}" for name, value in arguments.items()]
+        self._run("building the image", ["build", *more, service], steps=True)
 
     def up(self, *services: str) -> None:
         """Create and start missing containers; return when the anchors are healthy.

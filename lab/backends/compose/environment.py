@@ -17,7 +17,6 @@ from lab.backends.compose.channel import ExecChannel, ReaderChannel, upload
 from lab.backends.compose.cleanup import NO_RESOURCES as EMPTY
 from lab.backends.compose.cleanup import list_resources, remove
 from lab.backends.compose.host_block import block_host
-from lab.backends.compose.image_sources import container_digest
 from lab.backends.compose.network_faults import end_faults, inject_fault
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import PROJECT, TRANSIENT, ContainerInfo, parse_inspection
@@ -87,9 +86,18 @@ class ComposeEnvironment(CalledEnvironment):
     @property
     def sources_sha256(self) -> str:
         """Digest of lab's code in its containers; "" if the containers differ."""
-        firsts = {each.image: each.id for each in self.containers}
-        digests = {container_digest(self._engine, one, image) for image, one in firsts.items()}
+        by_image = {each.image: each for each in self.containers}
+        digests = {each.sources_sha256 or self._digest_in(each) for each in by_image.values()}
         return digests.pop() if len(digests) == 1 else ""
+
+    def _digest_in(self, container: ContainerInfo) -> str:
+        """The digest in a container whose image `docker compose build` made, without a label."""
+        if not container.running:
+            return ""
+        command = ["python", "-m", "lab.image_digest"]
+        doing = f"reading the version of lab in {container.service}"
+        done = self._engine.execute(doing, container.id, command, within_s=30, max_bytes=1 << 16)
+        return done.stdout.decode(errors="replace").strip()
 
     def inspect(self) -> list[ContainerInfo]:
         """Inspect its containers: first the anchors, then the tasks in the plan's order."""

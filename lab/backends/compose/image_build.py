@@ -13,12 +13,11 @@ from typing import Any, Final
 from lab.backends.build_context import WHEELS, prepare_context
 from lab.backends.compose import render
 from lab.backends.compose.cli import Compose, compose_version, require_builder
-from lab.backends.compose.image_sources import image_digest
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering
 from lab.errors import LabError
-from lab.image_digest import PACKAGE, digest
+from lab.image_digest import BUILD_ARGUMENT, LABEL, PACKAGE, digest
 from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.project import DEFAULT_CLUSTER
@@ -73,13 +72,24 @@ def image_exists(engine: Engine, name: str) -> bool:
     Raises:
         LabError: The engine does not answer.
     """
+    return image_digest(engine, name) is not None
+
+
+def image_digest(engine: Engine, name: str) -> str | None:
+    """Return the digest of lab's code in an image, by its label.
+
+    Returns:
+        The digest; "" if `lab` did not build the image; None if there is no such image.
+
+    Raises:
+        LabError: The engine does not answer.
+    """
     try:
         # The engine's filter of names does not find NAME:TAG@DIGEST.
         with engine_errors("looking for the image"):
-            engine.client().images.get(name)
+            return str(engine.client().images.get(name).labels.get(LABEL, ""))
     except NotFound:
-        return False
-    return True
+        return None
 
 
 def can_pull(engine: Engine, name: str) -> bool:
@@ -200,9 +210,10 @@ class ImageBuilder:
                 lab does not replace such an image: it may contain more than lab's code.
         """
         name = self.image.name
-        if not image_exists(self.engine, name):
+        found = image_digest(self.engine, name)
+        if found is None:
             return ImageStatus.MISSING
-        if image_digest(self.engine, name, self.plan.name) == digest():
+        if found == digest():
             return ImageStatus.FITS
         own = render.image_of(self.plan)
         if name != own:
@@ -238,7 +249,7 @@ class ImageBuilder:
             self.build()
 
     def build(self) -> None:
-        """Build the image, and check that it holds this version of lab's code.
+        """Build the image.
 
         Raises:
             LabError: There is no builder, the build failed, or the project's directory has another
@@ -246,6 +257,13 @@ class ImageBuilder:
         """
         require_builder()
         image = self.image
+        package = prepare_context(self.compose.root) / PACKAGE.name
+        if not _is_this_version(package):
+            raise LabError(
+                f"{short(image.name)} would get another version of lab's code,"
+                f" {visible(str(package))}, than this lab has, {visible(str(PACKAGE))}",
+                "use the `lab` of that directory, or update both to one version",
+            )
         LOG.info(download_notice(image, has_base=image_exists(self.engine, image.base)))
         if image.tensorflow:
             variable = RUNTIMES[self.plan.runtime].version_variable
@@ -253,15 +271,14 @@ class ImageBuilder:
                 f"{variable} is set, so the image is not locked: pip chooses its packages and"
                 " checks no hashes"
             )
-        prepare_context(self.compose.root)
-        self.compose.build(image.service)
-        if image_digest(self.engine, image.name, self.plan.name) != digest():
-            raise LabError(
-                f"the image {short(image.name)} was built from another version of lab's code,"
-                f" {visible(str(self.compose.root / 'lab'))}, than this lab has,"
-                f" {visible(str(PACKAGE))}",
-                "use the `lab` of that directory, or update both to one version",
-            )
+        self.compose.build(image.service, **{BUILD_ARGUMENT: digest()})
+
+
+def _is_this_version(package: Path) -> bool:
+    try:
+        return digest(package) == digest()
+    except OSError:  # a part of the image is missing
+        return False
 
 
 @contextmanager

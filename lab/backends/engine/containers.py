@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from lab.image_digest import LABEL
 from lab.text import short
 from lab.variables import LAB_CLUSTER
 from lab.volume import TASK as TASK_NAME
@@ -62,6 +63,7 @@ class ContainerInfo:
         cluster_sha256: Digest of its config.
         runtime: The runtime of its image, a key of `lab.runtimes.RUNTIMES`.
         image: The id of its image.
+        sources_sha256: Digest of lab's code in its image, or "".
         file: Its compose file, as compose names it.
         root: Its project's directory: with the programs that a task mounts; of an anchor, the
             directory of relative paths in `file`.
@@ -85,6 +87,7 @@ class ContainerInfo:
     cluster_sha256: str
     runtime: str
     image: str
+    sources_sha256: str
     file: str
     root: str
     volume: str
@@ -144,6 +147,7 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
         cluster_sha256=labels.get(CLUSTER_SHA256, ""),
         runtime=labels.get(RUNTIME, ""),
         image=attributes["Image"],
+        sources_sha256=labels.get(LABEL, ""),
         file=labels.get(COMPOSE_FILE, ""),
         root=str(Path(scripts).parent) if scripts else folder,
         volume=next(
