@@ -77,10 +77,10 @@ def test_a_build_refuses_a_package_with_another_hash(
         shutil.copy(ROOT / name, tmp_path)
     lock = tmp_path / "requirements/image-cpu.txt"
     lock.write_text(f"six==1.17.0 --hash=sha256:{'0' * 64}\n", encoding="utf-8")
-    with pytest.raises(LabError, match=r"downloaded six==1\.17\.0 has another hash than"):
+    with pytest.raises(LabError, match=r"pip cannot install six==1\.17\.0 in the image"):
         build_image(plan, root=tmp_path)
     lock.unlink()
-    with pytest.raises(LabError, match=r"requirements/image-cpu\.txt is missing"):
+    with pytest.raises(LabError, match=r"requirements/image-cpu\.txt"):
         build_image(plan, root=tmp_path)
 
 

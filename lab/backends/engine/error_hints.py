@@ -48,45 +48,11 @@ HINTS: Final = (
         "see `docker system df`, free some with `docker image prune` and `docker builder prune`",
     ),
     _hint(
-        r"driver rpc error: timed out",
-        "the NVIDIA driver does not start in time",
-        "keep it loaded: turn on persistence mode with `sudo nvidia-smi -pm 1`, or start"
-        " `nvidia-persistenced`",
-    ),
-    _hint(
-        r"failed to add device rules|bpf_prog_query\(BPF_CGROUP_DEVICE\) failed",
-        "a rootless engine may not limit devices, but the container toolkit tries to",
-        "set `no-cgroups = true`: `sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups"
-        " --in-place`; or render with `-o gpus-by=cdi`",
-    ),
-    _hint(
         r"could not select device driver \"+nvidia|unknown or invalid runtime name: nvidia"
-        r"|nvidia-container-cli: initialization error|failed to discover GPU vendor",
+        r"|nvidia-container-cli: initialization error: (?!driver rpc)"
+        r"|failed to discover GPU vendor",
         "the config pins NVIDIA GPUs, but the engine does not support them",
         "install the NVIDIA driver and container toolkit, or run on CPUs with `--gpus none`",
-    ),
-    _hint(
-        r"could not select device driver \"+cdi",
-        "this engine does not request GPUs by CDI",
-        "render again with `-o gpus-by=nvidia`, update the engine to 28.2, or since Engine 25"
-        ' set `"features": {"cdi": true}` in /etc/docker/daemon.json',
-    ),
-    _hint(
-        r"nvidia-container-cli: device error: (\S+?):? unknown device"
-        r"|unresolvable CDI devices ((?:\S+, )*\S+)",
-        "this host has no GPU {0}",
-        "the config was placed on another host: render it again here with `--gpus uuid`;"
-        " with CDI, `nvidia-ctk cdi list` shows the GPUs",
-    ),
-    _hint(
-        r"Requested CPUs are not available - requested (\S+),",
-        "this host has no CPUs {0}",
-        "the config was placed on another host: render it again here",
-    ),
-    _hint(
-        r"lookup init binary: exec: \"(\w+)\"",
-        "Podman has no program {0}, which its containers with `init` need",
-        "install the package `{0}`",
     ),
     _hint(
         r"permission denied while trying to connect to the docker (?:daemon|API)",
@@ -105,35 +71,9 @@ HINTS: Final = (
         "remove unused networks with `docker network prune`",
     ),
     _hint(
-        r"Pool overlaps with other one on this address space",
-        "the network's address range is in use by another network",
-        "find it with `docker network ls`, and remove it if it is unused",
-    ),
-    _hint(
         r"Bind for (\S+) failed: port is already allocated|listen tcp\S* (\S+): bind: address",
         "the address {0} is in use",
         "stop the process that listens there, or choose another port",
-    ),
-    _hint(
-        r"bind source path does not exist: (\S+)",
-        "the folder {0} is missing",
-        "create it: the containers mount scripts/ and data/ of the project",
-    ),
-    _hint(
-        r"failed to read dockerfile|unable to prepare context|(?:stat|open) \S*Dockerfile\.gpu",
-        "Dockerfile.gpu is missing",
-        "run the command in the project's directory",
-    ),
-    _hint(
-        # BuildKit puts the step and the seconds before each line of pip.
-        r"PACKAGES DO NOT MATCH THE HASHES[^\n]*\n(?:#\S+ \S+)?\s*(\S+)",
-        "the downloaded {0} has another hash than the one in requirements/",
-        "build again; if it fails again, find the proxy or the package index that changes the file",
-    ),
-    _hint(
-        r"/(requirements/[\w*.-]+)\"?:? not found|stat (requirements/\S+): file does not exist",
-        "{0} is missing",
-        "restore it: the project's directory needs the `requirements/` of this lab",
     ),
     _hint(
         r"compose build requires buildx (\S+) or later",
@@ -142,21 +82,13 @@ HINTS: Final = (
         "or build with the engine's own builder: `export DOCKER_BUILDKIT=0`",
     ),
     _hint(
-        r"Could not find a version that satisfies the requirement (\S+)",
-        "pip finds no {0} for the image",
-        "check LAB_TENSORFLOW, the Python of the base image, and whether a build can reach the "
-        "Python package index (with LAB_BUILD_NETWORK=host the build uses the host's network)",
-    ),
-    _hint(
-        r"npm error code (\S+)",
-        "npm cannot install the proxy of a class: {0}",
-        "check whether a build can reach the npm registry "
-        "(with LAB_BUILD_NETWORK=host the build uses the host's network)",
-    ),
-    _hint(
-        r"(#\d+) \[(?:\S+ )?internal\] booting buildkit\n(?:\1 .*\n)*\1 ERROR",
-        "compose would build in a BuildKit container, which cannot be started",
-        "let the engine build: `export DOCKER_BUILDKIT=0`",
+        # BuildKit puts the step and the seconds before each line of pip.
+        r"Could not find a version that satisfies the requirement (\S+)"
+        r"|PACKAGES DO NOT MATCH THE HASHES[^\n]*\n(?:#\S+ \S+)?\s*(\S+)",
+        "pip cannot install {0} in the image",
+        "check LAB_TENSORFLOW and the Python of the base image, and whether a build gets unchanged "
+        "packages from the Python package index (with LAB_BUILD_NETWORK=host the build uses the "
+        "host's network)",
     ),
     _hint(
         r"(?:failed to do request|failed to resolve source metadata|failed to authorize).*"
@@ -165,11 +97,6 @@ HINTS: Final = (
         "the base image cannot be fetched",
         f"without a registry, make it with `{BASE_IMAGE_TOOL}` "
         "and set LAB_BASE_IMAGE=lab-base:bookworm",
-    ),
-    _hint(
-        r"No such image: (\S+)",
-        "there is no image {0}",
-        "build it with `lab build`",
     ),
     _hint(
         r"unknown shorthand flag: 'p' in -p|'compose' is not a docker command"
