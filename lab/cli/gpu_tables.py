@@ -70,7 +70,6 @@ _STYLES: Final[Mapping[GpuStatus, str]] = {
 _SUPPORT_STYLES: Final[Mapping[Support, str]] = {
     Support.WORKS: "green",
     Support.TOO_OLD: "bold red",
-    Support.OLD_DRIVER: "bold red",
 }
 
 
@@ -133,7 +132,7 @@ def _support(inventory: Inventory) -> list[Table | Text]:
         (
             indices(gpus),
             capability or "unknown",
-            *(_support_cell(gpus[0], inventory, runtime) for runtime in BUILDS),
+            *(_support_cell(gpus[0], runtime) for runtime in BUILDS),
         )
         for capability, gpus in alike.items()
     ]
@@ -143,21 +142,18 @@ def _support(inventory: Inventory) -> list[Table | Text]:
         *(RUNTIMES[each].title.replace(" ", "\n") for each in BUILDS),
     )
     current = build_of(TENSORFLOW.name, os.environ)
-    found = by_gpus(inventory.gpus, inventory, current)
+    found = by_gpus(inventory.gpus, current)
     return [table_of(columns, rows), *(Text(visible(str(each))) for each in found if each.what)]
 
 
-def _support_cell(gpu: Gpu, inventory: Inventory, runtime: str) -> Text:
-    found = judge_gpu(gpu, inventory, build_of(runtime, os.environ)).status
+def _support_cell(gpu: Gpu, runtime: str) -> Text:
+    found = judge_gpu(gpu, build_of(runtime, os.environ)).status
     return Text(found.value, style=_SUPPORT_STYLES.get(found, "yellow"))
 
 
-def support_to_json(gpu: Gpu, inventory: Inventory) -> dict[str, dict[str, Any]]:
+def support_to_json(gpu: Gpu) -> dict[str, dict[str, Any]]:
     """Return the judgement of a GPU for each runtime, for `--json`."""
-    return {
-        runtime: judge_gpu(gpu, inventory, build_of(runtime, os.environ)).as_json()
-        for runtime in BUILDS
-    }
+    return {runtime: judge_gpu(gpu, build_of(runtime, os.environ)).as_json() for runtime in BUILDS}
 
 
 def _row(gpu: Gpu, tasks: Sequence[str]) -> tuple[str, ...]:
@@ -212,7 +208,7 @@ def _matrix(inventory: Inventory) -> Table:
 
 
 def _connection(pair: Pair) -> str:
-    return f"NV{pair.nvlinks}" if pair.nvlinks else pair.path
+    return "NVLink" if pair.nvlink else pair.path
 
 
 def _status_cell(check: GpuCheck) -> Text:

@@ -210,39 +210,27 @@ def _fix(fault: Fault) -> str:
     return _FIXES.get(fault.status, fault.fix)
 
 
-_ORDER: Final = (
-    Support.TOO_OLD,
-    Support.OLD_DRIVER,
-    Support.NO_CUDNN,
-    Support.UNKNOWN,
-)
-"""The judgements, the worst first."""
-
-
 def judge_support(inventory: Inventory, environ: Mapping[str, str]) -> Outcome:
-    """Check that the GPUs and the driver are recent enough for TensorFlow.
+    """Check that the GPUs are recent enough for TensorFlow.
 
     Args:
         inventory: This host.
         environ: The environment variables: they may name another TensorFlow.
     """
     build = build_of(TENSORFLOW.name, environ)
-    found = by_gpus(inventory.gpus, inventory, build)
+    found = by_gpus(inventory.gpus, build)
     problems = sorted(
         (each for each in found if each.status is not Support.WORKS),
-        key=lambda each: _ORDER.index(each.status),
+        key=lambda each: each.status is not Support.TOO_OLD,
     )
     if build is None:
         return skipped(problems[0].what if problems else "no GPU")
     if not problems:
         return ok(f"TensorFlow {build.tensorflow} works with all GPUs")
-    # Of several driver versions, the newest is the one that all GPUs need.
-    worst = max((e for e in problems if e.status is problems[0].status), key=lambda e: e.fix)
+    worst = problems[0]
     what = "; ".join(f"{each.where}: {each.what}" for each in problems)
     if worst.status is Support.UNKNOWN:
         return skipped(what)
-    if any(each.status.usable for each in found):  # one GPU that works is enough
+    if any(each.status is not Support.TOO_OLD for each in found):  # one GPU that works is enough
         return warning(what, worst.fix)
-    return warning(
-        what, worst.fix, "GPU too old" if worst.status is Support.TOO_OLD else str(worst.status)
-    )
+    return warning(what, worst.fix, "GPU too old")

@@ -159,7 +159,7 @@ def _read(
         utilisation=ask(
             "utilisation", lambda: library.nvmlDeviceGetUtilizationRates(handle).gpu / 100, None
         ),
-        numa_node=ask("numa_node", lambda: numa_node(library, gpu, bus_id), None),
+        numa_node=ask("numa_node", lambda: numa_node(library, gpu), None),
         cpus=ask("cpus", lambda: close_cpus(library, gpu), ()),
         processes=processes(library, handle, questions),
         compute_capability=ask("compute_capability", lambda: _capability(library, gpu), ""),

@@ -130,17 +130,15 @@ class Pair:
     Attributes:
         first: Index of one GPU.
         second: Index of the other GPU, the higher one.
-        nvlinks: Active NVLink connections between them, also through a switch.
+        nvlink: Whether NVLink connects them, directly or through a switch.
         path: Their PCIe connection, in the terms of `nvidia-smi topo`, the closest first:
             `PIX`, `PXB`, `PHB`, `NODE`, `SYS`; "" if unknown.
-        p2p: Whether one can read the other's memory; None if unknown.
     """
 
     first: int
     second: int
-    nvlinks: int = 0
+    nvlink: bool = False
     path: str = ""
-    p2p: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

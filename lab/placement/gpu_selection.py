@@ -16,6 +16,13 @@ from lab.gpu.model import Gpu, Pair
 _PATHS: Final = ("PIX", "PXB", "PHB", "NODE")
 """The connections over PCIe within a NUMA node, the shortest first."""
 
+_NVLINK: Final = {
+    (0, 0): "no NVLink between them",
+    (0, 1): "NVLink between some of them",
+    (1, 1): "NVLink between them",
+}
+"""Whether the GPUs with the worst and the best connection of a node have NVLink → the reason."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuSelection:
@@ -38,8 +45,8 @@ def select_gpus(
     The largest node is first. Each takes its GPUs from one NUMA node: the one with the fewest free
     GPUs that are enough. If none has enough, it takes them from as few NUMA nodes as possible.
     Within a NUMA node it takes the closest two GPUs first, then always the GPU that is closest to
-    those. More NVLinks are closer, then a shorter PCIe path, then lower indices. A single GPU is
-    one with the fewest NVLinks to others.
+    those. NVLink is closer than PCIe, then a shorter PCIe path, then lower indices. A single GPU
+    is one with NVLink to the fewest others.
 
     Args:
         counts: Number of GPUs by node, in the config's order; `free` must have enough.
@@ -115,11 +122,11 @@ class _FreeGpus:
         return sum(links for links, _ in each), sum(path for _, path in each)
 
     def _closeness(self, one: int, other: int) -> tuple[int, int]:
-        """Return the NVLinks of two GPUs and their PCIe path; larger numbers are closer."""
+        """Return whether two GPUs have NVLink, and their PCIe path; larger numbers are closer."""
         pair = self._pairs.get((min(one, other), max(one, other)))
         if pair is None:
             return 0, 0
-        return pair.nvlinks, len(_PATHS) - _PATHS.index(pair.path) if pair.path in _PATHS else 0
+        return int(pair.nvlink), len(_PATHS) - _PATHS.index(pair.path) if pair.path in _PATHS else 0
 
     def _why(self, gpus: Sequence[int], spread: str) -> str:
         spanned = {self._gpus[index].numa_node for index in gpus}
@@ -130,8 +137,8 @@ class _FreeGpus:
         if len(nodes) > 1:
             parts.append(spread)
         if self._pairs and len(gpus) > 1:
-            links = sum(self._closeness(*both)[0] for both in combinations(gpus, 2))
-            parts.append(f"{_nvlinks(links)} between them")
+            links = {self._closeness(*both)[0] for both in combinations(gpus, 2)}
+            parts.append(_NVLINK[min(links), max(links)])
         return ", ".join(parts)
 
 
@@ -141,7 +148,3 @@ def _numa(nodes: Sequence[int | None]) -> str:
     if len(names) > 1:
         return f"NUMA nodes {', '.join(names[:-1])} and {names[-1]}"
     return "NUMA node unknown" if nodes == [None] else f"NUMA node {names[0]}"
-
-
-def _nvlinks(count: int) -> str:
-    return {0: "no NVLink", 1: "1 NVLink"}.get(count, f"{count} NVLinks")

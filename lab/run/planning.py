@@ -76,18 +76,18 @@ def report_warnings(
         LabError: `strict` refuses the plan.
     """
     plan, inventory = placed.plan, placed.inventory
-    missing, warnings, limited = list(plan.shortfalls), list[str](), list[str]()
+    missing, warnings = list(plan.shortfalls), list[str]()
     if inventory is not None and mode == AUTO and plan.mode == "none" and cluster.gpus_needed:
         missing.insert(0, _without_gpus(cluster, inventory))
     if inventory is not None and inventory.gpus:
-        warnings, limited = _gpu_warnings(plan, inventory)
+        warnings = _gpu_warnings(plan, inventory)
     problems = [*missing, *warnings]
     if strict and problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise LabError(
             f"refused by --strict: {problems[0]}{more}", "change the config, or leave out --strict"
         )
-    for notice in (*plan.notices, *limited):
+    for notice in plan.notices:
         LOG.info(notice)
     for line in warnings:
         LOG.warning(f"warning: {line}")
@@ -100,15 +100,14 @@ def _without_gpus(cluster: Cluster, inventory: Inventory) -> str:
     return f"{cluster.name!r} asks for {counted(cluster.gpus_needed, 'GPU')}: {why}"
 
 
-def _gpu_warnings(plan: Plan, inventory: Inventory) -> tuple[list[str], list[str]]:
-    """Return a line for the plan's GPUs that cannot be used or are in use; and with a limit."""
+def _gpu_warnings(plan: Plan, inventory: Inventory) -> list[str]:
+    """Return a line for the plan's GPUs that cannot be used or are in use."""
     # Imported here: a plan without GPUs needs neither.
     from lab.gpu.support import Support, build_of, by_gpus  # noqa: PLC0415
     from lab.placement.gpu_usage import gpus_in_use  # noqa: PLC0415
 
     pinned = {device for task in plan.tasks for device in task.gpus}
     gpus = [gpu for gpu in inventory.gpus if gpu.device_id in pinned]
-    found = by_gpus(gpus, inventory, build_of(plan.runtime, os.environ))
-    unusable = [str(each) for each in found if not each.status.usable]
-    limited = [str(each) for each in found if each.status is Support.NO_CUDNN]
-    return [*unusable, *gpus_in_use(plan, inventory)], limited
+    found = by_gpus(gpus, build_of(plan.runtime, os.environ))
+    too_old = [str(each) for each in found if each.status is Support.TOO_OLD]
+    return [*too_old, *gpus_in_use(plan, inventory)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from lab.config import Cluster
@@ -37,7 +37,7 @@ def box(
 
 def wired(
     numa: Sequence[int | None],
-    links: Mapping[tuple[int, int], int] | None = None,
+    links: Iterable[tuple[int, int]] = (),
     *,
     paths: Mapping[tuple[int, int], str] | None = None,
     affinity: Mapping[int, Sequence[int]] | None = None,
@@ -47,12 +47,12 @@ def wired(
 
     Args:
         numa: The NUMA node of each card.
-        links: NVLinks by pair of cards, the lower index first.
+        links: The pairs of cards with NVLink, the lower index first.
         paths: The way over PCIe by pair, likewise; by default it is not known.
         affinity: CPUs by NUMA node; by default they are not known.
         cpus: How many CPUs it has.
     """
-    links, paths, affinity = links or {}, paths or {}, affinity or {}
+    links, paths, affinity = set(links), paths or {}, affinity or {}
     cards = [
         Gpu(
             index,
@@ -65,7 +65,7 @@ def wired(
         for index, node in enumerate(numa)
     ]
     pairs = [
-        Pair(first, second, links.get((first, second), 0), paths.get((first, second), ""))
+        Pair(first, second, (first, second) in links, paths.get((first, second), ""))
         for first, second in combinations(range(len(numa)), 2)
     ]
     return Inventory("uuid", tuple(cards), cpus, 512 * GIB, pairs=tuple(pairs))

@@ -190,16 +190,12 @@ SECOND, SLICE = UUID.replace("1", "2"), UUID.replace("GPU", "MIG")
 CUT = replace(BOX, gpus=(Gpu(1, SLICE, "NVIDIA A100 MIG 3g.20gb", slice_of=SECOND),))
 
 
-def support(
-    *capabilities: str, old_driver: bool = False, environ: Mapping[str, str] = MappingProxyType({})
-) -> Outcome:
+def support(*capabilities: str, environ: Mapping[str, str] = MappingProxyType({})) -> Outcome:
     found = tuple(
         replace(H100, index=index, compute_capability=each)
         for index, each in enumerate(capabilities)
     )
-    host = replace(BOX, gpus=found)
-    host = replace(host, driver="470.1") if old_driver else host
-    return gpus.judge_support(host, environ)
+    return gpus.judge_support(replace(BOX, gpus=found), environ)
 
 
 def toolkit(
@@ -276,12 +272,6 @@ GPUS: Judgements = [
     (lambda: gpus.judge_mig(UNCUT), "warning", "-i 2 -mig 0"),
     (lambda: support("9.0"), "ok", "works with all GPUs"),
     (lambda: support("9.0", "5.2"), "warning", "^GPU 1: .*needs"),
-    (lambda: support("6.0"), "warning", "^GPU 0: cuDNN"),
-    (
-        lambda: support("8.0", "9.0", old_driver=True),
-        "warning: driver too old",
-        "525.*, not 470.* → .*555",
-    ),
     (lambda: support("9.0", environ={"LAB_IMAGE": "mine"}), "skipped", "does not know"),
     (lambda: toolkit(told(Runtimes={"nvidia": {}})), "ok", "runtime `nvidia`"),
     (lambda: toolkit(found=HOOK), "ok", HOOK.hook),

@@ -29,12 +29,12 @@ def busy() -> Inventory:
     return replace(whole, gpus=(used, *others))
 
 
-def with_gpus(*capabilities: str, driver: str = "580.95.05") -> Inventory:
+def with_gpus(*capabilities: str) -> Inventory:
     """A host whose GPUs have these compute capabilities."""
     host = box(len(capabilities))
     gpus = zip(host.gpus, capabilities, strict=True)
     some = tuple(replace(gpu, compute_capability=each) for gpu, each in gpus)
-    return replace(host, gpus=some, driver=driver, cuda="")
+    return replace(host, gpus=some)
 
 
 NO_DRIVER = ("no NVIDIA driver answers: CPUs only", "no CPUs")
@@ -45,7 +45,6 @@ HOSTS = {
     "no GPU and one CPU": Inventory("none", (), 1, GIB),
     "an old and a new GPU": with_gpus("5.2", "9.0"),
     "two old GPUs": with_gpus("5.2", "5.0"),
-    "an old driver": with_gpus("8.0", "9.0", driver="550.54.15"),
     "limits": with_gpus("6.0", "12.0"),
     "an old GPU without a task": with_gpus("8.0", "8.6", "3.7"),
     "CPUs": Inventory("none", (), 8, GIB),
@@ -80,7 +79,6 @@ def put(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
         ("an old and a new GPU", "render --strict", 1),
         ("two old GPUs", "render --strict", 1),
         ("two old GPUs", "render --strict --framework tensorflow-2.15", 0),
-        ("an old driver", "render --strict", 1),
         ("limits", "render --strict", 0),
         ("an old GPU without a task", "render --strict", 0),
         ("CPUs", "render --strict --gpus none", 0),

@@ -6,51 +6,33 @@ import re
 
 import pytest
 
-from lab.gpu import Gpu, Inventory
-from lab.gpu.support import BUILDS, Build, Support, build_of, by_gpus, indices, judge
+from lab.gpu import Gpu
+from lab.gpu.support import BUILDS, Build, Support, build_of, by_gpus, indices, judge_gpu
 from lab.runtimes import RUNTIMES
 from tests.support.engine import ROOT
 
-NEW = "580.95.05"
 TENSORFLOW, HERITAGE = BUILDS["tensorflow"], BUILDS["tensorflow-2.15"]
 
 
 def status(capability: str, build: Build) -> Support:
-    return judge(capability, NEW, build).status
+    return judge_gpu(Gpu(0, "", compute_capability=capability), build).status
 
 
 @pytest.mark.parametrize(
-    ("capability", "driver", "build", "status", "words"),
+    ("capability", "build", "status", "words"),
     [
-        # Another driver does not help a GPU that is too old; another TensorFlow may.
-        ("3.7", "410.48", TENSORFLOW, Support.TOO_OLD, "6.0 or later → use `--gpus none`$"),
-        ("5.2", NEW, TENSORFLOW, Support.TOO_OLD, "LAB_TENSORFLOW=.*and-cuda.==2.15.1'"),
-        ("3.7", NEW, HERITAGE, Support.TOO_OLD, "→ use `--gpus none`$"),
-        ("7.0", NEW, TENSORFLOW, Support.NO_CUDNN, "convolutions"),
-        ("8.9", "525.60.13", TENSORFLOW, Support.WORKS, ""),
-        (
-            "8.9",
-            "520.61.05",
-            TENSORFLOW,
-            Support.OLD_DRIVER,
-            "not 520.61.05 → .*525.60.13 or later",
-        ),
+        # Another TensorFlow may help a GPU that is too old.
+        ("3.7", TENSORFLOW, Support.TOO_OLD, "6.0 or later → use `--gpus none`$"),
+        ("5.2", TENSORFLOW, Support.TOO_OLD, "LAB_TENSORFLOW=.*and-cuda.==2.15.1'"),
+        ("3.7", HERITAGE, Support.TOO_OLD, "→ use `--gpus none`$"),
+        ("6.0", TENSORFLOW, Support.WORKS, ""),
         # Versions are compared as numbers.
-        ("8.9", "525.60.9", TENSORFLOW, Support.OLD_DRIVER, "not 525.60.9"),
-        ("12.0", NEW, TENSORFLOW, Support.WORKS, ""),
-        # The newer GPU needs the newer driver.
-        ("9.0", "550.54.15", TENSORFLOW, Support.OLD_DRIVER, "555.42.02 or later"),
-        ("12.0", "550.54.15", TENSORFLOW, Support.OLD_DRIVER, "555.42.02 or later"),
-        ("9.0", "550.54.15", HERITAGE, Support.WORKS, ""),
-        ("8.9", "", TENSORFLOW, Support.UNKNOWN, "driver's version is unknown"),
-        ("", NEW, TENSORFLOW, Support.UNKNOWN, "compute capability is unknown"),
-        ("", "410.48", TENSORFLOW, Support.OLD_DRIVER, "525.60.13 or later"),
+        ("12.0", TENSORFLOW, Support.WORKS, ""),
+        ("", TENSORFLOW, Support.UNKNOWN, "compute capability is unknown"),
     ],
 )
-def test_the_judgement(
-    capability: str, driver: str, build: Build, status: Support, words: str
-) -> None:
-    found = judge(capability, driver, build)
+def test_the_judgement(capability: str, build: Build, status: Support, words: str) -> None:
+    found = judge_gpu(Gpu(0, "", compute_capability=capability), build)
     assert found.status is status
     assert re.search(words, f"{found.what} → {found.fix}")
     assert bool(found.fix) == (status is not Support.WORKS)
@@ -66,12 +48,11 @@ def test_the_build_follows_the_variables_that_name_another_one() -> None:
 
 
 def test_equal_gpus_and_slices_are_judged_together() -> None:
-    found = ((0, "GPU-0", "6.0"), (1, "MIG-1", "8.0"), (1, "MIG-2", "8.0"), (2, "GPU-2", "6.0"))
+    found = ((0, "GPU-0", "5.0"), (1, "MIG-1", "8.0"), (1, "MIG-2", "8.0"), (2, "GPU-2", "5.0"))
     gpus = [Gpu(index, name, compute_capability=each) for index, name, each in found]
-    host = Inventory("uuid", tuple(gpus), 8, 1, driver=NEW)
-    judged = {each.status: each.where for each in by_gpus(gpus, host, TENSORFLOW)}
-    assert judged == {Support.NO_CUDNN: "GPU 0, 2", Support.WORKS: "GPU 1"}
-    assert [each.status for each in by_gpus(gpus, host, None)] == [Support.UNKNOWN]
+    judged = {each.status: each.where for each in by_gpus(gpus, TENSORFLOW)}
+    assert judged == {Support.TOO_OLD: "GPU 0, 2", Support.WORKS: "GPU 1"}
+    assert [each.status for each in by_gpus(gpus, None)] == [Support.UNKNOWN]
     assert indices(Gpu(each, "") for each in range(8)) == "0 to 7"
 
 
@@ -88,16 +69,9 @@ def test_the_documents_have_the_judgements_and_the_table() -> None:
         assert (current, tf1) == (status(capability, TENSORFLOW), status(capability, HERITAGE)), (
             capability
         )
-    facts = [row[1:] for row in rows if len(row) == 3][-5:]
+    facts = [row[1:] for row in rows if len(row) == 3][-2:]
     assert [tuple(column) for column in zip(*facts, strict=True)] == [
-        (
-            build.tensorflow,
-            build.least,
-            build.driver_for(build.least),
-            build.driver_for("9.0"),
-            build.cudnn,
-        )
-        for build in (TENSORFLOW, HERITAGE)
+        (build.tensorflow, build.least) for build in (TENSORFLOW, HERITAGE)
     ]
 
 

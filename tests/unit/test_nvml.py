@@ -25,7 +25,6 @@ from lab.errors import InputError
 from lab.gpu import inventory as inventories
 from lab.gpu import take_inventory
 from lab.gpu.nvml import fault_of
-from lab.gpu.topology import numa_node
 from tests.support.agents import PATIENCE_S
 from tests.support.engine import ROOT
 from tests.support.nvml.asking import ONE_GPU, Question, ask, calls, run
@@ -85,10 +84,11 @@ def pairs_of(box: Box) -> Iterator[list[Any]]:
     """The connection of each two whole GPUs."""
     whole = [(index, card) for index, card, part in readable(box) if part is card]
     for (first, one), (second, other) in itertools.combinations(whole, 2):
-        switched = min(each.links.count("switch") for each in (one, other))
+        switched = all("switch" in each.links for each in (one, other))
         near = "NODE" if one.numa == other.numa else "SYS"
         path = "" if box.paths is None else box.paths.get(f"{first}-{second}", near)
-        yield [first, second, one.links.count(second) + switched, path, box.p2p]
+        nvlink = box.p2p and (second in one.links or switched)
+        yield [first, second, nvlink, path]
 
 
 HOSTS = sorted(file.stem for file in BOXES.glob("*.json") if not load(file.stem).hangs)
@@ -237,33 +237,6 @@ def test_every_error_has_a_hint() -> None:
         assert fault.where == "GPU 3"
         assert fault.fix
         assert not fault.what.endswith(".")
-
-
-class Silent:
-    """A library that does not know a GPU's node."""
-
-    class NVMLError(Exception):
-        """Not supported."""
-
-        value = 3
-
-    def nvmlDeviceGetMemoryAffinity(self, *_: object) -> None:  # noqa: N802
-        raise self.NVMLError
-
-
-@pytest.mark.parametrize(("written", "node"), [("1", 1), ("-1", None)])
-def test_the_system_knows_the_node_where_the_driver_does_not(
-    written: str, node: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for device in ("0000:1b:00.0", "10000:1b:00.0"):
-        (tmp_path / device).mkdir()
-        (tmp_path / device / "numa_node").write_text(f"{written}\n")
-    monkeypatch.setattr("lab.gpu.topology.DEVICES", tmp_path)
-    assert numa_node(Silent(), None, "00000000:1B:00.0") == node
-    assert numa_node(Silent(), None, "00010000:1B:00.0") == node
-    for bus_id in ("00000000:1C:00.0", "", "00000000:../..:00.0"):
-        with pytest.raises(Silent.NVMLError):
-            numa_node(Silent(), None, bus_id)
 
 
 # ---- The variables and modes that limit the GPUs, and what a plan says about it

@@ -339,7 +339,7 @@ def test_every_node_with_gpus_is_explained() -> None:
     assert gpus(plan)["worker-0"] == [uuid_of(1), uuid_of(0)]
     assert plan.reasons[:2] == (
         f"b: {uuid_of(1)}, {uuid_of(0)} (1, 0): as pinned",
-        f"c: {uuid_of(2)}, {uuid_of(3)} (2, 3): NUMA node 0, 18 NVLinks between them",
+        f"c: {uuid_of(2)}, {uuid_of(3)} (2, 3): NUMA node 0, NVLink between them",
     )
     assert [line.split(":")[0] for line in plan.reasons[2:]] == ["ps-0", "worker-0", "worker-1"]
     elsewhere = place(TWO, take_inventory("index", TWO))

@@ -107,7 +107,7 @@ class _Snapshot:
                 **asdict(gpu),
                 "unknown": dict(gpu.unknown),
                 "tasks": list(holders[gpu.device_id]),
-                "support": support_to_json(gpu, self.inventory),
+                "support": support_to_json(gpu),
             }
             for gpu in self.inventory.gpus
         ]

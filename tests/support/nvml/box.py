@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 BOXES = Path(__file__).parent / "boxes"
 MIB = 2**20
 PATHS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
-READ, NVLINK = 0, 2
+NVLINK = 2
 OK, NOT_SUPPORTED = 0, 5
 
 Failures = dict[str, str]
@@ -81,7 +81,7 @@ class Box(_Strict):
         fails: Functions that fail for every GPU.
         hangs: Functions that never return.
         cards: In order of their index.
-        p2p: Whether GPUs read each other's memory; None where the driver does not report it.
+        p2p: Whether the driver reports what connects two GPUs.
         paths: The path between two GPUs, as `{"0-1": "PIX"}`; other pairs: `NODE` on one NUMA
             node, else `SYS`; None where the driver does not report it.
     """
@@ -93,7 +93,7 @@ class Box(_Strict):
     fails: Failures = Field(default_factory=dict)
     hangs: tuple[str, ...] = ()
     cards: tuple[Card, ...] = ()
-    p2p: bool | None = True
+    p2p: bool = True
     paths: dict[str, Literal["PIX", "PXB", "PHB", "NODE", "SYS"]] | None = Field(
         default_factory=dict
     )
@@ -121,7 +121,7 @@ def _entries(host: Box) -> Iterator[tuple[str, Any]]:
     yield from _failures("", host.fails)
     yield from ((f"hang.{function}", 1) for function in host.hangs)
     for index, gpu in enumerate(host.cards):
-        yield from _card(f"gpu.{index}.", gpu, host)
+        yield from _card(f"gpu.{index}.", gpu)
     for first, second in combinations(range(len(host.cards)), 2):
         yield from _pair(host, first, second)
 
@@ -133,7 +133,7 @@ def _failures(at: str, fails: Failures) -> Iterator[tuple[str, Any]]:
         yield f"{at}fail.{function}", getattr(pynvml, f"NVML_ERROR_{error}")
 
 
-def _card(at: str, gpu: Card, host: Box) -> Iterator[tuple[str, Any]]:
+def _card(at: str, gpu: Card) -> Iterator[tuple[str, Any]]:
     yield from _shared(at, gpu)
     yield f"{at}utilisation", gpu.utilisation_percent
     yield f"{at}power", gpu.power_mw
@@ -147,15 +147,6 @@ def _card(at: str, gpu: Card, host: Box) -> Iterator[tuple[str, Any]]:
         yield from _shared(f"{at}mig.{position}.", part)
         yield f"{at}mig.{position}.power", part.power_mw
         yield f"{at}mig.{position}.sevenths", part.sevenths
-    for link, remote in enumerate(gpu.links):
-        if isinstance(remote, int):
-            yield f"{at}link.{link}", host.cards[remote].bus
-            yield f"{at}link.{link}.kind", pynvml.NVML_NVLINK_DEVICE_TYPE_GPU
-        elif remote == "switch":
-            yield f"{at}link.{link}", "00000000:C5:00.0"
-            yield f"{at}link.{link}.kind", pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
-        else:
-            yield f"{at}link.{link}", remote
 
 
 def _shared(at: str, device: Card | Slice) -> Iterator[tuple[str, Any]]:
@@ -180,9 +171,8 @@ def _pair(host: Box, first: int, second: int) -> Iterator[tuple[str, Any]]:
     if host.paths is not None:
         near = "NODE" if one.numa == other.numa else "SYS"
         yield f"path.{first}.{second}", PATHS[host.paths.get(f"{first}-{second}", near)]
-    if host.p2p is not None:
+    if host.p2p:
         linked = second in one.links or ("switch" in one.links and "switch" in other.links)
-        yield f"p2p.{first}.{second}.{READ}", OK if host.p2p else NOT_SUPPORTED
         yield f"p2p.{first}.{second}.{NVLINK}", OK if linked else NOT_SUPPORTED
 
 

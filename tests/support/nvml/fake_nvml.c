@@ -358,23 +358,3 @@ int nvmlDeviceGetP2PStatus(Device first, Device second, unsigned what, unsigned 
     BEGIN(first);
     return number(to, value("p2p.%u.%u.%u", index_of(first), index_of(second), what));
 }
-
-int nvmlDeviceGetNvLinkState(Device device, unsigned link, unsigned *to) {
-    BEGIN(device);
-    if (!value("%slink.0", device)) return NOT_SUPPORTED;
-    const char *remote = value("%slink.%u", device, link);
-    if (!remote) return INVALID;
-    *to = strcmp(remote, "off") != 0;
-    return OK;
-}
-
-int nvmlDeviceGetNvLinkRemotePciInfo_v2(Device device, unsigned link, Pci *to) {
-    BEGIN(device);
-    memset(to, 0, sizeof *to);
-    return copy(to->bus_id, sizeof to->bus_id, value("%slink.%u", device, link));
-}
-
-int nvmlDeviceGetNvLinkRemoteDeviceType(Device device, unsigned link, unsigned *to) {
-    BEGIN(device);
-    return number(to, value("%slink.%u.kind", device, link));
-}
