@@ -11,17 +11,24 @@ the abstract methods. The table in `lab.backends.names` lists it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends.environment import Check, Environment, no_check
+from lab.backends.names import capabilities
 from lab.backends.planner import Planner
+from lab.doctor import model as doctor
 
 if TYPE_CHECKING:
     # Commands such as `lab render` need only the names of the backends.
     from lab.backends.boot import Boot
+    from lab.doctor.host import Host
     from lab.placement.plan import Plan
+
+_CHECK_S: Final = 40.0
+"""Time limit of a check in seconds; the registry of the base image may be slow."""
 
 
 class Backend(Planner, ABC):
@@ -43,6 +50,36 @@ class Backend(Planner, ABC):
     @abstractmethod
     def unavailable_reason(self) -> str | None:
         """Why this backend cannot be used here, with a hint; None if it can."""
+
+    def checks(self, host: Host) -> Iterable[doctor.Check]:
+        """Yield what `lab doctor` checks: whether this backend can be used here, and its image.
+
+        A backend adds checks of its own.
+        """
+        yield doctor.Check("available", self._check_available, _CHECK_S)
+        if host.plan is not None:
+            name = "image" if capabilities(self.name).containers else "Python"
+            yield doctor.Check(name, partial(self._check_image, host.plan), _CHECK_S)
+
+    def _check_available(self) -> doctor.Outcome:
+        reason = self.unavailable_reason()
+        if reason is None:
+            return doctor.ok("can be used")
+        what, _, fix = reason.partition("; ")
+        # A host without an engine may be faulty; one without a queue is a usual host.
+        severity = doctor.skipped if capabilities(self.name).queued else doctor.failed
+        return severity(what, fix, stops=True)
+
+    def _check_image(self, plan: Plan) -> doctor.Outcome:
+        root = Path.cwd()
+        if (reason := self.missing_image(plan, root=root)) is not None:
+            what, _, fix = reason.partition("; ")
+            return doctor.failed(what, fix)
+        return doctor.ok("built by the next run" if self.must_build(plan, root=root) else "here")
+
+    def gpu_checks(self) -> Iterable[doctor.Check]:
+        """Yield what `lab doctor` checks on a host whose GPUs answer, if tasks can have them."""
+        return ()
 
     @abstractmethod
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import ssl
 import stat
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Final
 
 from lab.backends.build_context import prepare_context
 from lab.backends.engine.client import Engine
+from lab.backends.engine.info import EngineInfo, read_engine
 from lab.backends.state import state_directory
 from lab.classroom.config import ClassConfig, Tls, load_class
 from lab.classroom.disks import unavailable_reason
@@ -20,16 +23,15 @@ from lab.classroom.state import ClassDir, StoredClass, class_dirs
 from lab.config import load_cluster
 from lab.config.diagnostics import Problem, texts
 from lab.config.load import read_file
-from lab.doctor.data import inspect_directory
-from lab.doctor.engine import EngineInfo, read_engine
-from lab.doctor.images import ROOM_BYTES
-from lab.doctor.network import routes
 from lab.errors import ConfigError, InputError, LabError
 from lab.extras import check_extra, named_extras
 from lab.gpu import Inventory, chosen_host
 from lab.log import LOG
 from lab.project import find_root
 from lab.text import short
+
+_ROOM_BYTES: Final = 10**9
+"""Free bytes that seats leave to JupyterHub and the engine."""
 
 _WIDEST_PREFIX: Final = 8
 """A route to a wider network leads out of the host, such as that of a VPN."""
@@ -143,7 +145,7 @@ def host_facts(inventory: Inventory) -> HostFacts:
     if inventory.mode == "index":
         LOG.info("another host: its CPUs, memory, disk and networks are not checked")
         return HostFacts(inventory)
-    networks = [network for network, _ in routes()]
+    networks = routes()
     unenforced: str | None = None
     free: int | None = None
     try:
@@ -156,20 +158,37 @@ def host_facts(inventory: Inventory) -> HostFacts:
         networks += engine.networks
         unenforced = _disk_unenforced(engine)
         if engine.is_local:
-            root = Path(str(engine.info.get("DockerRootDir") or "/var/lib/docker"))
-            where = root / "volumes" if unenforced else state_directory()
+            where = engine.directory / "volumes" if unenforced else state_directory()
             # Seats that reserve all free space would stop JupyterHub and the engine.
-            room = 0 if unenforced else ROOM_BYTES
-            free = max(0, inspect_directory(where, "volumes", "").free - room)
+            room = 0 if unenforced else _ROOM_BYTES
+            free = max(0, free_bytes(where) - room)
     used = [each for each in dict.fromkeys(networks) if each.prefixlen >= _WIDEST_PREFIX]
     return HostFacts(inventory, free, unenforced, tuple(used))
+
+
+def free_bytes(directory: Path) -> int:
+    """Return the free bytes on the disk of a directory, which may not exist yet."""
+    existing = (each for each in (directory, *directory.parents) if each.exists())
+    return shutil.disk_usage(next(existing)).free
+
+
+def routes(table: Path = Path("/proc/net/route")) -> list[IPv4Network]:
+    """Return the networks of this host's IPv4 routes, without the default route."""
+    networks = []
+    for line in table.read_text("ascii").splitlines()[1:]:
+        _, destination, *_, mask = line.split()[:8]
+        if prefix := int(mask, 16).bit_count():
+            # The kernel prints addresses in the byte order of its memory.
+            address = int.from_bytes(int(destination, 16).to_bytes(4, "little"))
+            networks.append(IPv4Network((address, prefix), strict=False))
+    return networks
 
 
 def _disk_unenforced(engine: EngineInfo) -> str:
     """Return why the volumes of an engine cannot have limits; "" if they can."""
     if not engine.is_local:
         return "the engine runs on another host"
-    if engine.is_rootless:
+    if engine.kind.is_rootless:
         return "a rootless engine cannot mount a file system"
     return unavailable_reason()
 

@@ -1,1 +1,4 @@
-"""Check whether `lab` can work on this host, and suggest fixes."""
+"""What a check of this host is, and the checks that every backend needs.
+
+`lab doctor` adds the checks of each backend, which its class yields: `Backend.checks`.
+"""

@@ -1,111 +1,121 @@
-"""The facts of this host that the checks judge."""
+"""This host, and the checks of what every backend needs of it."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import struct
-import sys
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from lab.doctor import containers, data, engine, gpus, images, network, python, resources
-from lab.placement.plan import Plan
-from lab.threads import in_background
+from lab.doctor.model import Check, Outcome, failed, ok, warning
+from lab.errors import LabError
+from lab.formatting import counted
+from lab.text import short
+from lab.units import memory_for_people
+from lab.variables import LAB_RUNS_DIR, LAB_STATE
 
-LIMIT_S: Final = 10.0
-"""Time limit of a look-up in seconds. Most are fast, but a file server may hang."""
+if TYPE_CHECKING:
+    from lab.gpu import Inventory
+    from lab.placement.plan import Plan
 
-T = TypeVar("T")
+TASK_BYTES: Final = 750 * 2**20
+"""Memory of one task that trains MNIST, with TensorFlow and its data; measured: 742 MiB."""
 
-
-class Fact(Generic[T]):
-    """A fact that is looked up once, when a check first needs it.
-
-    Args:
-        look_up: Returns the fact of a host. It may use other facts of the host.
-        limit_s: Time limit of the look-up in seconds.
-    """
-
-    def __init__(self, look_up: Callable[[Host], T], limit_s: float = LIMIT_S) -> None:
-        self.look_up = look_up
-        self.limit_s = limit_s
-
-    def __get__(self, host: Host | None, owner: type[Host]) -> T:
-        """Return the fact, or raise the error of its look-up."""
-        if host is None:
-            return self  # type: ignore[return-value]  # `Host.cpus`, as with other descriptors
-        if self not in host.found:
-            host.found[self] = in_background(partial(self.look_up, host))
-        try:
-            return cast("T", host.found[self].result(self.limit_s))
-        except TimeoutError:
-            raise TimeoutError(f"no answer within {self.limit_s:.0f} s") from None
+RUNS_BYTES: Final = 10**9
+MIN_BYTES: Final = 50 * 10**6
+"""The free bytes that a single short run needs."""
 
 
+@dataclass(frozen=True, slots=True)
 class Host:
-    """All facts of this host.
+    """What backends need to know of this host, and of the config of this directory.
 
     Attributes:
-        found: The started look-ups.
-        passed: Names of the checks that have passed.
+        inventory: The GPUs that answer, and faults of the driver.
+        plan: The config's plan, without GPUs if this host has too few; None without a valid config.
+        wants_gpus: Whether the config asks for GPUs.
     """
 
-    def __init__(self) -> None:
-        self.found: dict[Fact[Any], Future[Any]] = {}
-        self.passed: set[str] = set()
+    inventory: Inventory
+    plan: Plan | None = None
+    wants_gpus: bool = False
 
-    python_version = Fact(lambda _: sys.version_info[:3])
-    pointer_bits = Fact(lambda _: struct.calcsize("P") * 8)
-    packages = Fact(lambda _: python.package_faults(python.requirements()))
-    tensorflow = Fact(lambda _: python.import_tensorflow(), python.IMPORT_S + LIMIT_S)
 
-    cpus = Fact(lambda _: resources.cpu_count())
-    memory = Fact(lambda _: resources.memory_bytes())
-    inotify_limits = Fact(lambda _: resources.inotify_limits())
-    open_files_limit = Fact(lambda _: resources.open_files_limit())
-    thread_limit = Fact(lambda _: resources.thread_limit())
-    environ = Fact(lambda _: dict(os.environ))
+def examine_host(config: Path) -> Host:
+    """Ask the driver for its GPUs, and place the config of this directory.
 
-    nvml = Fact(lambda _: gpus.read_nvml(), gpus.NVML_S)
-    inventory = Fact(lambda host: gpus.inventory(host.nvml, host.cpus, host.memory), gpus.NVML_S)
-    pci_gpus = Fact(lambda _: gpus.pci_gpus())
-    has_uvm = Fact(lambda _: gpus.has_uvm())
+    Raises:
+        InputError: `LAB_GPUS` is invalid.
+    """
+    # Imported here: packages may be missing.
+    from lab.config import load_cluster  # noqa: PLC0415
+    from lab.gpu import Inventory, NvmlError, read_host, take_inventory  # noqa: PLC0415
+    from lab.placement.place import place  # noqa: PLC0415
 
-    config = Fact(lambda host: data.read_config(host.inventory), data.READ_S)
-    plan = Fact(lambda host: host.config.plan)
-    requested_gpus = Fact(lambda host: host.config.gpus)
-    dataset = Fact(lambda _: data.verify_dataset(), data.READ_S)
-    runs = Fact(lambda _: data.runs_directory())
-    state = Fact(lambda _: data.state_directory())
-    local_environments = Fact(lambda _: data.local_environments())
+    try:
+        inventory = read_host()
+    except NvmlError as error:
+        inventory = Inventory("none", (), None, None, faults=(error.fault,))
+    try:
+        cluster = load_cluster(config)
+    except LabError:  # `lab validate` says what is wrong
+        return Host(inventory)
+    for offered in (inventory, take_inventory("none", cluster)):
+        with suppress(LabError):
+            return Host(inventory, place(cluster, offered), cluster.gpus_needed > 0)
+    return Host(inventory, None, cluster.gpus_needed > 0)
 
-    why_no_namespaces = Fact(lambda _: network.why_no_namespaces(), network.PROBE_S + LIMIT_S)
-    switches = Fact(lambda _: network.kernel_switches())
-    ports = Fact(lambda host: network.check_ports(host.plan, host.why_no_namespaces))
-    routes = Fact(lambda _: network.routes())
 
-    docker = Fact(lambda _: shutil.which("docker"))
-    compose_version = Fact(lambda _: engine.compose_version())
-    buildx_version = Fact(lambda _: images.buildx_version(), 2 * engine.ASK_S)
-    engine_info = Fact(lambda _: engine.read_engine(), 2 * engine.ASK_S)
-    has_engine = Fact(lambda host: "engine" in host.passed)
-    engine_kind = Fact(lambda host: engine.kind(host.engine_info if host.has_engine else None))
-    image = Fact(lambda host: images.find_image(cast("Plan", host.plan)), images.REGISTRY_S)
-    known_image = Fact(lambda host: host.image if "image" in host.passed else None)
-    engine_disk = Fact(lambda host: images.disk(host.engine_info))
+def checks(plan: Plan | None, *, runs: Path, state: Path) -> Iterator[Check]:
+    """Yield the checks of what every backend needs.
 
-    cuda = Fact(lambda host: python.tensorflow_build(host.tensorflow)[1])
-    has_cudnn = Fact(lambda host: bool(host.cuda) and gpus.find_cudnn())
-    toolkit = Fact(lambda _: containers.find_toolkit())
-    uses_cdi = Fact(lambda host: containers.uses_cdi(host.engine_info))
-    trial = Fact(
-        lambda host: containers.try_gpu(
-            host.inventory.gpus[0].device_id,
-            host.known_image,
-            is_podman=host.engine_info.is_podman,
-        ),
-        containers.TRIAL_S + containers.REMOVE_S + LIMIT_S,
+    Args:
+        plan: The config's plan, or None.
+        runs: The directory of the run store.
+        state: The directory with the state of environments.
+    """
+    yield Check("memory", partial(check_memory, 1 if plan is None else len(plan.tasks)))
+    yield Check("runs directory", partial(check_directory, runs, LAB_RUNS_DIR))
+    yield Check("state directory", partial(check_directory, state, LAB_STATE))
+
+
+def check_memory(tasks: int) -> Outcome:
+    """Check that a number of tasks fits into the available memory."""
+    import psutil  # noqa: PLC0415  (it may be missing)
+
+    memory = psutil.virtual_memory()
+    wanted = tasks * TASK_BYTES
+    what = f"{memory_for_people(memory.available)} of {memory_for_people(memory.total)} available"
+    if memory.available >= wanted:
+        return ok(what)
+    return warning(
+        f"{what}; {counted(tasks, 'task')} with TensorFlow need about {memory_for_people(wanted)}",
+        "stop other programs (`ps aux --sort=-rss | head` lists them), or use a config with fewer "
+        "tasks",
     )
+
+
+def check_directory(directory: Path, variable: str) -> Outcome:
+    """Check that `lab` can write to a directory, and that its disk has room.
+
+    Args:
+        directory: The directory. It may not exist yet.
+        variable: The environment variable that names another one.
+    """
+    path = directory.absolute()
+    existing = next(each for each in (path, *path.parents) if each.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return failed(
+            f"{short(str(existing))} is no directory that this user can write",
+            f"fix it (`ls -ld {short(str(existing))}`), or name another directory in {variable}",
+        )
+    free = shutil.disk_usage(existing).free
+    what = f"{short(str(path))}, with {free / 10**9:.1f} GB free"
+    fix = f"delete large files: `du -xh {short(str(existing))} | sort -h | tail` lists them"
+    if free < MIN_BYTES:
+        return failed(what, fix)
+    return warning(what, fix) if free < RUNS_BYTES else ok(what)

@@ -1,13 +1,19 @@
-"""The outcome of a check, and the report of all checks."""
+"""A check, and what it finds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Final
 
+from lab.errors import LabError
 from lab.finding import Finding
+from lab.text import short
+from lab.threads import in_background
+
+LIMIT_S: Final = 10.0
+"""Time limit of a check in seconds. Most are fast, but a file server or an engine may hang."""
 
 
 class Status(StrEnum):
@@ -19,30 +25,22 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
-class Need(StrEnum):
-    """The purpose that needs a check to pass."""
-
-    EVERYTHING = "everything"
-    LOCAL = "local"
-    COMPOSE = "compose"
-    GPUS = "gpus"
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome(Finding[Status]):
-    """The outcome of a check. The table of checks completes `where`, `area` and `needed_for`.
+    """The outcome of a check; `where` is the name of the check.
 
     Attributes:
-        blocks: A short reason why the purpose that needs the check is not possible; "" if it is.
-        stops: Whether to skip the checks that need this one.
-        area: The heading of the check in the report.
-        needed_for: The purpose that needs the check to pass.
+        stops: Whether the area cannot be used, and its later checks are left out.
+        area: What the check belongs to: the host, its GPUs or a backend.
     """
 
-    blocks: str = ""
     stops: bool = False
     area: str = ""
-    needed_for: Need = Need.EVERYTHING
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the area cannot be used."""
+        return self.stops or self.status is Status.FAILED
 
 
 def ok(what: str) -> Outcome:
@@ -50,72 +48,47 @@ def ok(what: str) -> Outcome:
     return Outcome(Status.OK, what)
 
 
-def warning(what: str, fix: str = "", blocks: str = "", *, stops: bool = False) -> Outcome:
-    """Return a warning: something optional is missing, or may cause an error later."""
-    return Outcome(Status.WARNING, what, fix, blocks=blocks, stops=stops)
+def warning(what: str, fix: str, *, stops: bool = False) -> Outcome:
+    """Return a warning: something is missing, or may cause an error later."""
+    return Outcome(Status.WARNING, what, fix, stops=stops)
 
 
-def failed(what: str, fix: str, blocks: str, *, stops: bool = False) -> Outcome:
-    """Return a failure: something is broken, or a required thing is missing."""
-    return Outcome(Status.FAILED, what, fix, blocks=blocks, stops=stops)
+def failed(what: str, fix: str, *, stops: bool = False) -> Outcome:
+    """Return a failure: the area cannot be used."""
+    return Outcome(Status.FAILED, what, fix, stops=stops)
 
 
-def skipped(what: str, *, stops: bool = False) -> Outcome:
-    """Return the outcome of a check that does not apply."""
-    return Outcome(Status.SKIPPED, what, stops=stops)
+def skipped(what: str, fix: str = "", *, stops: bool = False) -> Outcome:
+    """Return the outcome of a check that does not apply to this host."""
+    return Outcome(Status.SKIPPED, what, fix, stops=stops)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """The findings of all checks."""
+class Check:
+    """A check of this host. It changes nothing.
 
-    findings: Sequence[Outcome]
+    Attributes:
+        name: Its name, unique in its area.
+        examine: Returns the outcome. A `LabError` is a failure with the fix of the error.
+        limit_s: Its time limit in seconds.
+    """
 
-    def obstacle(self, need: Need) -> str | None:
-        """Return a short reason why a purpose is not possible on this host; None if it is."""
-        for finding in self.findings:
-            if finding.blocks and finding.needed_for in {need, Need.EVERYTHING}:
-                return finding.blocks
-        if need is Need.GPUS and not (self.usable(Need.LOCAL) or self.usable(Need.COMPOSE)):
-            return "no backend"
-        return None
+    name: str
+    examine: Callable[[], Outcome]
+    limit_s: float = LIMIT_S
 
-    def usable(self, need: Need) -> bool:
-        """Whether a purpose is possible on this host."""
-        return self.obstacle(need) is None
+    def run(self) -> Outcome:
+        """Return the outcome; an error or no answer in time is one, too."""
+        return replace(self._outcome(), where=self.name)
 
-    @property
-    def ok(self) -> bool:
-        """Whether this host can train, and nothing that the config needs is broken.
-
-        One usable backend is enough. Checks that everything needs must pass. GPUs fail only if the
-        config asks for GPUs, and GPUs of the host do not answer.
-        """
-        return not self.broken() and (self.usable(Need.LOCAL) or self.usable(Need.COMPOSE))
-
-    def broken(self) -> list[Outcome]:
-        """Return the failures that matter for every backend."""
-        needed = {Need.EVERYTHING, Need.GPUS}
-        return [
-            each
-            for each in self.findings
-            if each.status is Status.FAILED and each.needed_for in needed
-        ]
-
-    def sentence(self) -> str:
-        """Return the summary: `local: yes; compose: yes; GPUs: no (no driver)`."""
-        parts = []
-        for need, shown in ((Need.LOCAL, "local"), (Need.COMPOSE, "compose"), (Need.GPUS, "GPUs")):
-            obstacle = self.obstacle(need)
-            parts.append(f"{shown}: yes" if obstacle is None else f"{shown}: no ({obstacle})")
-        return "; ".join(parts)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the object of `--json`."""
-        return {
-            "findings": [finding.as_json() for finding in self.findings],
-            "usable": {
-                need.value: self.usable(need) for need in (Need.LOCAL, Need.COMPOSE, Need.GPUS)
-            },
-            "ok": self.ok,
-        }
+    def _outcome(self) -> Outcome:
+        try:
+            return in_background(self.examine).result(self.limit_s)
+        except LabError as error:
+            return failed(error.what, error.fix, stops=True)
+        except TimeoutError:
+            fix = "see what hangs: `dmesg | tail`, `mount`, or the log of the engine"
+            return failed(f"no answer within {self.limit_s:g} s", fix, stops=True)
+        except OSError as error:
+            where = short(str(error.filename))
+            return failed(f"{where}: {error.strerror}", "fix its permissions", stops=True)

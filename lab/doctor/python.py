@@ -1,67 +1,39 @@
-"""Checks of Python, the packages of `lab`, and TensorFlow."""
+"""Checks of this Python: the packages of `lab`, without needing one of them, and TensorFlow."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import sys
-import tomllib
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Final
 
-import lab
-from lab.backends.python import base_environ
-from lab.doctor.commands import CommandResult, run_command
-from lab.doctor.model import Outcome, failed, ok, warning
+from lab.doctor.commands import run_command
+from lab.doctor.model import Outcome, failed, ok, skipped, warning
 from lab.runtimes import TENSORFLOW
-from lab.shipped import DISTRIBUTION, install_command
+from lab.shipped import CLONE, DISTRIBUTION, install_command
 from lab.text import short
 
-OLDEST: Final = (3, 11)
-UNTESTED: Final = (3, 14)
-"""The first version that `lab` is not tested with."""
-
-IMPORT_S: Final = 60.0
+_IMPORT_S: Final = 60.0
 """Time limit for importing TensorFlow, which takes 3 s on an idle host and 10 s on a busy one."""
 
+LIMIT_S: Final = _IMPORT_S + 10.0
+"""Time limit of the check of TensorFlow, in seconds."""
+
 _SCRIPT: Final = """\
-import json
 import tensorflow
-build = tensorflow.sysconfig.get_build_info()
-cuda = build.get("cuda_version", "") if build.get("is_cuda_build") else ""
-print(json.dumps([tensorflow.__version__, cuda]))
+print(tensorflow.__version__, len(tensorflow.config.list_physical_devices("GPU")))
 """
 
 
-def judge_version(python_version: tuple[int, ...], pointer_bits: int) -> Outcome:
-    """Check that this Python can run `lab` and TensorFlow."""
-    what = f"{'.'.join(map(str, python_version))}, {pointer_bits} bit, {short(sys.executable)}"
-    fix = "install Python 3.11, 3.12 or 3.13, then lab with it"
-    if python_version < OLDEST:
-        return failed(what, fix, "Python is too old")
-    if pointer_bits != 64:  # noqa: PLR2004
-        return failed(what, fix, "Python has 32 bits")
-    if python_version >= UNTESTED:
-        return warning(f"{what}: lab is not tested with this version", fix)
-    return ok(what)
+def requirements() -> Sequence[str]:
+    """Return the requirements of `lab`: those of the clone, or of the installed package."""
+    if CLONE is None:
+        return metadata.requires(DISTRIBUTION) or []
+    import tomllib  # noqa: PLC0415  (each run with processes imports this module)
 
-
-def requirements(project: Path | None = None) -> list[str]:
-    """Return the requirements of `lab`, from `pyproject.toml` or its installed metadata.
-
-    Args:
-        project: The directory of `pyproject.toml`; by default the one that contains `lab`.
-    """
-    file = (project or Path(lab.__file__).parents[1]) / "pyproject.toml"
-    # pip names an error in this file; the installed metadata has the same list.
-    with suppress(FileNotFoundError, tomllib.TOMLDecodeError):
-        described = tomllib.loads(file.read_text("utf-8")).get("project", {})
-        if described.get("name") == DISTRIBUTION:
-            return list(described["dependencies"])
-    return metadata.requires(DISTRIBUTION) or []
+    project = tomllib.loads((CLONE / "pyproject.toml").read_text("utf-8"))["project"]
+    return [str(requirement) for requirement in project["dependencies"]]
 
 
 def installed(package: str) -> str | None:
@@ -72,77 +44,65 @@ def installed(package: str) -> str | None:
         return None
 
 
-def package_faults(
+def check_packages(
     required: Sequence[str], version_of: Callable[[str], str | None] = installed
-) -> tuple[int, list[str]]:
-    """Return the number of packages that this host needs, and their errors.
+) -> Outcome:
+    """Check that packages are installed at the required versions.
 
     Args:
         required: Requirements, as `pyproject.toml` lists them.
         version_of: Returns the installed version of a package.
     """
+    fix = f"`{install_command()}`"
     try:
         # Imported here: the package may be missing.
         from packaging.requirements import Requirement  # noqa: PLC0415
     except ModuleNotFoundError:
-        return 1, ["packaging is missing"]
-    faults = []
+        return failed("packaging is missing", fix, stops=True)
     needed = [
-        each
-        for each in map(Requirement, required)
-        if not each.marker or each.marker.evaluate({"extra": ""})
+        requirement
+        for requirement in map(Requirement, required)
+        if not requirement.marker or requirement.marker.evaluate({"extra": ""})
     ]
+    faults = []
     for requirement in needed:
-        found = version_of(requirement.name)
-        if found is None:
+        version = version_of(requirement.name)
+        if version is None:
             faults.append(f"{requirement.name} is missing")
-        elif not requirement.specifier.contains(found, prereleases=True):
-            faults.append(f"{requirement.name} {found} is not {requirement.specifier}")
-    return len(needed), faults
-
-
-def judge_packages(packages: tuple[int, Sequence[str]]) -> Outcome:
-    """Check that the packages of `lab` are installed at the required versions."""
-    needed, faults = packages
+        elif not requirement.specifier.contains(version, prereleases=True):
+            faults.append(f"{requirement.name} {version} is not {requirement.specifier}")
     if faults:
-        fix = f"`{install_command()}`"
-        return failed(short("; ".join(faults)), fix, "packages", stops=True)
-    return ok(f"all {needed}, at the required versions")
+        return failed(short("; ".join(faults)), fix, stops=True)
+    return ok(f"all {len(needed)}, at the required versions")
 
 
-def import_tensorflow() -> CommandResult | None:
-    """Import TensorFlow in another process, without GPUs; return None if it is not installed."""
-    if importlib.util.find_spec("tensorflow") is None:
-        return None
-    variables = {**base_environ(), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    return run_command([sys.executable, "-P", "-c", _SCRIPT], IMPORT_S, variables)
-
-
-def tensorflow_build(imported: CommandResult | None) -> tuple[str, str]:
-    """Return the version of TensorFlow and of its CUDA; "" for what is missing."""
-    if imported is None or imported.code != 0:
-        return "", ""
-    version, cuda = json.loads(imported.out.splitlines()[-1])
-    return version, cuda
-
-
-def judge_tensorflow(tensorflow: CommandResult | None) -> Outcome:
-    """Check that programs of the local backend can import TensorFlow.
+def check_tensorflow(environ: Mapping[str, str], *, gpus: bool) -> Outcome:
+    """Check that programs can import TensorFlow.
 
     Args:
-        tensorflow: The result of its import; None if it is not installed.
+        environ: The environment variables of programs.
+        gpus: Whether TensorFlow must also find a GPU.
     """
+    if find_spec("tensorflow") is None:
+        return skipped("not installed for this Python")
+    variables = {**environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if not gpus:
+        variables["CUDA_VISIBLE_DEVICES"] = "-1"
+    imported = run_command([sys.executable, "-P", "-c", _SCRIPT], _IMPORT_S, variables)
     fix = f"`{install_command('tensorflow')}`; containers have their own TensorFlow"
-    if tensorflow is None:
-        return warning("not installed", fix, "no TensorFlow")
-    if tensorflow.code is None:
-        what = f"the import takes more than {IMPORT_S:.0f} s"
-        return failed(what, "stop other programs that use the CPUs", "TensorFlow")
-    if tensorflow.code != 0:
-        what = f"the import fails: {short(tensorflow.last_line, 200)}"
-        return failed(what, fix, "TensorFlow")
-    version, cuda = tensorflow_build(tensorflow)
-    what = f"{short(version)}, built for {f'CUDA {short(cuda)}' if cuda else 'CPUs'}"
+    if imported.code is None:
+        what = f"the import takes more than {_IMPORT_S:.0f} s"
+        return failed(what, "stop other programs that use the CPUs")
+    if imported.code != 0:
+        return failed(f"the import fails: {short(imported.last_line, 200)}", fix)
+    version, number = imported.out.split()[-2:]
+    if gpus and number == "0":
+        return failed(
+            f"{short(version)} finds no GPU: it was built for CPUs, or a library of CUDA is "
+            "missing",
+            f"`pip install 'tensorflow[and-cuda]=={TENSORFLOW.pin}'` into this Python; containers "
+            "have their own TensorFlow",
+        )
     if not version.startswith(TENSORFLOW.pin.removesuffix("*")):
-        return warning(f"{what}: lab is tested with {TENSORFLOW.pin}", fix)
-    return ok(what)
+        return warning(f"{short(version)}: lab is tested with {TENSORFLOW.pin}", fix)
+    return ok(f"{short(version)}{', which finds the GPUs' if gpus else ''}")

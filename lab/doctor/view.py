@@ -1,9 +1,9 @@
-"""Print findings to stdout, grouped by area, each as soon as it is known."""
+"""Print outcomes to stdout, grouped by area, each as soon as it is known."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from lab.command_name import with_command_name
-from lab.doctor.model import Outcome, Report, Status
+from lab.doctor.model import Outcome, Status
+from lab.doctor.report import Report
 from lab.text import visible, wrapped
 
 STYLES: Final[Mapping[Status, str]] = {
@@ -34,27 +35,23 @@ class View:
 
     @contextmanager
     def watching(self) -> Iterator[Callable[[str], None]]:
-        """Yield a function that shows the name of the running check below the findings."""
+        """Yield a function that shows the name of the running check below the outcomes."""
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             yield lambda _: None
             return
         with self._console.status("checking") as status:
             yield lambda what: status.update(Text(f"checking {what}"))
 
-    def show(self, findings: Iterable[Outcome]) -> list[Outcome]:
-        """Print each finding when it arrives, and return them all."""
-        shown = []
-        for finding in findings:
-            if finding.area != self._area:
-                if self._area:
-                    self._console.print()
-                self._console.print(Text(finding.area, style="bold"))
-                self._area = finding.area
-            width = self._console.width if self._console.is_terminal else None
-            for line in lines(finding, width):
-                self._console.print(line)
-            shown.append(finding)
-        return shown
+    def show(self, outcome: Outcome) -> None:
+        """Print an outcome, below the name of its area."""
+        if outcome.area != self._area:
+            if self._area:
+                self._console.print()
+            self._console.print(Text(outcome.area, style="bold"))
+            self._area = outcome.area
+        width = self._console.width if self._console.is_terminal else None
+        for line in lines(outcome, width):
+            self._console.print(line)
 
     def end(self, report: Report) -> None:
         """Print the summary."""
@@ -63,7 +60,7 @@ class View:
 
 
 def lines(outcome: Outcome, width: int | None) -> Iterator[Text]:
-    """Yield the lines of a finding: what was found, and below it the fix.
+    """Yield the lines of an outcome: what was found, and below it the fix.
 
     Args:
         outcome: What to show.

@@ -12,10 +12,11 @@ from unittest import mock
 
 import pytest
 
+from lab.backends.engine.info import EngineInfo, read_engine
+from lab.backends.engine.kind import EngineKind
 from lab.classroom import preparation as classroom
 from lab.classroom.config import parse_class
 from lab.classroom.planning import ClassPlan
-from lab.doctor.engine import EngineInfo
 from lab.errors import ConfigError, LabError
 from lab.gpu import Inventory, chosen_host
 from lab.units import MIB, memory_for_people
@@ -47,7 +48,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     info = {"Name": platform.node(), "DockerRootDir": str(tmp_path)}
     engine = EngineInfo(info, [IPv4Network("172.17.0.0/16")])
     monkeypatch.setattr(classroom, "chosen_host", lambda gpus: box(2))
-    monkeypatch.setattr(classroom, "routes", lambda: [(IPv4Network("10.0.0.0/24"), "eth0")])
+    monkeypatch.setattr(classroom, "routes", lambda: [IPv4Network("10.0.0.0/24")])
     monkeypatch.setattr(classroom, "read_engine", lambda: engine)
     monkeypatch.setattr(classroom, "unavailable_reason", lambda: "only root can")
 
@@ -158,6 +159,38 @@ def test_a_class_without_gpus_does_not_query_the_driver(
 # ---- The facts of the host
 
 
+def test_the_routes_of_the_host(tmp_path: Path) -> None:
+    table = tmp_path / "route"
+    table.write_text(
+        "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+        "eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
+        "wg0\t00054D0A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
+    )
+    assert classroom.routes(table) == [IPv4Network("10.77.5.0/24")]
+
+
+def test_the_free_bytes_of_a_directory_that_does_not_exist_yet(tmp_path: Path) -> None:
+    assert classroom.free_bytes(tmp_path / "not" / "yet") > 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_engine_tells_its_networks_and_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    import docker  # noqa: PLC0415  (0.2 s, for this test only)
+
+    subnets = [{"Subnet": "172.17.0.0/16"}, {"Subnet": "fd00::/64"}]
+    networks = [{"IPAM": {"Config": subnets}}, {"IPAM": {"Config": None}}]
+    client = SimpleNamespace(
+        info=lambda: {"Name": platform.node(), "SecurityOptions": ["name=rootless"]},
+        version=lambda: {"Components": [{"Name": "Podman Engine"}]},
+        api=SimpleNamespace(networks=lambda: networks),
+    )
+    monkeypatch.setattr(docker, "from_env", lambda **_: client)
+    engine = read_engine()
+    assert engine.networks == [IPv4Network("172.17.0.0/16")]
+    assert (engine.is_local, engine.kind) == (True, EngineKind(is_rootless=True, is_podman=True))
+    assert engine.directory == Path("/var/lib/docker")
+
+
 def test_the_networks_of_the_host_and_of_its_engine(host: None, notices: list[str]) -> None:
     found = classroom.host_facts(box(2))
     assert found.networks == (IPv4Network("10.0.0.0/24"), IPv4Network("172.17.0.0/16"))
@@ -184,10 +217,10 @@ def test_limits_of_disks_are_not_enforced_for_a_reason(
     monkeypatch: pytest.MonkeyPatch,
     host: None,
 ) -> None:
-    def inspected(path: Path, *_: str) -> SimpleNamespace:
-        return SimpleNamespace(free=(5 if path.name == "volumes" else 9) * 10**9)
+    def free_bytes(directory: Path) -> int:
+        return (5 if directory.name == "volumes" else 9) * 10**9
 
-    monkeypatch.setattr(classroom, "inspect_directory", inspected)
+    monkeypatch.setattr(classroom, "free_bytes", free_bytes)
     monkeypatch.setattr(classroom, "unavailable_reason", lambda: unavailable)
     monkeypatch.setattr(classroom, "read_engine", lambda: EngineInfo(info))
     found = classroom.host_facts(box(2))
@@ -202,7 +235,7 @@ def test_limits_of_disks_are_not_enforced_for_a_reason(
 def test_a_host_without_an_engine(
     error: Exception, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
-    found = [(IPv4Network("0.0.0.0/1"), "vpn"), (IPv4Network("10.0.0.0/8"), "vpn")]
+    found = [IPv4Network("0.0.0.0/1"), IPv4Network("10.0.0.0/8")]
     monkeypatch.setattr(classroom, "routes", lambda: found)
     monkeypatch.setattr(classroom, "read_engine", mock.Mock(side_effect=error))
     facts = classroom.host_facts(box(2))

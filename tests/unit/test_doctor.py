@@ -1,347 +1,300 @@
-"""The doctor's judgements of Python, the host, its network, its engine and its GPUs."""
+"""What each check of the doctor finds, and how a look-up is limited."""
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Mapping
+import threading
+from collections import namedtuple
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any
 
+import psutil
 import pytest
 
-from lab.backends.engine.error_hints import explain
-from lab.doctor import containers, data, engine, gpus, images, network, python, resources
-from lab.doctor.commands import CommandResult
-from lab.doctor.containers import Toolkit, Trial, judge_trial
-from lab.doctor.engine import EngineInfo
-from lab.doctor.model import Need, Outcome, Report
+from lab.backends.compose import checks as compose
+from lab.backends.engine import error_hints
+from lab.doctor import gpus, host, kernel, python
+from lab.doctor.commands import CommandResult, run_command
+from lab.doctor.model import Check, Outcome, Status, ok
+from lab.doctor.report import Report
 from lab.doctor.view import lines
 from lab.errors import LabError
-from lab.gpu import Condition, Fault, Gpu, Inventory
+from lab.gpu import Condition, Fault, Inventory, NvmlError
 from tests.support.doctor import (
-    AWAY,
     BOX,
+    CLUSTER,
     ENGINE,
-    H100,
-    IMAGE,
     NO_BOX,
     PODMAN,
     ROOTLESS,
-    SEEN,
     UUID,
-    Judge,
-    Judgements,
-    check,
+    Examinations,
+    Examine,
+    assert_found,
     fault,
     told,
 )
-from tests.support.fakes import PLAN
 from tests.support.shown import assert_shows
 
-MISSING, STALE = replace(IMAGE, is_here=False), replace(IMAGE, is_old=True)
-OLD_BUILDX = LabError("building an image: docker's plugin buildx is too old", "install it")
-WITH_CUDA = CommandResult(0, 'noise\n["2.21.1", "12.5.1"]\n')
-BROKEN = CommandResult(1, "", "Trace\nImportError: no\x1b[31m lib")
-NO_ENGINE, DENIED = (
-    explain("reaching the engine", [f"{each} the Docker daemon socket"])
-    for each in ("Cannot connect to", "permission denied while trying to connect to")
+# ---- Python
+
+
+REQUIRED = ["rich==15.*", "docker==7.2.*", "absent==1.*; extra == 'dev'"]
+
+
+def test_packages_at_their_required_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = python.check_packages(python.requirements())
+    assert (found.status, int(found.what.split()[1][:-1]) > 5) == (Status.OK, True)
+    found = python.check_packages(REQUIRED, {"rich": "14.1.0"}.get)
+    assert (found.what, found.stops) == ("rich 14.1.0 is not ==15.*; docker is missing", True)
+    assert "host.txt" in found.fix
+    # An installed lab has no pyproject.toml.
+    monkeypatch.setattr(python, "CLONE", None)
+    monkeypatch.setattr(metadata, "requires", lambda name: [f"{name}-needs==1"])
+    assert python.requirements() == ["gpulab-needs==1"]
+
+
+@pytest.mark.parametrize(
+    ("imported", "gpus", "verdict", "words"),
+    [
+        (CommandResult(0, "noise\n2.21.0 0\n"), False, "ok", "^2.21.0$"),
+        (CommandResult(0, "2.21.0 8\n"), True, "ok", "which finds the GPUs"),
+        (CommandResult(0, "2.21.0 0\n"), True, "failed", "no GPU.* → .*and-cuda.==2.21"),
+        (CommandResult(0, "2.15.1 0\n"), False, "warning", "tested with 2.21"),
+        (CommandResult(1, "", "Trace\nError: no\x1b[31m lib"), False, "failed", "no.+lib → .*pip"),
+        (CommandResult(None), False, "failed", "more than 60 s → stop other programs"),
+    ],
 )
-PROXY = {"http_proxy": "http://me:secret@proxy:3128", "no_proxy": "localhost"}
-EXEMPT = {"no_grpc_proxy": "localhost,tf1,tf2,tf3"}
-BIG = replace(PLAN, tasks=PLAN.tasks * 50)
-TAKEN = LabError("port 2223 cannot be used: Address already in use", "end what uses it")
-SWITCH = {"kernel/apparmor_restrict_unprivileged_userns": 1}
-NO_USERS = {"user/max_user_namespaces": 0, "kernel/unprivileged_userns_clone": 1}
+def test_tensorflow_is_imported(
+    imported: CommandResult, gpus: bool, verdict: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables: dict[str, str] = {}
+
+    def run(command: list[str], limit_s: float, environ: dict[str, str]) -> CommandResult:
+        variables.update(environ)
+        return imported
+
+    monkeypatch.setattr(python, "run_command", run)
+    assert_found(lambda: python.check_tensorflow({"A": "b"}, gpus=gpus), verdict, words)
+    assert (variables["A"], "CUDA_VISIBLE_DEVICES" in variables) == ("b", not gpus)
+    monkeypatch.setattr(python, "find_spec", lambda name: None)
+    assert python.check_tensorflow({}, gpus=gpus).status is Status.SKIPPED
 
 
-def room(free: int) -> data.Directory:
-    return data.Directory(Path("runs"), Path("/"), "", free, "runs", "LAB_RUNS_DIR")
+# ---- The host
 
 
-def nets(*texts: str) -> list[ipaddress.IPv4Network]:
-    return [ipaddress.IPv4Network(text) for text in texts]
+def test_memory_for_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = namedtuple("memory", "total available")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory(2**35, 2**30))
+    assert_found(lambda: host.check_memory(1), "ok", "^1 GiB of 32 GiB available$")
+    assert_found(lambda: host.check_memory(3), "warning", "3 tasks .* need about 2.197 GiB")
 
 
-def pools(*networks: str, routes: bool = False, info: EngineInfo = ENGINE) -> Outcome:
-    vpn = [(net, "tun0") for net in nets(*BOTH)]
-    return engine.judge_address_pools(
-        replace(info, networks=nets(*networks)), vpn if routes else []
-    )
+def test_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(path: str) -> Outcome:
+        return host.check_directory(tmp_path / path, "LAB_RUNS_DIR")
+
+    usage = namedtuple("usage", "free")
+    for free, verdict in ((2 * 10**9, "ok"), (10**9 - 1, "warning"), (10**7, "failed")):
+        monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: usage(free))
+        assert_found(lambda: check("not/yet"), verdict, f"not/yet, with {free / 10**9:.1f} GB")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    assert_found(lambda: check("file/runs"), "failed", "is no directory .*in LAB_RUNS_DIR")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert_found(lambda: check("runs"), "failed", "that this user can write → fix it .`ls -ld")
 
 
-def environments(**states: list[str]) -> Outcome:
-    return engine.judge_environments(replace(ENGINE, projects=states))
+@pytest.mark.parametrize(
+    ("text", "inventory", "wants", "placed"),
+    [
+        (None, NO_BOX, False, None),
+        (CLUSTER.replace("GPUS", "1"), BOX, True, [(), (UUID,)]),
+        (CLUSTER.replace("GPUS", "0"), BOX, False, [(), ()]),
+        # Too few GPUs: the checks get a plan on CPUs.
+        (CLUSTER.replace("GPUS", "4"), BOX, True, [(), ()]),
+        (CLUSTER.replace("GPUS", "x"), BOX, False, None),
+    ],
+)
+def test_the_config_is_placed(
+    text: str | None,
+    inventory: Inventory,
+    wants: bool,
+    placed: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lab.gpu.read_host", lambda: inventory)
+    path = tmp_path / "cluster.yaml"
+    if text is not None:
+        path.write_text(text)
+    found = host.examine_host(path)
+    assert (found.inventory, found.wants_gpus) == (inventory, wants)
+    assert (found.plan and [task.gpus for task in found.plan.tasks]) == placed
 
 
-PYTHON: Judgements = [
-    (lambda: python.judge_version((3, 14, 0), 64), "warning", "not tested"),
-    (lambda: python.judge_version((3, 10, 12), 64), "failed: Python is too old", "lab with it"),
-    (lambda: python.judge_version((3, 12, 1), 32), "failed: Python has 32 bits", "32 bit"),
-    (lambda: python.judge_packages((9, ["x", "y"])), "failed stops: packages", "x; y → .*host.txt"),
-    (lambda: python.judge_tensorflow(CommandResult(0, '["2.21.0", ""]')), "ok", "for CPUs"),
-    (lambda: python.judge_tensorflow(WITH_CUDA), "ok", "2.21.1, built for CUDA 12.5.1"),
-    (lambda: python.judge_tensorflow(CommandResult(0, '["2.15.1", ""]')), "warning", "2.21"),
-    (lambda: python.judge_tensorflow(None), "warning: no TensorFlow", "not installed"),
-    (lambda: python.judge_tensorflow(BROKEN), "failed: TensorFlow", "no.+lib → .*tensorflow.txt"),
-    (lambda: python.judge_tensorflow(CommandResult(None)), "failed: TensorFlow", "more than 60 s"),
-]
-HOST: Judgements = [
-    (lambda: data.judge_dataset((4, 11_000_000, "")), "ok", "4 files, 11 MB"),
-    (lambda: data.judge_dataset((0, 0, "x is damaged")), "failed: the data set", "git checkout"),
-    (lambda: data.judge_room(room(2 * 10**9)), "ok", "2.0 GB"),
-    (lambda: data.judge_room(room(10**9 - 1)), "warning", "delete"),
-    (lambda: data.judge_room(room(10**7)), "failed: the disk is full", "delete"),
-    (lambda: data.judge_environments([("a", True), ("b", False)]), "warning", "lab down b"),
-    (lambda: resources.judge_cpus(8, PLAN), "ok", "8 CPUs for 3 tasks$"),
-    (lambda: resources.judge_cpus(1, PLAN), "ok", "1 CPU for 3 tasks, which share"),
-    (lambda: resources.judge_memory((2**35, 2**34), PLAN), "ok", "16 GiB of 32 GiB"),
-    (lambda: resources.judge_memory((2**31, 2**30), PLAN), "warning", "need about 2.197 GiB"),
-    (lambda: resources.judge_inotify((128, 65536)), "ok", "65,536"),
-    (lambda: resources.judge_inotify((None, None)), "skipped", "no such limits"),
-    (lambda: resources.judge_inotify((64, 65536)), "warning", "sysctl"),
-    (lambda: resources.judge_open_files(-1, PLAN), "ok", "no limit"),
-    (lambda: resources.judge_open_files(256, PLAN), "warning", "ulimit -n 4096"),
-    (lambda: resources.judge_threads(4096, 2, PLAN), "ok", "4,096"),
-    (lambda: resources.judge_threads(4096, 2, BIG), "warning", "150 tasks .* 13,500"),
-]
-NETWORK: Judgements = [
-    (lambda: network.judge_namespaces(None, {}), "ok", "own hostname"),
-    (lambda: network.judge_namespaces("no util-linux", {}), "warning", "apt-get install util-l"),
-    (lambda: network.judge_namespaces("LAB_LOCAL_NAMESPACES is 0", {}), "warning", "`unset "),
-    (lambda: network.judge_namespaces("no", SWITCH), "warning", "apparmor_.*_userns=0`"),
-    (lambda: network.judge_namespaces("no", NO_USERS), "warning", "w user.max_\\w+=10000`"),
-    (lambda: network.judge_namespaces("no", {}), "warning", "every interface.* containers"),
-    (lambda: network.judge_ports((None, None)), "skipped", "config"),
-    (lambda: network.judge_ports(([2222, 2223], None)), "ok", "2222 to 2223 are free"),
-    (lambda: network.judge_ports(([2222], TAKEN)), "failed: a port is in use", "2223 .* → end"),
-    (lambda: network.judge_addresses([(nets("10.77.5.0/24")[0], "wg0")]), "ok", "by wg0: harmless"),
-    (lambda: network.judge_proxies({"HTTPS_PROXY": "x"}, PLAN), "ok", "only HTTPS_PROXY"),
-    (lambda: network.judge_proxies(PROXY, PLAN), "warning", "no_grpc_proxy=tf1,tf2,tf3`"),
-    (lambda: network.judge_proxies({**PROXY, **EXEMPT}, PLAN), "ok", r"\*\*\*@proxy"),
-    (lambda: network.judge_proxies(PROXY, None), "ok", "exempts"),
-    (lambda: network.judge_proxies({**PROXY, "no_proxy": "tf1"}, None), "warning", "=localhost`"),
-]
-HANGS = LabError("reaching the engine: the Docker engine does not answer", "see its log")
+def test_a_driver_that_does_not_answer_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> Inventory:
+        raise NvmlError("x", "", fault(Condition.OTHER))
+
+    monkeypatch.setattr("lab.gpu.read_host", refuse)
+    found = host.examine_host(tmp_path / "cluster.yaml").inventory
+    assert (found.gpus, found.faults) == ((), (fault(Condition.OTHER),))
+
+
+# ---- GPUs, namespaces and containers
+
+
+def with_faults(inventory: Inventory, *faults: Fault) -> Inventory:
+    return replace(inventory, faults=faults)
+
+
+NO_LIBCUDA = with_faults(
+    BOX, Fault(Condition.OTHER, "libcuda.so.1 is not installed", "get it", "CUDA version")
+)
+OLD_NVML = with_faults(BOX, fault(Condition.OLD_DRIVER, "CUDA version"))
+LOST = with_faults(BOX, fault(Condition.GPU_LOST, "GPU 3"))
+UNCUT = with_faults(BOX, fault(Condition.NO_SLICES, "GPU 2"))
+LEFT_OUT = replace(BOX, gpus=(), left_out=("LAB_GPUS leaves out GPU 0",))
+NONE = with_faults(NO_BOX, fault(Condition.NO_DRIVER))
+NEWER = with_faults(NO_BOX, fault(Condition.MISMATCH))
 OLD_PODMAN = replace(told(ServerVersion="4.9.3"), is_podman=True)
-OLD, X = told(ServerVersion="20.9.15"), {"DOCKER_HOST": "unix:///x.sock"}
-BOTH = ("172.16.0.0/12", "192.168.0.0/16")
-MOST = ("172.16.0.0/12", "192.168.0.0/17", "192.168.128.0/18")
-NO_POOL = "failed: no address range"
-POOLS = [{"Base": "10.99.0.0/24", "Size": 28}, {"Base": "fd00::/8", "Size": 64}]
-NO_LIMITS: dict[str, object] = {"MemoryLimit": False, "CPUSet": False}
-DOCKER: Judgements = [
-    (lambda: engine.judge_command(None), "warning stops: no Docker", "apt-get install"),
-    (lambda: engine.judge_engine(ENGINE, {}), "ok", "^28.2.2$"),
-    (lambda: engine.judge_engine(ROOTLESS, {"DOCKER_HOST": "u"}), "ok", "at u, rootless"),
-    (lambda: engine.judge_engine(PODMAN, {}), "ok", "^Podman 5.4.2$"),
-    (lambda: engine.judge_engine(OLD_PODMAN, {}), "failed: Podman is too old", "4.9.3"),
-    (lambda: engine.judge_engine(OLD, {}), "failed: the engine is too old", "20.10"),
-    (lambda: engine.judge_no_engine(TimeoutError(), {}), "failed: the engine hangs", "restart"),
-    (lambda: engine.judge_no_engine(HANGS, X), "failed: the engine hangs", "unix:///x.*restart"),
-    (lambda: engine.judge_no_engine(NO_ENGINE, {}), "failed: no engine answers", "start docker"),
-    (lambda: engine.judge_no_engine(DENIED, {}), "failed: no permission", "usermod -aG docker"),
-    (lambda: engine.judge_no_compose(TAKEN), "failed: no compose plugin", "2223 .* → end"),
-    (lambda: images.judge_buildx("0.29.1", "5.6.1", ENGINE, {}), "ok", "0.29.1"),
-    (lambda: images.judge_buildx("", "2.40.3", ENGINE, {}), "ok", "builder of its own"),
-    (lambda: images.judge_buildx("", "5.6.1", ENGINE, {}), "warning", "docker-buildx-plugin"),
-    (lambda: images.judge_buildx("", "2.40.3", PODMAN, {}), "warning", "DOCKER_BUILDKIT=0"),
-    (lambda: images.judge_buildx("", "2.40.3", PODMAN, {"DOCKER_BUILDKIT": "0"}), "ok", "own"),
-    (lambda: images.judge_no_builder(OLD_BUILDX, MISSING), "failed: buildx is too old", "install"),
-    (lambda: images.judge_no_builder(OLD_BUILDX, STALE), "failed: buildx is too old", "^docker's"),
-    (lambda: images.judge_no_builder(OLD_BUILDX, IMAGE), "warning", "install"),
-    (lambda: images.judge_no_builder(TimeoutError(), MISSING), "warning", "does not answer"),
-    (lambda: engine.judge_storage(ENGINE), "ok", "overlay2"),
-    (lambda: engine.judge_storage(told(Driver="vfs")), "warning", "full copy"),
-    (lambda: engine.judge_storage(told(Driver="overlay")), "warning", "unknown"),
-    (lambda: engine.judge_limits(ENGINE), "ok", "cgroups 2, by systemd"),
-    (lambda: engine.judge_limits(told(**NO_LIMITS)), "warning", "limit memory, CPU sets"),
-    (lambda: engine.judge_limits(told(CgroupDriver="none")), "warning", "cgroups 2 \\("),
-    (lambda: engine.judge_limits(EngineInfo({**ROOTLESS.info, **NO_LIMITS})), "warning", "Deleg"),
-    (lambda: engine.judge_host_access(told(ServerVersion="20.10.24")), "ok", "this host"),
-    (lambda: engine.judge_host_access(told(ServerVersion="28.0.1")), "ok", "-o network=isolated"),
-    (lambda: images.judge_image(IMAGE), "ok", "^lab:cpu exists$"),
-    (lambda: images.judge_image(MISSING), "failed: no image", "base-image.sh"),
-    (lambda: images.judge_image(replace(MISSING, base_state="exists")), "ok", "exists, .* builds"),
-    (lambda: images.judge_image(replace(STALE, base_state="far")), "ok", "other .* far.* it again"),
-    (lambda: images.judge_image(STALE), "failed: no image", "another version"),
-    (lambda: images.judge_no_image(LabError("odd", "fix")), "failed: no image", "odd → fix"),
-    (lambda: images.judge_disk((Path("/d"), 2 * 10**9), IMAGE), "ok", "/d"),
-    (lambda: images.judge_disk((Path("/d"), 10**8), IMAGE), "warning", "/d"),
-    (lambda: images.judge_disk((Path("/d"), 10**9), MISSING), "failed: no space for the image", ""),
-    (lambda: images.judge_disk(None, IMAGE), "skipped", "host"),
-    (lambda: pools(*MOST), "ok", "4 more"),
-    (lambda: pools(*MOST, "192.168.192.0/19"), "warning", "2 more networks: 4 networks exist"),
-    (lambda: pools(*BOTH), NO_POOL, "docker network prune"),
-    (lambda: pools(routes=True), NO_POOL, "172.16.0.0/12 by tun0.*default-address-pools"),
-    # A route to a network of the engine's own is no route of another program.
-    (lambda: pools(*BOTH, routes=True), NO_POOL, "docker network prune"),
-    (lambda: pools(routes=True, info=AWAY), "ok", "31 more"),
-    (lambda: pools(info=PODMAN), "skipped", "Podman"),
-    (lambda: pools(info=told(DefaultAddressPools=POOLS)), "ok", "16 more"),
-    (lambda: environments(a=["running", "exited"]), "ok", "1 up"),
-    (lambda: environments(a=["exited"], b=["running"]), "warning", "lab down a`"),
-]
-
-
-# ---- GPUs
-
-SECOND, SLICE = UUID.replace("1", "2"), UUID.replace("GPU", "MIG")
-CUT = replace(BOX, gpus=(Gpu(1, SLICE, "NVIDIA A100 MIG 3g.20gb", slice_of=SECOND),))
-
-
-def support(*capabilities: str, environ: Mapping[str, str] = MappingProxyType({})) -> Outcome:
-    found = tuple(
-        replace(H100, index=index, compute_capability=each)
-        for index, each in enumerate(capabilities)
-    )
-    return gpus.judge_support(replace(BOX, gpus=found), environ)
-
-
-def toolkit(
-    info: EngineInfo = ENGINE,
-    found: Toolkit = Toolkit(),  # noqa: B008  (frozen)
-    *,
-    cdi: bool = False,
-    gpus_wanted: int = 1,
-    cudnn: bool = False,
-    trial: str = "",
-) -> Outcome:
-    result = CommandResult(0 if trial else None, trial)
-    return containers.judge_toolkit(
-        info,
-        found,
-        uses_cdi=cdi,
-        requested_gpus=gpus_wanted,
-        has_cudnn=cudnn,
-        trial=Trial(UUID, None, result),
-    )
-
-
-def cdi(
-    *names: str, host: Inventory = BOX, version: str = "29.2.0", kind: str = "nvidia.com/gpu"
-) -> Outcome:
-    """The check of an engine that knows devices of these names by CDI."""
-    devices = [{"Source": "cdi", "ID": f"{kind}={each}"} for each in names]
-    engine = told(ServerVersion=version, DiscoveredDevices=devices)
-    return containers.judge_cdi(host, engine, containers.uses_cdi(engine))
-
-
-REFUSED = 'docker: could not select device driver "nvidia" with capabilities: [[gpu]].\n'
-
-
-def tried(
-    code: int | None, out: str = "", err: str = "", image: str | None = "lab:cuda"
-) -> Outcome:
-    return judge_trial(Trial(UUID, image, CommandResult(code, out, err)))
-
-
-NO_LIBCUDA = replace(
-    BOX,
-    cuda="",
-    faults=(Fault(Condition.OTHER, "libcuda.so.1 is not installed", "get it", "CUDA version"),),
-)
-OLD_NVML = replace(BOX, faults=(fault(Condition.OLD_DRIVER, "CUDA version"),))
-LOST = replace(BOX, faults=(fault(Condition.GPU_LOST, "GPU 3"),))
-LEFT_OUT = replace(BOX, gpus=(), left_out=("GPU 0 is in MIG mode without slices",))
-UNCUT = replace(BOX, faults=(fault(Condition.NO_SLICES, "GPU 2"),))
-NONE = replace(NO_BOX, faults=(fault(Condition.NO_DRIVER),))
-NEWER = replace(NO_BOX, faults=(fault(Condition.MISMATCH),))
-CLOSED = fault(Condition.NO_PERMISSION)
-CTK = Toolkit(has_ctk=True)
-HOOK = Toolkit(hook="/usr/bin/nvidia-container-runtime-hook", has_ctk=True)
-GPUS: Judgements = [
-    (lambda: gpus.judge_driver(BOX, 1, 1), "ok", "^580.95.05, CUDA up to 13.0$"),
-    (lambda: gpus.judge_driver(NO_LIBCUDA, 1, 1), "ok", "^580.95.05$"),
-    # A missing GPU is no failure, whatever the config requests.
-    (lambda: gpus.judge_driver(NONE, 0, 8), "warning stops: no GPU", "CPUs"),
-    (lambda: gpus.judge_driver(NONE, 2, 8), "warning stops: no driver", "2 NVIDIA.* nvidia-driver"),
-    (lambda: gpus.judge_driver(NEWER, 1, 8), f"failed stops: {Condition.MISMATCH}", "sudo reboot"),
-    (lambda: gpus.judge_driver(CLOSED, 1, 0), "warning stops: no permission", "ls -l /dev/nvidia"),
-    (lambda: gpus.judge_cuda(BOX, False), "warning", "nvidia-modprobe -u -c=0"),
-    (lambda: gpus.judge_cuda(NO_LIBCUDA, True), "warning: no CUDA", "libcuda.so.1 .* → get it"),
+BY_CDI = {"DiscoveredDevices": [{"Source": "cdi", "ID": f"nvidia.com/gpu={UUID}"}]}
+EXAMINATIONS: Examinations = [
+    (lambda: gpus.check_driver(BOX, 1), "ok", "^580.95.05, CUDA up to 13.0$"),
+    (lambda: gpus.check_driver(NO_LIBCUDA, 1), "ok", "^580.95.05"),
+    (lambda: gpus.check_driver(NONE, 0), "skipped stops", "tasks train on CPUs"),
+    (lambda: gpus.check_driver(NO_BOX, 0), "skipped stops", "tasks train on CPUs"),
+    (lambda: gpus.check_driver(NONE, 2), "warning stops", "2 NVIDIA GPUs → .*nvidia-driver"),
+    (lambda: gpus.check_driver(NEWER, 1), "failed stops", f"{Condition.MISMATCH}: NVML's words → "),
+    (lambda: gpus.check_devices(NO_LIBCUDA), "ok", "1 NVIDIA H100 80GB HBM3 of 80 GiB"),
+    (lambda: gpus.check_devices(LEFT_OUT), "failed stops", "leaves out"),
+    (lambda: gpus.check_devices(LOST), "failed", "1 NVIDIA H100.*; GPU 3: GPU lost → "),
+    (lambda: gpus.check_devices(UNCUT), "warning", "GPU 2: MIG mode without slices → "),
+    (lambda: gpus.check_devices(replace(UNCUT, gpus=())), "failed", "^none; GPU 2"),
+    (lambda: gpus.check_cuda(NO_LIBCUDA), "failed", "libcuda.so.1 .* → get it"),
     # A driver that is too old to report the version has CUDA all the same.
-    (lambda: gpus.judge_cuda(OLD_NVML, True), "ok", "start"),
-    (lambda: gpus.judge_gpus(NO_LIBCUDA, 1), "ok", "1 NVIDIA H100 80GB HBM3 of 80 GiB"),
-    (lambda: gpus.judge_gpus(LEFT_OUT, 1), "warning stops: no GPU", "without slices"),
-    (lambda: gpus.judge_gpus(LOST, 2), "failed: GPU lost", "GPU 3: GPU lost.* Xid"),
-    (lambda: gpus.judge_gpus(LOST, 0), "warning", "Xid"),
-    (lambda: gpus.judge_gpus(replace(LOST, gpus=()), 0), "warning stops: GPU lost", "none; GPU 3"),
-    (lambda: gpus.judge_mig(CUT), "ok", "1 slice, by UUID, on all"),
-    (lambda: gpus.judge_mig(replace(BOX, gpus=(H100, *CUT.gpus))), "ok", "and 1 whole GPU"),
-    (lambda: gpus.judge_mig(UNCUT), "warning", "-i 2 -mig 0"),
-    (lambda: support("9.0"), "ok", "works with all GPUs"),
-    (lambda: support("9.0", "5.2"), "warning", "^GPU 1: .*needs"),
-    (lambda: support("9.0", environ={"LAB_IMAGE": "mine"}), "skipped", "does not know"),
-    (lambda: toolkit(told(Runtimes={"nvidia": {}})), "ok", "runtime `nvidia`"),
-    (lambda: toolkit(found=HOOK), "ok", HOOK.hook),
-    (lambda: toolkit(cdi=True), "ok", "CDI"),
-    (lambda: cdi(UUID, "0", "all"), "ok", "knows 1 GPU of this host"),
-    (lambda: cdi(UUID, host=CUT), "warning", f"lacks {SLICE}; has {UUID}, which .* → .*-refresh"),
-    (lambda: cdi(SLICE, SECOND, host=CUT), "ok", "knows 1 GPU"),  # a slice, and its GPU
-    (lambda: cdi(UUID, SECOND, host=replace(BOX, left_out=("LAB_GPUS",))), "ok", "knows 1 GPU"),
-    (lambda: cdi("0", "all"), "warning", f"lacks {UUID}: containers"),
-    (lambda: cdi("0", version="28.2.0"), "ok", "does not use it"),
-    (cdi, "skipped", "not checked: the engine lists no GPUs"),
-    (lambda: cdi("eth0", kind="vendor.com/net"), "skipped", "not checked: the engine lists no"),
-    (lambda: containers.judge_cdi(BOX, PODMAN, uses_cdi=True), "skipped", "not checked"),
-    (
-        lambda: containers.judge_cdi(BOX, AWAY, uses_cdi=False),
-        "skipped",
-        "not checked: .* another host",
-    ),
-    (lambda: toolkit(trial=SEEN), "ok", "a container gets"),
-    (toolkit, "failed stops: no container toolkit", "install-guide"),
-    (lambda: toolkit(gpus_wanted=0), "warning stops: no container toolkit", "not installed"),
-    (
-        lambda: toolkit(found=CTK),
-        "failed stops: no container toolkit",
-        "→ `sudo nvidia-ctk runtime",
-    ),
-    (
-        lambda: containers.judge_daemon_reload(ENGINE, uses_cdi=False),
-        "warning",
-        "groupfs.*cdi generate",
-    ),
-    (lambda: containers.judge_daemon_reload(ENGINE, uses_cdi=True), "ok", "CDI"),
-    (lambda: containers.judge_daemon_reload(ROOTLESS, uses_cdi=False), "ok", "rootless"),
-    (lambda: gpus.judge_local_backend("12.5.1", True, False), "ok", "for CUDA"),
-    (lambda: gpus.judge_local_backend("12.5.1", False, True), "warning", "\\[and-cuda\\]==2.21"),
-    (lambda: gpus.judge_local_backend("", False, True), "ok", "in containers"),
-    (lambda: gpus.judge_local_backend("", False, False), "warning: no CUDA", "install Docker"),
-    (lambda: tried(0, image=None), "skipped", "lab build"),
-    (lambda: tried(0, SEEN), "ok", "no other"),
-    (lambda: tried(125, "", REFUSED), "failed: no GPU in a container", "container toolkit"),
-    (lambda: tried(9, "NVML: Unknown Error\n"), "failed: no GPU in a container", "^NVML: Unknown"),
-    (lambda: tried(0, SEEN + SEEN), "failed: no GPU in a container", "sees 2 GPUs"),
+    (lambda: gpus.check_cuda(OLD_NVML, Path("/none")), "ok", "start"),
+    (lambda: compose.check_engine(ENGINE), "ok", "^28.2.2$"),
+    (lambda: compose.check_engine(ROOTLESS), "ok", "^28.2.2, rootless$"),
+    (lambda: compose.check_engine(PODMAN), "ok", "^Podman 5.4.2$"),
+    (lambda: compose.check_engine(OLD_PODMAN), "failed", "4.9.3 is too old → install Podman 5"),
+    (lambda: compose.check_toolkit(told(Runtimes={"nvidia": {}})), "ok", "runtime `nvidia`"),
+    (lambda: compose.check_toolkit(told(ServerVersion="29.2.0", **BY_CDI)), "ok", "uses CDI"),
+    (lambda: compose.check_toolkit(PODMAN), "ok", "uses CDI"),
+    (lambda: compose.check_toolkit(told(**BY_CDI)), "failed stops", "not installed.*install-guide"),
+    (lambda: compose.check_toolkit(ROOTLESS), "failed stops", "--config=.HOME/.config/docker"),
+    (lambda: kernel.check_namespaces(None), "ok", "own hostname"),
+    (lambda: kernel.check_namespaces("no (package util-linux)"), "warning", "install util-linux`"),
+    (lambda: kernel.check_namespaces("LAB_LOCAL_NAMESPACES is 0"), "warning", "→ `unset LAB_L"),
+    (lambda: kernel.check_namespaces("no", Path("/none")), "warning", "every interface.* → .*comp"),
 ]
 
 
-@pytest.mark.parametrize(("judge", "verdict", "words"), [*PYTHON, *HOST, *NETWORK, *DOCKER, *GPUS])
-def test_each_judgement(judge: Judge, verdict: str, words: str) -> None:
-    check(judge, verdict, words)
-    assert "secret" not in judge().what
+@pytest.mark.parametrize(("examine", "verdict", "words"), EXAMINATIONS)
+def test_each_check(
+    examine: Examine, verdict: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # without the toolkit
+    assert_found(examine, verdict, words)
 
 
-def printed(area: str, **found: Outcome) -> str:
-    """What `lab doctor` prints about an area."""
-    shown = [
-        line for where, each in found.items() for line in lines(replace(each, where=where), 80)
-    ]
-    return "\n".join([area, *(line.plain for line in shown)])
+def test_the_toolkit_is_found_on_this_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, verdict, words in (
+        ("nvidia-ctk", "failed stops", "not configured .* → `sudo nvidia-ctk runtime configure"),
+        ("nvidia-container-runtime-hook", "ok", f"{tmp_path}/nvidia-container-runtime-hook"),
+    ):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+        assert_found(lambda: compose.check_toolkit(ENGINE), verdict, words)
 
 
-def test_the_page_on_hosts_shows_findings() -> None:
+def test_the_device_node_of_cuda(tmp_path: Path) -> None:
+    assert gpus.check_cuda(BOX, tmp_path).status is Status.OK  # without any node, as on WSL
+    (tmp_path / "nvidiactl").touch()
+    assert_found(lambda: gpus.check_cuda(BOX, tmp_path), "warning", "nvidia-modprobe -u -c=0")
+    (tmp_path / "nvidia-uvm").touch()
+    assert gpus.check_cuda(BOX, tmp_path).status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("switch", "value", "fix"),
+    [
+        ("kernel/apparmor_restrict_unprivileged_userns", "1\n", "apparmor_.*_userns=0`"),
+        ("user/max_user_namespaces", "0\n", "-w user.max_user_namespaces=10000`"),
+        ("user/max_user_namespaces", "9\n", "if this is a container"),
+    ],
+)
+def test_switches_of_the_kernel(switch: str, value: str, fix: str, tmp_path: Path) -> None:
+    (tmp_path / switch).parent.mkdir()
+    (tmp_path / switch).write_text(value)
+    assert_found(lambda: kernel.check_namespaces("no", tmp_path), "warning", fix)
+
+
+def test_gpus_on_the_bus(tmp_path: Path) -> None:
+    for name, vendor, kind in (("a", "0x10de", "0x030200"), ("b", "0x10de", "0x040300")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vendor").write_text(f"{vendor}\n")
+        (tmp_path / name / "class").write_text(f"{kind}\n")
+    (tmp_path / "unplugged").mkdir()
+    assert (gpus.pci_gpus(tmp_path), gpus.pci_gpus(tmp_path / "none")) == (1, 0)
+
+
+# ---- Time limits and errors
+
+
+def raising(error: Exception) -> Examine:
+    def examine() -> Outcome:
+        raise error
+
+    return examine
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (LabError("odd", "fix it"), "^odd → fix it$"),
+        (PermissionError(13, "Permission denied", "x"), "^x: Permission denied → fix its"),
+        (TimeoutError(), "no answer within 10 s → see what hangs"),
+    ],
+)
+def test_an_error_is_an_outcome(error: Exception, words: str) -> None:
+    assert_found(Check("x", raising(error)).run, "failed stops", words)
+
+
+def test_checks_and_commands_have_a_time_limit() -> None:
+    go_on = threading.Event()  # set only here: a check that waits for it never ends
+
+    def hang() -> Outcome:
+        go_on.wait()
+        return ok("late")
+
+    assert_found(Check("x", hang, 0.05).run, "failed stops", "no answer within 0.05 s")
+    go_on.set()
+    assert run_command(["sleep", "86400"], 0.05) == CommandResult(None)
+    script = "echo out; echo first >&2; echo last >&2; exit 3"
+    done = run_command(["sh", "-c", script], 5)
+    assert (done, done.last_line) == (CommandResult(3, "out\n", "first\nlast\n"), "last")
+    assert run_command(["no-such-command-here"], 5).code == 127
+
+
+# ---- The page
+
+
+def test_the_page_on_hosts_shows_outcomes() -> None:
     page = "docs/how-to/check-a-host.md"
-    no_engine = engine.judge_no_engine(DENIED, {})
-    docker = printed(
-        "Docker",
-        command=engine.judge_command("/usr/bin/docker"),
-        compose=engine.judge_compose("2.40.3"),
-        engine=no_engine,
-    )
-    no_gpu = gpus.judge_driver(NONE, 0, 0)
-    needs = {Need.COMPOSE: no_engine, Need.GPUS: no_gpu}
-    report = Report([replace(each, needed_for=need) for need, each in needs.items()])
-    assert_shows(page, "Docker\n", f"{docker}\n{report.sentence()}")
-    assert_shows(page, "GPUs\n", printed("GPUs", CDI=cdi(SLICE.replace("5", "7"), host=CUT)))
+    denied = "permission denied while trying to connect to the Docker daemon socket"
+    error = error_hints.explain("reaching the engine", [denied])
+    report, shown = Report(["compose", "local"]), []
+    report.show = lambda outcome: shown.extend(lines(outcome, 80))
+    report.examine("GPUs", [Check("driver", lambda: gpus.check_driver(NONE, 0))])
+    report.examine("local", [Check("available", lambda: ok("can be used"))])
+    shown.clear()
+    report.examine("compose", [Check("available", raising(error))])
+    text = "\n".join(line.plain for line in shown)
+    assert_shows(page, "compose\n", f"compose\n{text}\n{report.sentence()}")

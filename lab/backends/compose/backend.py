@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lab.backends.base import Backend
 from lab.backends.boot import Boot
+from lab.backends.compose import checks
 from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, projects, remove
 from lab.backends.compose.cli import (
     Compose,
@@ -28,10 +30,12 @@ from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait
 from lab.backends.compose.render import render
 from lab.backends.engine.client import Engine
 from lab.backends.engine.containers import PROJECT
+from lab.backends.engine.info import read_engine
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.names import COMPOSE
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering
+from lab.doctor.model import Check
 from lab.errors import InputError, LabError
 from lab.log import LOG
 from lab.placement.plan import Plan
@@ -39,6 +43,9 @@ from lab.project import DEFAULT_CLUSTER
 from lab.shipped import BASE_IMAGE_TOOL
 from lab.text import visible
 from lab.threads import in_background, with_timeout
+
+if TYPE_CHECKING:
+    from lab.doctor.host import Host
 
 _ENGINE_S: Final = 5.0
 """Seconds that the engine has to report whether an environment of the GPU record runs."""
@@ -76,6 +83,15 @@ class ComposeBackend(ComposePlanner, Backend):
         except LabError as error:
             return str(error)
         return None
+
+    def checks(self, host: Host) -> Iterator[Check]:
+        """Yield also a check of the engine's version; see `Backend`."""
+        yield from super().checks(host)
+        yield Check("engine", lambda: checks.check_engine(read_engine()))
+
+    def gpu_checks(self) -> Iterator[Check]:
+        """Yield the check of the container toolkit; see `Backend`."""
+        yield Check("container toolkit", lambda: checks.check_toolkit(read_engine()))
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why the plan's image is neither here nor can be built, with a hint; None if it can.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab.backends.boot import Boot
 from lab.backends.directory import RecordedBackend
@@ -24,12 +27,18 @@ from lab.backends.python import (
     python_of,
 )
 from lab.backends.state import state_errors
+from lab.doctor import python
+from lab.doctor.kernel import check_namespaces
+from lab.doctor.model import Check
 from lab.errors import LabError
 from lab.formatting import counted
 from lab.image_digest import digest
 from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.volume import Volume
+
+if TYPE_CHECKING:
+    from lab.doctor.host import Host
 
 _BOOT_WITHIN_S = 60.0
 _POLL_S = 0.05
@@ -45,6 +54,18 @@ class LocalBackend(RecordedBackend):
     def unavailable_reason(self) -> str | None:
         """Why processes can run no framework here, with a hint; None if they can."""
         return missing_runtimes()
+
+    def checks(self, host: Host) -> Iterator[Check]:
+        """Yield also checks of TensorFlow and of namespaces; see `Backend`."""
+        yield from super().checks(host)
+        tensorflow = partial(python.check_tensorflow, base_environ(), gpus=False)
+        yield Check("TensorFlow", tensorflow, python.LIMIT_S)
+        yield Check("namespaces", lambda: check_namespaces(isolation.unavailable_reason()), 40)
+
+    def gpu_checks(self) -> Iterator[Check]:
+        """Yield the check of TensorFlow with GPUs; see `Backend`."""
+        tensorflow = partial(python.check_tensorflow, base_environ(), gpus=True)
+        yield Check("TensorFlow", tensorflow, python.LIMIT_S)
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why no Python with the plan's runtime is here, with a hint; None if one is."""

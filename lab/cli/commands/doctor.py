@@ -9,11 +9,17 @@ Examples:
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+from lab.backends.names import CAPABILITIES
 from lab.console import print_json
-from lab.doctor.checks import run_checks
-from lab.doctor.model import Report
+from lab.doctor import python
+from lab.doctor.model import Check
+from lab.doctor.report import GPUS, HOST, Report, gpu_area
 from lab.errors import LabError
 from lab.options.shared import AsJson
+from lab.variables import LAB_RUNS_DIR
 
 
 def command(*, json: AsJson = False) -> None:
@@ -22,21 +28,44 @@ def command(*, json: AsJson = False) -> None:
     Raises:
         LabError: A required check fails, or no backend can be used.
     """
+    report = Report([*CAPABILITIES])
     if json:
-        report = Report(list(run_checks()))
+        _examine(report)
         print_json(report.as_json())
     else:
         # Imported here: the package rich may be missing.
         from lab.doctor.view import View  # noqa: PLC0415
 
         view = View()
-        with view.watching() as watch:
-            report = Report(view.show(run_checks(watch)))
+        report.show = view.show
+        with view.watching() as report.watch:
+            _examine(report)
         view.end(report)
-    if report.ok:
-        return
-    broken = report.broken()
-    if broken:
-        names = ", ".join(each.where for each in broken)
+    if names := ", ".join(fault.where for fault in report.faults()):
         raise LabError(f"required checks fail: {names}", "fix them as shown above")
-    raise LabError("no backend can be used on this host", "fix one backend as shown above")
+    if not report.has_backend:
+        raise LabError("no backend can be used on this host", "fix one backend as shown above")
+
+
+def _examine(report: Report) -> None:
+    """Run all checks: of the host, then of its GPUs, then of each backend."""
+    installed = Check("packages", lambda: python.check_packages(python.requirements()))
+    if not report.examine(HOST, [installed]):
+        return
+    # Imported here: their packages may be missing.
+    from lab.backends.registry import backends  # noqa: PLC0415
+    from lab.backends.state import state_directory  # noqa: PLC0415
+    from lab.doctor import gpus  # noqa: PLC0415
+    from lab.doctor import host as hosts  # noqa: PLC0415
+    from lab.project import DEFAULT_CLUSTER  # noqa: PLC0415
+    from lab.store.directory import DEFAULT_RUNS_DIR  # noqa: PLC0415
+
+    report.watch("GPUs and config")
+    host = hosts.examine_host(Path(DEFAULT_CLUSTER))
+    report.wants_gpus = host.wants_gpus
+    runs = Path(os.environ.get(LAB_RUNS_DIR) or DEFAULT_RUNS_DIR)
+    report.examine(HOST, hosts.checks(host.plan, runs=runs, state=state_directory()))
+    has_gpus = report.examine(GPUS, gpus.checks(host.inventory))
+    for backend in backends():
+        if report.examine(backend.name, backend.checks(host)) and has_gpus:
+            report.examine(gpu_area(backend.name), backend.gpu_checks())
