@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from benchmarks import board, class_load, costs, ladder, results, scaling, torchrun
-from benchmarks.marks import printed, put
+from benchmarks.marks import put
 from benchmarks.results import Outcome, number
 from benchmarks.trainings import ROOT, Setting, print_progress, workplace
 
@@ -37,13 +37,6 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
 }
 BACKENDS: Final = ("local", "compose")
 PAIRS, QUICK_PAIRS = 10, 2
-_FAR: Final = "--workers 8,64,512 --network 10gbit --cores 16"
-PREDICTIONS: Final = {
-    "async: each task on a host of its own": f"lab simulate async {_FAR} --beyond-validated",
-    "the same with sync": f"lab simulate sync {_FAR} --beyond-validated",
-    "a GPU takes 50 ms for a batch": f"lab simulate async {_FAR} --step 50ms --beyond-validated",
-}
-"""The commands in docs/explanation/beyond-one-host.md, each with a comment."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -83,7 +76,6 @@ def write_pages(kept: Mapping[str, Mapping[str, Any]]) -> None:
         ("docs/tutorials/lessons/speed.md", ladder.tables(kept)),
         ("docs/zh/tutorials/lessons/speed.md", ladder.tables(kept)),
         ("docs/evidence/seats.md", class_load.tables(kept)),
-        ("docs/explanation/beyond-one-host.md", {"simulated": printed(PREDICTIONS)}),
     ):
         text = (ROOT / name).read_text(encoding="utf-8")
         for mark, table in marks.items():

@@ -2,7 +2,8 @@
 
 A few trainings calibrate the costs of the shipped machine. All others are held out. Each prediction
 uses the shipped machine as it is, or scaled by one other training, as `lab simulate --from` does.
-`benchmarks/scaling.json` keeps the trainings, and `lab/simulation/machine.json` the errors.
+`benchmarks/scaling.json` keeps the trainings. The costs and the errors are printed as the tables of
+`lab/simulation/machine.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +31,6 @@ from benchmarks.processes import Sample, ends, watched
 from benchmarks.results import Outcome, Target, table
 from benchmarks.trainings import (
     ROOT,
-    TIMEOUT_S,
     Records,
     Setting,
     UnfitError,
@@ -38,11 +40,11 @@ from benchmarks.trainings import (
     print_progress,
 )
 from lab.experiments.registry import EXPERIMENTS
-from lab.formatting import rate
-from lab.simulation.calibration import Speed, calibrated, speed_of
-from lab.simulation.engine import simulate
-from lab.simulation.model import Costs, Forecast, Host, Machine, Shape, Way
-from lab.simulation.validation import SHIPPED, Kind, kind_of
+from lab.formatting import pace
+from lab.records import Record
+from lab.simulation.calibration import speed_of, together
+from lab.simulation.machine import FACTORS, SHIPPED, Machine, factor
+from lab.simulation.model import Costs, Forecast, Shape, Way, simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,7 @@ class Case:
         workers: The number of workers.
         ps: The number of parameter servers.
         batch_size: Images in a batch.
-        shares: The speed of each worker; a share below 1 slows it by the fault `slow`.
         cores: The number of cores of this host that the run may use.
-        mbit: The rate of each node's link in Mbit/s; None: no limit, and all tasks on one node.
         singly: Whether each step is recorded.
     """
 
@@ -64,34 +64,25 @@ class Case:
     workers: int
     ps: int = 0
     batch_size: int = 100
-    shares: tuple[float, ...] = ()
     cores: int = 2
-    mbit: float | None = None
     singly: bool = False
 
     @property
     def case(self) -> Case:
         """The training without its figures."""
-        return Case(*(getattr(self, each.name) for each in fields(Case)))
+        return Case(*(getattr(self, field.name) for field in fields(Case)))
 
     @property
     def shape(self) -> Shape:
         """The training, as the simulation describes it."""
-        return Shape(self.way, self.workers, self.ps, self.batch_size, shares=self.shares)
-
-    @property
-    def host(self) -> Host:
-        """The host, as the simulation describes it."""
-        return Host(self.cores, self.mbit * 1e6 / 8 if self.mbit else float("inf"))
+        return Shape(self.way, self.workers, self.ps, self.batch_size)
 
     @property
     def name(self) -> str:
-        """A short name: `async 2 x 1 ps, 1 core, 20 Mbit/s`."""
+        """A short name: `async 2 x 1 ps, 1 core`."""
         parts = [f"{self.way} {self.workers}" + (f" x {self.ps} ps" if self.ps else "")]
         parts += [f"batch {self.batch_size}"] if self.batch_size != SINGLE.batch_size else []
         parts += ["1 core"] if self.cores == 1 else []
-        parts += [f"{self.mbit:.0f} Mbit/s"] if self.mbit else []
-        parts += [f"worker {n} {share:.0%}" for n, share in enumerate(self.shares) if share < 1]
         return ", ".join([*parts, *(["each step recorded"] if self.singly else [])])
 
 
@@ -122,13 +113,7 @@ class Measured(Case):
     @classmethod
     def of_json(cls, row: Mapping[str, Any]) -> Measured:
         """Return the training of an entry of `scaling.json`."""
-        lists = {name: tuple(row[name]) for name in ("shares", "ratios")}
-        return cls(**{**row, **lists, "way": Way(row["way"])})
-
-    @property
-    def speed(self) -> Speed:
-        """What `lab simulate --from` reads from the run."""
-        return Speed(self.steps_per_s, self.ratios, self.staleness)
+        return cls(**{**row, "ratios": tuple(row["ratios"]), "way": Way(row["way"])})
 
 
 A, S, R = Way.ASYNC, Way.SYNC, Way.RING
@@ -146,8 +131,6 @@ HELD_OUT: Final = (
     *(Case(R, n) for n in (3, 6, 8, 16)),
     *(Case(way, n, 1, cores=1) for way in SERVED for n in (1, 2, 4, 8)),
     *(Case(R, n, cores=1) for n in (1, 2, 4, 8)),
-    *(Case(way, n, 1, mbit=mbit) for way in SERVED for mbit in (20, 100) for n in (1, 4)),
-    *(Case(way, n, 1, shares=(1.0, 0.5)) for way in SERVED for n in (2, 4)),
 )
 AGAIN: Final = tuple(Case(way, n, ps) for way in SERVED for n, ps in ((4, 1), (4, 2), (8, 1)))
 """Held-out trainings that are measured twice: equal trainings differ, too."""
@@ -161,6 +144,8 @@ RECORDS: Final = 40  # records of each worker in a training, each with its globa
 LEAST_STEPS: Final = 60
 FIT_STEPS: Final = 200
 """Simulated steps of a fit, which draws no random numbers."""
+RATIOS: Final = 20
+"""The step times of the shipped machine: the mean of each twentieth of those measured."""
 LEVEL: Final = 0.9
 """The printed error was not exceeded by this share of the class's predictions."""
 LEAST: Final = 3
@@ -171,7 +156,7 @@ Train = Callable[[Workplace, Case, int, int], Measured]
 
 
 def measure(setting: Setting, root: Path = ROOT) -> list[Outcome]:
-    """Measure the grid; write its figures, the shipped machine with its errors, and the page."""
+    """Measure the grid; write its figures and the page, and print the tables of the code."""
     figures = trained(setting, QUICK if setting.quick else GRID, train)
     return outcomes(evaluate(figures)[1] if setting.quick else write(figures, root))
 
@@ -195,7 +180,7 @@ def trained(setting: Setting, cases: Sequence[Case], train: Train) -> dict[str, 
 
 def long_enough(place: Workplace, case: Case, seconds: float, train: Train) -> Measured:
     """Train for about a given time; again if the expected speed was too low."""
-    speed = simulate(case.shape, SHIPPED.machine.costs, case.host, steps=FIT_STEPS).steps_per_s
+    speed = simulate(case.shape, SHIPPED.costs, case.cores, steps=FIT_STEPS).steps_per_s
     while True:
         steps = max(LEAST_STEPS, round(speed * seconds))
         local = steps // case.workers if case.way is A else steps
@@ -222,9 +207,6 @@ def train(place: Workplace, case: Case, steps: int, record_every: int) -> Measur
     command += ["--runs-dir", str(folder / "runs"), "--model=softmax", "--seed=1"]
     command += [f"--global_steps={steps}", f"--record_every={record_every}"]
     command += [f"--batch_size={case.batch_size}"]
-    for number, share in enumerate(case.shares):
-        if share < 1:
-            command += ["--fault", f"slow:{share:g},{TIMEOUT_S}s worker-{number}"]
     program = EXPERIMENTS[case.way.value].program
     samples = watched(place, command, program, case.workers + case.ps)
     (run,) = (folder / "runs").iterdir()
@@ -235,17 +217,13 @@ def train(place: Workplace, case: Case, steps: int, record_every: int) -> Measur
 
 
 def config(case: Case) -> dict[str, Any]:
-    """Return the config: all tasks on one node, or with links each on a node of its own."""
-    count = case.ps + case.workers
-    names = [f"tf{number + 1}" for number in range(count)] if case.mbit else ["tf1"] * count
-    jobs = {"ps": names[: case.ps], "worker": names[case.ps :]}
-    links = {name: {"rate": f"{case.mbit * 1e3:.0f}kbit"} for name in names} if case.mbit else {}
+    """Return the config: all tasks on one node."""
+    counts = {"ps": case.ps, "worker": case.workers}
     return {
         "version": 1,
         "name": "lab-scaling",
-        "nodes": {name: {} for name in names},
-        "jobs": {job: {"on": on} for job, on in jobs.items() if on},
-        **({"links": links} if links else {}),
+        "nodes": {"tf1": {}},
+        "jobs": {job: {"on": ["tf1"] * count} for job, count in counts.items() if count},
     }
 
 
@@ -255,8 +233,9 @@ def measured(case: Case, records: Records, samples: Sequence[Sample]) -> Measure
     Raises:
         UnfitError: The workers have too few records, or there are fewer than two samples.
     """
+    workers = list(records.values())
     try:
-        speed = speed_of(list(records.values()))
+        speed = speed_of(workers)
     except ValueError as error:
         raise UnfitError(f"{error}; use more steps") from error
     first, last = ends(samples, *common_time(records))
@@ -266,16 +245,35 @@ def measured(case: Case, records: Records, samples: Sequence[Sample]) -> Measure
         tasks = [task for task in last.cpu_s if task.startswith(f"{job}-")]
         return sum(last.cpu_s[task] - first.cpu_s[task] for task in tasks)
 
-    programs_s, steps = cpu_s("worker") + cpu_s("ps"), speed.steps_per_s * seconds
+    programs_s, steps = cpu_s("worker") + cpu_s("ps"), speed * seconds
     return Measured(
         **asdict(case),
-        **asdict(speed),
+        steps_per_s=speed,
+        staleness=_staleness(workers),
+        ratios=_ratios(workers) if case.singly else (),
         seconds=seconds,
         worker_cpu_s=cpu_s("worker") / steps,
         ps_cpu_s=cpu_s("ps") / steps,
         # Both are counted in clock ticks, so the difference can be slightly below 0.
         taken=max(0.0, last.busy_s - first.busy_s - programs_s) / seconds,
     )
+
+
+def _staleness(workers: Sequence[Sequence[Record]]) -> float | None:
+    """Return the mean staleness of the recorded steps while all trained, or None."""
+    steps = [record for records in together(workers) for record in records]
+    stale = [record["staleness"] for record in steps if "staleness" in record]
+    return mean(stale) if stale else None
+
+
+def _ratios(workers: Sequence[Sequence[Record]]) -> tuple[float, ...]:
+    """Return the times of single steps, divided by their mean."""
+    times = [
+        new["elapsed_s"] - old["elapsed_s"]
+        for records in together(workers)
+        for old, new in pairwise(records)
+    ]
+    return tuple(sorted(round(time / mean(times), 4) for time in times))
 
 
 def shipped(found: Sequence[Measured], label: str) -> Machine:
@@ -289,8 +287,20 @@ def shipped(found: Sequence[Measured], label: str) -> Machine:
     begin = {"worker_s": 2e-3, "call_s": 1e-3, "serve_s": 2e-3, "after": 0.5, "update": 0.5}
     costs = _fitted(served, begin, Costs(image_s=image_s))
     begin = {"ring_s": 5e-4, "reduce_s": 2e-3, "hop_s": 1e-3, "hop_wait_s": 1e-3}
-    costs = _fitted(ring, begin, costs)
-    return Machine(costs, single.ratios, tuple(case.shape for case in used), one.host, label)
+    costs = _rounded(_fitted(ring, begin, costs))
+    shapes = tuple(case.shape for case in used if case.batch_size == SINGLE.batch_size)
+    return Machine(label, one.cores, costs, _means(single.ratios), shapes)
+
+
+def _rounded(costs: Costs) -> Costs:
+    return Costs(**{name: float(f"{value:.4g}") for name, value in asdict(costs).items()})
+
+
+def _means(ratios: Sequence[float]) -> tuple[float, ...]:
+    """Return the mean of each of `RATIOS` parts of sorted ratios."""
+    if len(ratios) <= RATIOS:
+        return tuple(ratios)
+    return tuple(round(float(part.mean()), 3) for part in np.array_split(sorted(ratios), RATIOS))
 
 
 def _fitted(found: Sequence[Measured], begin: Mapping[str, float], costs: Costs) -> Costs:
@@ -303,7 +313,7 @@ def _fitted(found: Sequence[Measured], begin: Mapping[str, float], costs: Costs)
     def off(logs: Sequence[float]) -> list[float]:
         errors = []
         for each in found:
-            forecast = simulate(each.shape, at(logs), each.host, steps=FIT_STEPS)
+            forecast = simulate(each.shape, at(logs), each.cores, steps=FIT_STEPS)
             errors.append(forecast.steps_per_s / each.steps_per_s)
             errors.append(forecast.worker_cpu_s / each.worker_cpu_s)
             errors += [forecast.ps_cpu_s / each.ps_cpu_s] if each.ps_cpu_s else []
@@ -319,14 +329,14 @@ class Trial:
     Attributes:
         measured: The training.
         forecast: The prediction.
-        is_shipped: Whether the shipped machine predicted; otherwise a training calibrated it.
-        kind: The kind of the prediction, or None.
+        is_run: Whether a training calibrated the prediction; otherwise the shipped machine.
+        factor: The class of the prediction, one of `FACTORS`.
     """
 
     measured: Measured
     forecast: Forecast
-    is_shipped: bool
-    kind: Kind | None
+    is_run: bool
+    factor: int
 
     @property
     def off(self) -> float:
@@ -336,59 +346,83 @@ class Trial:
     @property
     def stale_off(self) -> float | None:
         """The same for the staleness; None if there is none."""
-        found, wanted = self.forecast.staleness, self.measured.staleness
-        return wanted / found - 1 if found and wanted is not None else None
+        predicted, wanted = self.forecast.staleness, self.measured.staleness
+        return wanted / predicted - 1 if predicted and wanted is not None else None
 
 
 def evaluate(figures: Mapping[str, Any]) -> tuple[Machine, list[Trial]]:
     """Return the shipped machine; predict each held-out training from it, and from others."""
-    found = [Measured.of_json(row) for row in figures["trainings"]]
-    machine = shipped(found, f"{figures['machine']['cpu']}, {figures['machine']['cores']} cores")
-    held_out = [each for each in found if each.case in HELD_OUT and each.case not in CALIBRATING]
-    plain = [
-        one for one in found if not (one.mbit or one.shares or one.singly or one.batch_size == 1)
+    measured = [Measured.of_json(row) for row in figures["trainings"]]
+    machine = shipped(measured, f"{figures['machine']['cpu']}, {figures['machine']['cores']} cores")
+    return machine, predicted(machine, measured)
+
+
+def predicted(machine: Machine, trainings: Sequence[Measured]) -> list[Trial]:
+    """Predict each held-out training from the shipped machine, and from others.
+
+    A calibration scales all costs, so it only scales the speed that the shipped machine has.
+    """
+
+    @cache
+    def shipped_speed(shape: Shape, cores: int) -> Forecast:
+        return simulate(shape, machine.costs, cores, machine.ratios)
+
+    held_out = [
+        each for each in trainings if each.case in HELD_OUT and each.case not in CALIBRATING
     ]
+    plain = [each for each in trainings if not each.singly and each.batch_size != 1]
     trials = []
     for source in (None, *plain):
-        own = calibrated(source.shape, source.host, source.speed, machine) if source else machine
+        own, scale = machine, 1.0
+        if source:
+            own = machine._replace(cores=source.cores, shapes=(source.shape,))
+            scale = source.steps_per_s / shipped_speed(source.shape, source.cores).steps_per_s
         for each in held_out:
-            if each is source or (source and source.way is not each.way):
+            if each is source or each.cores != own.cores or (source and source.way != each.way):
                 continue
-            forecast = simulate(each.shape, own.costs, each.host, own.ratios, steps=500)
-            kind = kind_of(own, each.shape, each.host, shipped=source is None)
-            trials.append(Trial(each, forecast, source is None, kind))
-    return machine, trials
+            if near := [most for most in FACTORS if factor(each.shape, own) <= most]:
+                base = shipped_speed(each.shape, each.cores)
+                forecast = base._replace(steps_per_s=scale * base.steps_per_s)
+                trials.append(Trial(each, forecast, source is not None, near[0]))
+    return trials
 
 
-def classes(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """Return the errors of each class, as the file keeps them."""
-    groups: dict[Kind, list[Trial]] = {}
+@dataclass(frozen=True, slots=True)
+class Class:
+    """The errors of a class of predictions.
+
+    Attributes:
+        way: The way.
+        is_run: Whether a training calibrated them.
+        factor: The largest factor between predicted and calibrating tasks.
+        predictions: Their number.
+        median: The median error.
+        error: The error that `LEVEL` of them do not exceed.
+        staleness: That of the staleness, or None.
+    """
+
+    way: Way
+    is_run: bool
+    factor: int
+    predictions: int
+    median: float
+    error: float
+    staleness: float | None
+
+
+def classes(trials: Iterable[Trial]) -> list[Class]:
+    """Return the classes with enough predictions."""
+    groups: dict[tuple[Way, bool, int], list[Trial]] = {}
     for each in trials:
-        if each.kind:
-            groups.setdefault(each.kind, []).append(each)
-    order = sorted(groups, key=lambda kind: (kind.way, kind.shipped, kind.change, kind.times))
-    return [_class(kind, groups[kind]) for kind in order if len(groups[kind]) >= LEAST]
+        groups.setdefault((each.measured.way, each.is_run, each.factor), []).append(each)
+    return [_class(key, group) for key, group in sorted(groups.items()) if len(group) >= LEAST]
 
 
-def _class(kind: Kind, trials: Sequence[Trial]) -> dict[str, Any]:
+def _class(key: tuple[Way, bool, int], trials: Sequence[Trial]) -> Class:
     errors = [abs(each.off) for each in trials]
     stale = [abs(each.stale_off) for each in trials if each.stale_off is not None]
-    own = [each.measured for each in trials]
-    return {
-        "way": kind.way.value,
-        "shipped": kind.shipped,
-        "change": kind.change,
-        "times": kind.times,
-        "predictions": len(trials),
-        "median": round(median(errors), 4),
-        "error": round(quantile(errors), 4),
-        "staleness": round(quantile(stale), 4) if stale else None,
-        "workers": max(each.workers for each in own),
-        "ps": max(each.ps for each in own),
-        "share": min(min(each.shares, default=1.0) for each in own),
-        "cores": sorted({each.cores for each in own}),
-        "bandwidth": sorted({each.host.bandwidth for each in own if kind.change == "links"}),
-    }
+    worst = quantile(stale) if stale else None
+    return Class(*key, len(trials), median(errors), quantile(errors), worst)
 
 
 def quantile(errors: Sequence[float]) -> float:
@@ -397,11 +431,11 @@ def quantile(errors: Sequence[float]) -> float:
 
 
 def outcomes(trials: Sequence[Trial]) -> list[Outcome]:
-    """Return the errors within three times, calibrated on a run, for each way."""
+    """Return the errors of the predictions that a run calibrated, for each way."""
     near: dict[Way, list[float]] = {}
     for each in trials:
-        if (kind := each.kind) and not kind.shipped and not kind.change and kind.times <= 3:  # noqa: PLR2004
-            near.setdefault(kind.way, []).append(abs(each.off))
+        if each.is_run:
+            near.setdefault(each.measured.way, []).append(abs(each.off))
     return [
         Outcome(
             key=f"simulation-{way.value}",
@@ -418,50 +452,45 @@ def outcomes(trials: Sequence[Trial]) -> list[Outcome]:
 
 
 def write(figures: Mapping[str, Any], root: Path = ROOT) -> list[Trial]:
-    """Write the figures, the shipped machine with its errors, and the pages.
+    """Write the figures and the page; print the tables of `lab/simulation/machine.py`.
 
     Args:
         figures: The content of `scaling.json`.
         root: The project's directory.
     """
     machine, trials = evaluate(figures)
-    shapes = [
-        {"way": each.way.value, "workers": each.workers, "ps": each.ps}
-        for each in machine.shapes
-        if each.batch_size == SINGLE.batch_size
-    ]
-    raw = {
-        "label": machine.label,
-        "when": figures["when"],
-        "cores": machine.host.cores,
-        "costs": asdict(machine.costs),
-        "ratios": [round(each, 4) for each in machine.ratios],
-        "shapes": shapes,
-        "errors": classes(trials),
-    }
+    print_progress(code(machine, trials))
     (root / "benchmarks/scaling.json").write_text(f"{json.dumps(figures, indent=1)}\n", "utf-8")
-    (root / "lab/simulation/machine.json").write_text(f"{json.dumps(raw, indent=1)}\n", "utf-8")
     page = root / "docs/explanation/scaling.md"
     text = put(page.read_text("utf-8"), "errors", errors_table(trials))
     page.write_text(put(text, "trainings", trainings_table(figures, trials)), "utf-8")
     return trials
 
 
+def code(machine: Machine, trials: Iterable[Trial]) -> str:
+    """Return the costs, the step times and the errors as they stand in the code."""
+    rows = [
+        f"    (Way.{each.way.name}, {each.is_run}, {each.factor}): Error({each.error:.2f}"
+        + (")," if each.staleness is None else f", {each.staleness:.2f}),")
+        for each in classes(trials)
+    ]
+    return "\n".join([f"{machine.costs}", f"ratios={machine.ratios}", "ERRORS = {", *rows, "}"])
+
+
 def errors_table(trials: Sequence[Trial]) -> str:
     """Return the table of the classes, and the verdict of each way."""
-    head = ["way", "calibrated on", "factor", "change", "predictions"]
+    head = ["way", "calibrated on", "factor", "predictions"]
     rows = [
         [
-            row["way"],
-            "shipped machine" if row["shipped"] else "a run",
-            {1: "1", 3: "up to 3", 8: "3 to 8"}[row["times"]],
-            row["change"] or "none",
-            str(row["predictions"]),
-            f"{row['median']:.0%}",
-            f"±{row['error']:.0%}",
-            "" if row["staleness"] is None else f"±{row['staleness']:.0%}",
+            each.way.value,
+            "a run" if each.is_run else "shipped machine",
+            "1" if each.factor == 1 else f"up to {each.factor}",
+            str(each.predictions),
+            f"{each.median:.0%}",
+            f"±{each.error:.0%}",
+            "" if each.staleness is None else f"±{each.staleness:.0%}",
         ]
-        for row in classes(trials)
+        for each in classes(trials)
     ]
     found = [
         f"- {each.what}: {each.found.median:.1%} of {len(each.found.values)} predictions;"
@@ -491,12 +520,11 @@ def trainings_table(figures: Mapping[str, Any], trials: Sequence[Trial]) -> str:
 
 def _training(found: Measured, trials: Sequence[Trial]) -> list[str]:
     calibrates = found.singly or found.case in CALIBRATING
-    speed = f"{found.steps_per_s:.2f}" if found.steps_per_s < 10 else rate(found.steps_per_s)  # noqa: PLR2004
-    offs = [each.off for each in trials if each.kind and not each.is_shipped]
+    offs = [each.off for each in trials if each.is_run]
     return [
         found.name + (" *" if calibrates else ""),
-        speed,
+        pace(found.steps_per_s),
         f"{found.taken:.2f}",
-        "".join(f"{each.off:+.0%}" for each in trials if each.is_shipped),
+        "".join(f"{each.off:+.0%}" for each in trials if not each.is_run),
         f"{min(offs):+.0%} to {max(offs):+.0%}" if offs else "",
     ]

@@ -126,45 +126,6 @@ def counts(most: int) -> Callable[[str], tuple[int, ...]]:
     return parse_counts
 
 
-def bytes_per_s(raw: str) -> float:
-    """Return the bytes per second of `100gbit`.
-
-    Raises:
-        ValueError: The text is not a rate above 0.
-    """
-    try:
-        bits = parse(raw.lower(), RATE)
-    except ValueError:
-        bits = 0
-    if not bits:
-        raise ValueError("a rate such as 100gbit, or 25gbit")
-    return bits / 8
-
-
-def delay_s(raw: str) -> float:
-    """Return the seconds of `2ms` or `20us`.
-
-    Raises:
-        ValueError: The text is not a time.
-    """
-    try:
-        return parse(raw, DELAY) / 1e6
-    except ValueError:
-        raise ValueError("a time such as 2ms, or 20us") from None
-
-
-def step_s(raw: str) -> float:
-    """Return the seconds of `2ms`, more than 0.
-
-    Raises:
-        ValueError: The text is not a time above 0.
-    """
-    seconds = delay_s(raw)
-    if not seconds:
-        raise ValueError("a time such as 2ms, or 20us")
-    return seconds
-
-
 def duration(raw: str) -> float:
     """Return the seconds of a duration, `90s`, `1h30m`, or of a plain number of seconds.
 

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from rich.console import Group
+from rich.table import Table
 from rich.text import Text
 
 from lab import units
 from lab.api.tables import Shown
-from lab.config import Cluster
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
 from lab.extras import named_extras
-from lab.options import Argument, Flag, Switch, read_options
+from lab.options import Argument, Flag, read_options
 from lab.options.types import OneOf
 from lab.project import AnyPath
-from lab.run.fault_injection import parse_faults
-from lab.simulation import forecasts
+from lab.tables import table_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from lab.simulation.forecasts import Prediction
+    from lab.simulation.machine import Machine
+
+WAYS: Final = ("async", "sync", "multiworker")
+MAX_WORKERS: Final = 512
+MAX_PS: Final = 64
+_ERRORS: Final = (
+    "± held for 9 of 10 predictions of its kind in the validation: docs/explanation/scaling.md"
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -30,24 +39,47 @@ class Simulation(Shown):
     """Simulated trainings.
 
     Attributes:
-        result: The trainings, the nodes and the costs of a step.
+        machine: The machine that calibrates.
+        predictions: The trainings.
     """
 
-    result: forecasts.Simulation
+    machine: Machine
+    predictions: Sequence[Prediction]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the predictions are based on, and what was not validated."""
+        fix = "" if self.machine.is_run else "; for your own machine use --from RUN"
+        notes = [f"calibrated on {self.machine.label}{fix}"]
+        if any(each.error for each in self.predictions):
+            notes.append(_ERRORS)
+        reasons = dict.fromkeys(reason for each in self.predictions for reason in each.unknown)
+        return notes + [f"no known error with {reason}" for reason in reasons]
+
+    def table(self) -> Table:
+        """Return a table with a row for each training."""
+        rows = [each.cells() for each in self.predictions]
+        return table_of(list(rows[0]), [list(row.values()) for row in rows])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `lab simulate --json` prints."""
+        predictions = [each.to_json() for each in self.predictions]
+        machine = self.machine
+        return {"machine": machine.label, "cores": machine.cores, "predictions": predictions}
 
     @named_extras()
     def frame(self) -> pd.DataFrame:
-        """Return a row for each training, with the metrics of `lab simulate --json`."""
+        """Return a row for each training, with the measures of `lab simulate --json`."""
         import pandas as pd  # noqa: PLC0415
 
-        return pd.DataFrame([row.to_json() for row in self.result.rows])
+        return pd.DataFrame([each.to_json() for each in self.predictions])
 
     def _shown(self) -> Group:
-        return Group(self.result.table(), *map(Text, self.result.notes))
+        return Group(self.table(), *map(Text, self.notes))
 
 
 class _Simulated(OneOf):
-    """A parse function of `forecasts.WAYS` that says of other experiments how to measure them."""
+    """A parse function of `WAYS` that says of other experiments how to measure them."""
 
     def __call__(self, raw: str) -> str:
         """Return the experiment's name.
@@ -64,31 +96,17 @@ class _Simulated(OneOf):
 
 
 @named_extras()
-def simulate(  # longer than 60 lines: each option has an argument and a line of help
-    way: Annotated[str, Argument(parse=_Simulated(forecasts.WAYS))],
+def simulate(
+    way: Annotated[str, Argument(parse=_Simulated(WAYS))],
     *,
     from_: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
     workers: Annotated[
-        int | Sequence[int] | None, Flag(parse=units.counts(forecasts.MAX_WORKERS), shows="COUNTS")
+        int | Sequence[int] | None, Flag(parse=units.counts(MAX_WORKERS), shows="COUNTS")
     ] = None,
     ps: Annotated[
-        int | Sequence[int] | None, Flag(parse=units.counts(forecasts.MAX_PS), shows="COUNTS")
+        int | Sequence[int] | None, Flag(parse=units.counts(MAX_PS), shows="COUNTS")
     ] = None,
-    cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
-    links: Annotated[str | None, Flag(parse=units.bytes_per_s, shows="RATE")] = None,
-    network: Annotated[str | None, Flag(parse=units.bytes_per_s, shows="RATE")] = None,
-    latency: Annotated[str | None, Flag(parse=units.delay_s, shows="TIME")] = None,
-    cores: Annotated[int | None, Flag(parse=units.whole(1, forecasts.MAX_CORES), shows="N")] = None,
-    step: Annotated[str | None, Flag(parse=units.step_s, shows="TIME")] = None,
-    fault: Annotated[
-        str | Sequence[str] | None, Flag(parse=parse_faults, shows="FAULTS", separator=";")
-    ] = None,
-    batch_size: Annotated[int, Flag(parse=units.whole(1, forecasts.MAX_BATCH), shows="N")] = 100,
-    steps: Annotated[
-        int, Flag(parse=units.whole(1, forecasts.MAX_STEPS), shows="N")
-    ] = forecasts.STEPS,
     seed: Annotated[int, Flag(parse=units.whole(0, 2**31 - 1), shows="N")] = 0,
-    beyond_validated: Annotated[bool, Switch()] = False,
     runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
 ) -> Simulation:
     """Predict the speed of a training by a simulation of its steps; start nothing.
@@ -96,25 +114,22 @@ def simulate(  # longer than 60 lines: each option has an argument and a line of
     Args:
         way: async, sync or multiworker.
         from_: The run that calibrates: an id, last, or a directory (default: the shipped machine).
-        workers: Numbers of workers: 1,2,6 (default: 1,2,4,8).
-        ps: Numbers of parameter servers, each with each number of workers: 1,4 (default: 1).
-        cluster: A cluster config that sets workers, ps and nodes.
-        links: Rate of each task's link on one host: 100mbit.
-        network: Each task on its own host in a network of this rate: 100gbit (default: one host).
-        latency: Latency between two nodes (default: 20us with a network, else none).
-        cores: CPU cores of each host (default: as the run or the shipped machine).
-        step: Time of a GPU for a batch: 2ms (default: CPUs, as measured).
-        fault: Workers that are slow: slow:0.5 worker-1.
-        batch_size: Images in a worker's batch.
-        steps: Simulated steps of all workers; more give a narrower result.
+        workers: Numbers of workers: 1,2,6 (default: as the run, two and three times as many).
+        ps: Numbers of parameter servers, each with each number of workers (default: as the run).
         seed: Seed of the random step times; equal seeds give equal results.
-        beyond_validated: Also predict what was never validated, without a known error.
         runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
 
     Raises:
-        InputError: An argument is invalid, the run cannot calibrate, the config lacks a job, or a
-            prediction was never validated.
+        InputError: An argument is invalid, the run cannot calibrate, or a number of tasks is more
+            than three times from the run's.
         LabError: The run cannot be read.
     """
-    options = forecasts.SimulateOptions(**read_options(simulate, locals()))
-    return Simulation(forecasts.simulate_all(options))
+    # Imported here: SimPy is a package of an extra.
+    from lab.simulation.forecasts import machine_for, predict  # noqa: PLC0415
+    from lab.simulation.model import Way  # noqa: PLC0415
+
+    options = read_options(simulate, locals())
+    wanted = Way(options["way"])
+    machine = machine_for(wanted, options["from_"], options["runs_dir"])
+    numbers = (options[name] for name in ("workers", "ps", "seed"))
+    return Simulation(machine, predict(wanted, machine, *numbers))

@@ -30,7 +30,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "experiments": "list the experiments, or the flags of one",
         "sweep": "run an experiment at every point of a grid, and test for trends",
         "reproduce": "run the trainings that a book or a blog describes, and check its claims",
-        "simulate": "predict the speed of a training with more workers, or on another host",
+        "simulate": "predict the speed of a training with more workers",
         "data": "write MNIST as a TFRecord file, for a printed program",
     },
     "Follow and control a run": {

@@ -1,11 +1,32 @@
-"""The model: the training, the host, the costs of a step, and the results."""
+"""The model: a training, the costs of a step, and a simulation of its steps by discrete events.
+
+The cores of the host are queues of SimPy. A step of a worker with parameter servers has these
+phases: its own work; a read from each server; the gradients; a push to each server. A synchronous
+step then waits for the update of the chief, which needs the gradients of all workers. A step
+without servers ends with an all-reduce in a ring of n workers: 2(n - 1) phases (P. Patarasuk and
+X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import random
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, NamedTuple
+
+import simpy
+
+WARM_UP: Final = 5
+"""The first rounds, which are not measured: queues fill, and workers get out of step. A round is
+one step of each worker."""
+MIN_ROUNDS: Final = 10
+"""The least measured rounds."""
+STEPS: Final = 2000
+"""The measured steps of all workers together."""
+
+Process = Generator[simpy.Event, Any, None]
 
 
 class Way(StrEnum):
@@ -19,12 +40,7 @@ class Way(StrEnum):
     """No parameter servers; an all-reduce in a ring of the workers (`all_reduce.py`)."""
 
 
-SOFTMAX: Final = (784 * 10 * 4, 10 * 4)
-"""Bytes of softmax regression's weights and biases, in the order of their creation: float32."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """The training, and its numbers of tasks.
 
     Attributes:
@@ -32,57 +48,12 @@ class Shape:
         workers: The number of workers, at least 1.
         ps: The number of parameter servers, at least 1; 0 with `Way.RING`.
         batch_size: Images in a worker's batch.
-        variables: Bytes of each parameter, in the order of their creation.
-        shares: The share of the time for which each worker's program runs, as the fault `slow`
-            sets it; a worker without an entry always runs.
     """
 
     way: Way
     workers: int
     ps: int
     batch_size: int = 100
-    variables: tuple[int, ...] = SOFTMAX
-    shares: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.workers < 1 or self.batch_size < 1 or (self.ps < 1) != (self.way is Way.RING):
-            raise ValueError(f"impossible training: {self}")
-        if len(self.shares) > self.workers or not all(0 < share <= 1 for share in self.shares):
-            raise ValueError(f"shares {self.shares} do not fit {self.workers} workers")
-
-    @property
-    def images_per_step(self) -> int:
-        """Images of one global step."""
-        return self.batch_size * (1 if self.way is Way.ASYNC else self.workers)
-
-    def held(self) -> list[int]:
-        """Bytes of the parameters of each server, placed round robin as TensorFlow does."""
-        return [sum(self.variables[server :: self.ps]) for server in range(self.ps)]
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """The hardware.
-
-    Attributes:
-        cores: CPU cores of the host; with `separate` of each host.
-        bandwidth: Bytes per second of each node's link, in each direction.
-        latency_s: Seconds from one node to another, in addition to the time by the bandwidth.
-        separate: Whether each node is a host of its own. Otherwise all share one host's cores.
-        nodes: The node of each task, servers first; empty: a node for each task.
-        device_s: Seconds in which a GPU of a worker computes a batch; 0: the cores compute it.
-    """
-
-    cores: int
-    bandwidth: float = float("inf")
-    latency_s: float = 0.0
-    separate: bool = False
-    nodes: tuple[int, ...] = ()
-    device_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.cores < 1 or self.bandwidth <= 0 or self.latency_s < 0 or self.device_s < 0:
-            raise ValueError(f"impossible host: {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +85,6 @@ class Costs:
     hop_wait_s: float = 0.0
     image_s: float = 0.0
 
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if not 0 <= value < float("inf"):
-                raise ValueError(f"{name} is {value}: a cost must be finite and at least 0")
-        if self.after > 1:
-            raise ValueError(f"after is {self.after}: a share is at most 1")
-
     def scaled(self, factor: float) -> Costs:
         """Return the costs of a machine on which all work takes `factor` times as long."""
         changed = {
@@ -129,58 +93,150 @@ class Costs:
         return replace(self, **changed)
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A machine whose costs are known.
-
-    Attributes:
-        costs: The costs of a step.
-        ratios: Step times that were measured one by one, divided by their mean. Each service time
-            is its cost times one of them, drawn at random; empty: no spread.
-        shapes: The trainings that calibrated the costs.
-        host: The host of these trainings.
-        label: What to call the machine: `AMD EPYC, 2 cores`, or the id of a run.
-    """
-
-    costs: Costs
-    ratios: tuple[float, ...]
-    shapes: tuple[Shape, ...]
-    host: Host
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(NamedTuple):
     """The results of a simulated training in its steady state.
 
     Attributes:
-        shape: The training.
         steps_per_s: Global steps per second.
         staleness: The mean number of updates by others between a worker's read and its own update;
             None if gradients cannot be stale.
         worker_cpu_s: CPU seconds of all workers per global step.
         ps_cpu_s: CPU seconds of all parameter servers per global step.
-        busy: The share of time in which the busiest one of each kind works: `cores` of a host, `ps`
-            of a host with a server, `link` in its fuller direction.
     """
 
-    shape: Shape
     steps_per_s: float
     staleness: float | None
     worker_cpu_s: float
     ps_cpu_s: float
-    busy: Mapping[str, float]
-
-    @property
-    def images_per_s(self) -> float:
-        """Images of all workers per second."""
-        return self.steps_per_s * self.shape.images_per_step
-
-    @property
-    def limit(self) -> str:
-        """The busiest resource if it is at least 80% busy, otherwise `workers`."""
-        name = max(self.busy, key=lambda each: self.busy[each])
-        return name if self.busy[name] >= FULL else "workers"
 
 
-FULL: Final = 0.8
+@dataclass(slots=True)
+class Task:
+    """A worker or a parameter server: the cores that it may use, and its CPU seconds so far."""
+
+    cores: simpy.Resource
+    cpu_s: float = 0.0
+
+
+class Training:
+    """A simulated training.
+
+    Args:
+        shape: The training.
+        costs: The costs of a step.
+        cores: The CPU cores of the host.
+        draw: Returns a factor of a service time.
+    """
+
+    def __init__(self, shape: Shape, costs: Costs, cores: int, draw: Callable[[], float]) -> None:
+        self.shape, self.costs, self.cores, self._draw = shape, costs, cores, draw
+        self.env = simpy.Environment()
+        self.steps = self.stale = 0
+        # A plan of `lab` pins each task to its own cores if there are enough of them.
+        count = shape.ps + shape.workers
+        part, left = divmod(cores, count)
+        common = simpy.Resource(self.env, cores)
+        tasks = [
+            Task(simpy.Resource(self.env, part + (number < left)) if part else common)
+            for number in range(count)
+        ]
+        self.servers, self.workers = tasks[: shape.ps], tasks[shape.ps :]
+        is_async = shape.way is Way.ASYNC
+        for process in map(self._repeat, self.workers) if is_async else [self._rounds()]:
+            self.env.process(process)
+
+    def _work(self, task: Task, seconds: float) -> Process:
+        """Wait for one of the task's cores, and use it."""
+        drawn_s = seconds * self._draw()
+        task.cpu_s += drawn_s
+        with task.cores.request() as turn:
+            yield turn
+            yield self.env.timeout(drawn_s)
+
+    def _call(self, worker: Task, server: Task, parts: float) -> Process:
+        """Make a call to a server: a part of the worker's and of the server's work for a step."""
+        costs = self.costs
+        work = ((worker, parts * costs.call_s), (server, parts * costs.serve_s))
+        for task, seconds in work:
+            yield from self._work(task, seconds * (1 - costs.after))
+        for task, seconds in work if costs.after else ():
+            self.env.process(self._work(task, seconds * costs.after))
+
+    def _all(self, parts: Iterable[Generator[simpy.Event, Any, object]]) -> Process:
+        """Run processes at the same time, until all have ended."""
+        yield self.env.all_of([self.env.process(part) for part in parts])
+
+    def _step(self, worker: Task) -> Generator[simpy.Event, Any, int]:
+        """Compute a gradient, and push it to the servers; return the global step of the read."""
+        costs = self.costs
+        yield from self._work(worker, costs.worker_s if self.servers else costs.ring_s)
+        read = self.steps
+        yield from self._all(self._call(worker, server, 0.5) for server in self.servers)
+        yield from self._work(worker, self.shape.batch_size * costs.image_s)
+        yield from self._all(self._call(worker, server, 0.5) for server in self.servers)
+        return read
+
+    def _repeat(self, worker: Task) -> Process:
+        """Make the steps of an asynchronous worker."""
+        while True:
+            read = yield from self._step(worker)
+            self.stale += self.steps - read
+            self.steps += 1
+
+    def _rounds(self) -> Process:
+        """Make the steps of all workers, which wait for each other."""
+        chief, update = self.workers[0], self.costs.update
+        while True:
+            yield from self._all(self._step(worker) for worker in self.workers)
+            yield from self._all(self._call(chief, server, update) for server in self.servers)
+            if not self.servers:
+                yield from self._all_reduce()
+            self.steps += 1
+
+    def _all_reduce(self) -> Process:
+        costs, count = self.costs, self.shape.workers
+        phases = 2 * (count - 1)
+        work_s = (costs.reduce_s + phases * costs.hop_s) * self._draw() if phases else 0.0
+        for worker in self.workers:
+            worker.cpu_s += work_s
+        # Where workers share cores, a phase takes as long as the work of all of them.
+        crowd = max(1.0, count / self.cores)
+        yield self.env.timeout(work_s * crowd + phases * costs.hop_wait_s)
+
+    def run_until(self, steps: int) -> tuple[float, ...]:
+        """Run until this global step; return the time, the staleness and both jobs' CPU times."""
+        while self.steps < steps:
+            self.env.step()
+        jobs = (sum(task.cpu_s for task in tasks) for tasks in (self.workers, self.servers))
+        return (self.env.now, self.stale, *jobs)
+
+
+def simulate(
+    shape: Shape,
+    costs: Costs,
+    cores: int,
+    ratios: Sequence[float] = (1.0,),
+    *,
+    seed: int = 0,
+    steps: int = STEPS,
+) -> Forecast:
+    """Simulate a training, and measure its steady state.
+
+    Args:
+        shape: The training.
+        costs: The costs of a step.
+        cores: The CPU cores of the host.
+        ratios: Factors of service times, of which each one is drawn.
+        seed: The seed of all random numbers; equal seeds give equal results.
+        steps: The measured steps of all workers together: with more, other seeds change the
+            result less.
+    """
+    chance = random.Random(seed)  # noqa: S311  (no secret)
+    training = Training(shape, costs, cores, lambda: chance.choice(ratios))
+    round_steps = shape.workers if shape.way is Way.ASYNC else 1
+    before = training.run_until(WARM_UP * round_steps)
+    count = max(MIN_ROUNDS, math.ceil(steps / shape.workers)) * round_steps
+    after = training.run_until(WARM_UP * round_steps + count)
+    seconds, stale, worker_s, ps_s = (new - old for old, new in zip(before, after, strict=True))
+    staleness = stale / count if shape.way is Way.ASYNC else None
+    return Forecast(count / seconds, staleness, worker_s / count, ps_s / count)

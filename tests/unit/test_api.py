@@ -382,8 +382,6 @@ def test_heavy_imports_are_lazy() -> None:
 WRONG: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "a way": (api.simulate, {"way": "asink"}),
     "a number of workers": (api.simulate, {"way": "async", "workers": 0}),
-    "a rate": (api.simulate, {"way": "async", "network": "fast"}),
-    "a latency without links": (api.simulate, {"way": "async", "latency": "1ms"}),
     "too many workers": (api.simulate, {"way": "async", "workers": 512}),
     "ps of multiworker": (api.simulate, {"way": "multiworker", "ps": 1}),
     "quantities": (api.sweep, {"experiment": "async", "over": "batch_size"}),

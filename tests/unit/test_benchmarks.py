@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from benchmarks import class_load, ladder, read_to_count, results, scaling, torchrun
-from benchmarks.__main__ import PREDICTIONS
-from benchmarks.marks import printed, put
+from benchmarks.marks import put
 from benchmarks.pairs import Estimate, estimate, interleaved, range_of
 from benchmarks.processes import Sample
 from benchmarks.results import Outcome, Target
@@ -31,9 +30,8 @@ from benchmarks.trainings import (
 )
 from lab.experiments.registry import EXPERIMENTS
 from lab.records import Record
-from lab.simulation.engine import simulate
-from lab.simulation.model import Costs, Forecast, Way
-from lab.simulation.validation import SHIPPED, Kind
+from lab.simulation.machine import ERRORS, SHIPPED, VALIDATED
+from lab.simulation.model import Costs, Forecast, Way, simulate
 
 
 def test_each_pair_holds_what_was_measured_in_its_turn() -> None:
@@ -178,14 +176,6 @@ def test_the_pages_show_the_figures_that_are_kept() -> None:
             assert put(text, mark, table) == text
 
 
-def test_the_pages_predictions_are_those_of_the_shipped_machine() -> None:
-    text = (ROOT / "docs/explanation/beyond-one-host.md").read_text()
-    first = dict([next(iter(PREDICTIONS.items()))])
-    (shown,) = re.findall(r"\$ lab simulate .*?\n\n", printed(first) + "\n\n", re.DOTALL)
-    assert shown.removesuffix("```\n\n") in text
-    assert all(command in text for command in PREDICTIONS.values())
-
-
 # The ladder of the fast programs.
 
 
@@ -280,7 +270,7 @@ def test_a_step_costs_what_was_spent_while_all_trained() -> None:
 
 
 def as_measured(case: Case, **changes: float) -> Measured:
-    found = simulate(case.shape, TRUE, case.host, steps=100)
+    found = simulate(case.shape, TRUE, case.cores, steps=100)
     figures = {
         "steps_per_s": found.steps_per_s,
         "staleness": found.staleness,
@@ -293,69 +283,89 @@ def as_measured(case: Case, **changes: float) -> Measured:
     return Measured(**asdict(case), **figures | changes)
 
 
-def a_trial(times: int, off: float, *, shipped: bool = False) -> Trial:
+def a_trial(times: int, off: float, *, is_run: bool = True) -> Trial:
     case = Case(Way.ASYNC, 4, 1)
-    forecast = Forecast(case.shape, 100.0, 2.0, 0.0, 0.0, {"cores": 1.0})
-    found = as_measured(case, steps_per_s=100 * (1 + off), staleness=2 * (1 - off))
-    return Trial(found, forecast, shipped, Kind(Way.ASYNC, shipped, "", times))
+    forecast = Forecast(100.0, 2.0, 0.0, 0.0)
+    measured = as_measured(case, steps_per_s=100 * (1 + off), staleness=2 * (1 - off))
+    return Trial(measured, forecast, is_run, times)
 
 
 def test_nine_of_ten_predictions_are_within_the_printed_error() -> None:
     assert scaling.quantile([0.1, 0.3, 0.2]) == 0.3
     assert scaling.quantile([number / 100 for number in range(1, 21)]) == 0.18
     trials = [a_trial(3, sign * number / 100) for number in range(1, 11) for sign in (-1, 1)]
-    (row,) = scaling.classes([*trials, a_trial(8, 0.9), a_trial(8, 0.9)])  # two are no class
-    assert (row["error"], row["staleness"], row["predictions"]) == (0.09, 0.09, 20)
-    assert (row["workers"], row["times"], row["cores"]) == (4, 3, [2])
+    (row,) = scaling.classes([*trials, a_trial(1, 0.9), a_trial(1, 0.9)])  # two are no class
+    assert (row.error, row.staleness, row.predictions) == (
+        pytest.approx(0.09), pytest.approx(0.09), 20,
+    )  # fmt: skip
+    assert (row.way, row.is_run, row.factor) == ("async", True, 3)
 
 
 @pytest.mark.parametrize(("off", "verdict"), [(0.149, "met"), (0.151, "missed")])
-def test_the_target_is_the_median_within_three_times(off: float, verdict: str) -> None:
-    trials = [a_trial(3, off), a_trial(1, -off), a_trial(8, 0.9), a_trial(3, 0.9, shipped=True)]
+def test_the_target_is_the_median_of_predictions_from_a_run(off: float, verdict: str) -> None:
+    trials = [a_trial(3, off), a_trial(1, -off), a_trial(3, 0.9, is_run=False)]
     (outcome,) = scaling.outcomes(trials)
     assert outcome.verdict() == verdict
     assert outcome.found is not None
     assert outcome.found.values == pytest.approx((off, off))
 
 
-def test_the_fitted_machine_its_errors_and_the_page_are_written(tmp_path: Path) -> None:
+def test_the_fitted_machine_its_errors_and_the_page_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def train(_place: Workplace, case: Case, _steps: int, _every: int) -> Measured:
         return as_measured(case)
 
-    held_out = [each for each in HELD_OUT if each.way is Way.ASYNC and each.mbit is None][:5]
+    held_out = [case for case in HELD_OUT if case.way is Way.ASYNC][:5]
     cases = (SINGLE, *dict.fromkeys((*CALIBRATING, *held_out)))
-    for name in ("benchmarks", "lab/simulation", "docs/explanation"):
+    for name in ("benchmarks", "docs/explanation"):
         (tmp_path / name).mkdir(parents=True)
     page = tmp_path / "docs/explanation/scaling.md"
     page.write_text("<!-- errors -->\n<!-- end -->\n<!-- trainings -->\n<!-- end -->\n")
     setting = Setting(Workplace(tmp_path, {}), 1, True, ("local",))
-    trials = scaling.write(scaling.trained(setting, cases, train), tmp_path)
+    figures = scaling.trained(setting, cases, train)
+    trials = scaling.write(figures, tmp_path)
     # A training that calibrates is not held out, and predicts trainings of its way only.
     assert {each.measured.case for each in trials} == set(cases) - {SINGLE, *CALIBRATING}
-    assert all(each.kind for each in trials)
-    assert len(json.loads((tmp_path / "benchmarks/scaling.json").read_text())["trainings"]) == len(
-        cases
-    )
-    raw = json.loads((tmp_path / "lab/simulation/machine.json").read_text())
+    kept = json.loads((tmp_path / "benchmarks/scaling.json").read_text())
+    assert len(kept["trainings"]) == len(cases)
+    machine = scaling.evaluate(figures)[0]
     for case in CALIBRATING:
         ours, wanted = (
-            simulate(case.shape, costs, case.host, steps=100).steps_per_s
-            for costs in (Costs(**raw["costs"]), TRUE)
+            simulate(case.shape, costs, case.cores, steps=100).steps_per_s
+            for costs in (machine.costs, TRUE)
         )
         assert ours == pytest.approx(wanted, rel=0.05)
-    assert raw["ratios"] == [0.9, 1.0, 1.1]
-    assert {(row["way"], row["times"]) for row in raw["errors"]} >= {("async", 3), ("async", 8)}
+    assert machine.ratios == (0.9, 1.0, 1.1)
+    output = capsys.readouterr().err
+    assert f"{machine.costs}" in output
+    assert "(Way.ASYNC, True, 3): Error(0." in output
     assert "| async 8 x 1 ps |" in page.read_text()
     assert page.read_text().count("; met") == 1
 
 
-def test_the_page_and_the_errors_are_those_of_the_kept_figures() -> None:
+def test_step_times_are_condensed_to_twenty_of_the_same_mean() -> None:
+    found = scaling._means([0.5] * 100 + [1.5] * 100)
+    assert found == (0.5,) * 10 + (1.5,) * 10
+
+
+def test_the_page_and_the_code_are_those_of_the_kept_figures() -> None:
     page = (ROOT / "docs/explanation/scaling.md").read_text("utf-8")
-    for row in SHIPPED.raw["errors"]:
-        assert f"| {row['predictions']} | {row['median']:.0%} | ±{row['error']:.0%} |" in page
+    for (way, is_run, times), error in ERRORS.items():
+        source = "a run" if is_run else "shipped machine"
+        label = "1" if times == 1 else f"up to {times}"
+        stale = "" if error.staleness is None else f"±{error.staleness:.0%}"
+        row = rf"\| {way} \| {source} \| {label} \| \d+ \| \d+% \| ±{error.speed:.0%} \| {stale} \|"
+        assert re.search(row, page)
     kept = json.loads((ROOT / "benchmarks/scaling.json").read_text("utf-8"))
-    assert SHIPPED.raw["when"] == kept["when"]
-    assert all(Measured.of_json(row).name in page for row in kept["trainings"])
+    trainings = [Measured.of_json(row) for row in kept["trainings"]]
+    assert all(training.name in page for training in trainings)
+    assert f"{SHIPPED.cores} cores" in SHIPPED.label
+    assert SHIPPED.shapes == tuple(
+        dict.fromkeys(case.shape for case in CALIBRATING if case.batch_size == 100)
+    )
+    most = (max(getattr(row, name) for row in trainings) for name in ("cores", "workers", "ps"))
+    assert tuple(VALIDATED.values()) == tuple(most)
 
 
 def test_the_share_and_the_counts_of_others_follow_from_the_clock() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab.simulation.model import Shape, Way
 from tools import figures, rules
 
 FILES = figures.files()
@@ -140,7 +139,6 @@ def test_gradients_from_one_point_act_as_one_step_of_their_summed_rate() -> None
     assert stale > 1
 
 
-def test_the_simulation_of_trainings_places_the_same_bytes() -> None:
+def test_round_robin_places_the_same_bytes_as_the_lessons() -> None:
     held = rules.round_robin(figures.MLP, 2)
-    shape = Shape(Way.ASYNC, 1, 2, variables=tuple(figures.MLP.values()))
-    assert [sum(each.values()) for each in held] == shape.held() == [1_588_000, 2_040]
+    assert [sum(parts.values()) for parts in held] == [1_588_000, 2_040]

@@ -2,17 +2,14 @@
 
 No model is trained. Every figure is a prediction for softmax regression on MNIST, with
 the error that such predictions had. docs/explanation/scaling.md has the measurements. --from RUN
-calibrates on a run of your own machine, such as --from last; without it, the shipped
-machine is simulated. What was never validated needs --beyond-validated, and has no known
-error.
+calibrates on a run of your own machine, such as --from last, and predicts up to three times its
+tasks; without it, the shipped machine is simulated.
 
 Examples:
     # the shipped machine with more workers
-    lab simulate async --workers 2,4,8
-    # a slow worker, whose error may not be known
-    lab simulate sync --workers 4 --fault "slow:0.5 worker-1" --beyond-validated
-    # a host for each task, and GPUs that take 2 ms for a batch
-    lab simulate async --workers 8,64 --network 100gbit --step 2ms --beyond-validated
+    lab simulate async --workers 2,4,6
+    # other step times
+    lab simulate sync --workers 4 --seed 1
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from lab.tables import show
 @presents(simulate)
 def command(simulated: Callable[[], Simulation], *, json: AsJson = False) -> None:
     """Predict the speed of a training, with the error of such predictions."""
-    simulation = simulated().result
+    simulation = simulated()
     if json:
         print_json(simulation.to_json())
         return

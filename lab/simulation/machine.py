@@ -1,0 +1,125 @@
+"""The shipped machine: measured costs of a step, and the errors of its predictions.
+
+`python -m benchmarks scaling` measures the trainings, fits the costs and prints these tables.
+docs/explanation/scaling.md explains them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from lab.formatting import counted
+from lab.simulation.model import Costs, Shape, Way
+
+
+class Machine(NamedTuple):
+    """A machine whose costs are known.
+
+    Attributes:
+        label: What to call the machine: `AMD EPYC, 2 cores`, or the id of a run.
+        cores: Its CPU cores.
+        costs: The costs of a step.
+        ratios: Step times, divided by their mean. Each service time is its cost times one of them,
+            drawn at random.
+        shapes: The trainings that calibrated the costs.
+        is_run: Whether a run calibrated the costs.
+    """
+
+    label: str
+    cores: int
+    costs: Costs
+    ratios: Sequence[float]
+    shapes: tuple[Shape, ...]
+    is_run: bool = False
+
+
+RATIOS: Final = (
+    0.858, 0.877, 0.887, 0.898, 0.906, 0.914, 0.920, 0.928, 0.936, 0.945,
+    0.954, 0.963, 0.978, 0.996, 1.009, 1.030, 1.064, 1.107, 1.194, 1.636,
+)  # fmt: skip
+"""Measured step times, divided by their mean: the mean of each twentieth."""
+
+SHIPPED: Final = Machine(
+    label="AMD EPYC, 2 cores",
+    cores=2,
+    costs=Costs(
+        worker_s=0.001679,
+        call_s=0.0005813,
+        serve_s=0.001285,
+        after=0.9395,
+        update=0.9589,
+        ring_s=0.0004437,
+        reduce_s=0.001051,
+        hop_s=0.0005847,
+        hop_wait_s=0.000552,
+        image_s=3.129e-06,
+    ),
+    ratios=RATIOS,
+    shapes=(
+        *(Shape(way, n, ps) for way in (Way.ASYNC, Way.SYNC) for n, ps in ((1, 1), (2, 1), (2, 4))),
+        *(Shape(Way.RING, workers, 0) for workers in (1, 2, 4)),
+    ),
+)
+"""Fitted to the measurements of 2026-11-26 in `benchmarks/scaling.json`."""
+
+
+class Error(NamedTuple):
+    """The relative error that 90% of a class of predictions did not exceed.
+
+    Attributes:
+        speed: That of steps and images per second.
+        staleness: That of the staleness; None without servers or with synchronous steps.
+    """
+
+    speed: float
+    staleness: float | None = None
+
+
+FACTORS: Final = (1, 3)
+"""The classes of predictions: the largest factor between predicted and calibrating tasks."""
+ERRORS: Final[Mapping[tuple[Way, bool, int], Error]] = {
+    (Way.ASYNC, False, 3): Error(0.17, 0.37),
+    (Way.ASYNC, True, 1): Error(0.10, 0.37),
+    (Way.ASYNC, True, 3): Error(0.21, 0.37),
+    (Way.RING, False, 3): Error(0.23),
+    (Way.RING, True, 3): Error(0.32),
+    (Way.SYNC, False, 3): Error(0.21),
+    (Way.SYNC, True, 1): Error(0.06),
+    (Way.SYNC, True, 3): Error(0.19),
+}
+"""The way, whether a run calibrates, and the class: the error of such predictions."""
+VALIDATED: Final = {"core": 2, "worker": 16, "parameter server": 4}
+"""The validated trainings have at most as many of each."""
+
+
+def factor(shape: Shape, machine: Machine) -> float:
+    """Return the factor to the nearest calibrating training: the larger of workers' and servers'.
+
+    Fewer tasks count as more tasks do: half as many are two times.
+    """
+
+    def apart(one: int, other: int) -> float:
+        return max(one, other) / max(1, min(one, other))
+
+    alike = [known for known in machine.shapes if known.way is shape.way]
+    return min(max(apart(shape.workers, own.workers), apart(shape.ps, own.ps)) for own in alike)
+
+
+def error_of(shape: Shape, machine: Machine) -> Error | None:
+    """Return the measured error of such predictions; None if it is not known."""
+    if unknown(shape, machine):
+        return None
+    far = factor(shape, machine)
+    classes = (ERRORS.get((shape.way, machine.is_run, most)) for most in FACTORS if far <= most)
+    return next((error for error in classes if error), None)
+
+
+def unknown(shape: Shape, machine: Machine) -> list[str]:
+    """Return what of a prediction is outside the validated range."""
+    counts = zip(VALIDATED.items(), (machine.cores, shape.workers, shape.ps), strict=True)
+    return [
+        f"{counted(count, noun)} (validated: up to {most})"
+        for (noun, most), count in counts
+        if count > most
+    ]
