@@ -137,10 +137,10 @@ print("global step:", run.summary.global_step)
 print("every update counted:", run.summary.updates_conserved)
 
 # %% [markdown]
-# This picture shows the cluster of the run:
+# The loss of the run:
 
 # %%
-run.figure("cluster")
+run.figure("loss")
 
 # %% [markdown]
 # These are the last steps of both workers, in the order of time:

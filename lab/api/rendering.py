@@ -28,7 +28,6 @@ from lab.backends.rendered_file import (
 from lab.config import Cluster, load_cluster
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
-from lab.experiments.registry import EXPERIMENTS
 from lab.extras import named_extras
 from lab.log import LOG
 from lab.options import Argument, Flag, ProgramArguments, Switch, given_flags, read_options
@@ -37,11 +36,9 @@ from lab.options.types import one_of, text
 from lab.outputs import check_output
 from lab.placement.place import Placed
 from lab.placement.plan import PlannedRun
-from lab.plots import is_svg
 from lab.project import AnyPath, cluster_path, own_root
 from lab.run.planning import make_plan, report_warnings
 from lab.runtimes import RUNTIMES, TENSORFLOW
-from lab.text import short
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +81,6 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
     framework: Framework = None,
     output: Annotated[AnyPath | None, Flag(parse=text, shows="FILE")] = None,
     force: Annotated[bool, Switch()] = False,
-    picture: Annotated[AnyPath | None, Flag(parse=text, shows="FILE")] = None,
     run: Annotated[str | None, Flag(shows="EXPERIMENT")] = None,
     rest: Annotated[
         tuple[str, ...], ProgramArguments("flags of the experiment, after --", verbatim=True)
@@ -104,7 +100,6 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
         framework: The tasks' framework.
         output: The file to write, or - for stdout (default: that of the target).
         force: Replace the file even if lab did not write it.
-        picture: Also draw the cluster to this SVG file.
         run: What the tasks train at their start: an experiment, or none (default: `run:` of FILE).
         rest: The flags of the experiment: `["--epochs=2"]`.
 
@@ -121,7 +116,8 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
     _refuse(given)
     if check:
         return _compared(path, target, written, options)
-    _check_outputs(written, given["picture"], force=force)
+    if written != "-":
+        check_output("--output", Path(written), is_rendered, force=force)
     made = render_config(
         path,
         target,
@@ -133,9 +129,6 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
     report_warnings(made.placed, made.cluster, gpus, strict=strict)
     for notice in made.planner.render_notices(made.run):
         LOG.info(notice)
-    if given["picture"] is not None:
-        _draw(made, given["picture"])
-        LOG.info(f"wrote {short(given['picture'])}")
     if written != "-":
         if capabilities(target).containers:
             prepare_context(own_root(path))
@@ -149,32 +142,11 @@ def _refuse(given: Mapping[str, Any]) -> None:
     of_gpus = given_flags(render, given, "explain", "strict")
     if of_gpus and not capabilities(target).host_gpus:
         raise InputError(f"--target {target} has no {of_gpus[0]}", f"leave out {of_gpus[0]}")
-    for flag in (*of_gpus, *given_flags(render, given, "picture")) if given["check"] else ():
+    for flag in of_gpus if given["check"] else ():
         # The result must not depend on which GPUs are in use now.
         raise InputError(
             f"--check only compares, so that {flag} has no effect", f"leave out {flag}"
         )
-
-
-def _check_outputs(output: str, picture: str | None, *, force: bool) -> None:
-    """Check that the files may be written."""
-    if output != "-":
-        check_output("--output", Path(output), is_rendered, force=force)
-    if picture is not None:
-        check_output("--picture", Path(picture), is_svg, force=force)
-        if output != "-" and Path(picture).resolve() == Path(output).resolve():
-            raise InputError("--picture and --output name the same file", "name another file")
-
-
-def _draw(rendered: Rendered, picture: str) -> None:
-    # Imported here: importing matplotlib takes a second, and only a picture needs it.
-    from lab.plots.cluster import draw_shape  # noqa: PLC0415
-    from lab.plots.shape import of_plan  # noqa: PLC0415
-    from lab.plots.style import svg  # noqa: PLC0415
-
-    experiment = EXPERIMENTS[rendered.run.arguments[0]] if rendered.run else None
-    shape = of_plan(rendered.placed.plan, experiment)
-    write(Path(picture), svg(draw_shape(shape)).decode(), "--picture")
 
 
 def _compared(path: Path, target: str, output: str, options: RenderOptions) -> Rendered:

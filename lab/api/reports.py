@@ -51,14 +51,10 @@ class Report:
     Attributes:
         path: The HTML page.
         figures: The figures as PNG and SVG.
-        conclusion: What the runs show, as text without control characters.
-        events: The event files for TensorBoard, if they were wanted.
     """
 
     path: Path
     figures: Sequence[Path]
-    conclusion: str
-    events: Sequence[Path] = ()
 
     def __fspath__(self) -> str:
         """Return the path of the page."""
@@ -151,7 +147,6 @@ def report(
     store = runs_path(runs_dir)
     # Imported here: importing matplotlib and pandas takes a second.
     from lab.report.build import build, output_paths  # noqa: PLC0415
-    from lab.report.conclusion import conclude  # noqa: PLC0415
     from lab.report.loader import read_run, with_groups  # noqa: PLC0415
     from lab.reproduce.evaluation import read_evaluation  # noqa: PLC0415
 
@@ -163,19 +158,7 @@ def report(
         claims = None if verdicts is None else read_evaluation(Path(verdicts))
         prober = StatusProber(backends)
         read = read_each(found, lambda run: read_run(run, run.probe(prober)))
-        named = with_groups(read)
-        events = _write_events(named, where.events) if tensorboard else []
-        return Report(*build(named, claims, where), str(conclude(named)), events)
-
-
-def _write_events(runs: Sequence[ReportRun], folder: Path) -> list[Path]:
-    # Imported here: TensorBoard's formats take a third of a second.
-    from lab.analysis.tensorboard import write_events  # noqa: PLC0415
-
-    written = write_events([each.run for each in runs], folder)
-    command = shlex.join(["tensorboard", "--logdir", str(folder)])
-    LOG.info(f"{counted(len(written), 'event file')}: show them with `{visible(command)}`")
-    return written
+        return Report(*build(with_groups(read), claims, where))
 
 
 @named_extras()

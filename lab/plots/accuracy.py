@@ -12,23 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from lab.plots.data import Trace, grouped
-from lab.plots.panels import draw_groups, finish, groups, groups_caption, label_x, panels
+from lab.plots.data import Trace
+from lab.plots.panels import draw_groups, finish, groups, label_x, panels
 from lab.plots.style import BLUE, settings
 from lab.statistics import Floats
 
-_READ: Final = (
-    "Each point is a test of the shared parameters on all test images. Diamonds are the final"
-    " parameters, after the last update."
-)
-_EXPERIMENT: Final = (
-    "no program tested the parameters during the training; run async, sync, async-fast or sync-fast"
-    " with --eval_every 500 to get the curve"
-)
-_OWN: Final = (
-    "no two tests during the training are recorded; print a line for each, such as"
-    " step 500, test accuracy 0.91"
-)
 _COLUMNS: Final = ("global_step", "seconds")
 
 
@@ -59,34 +47,6 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     return finish(figure, runs, timed)
 
 
-def caption(runs: Sequence[Trace]) -> str:
-    """How to read the figure."""
-    return _READ if len(runs) == 1 else _READ + groups_caption(runs)
-
-
-def missing(runs: Sequence[Trace]) -> str:
-    """Return the final accuracies, and how to get the curve."""
-    fix = _OWN if all(run.info.spec.own for run in runs) else _EXPERIMENT
-    return "; ".join([*_ends(runs), fix])
-
-
-def describe(runs: Sequence[Trace]) -> list[str]:
-    """Describe the accuracies of these runs, a sentence each."""
-    return [f"{end[:1].upper()}{end[1:]}." if len(runs) == 1 else f"{end}." for end in _ends(runs)]
-
-
-def _ends(runs: Sequence[Trace]) -> list[str]:
-    """Return the accuracy at the end of one run, or of each group's runs with a result."""
-    found = []
-    for name, group in grouped(runs).items():
-        counted = group if len(runs) == 1 else [run for run in group if run.has_result]
-        ends = [end for run in counted if (end := _end(run)) is not None]
-        if ends:
-            subject = f"{name}: the" if len(runs) > 1 else "the"
-            found.append(f"{subject} accuracy at the end is {np.mean(ends):.1%}")
-    return found
-
-
 def _curve(run: Trace, column: str) -> tuple[Floats, Floats]:
     """Return the values of `column` and the accuracies of the tests, sorted by `column`."""
     tests = run.evaluations.dropna(subset=[column, "accuracy"]).sort_values(column, kind="stable")
@@ -108,18 +68,6 @@ def _diamonds(ax: Axes, runs: Sequence[Trace], column: str) -> None:
 
 def _final(run: Trace) -> pd.DataFrame:
     return run.evaluations[run.evaluations["is_final"]].tail(1)
-
-
-def _end(run: Trace) -> float | None:
-    """Return the accuracy of the final parameters, or of the last test; None without a test.
-
-    The workers of all-reduce programs test equal copies of the parameters.
-    """
-    last = _final(run) if run.evaluations["is_final"].any() else run.evaluations.tail(1)
-    if len(last):
-        return float(last["accuracy"].iloc[0])
-    of_workers = {task.accuracy for task in run.tasks if task.accuracy is not None}
-    return of_workers.pop() if len(of_workers) == 1 else None
 
 
 def _has_curve(run: Trace) -> bool:

@@ -13,32 +13,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 
-from lab.formatting import counted
-from lab.plots.data import Trace, grouped
+from lab.plots.data import Trace
 from lab.plots.panels import (
     X_LABELS,
     draw_groups,
     finish,
     groups,
-    groups_caption,
     label_x,
     panels,
     smoothed,
     stride,
-    window_for,
     workers,
 )
 from lab.plots.style import BLACK, LineStyle, line_style, logarithmic, safe_label, settings
 from lab.statistics import Floats
-
-_PANELS_READ: Final = (
-    "The same losses three times: by updates of the shared parameters (left), by wall time"
-    " (middle), and by images that all workers together have seen (right)."
-)
-_ASK: Final = (
-    " Choose the panel by your question: which training needs fewer updates (left), less time"
-    " (middle), or less data (right)?"
-)
 
 _FEW: Final = 40  # a line with fewer points has a marker at each
 _MANY: Final = 300  # from this number on, a worker's points overlap and are drawn small and pale
@@ -84,52 +72,6 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
                 ax.axvline(where, color=style.colour, linestyle=":", linewidth=1.5)
     timed = [ax for ax, column in zip(axes, columns, strict=True) if column == "seconds"]
     return finish(figure, runs, timed)
-
-
-def caption(runs: Sequence[Trace]) -> str:
-    """How to read the figure."""
-    before, after = (_PANELS_READ, _ASK) if len(_drawn(runs)) == len(X_LABELS) else ("", "")
-    if len(runs) > 1:
-        window = window_for(max(len(run.steps) for run in runs))
-        lines = f" Lines are means over up to {window} neighbouring records." if window > 1 else ""
-        return f"{before}{lines}{groups_caption(runs)}{after}".strip()
-    is_one = runs[0].is_of_one_model
-    most = max((len(runs[0].of(task)) for task in runs[0].workers), default=0)
-    step = stride(most)
-    window = window_for(len(runs[0].steps) if is_one else most)
-    drawn = f" (each {_th(step)} is drawn)" if step > 1 else ""
-    what = "record" if runs[0].info.spec.own else "batch"
-    points = f" A point is the loss of one {what}."
-    if window > 1:
-        points = (
-            f" A faint point is the loss of one {what}{drawn}; a line is the mean over up to"
-            f" {window} neighbouring points."
-        )
-    one = " The workers train one model, so one line is their mean." if is_one else ""
-    return f"{before}{points}{one}{after}".strip()
-
-
-def describe(runs: Sequence[Trace]) -> list[str]:
-    """Describe the losses of these runs, a sentence each."""
-    found = []
-    for name, group in grouped(runs).items():
-        firsts, lasts = zip(*(_ends(run) for run in group), strict=True)
-        subject = f"{name}: the" if len(runs) > 1 else "The"
-        if any(len(run.values("loss", task)) > 1 for run in group for task in run.workers):
-            found.append(f"{subject} loss goes from about {_mean(firsts)} to {_mean(lasts)}.")
-        else:
-            found.append(f"{subject} loss is {_mean(firsts)}; no worker has a second record.")
-    for _, task, steps in _all_lost(runs):
-        step = float(steps["global_step"].iloc[0])
-        begin = f"step {step:,.0f}" if np.isfinite(step) else "the dotted line"
-        found.append(
-            f"From {begin} on, no loss of {task} can be drawn (dotted line): it is NaN, infinite,"
-            " huge or missing."
-        )
-    missing = sum(int(run.steps["loss"].isna().sum()) for run in runs)
-    if missing:
-        found.append(f"No loss can be drawn of {counted(missing, 'record')}.")
-    return found
 
 
 def _drawn(runs: Sequence[Trace]) -> list[str]:
@@ -210,20 +152,3 @@ def _line(ax: Axes, x: Floats, y: Floats, style: LineStyle, label: str) -> None:
 def _is_steep(runs: Sequence[Trace]) -> bool:
     losses = np.concatenate([run.values("loss") for run in runs])
     return bool((losses > 0).all() and losses.max() > _SPREAD * losses.min())
-
-
-def _ends(run: Trace) -> tuple[float, float]:
-    """The first loss, and the smoothed loss at the end."""
-    losses = run.values("loss")
-    return (losses[0], smoothed(losses)[-1]) if len(losses) else (np.nan, np.nan)
-
-
-def _mean(values: Sequence[float]) -> str:
-    mean = pd.Series(values).mean()
-    return "nothing" if np.isnan(mean) else f"{mean:.3g}"
-
-
-def _th(number: int) -> str:
-    return (
-        f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number if number < 20 else number % 10, 'th') }"  # noqa: PLR2004
-    )

@@ -12,7 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.plots.data import Mark, Trace, grouped, has_repeats
+from lab.plots.data import Mark, Trace, grouped
 from lab.plots.style import (
     BLACK,
     ORANGE,
@@ -140,16 +140,6 @@ def draw_groups(
             label = f"{label} (mean of {len(curves)})"
             ax.plot(x, y, color=style.colour, linestyle=style.line, label=label)
             ax.fill_between(x, y - half, y + half, color=style.colour, alpha=0.25, linewidth=0)
-
-
-def groups_caption(runs: Sequence[Trace]) -> str:
-    """How to read the lines of several runs; the text follows another sentence."""
-    if not has_repeats(runs):
-        return " There is one line for each run."
-    return (
-        " Faint: each run. Strong: the mean of a group's runs with its 95% interval, while all of"
-        " them train."
-    )
 
 
 def _marks(runs: Sequence[Trace]) -> Sequence[Mark]:

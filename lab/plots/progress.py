@@ -9,32 +9,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.plots.data import Trace, first_step, grouped
+from lab.plots.data import Trace
 from lab.plots.panels import (
     X_LABELS,
     begin_at_zero,
     draw_groups,
     finish,
     groups,
-    groups_caption,
     panels,
     workers,
 )
 from lab.plots.style import safe_label, settings, thousands
 from lab.statistics import Floats
 
-_READ_ONE: Final = (
-    "The global step counts the updates of all workers, so the workers' lines coincide. Their slope"
-    " is the speed of all workers together. The other panel counts each worker's own steps: the"
-    " line of a slow, late or stopped worker leaves the others."
-)
-_READ_SEVERAL: Final = (
-    "The slope of a line is the speed. A step of asynchronous training is an update by one worker."
-    " A step of synchronous training uses a gradient of each worker, so the runs are compared by"
-    " images."
-)
 _MARKERS: Final = 12  # on each line
-_TOGETHER_S: Final = 1.0
 
 
 @settings()
@@ -62,45 +50,6 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
         thousands(ax)
         ax.locator_params(axis="x", nbins=6)
     return finish(figure, runs, axes)
-
-
-def caption(runs: Sequence[Trace]) -> str:
-    """How to read the figure."""
-    return _READ_ONE if len(runs) == 1 else _READ_SEVERAL + groups_caption(runs)
-
-
-def describe(runs: Sequence[Trace]) -> list[str]:
-    """Describe the progress of these runs, a sentence each."""
-    if len(runs) == 1:
-        return [_of_one(runs[0])]
-    parts = []
-    for name, group in grouped(runs).items():
-        ends = [float(run.steps["seconds"].max()) for run in group if len(run.steps)]
-        if ends:
-            spread = f"{min(ends):.1f} to {max(ends):.1f}" if len(ends) > 1 else f"{ends[0]:.1f}"
-            parts.append(f"{name}: the last step is {spread} s after the first began.")
-    if any(run.marks for run in runs):
-        parts.append("Triangles on the time axis: faults, late starts and new starts.")
-    return parts
-
-
-def _of_one(run: Trace) -> str:
-    lasts = {task: float(run.of(task)["seconds"].max()) for task in run.workers}
-    done = max(lasts, key=lasts.__getitem__)
-    first = float(run.steps["seconds"].min())
-    ends = (
-        f"the first record is {first:.1f} s after the run's submission, and the last step is"
-        f" {done}'s, at {lasts[done]:.1f} s."
-    )
-    begins = {task: first_step(run.of(task)) for task in run.workers}
-    if len(begins) == 1:
-        return ends.capitalize()
-    early, late = min(begins, key=begins.__getitem__), max(begins, key=begins.__getitem__)
-    apart = begins[late] - begins[early]
-    if apart < _TOGETHER_S:
-        return f"All workers begin together; {ends}"
-    begin = "begins" if run.of(late)["step_time_s"].notna().any() else "has its first record"
-    return f"{late} {begin} {apart:.1f} s after {early}; {ends}"
 
 
 def speed_column(runs: Sequence[Trace]) -> str:

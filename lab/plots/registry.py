@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lab.plots import accuracy, cluster, loss, progress, staleness, throughput, wait_time
+from lab.plots import accuracy, loss, progress, staleness, throughput, wait_time
 from lab.plots.data import Trace
 
 if TYPE_CHECKING:
@@ -23,37 +23,88 @@ class Chart:
         name: The name of its files, without a suffix.
         title: Its heading.
         draw: Draws it; returns None if the runs lack the data.
-        describe: Returns what it shows, a sentence each.
-        caption: Returns how to read it.
-        missing: Returns the reason that is printed instead if it is not drawn.
+        of_one: The caption for a single run.
+        of_several: The caption for several runs.
+        missing: What the runs lack if it is not drawn.
     """
 
     name: str
     title: str
     draw: Callable[[Runs], Figure | None]
-    describe: Callable[[Runs], list[str]]
-    caption: Callable[[Runs], str]
-    missing: Callable[[Runs], str]
+    of_one: str
+    of_several: str
+    missing: str
+
+    def caption(self, runs: Runs) -> str:
+        """Return the caption for these runs."""
+        return self.of_one if len(runs) == 1 else self.of_several
 
 
-def _always(reason: str) -> Callable[[Runs], str]:
-    return lambda _: reason
-
+_GROUPS: Final = (
+    " Runs that differ only in their seeds form a group: pale lines are its runs, the strong line"
+    " is their mean, and the band its 95% interval."
+)
 
 CHARTS: Final = (
-    Chart("cluster", "The cluster", cluster.draw, cluster.describe, cluster.caption,
-          _always("the tasks of the run are not known")),
-    Chart("loss", "Loss", loss.draw, loss.describe, loss.caption,
-          _always("no record holds a loss")),
-    Chart("accuracy", "Accuracy on the test images", accuracy.draw, accuracy.describe,
-          accuracy.caption, accuracy.missing),
-    Chart("progress", "Global step over time", progress.draw, progress.describe, progress.caption,
-          _always("no record holds a step")),
-    Chart("throughput", "Throughput, and use of the GPUs", throughput.draw, throughput.describe,
-          throughput.caption, throughput.missing),
-    Chart("waiting", "Computing and waiting", wait_time.draw, wait_time.describe, wait_time.caption,
-          _always("no record holds a waiting time; asynchronous programs record none")),
-    Chart("staleness", "Staleness of the gradients", staleness.draw, staleness.describe,
-          staleness.caption,
-          _always("no record holds a staleness (synchronous training has none)")),
-)  # fmt: skip
+    Chart(
+        "loss",
+        "Loss",
+        loss.draw,
+        "Pale points are single records, lines are means over neighbouring records. Workers that"
+        " train one model share a line. From a dotted line on, a worker has no finite loss.",
+        "Lines are means over neighbouring records of all workers. The left panel compares updates,"
+        f" the middle one time, the right one data.{_GROUPS}",
+        "no record holds a loss",
+    ),
+    Chart(
+        "accuracy",
+        "Accuracy on the test images",
+        accuracy.draw,
+        "A point is a test of the shared parameters on all test images. Diamonds are the final"
+        " parameters.",
+        f"Lines connect the tests of a run. Diamonds are the final parameters.{_GROUPS}",
+        "the programs tested only at the end; async, sync, async-fast and sync-fast draw a curve"
+        " with --eval_every 500, an own program with a line such as `step 500, test accuracy 0.91`",
+    ),
+    Chart(
+        "progress",
+        "Global step over time",
+        progress.draw,
+        "The global step counts the updates of all workers, so their lines coincide. A worker that"
+        " is slow, late or stopped leaves the others in the panel of their own steps.",
+        "The slope is the speed. Triangles mark faults, late starts and new starts. Images compare"
+        f" runs whose updates use different numbers of them.{_GROUPS}",
+        "no record holds a step",
+    ),
+    Chart(
+        "throughput",
+        "Throughput, and use of the GPUs",
+        throughput.draw,
+        "Means over equal spans of time. The thick line counts updates of the shared parameters"
+        " until the first worker has finished, the others each worker's own steps. The driver"
+        " reports for which share of the time a GPU is busy.",
+        f"Means over equal spans of time, until the first worker has finished.{_GROUPS}",
+        "no worker has two records of a step at different times",
+    ),
+    Chart(
+        "waiting",
+        "Computing and waiting",
+        wait_time.draw,
+        "The height of the hatched part is the share of time in which the worker waited for others."
+        " The slowest worker waits least. In a grey part it makes no steps.",
+        "The mean time of a worker's step. Whiskers: the 95% interval over the runs of a group.",
+        "no record holds a waiting time; asynchronous programs record none",
+    ),
+    Chart(
+        "staleness",
+        "Staleness of the gradients",
+        staleness.draw,
+        "The updates by other workers between a step's read of the parameters and its own update."
+        " Bars count the n recorded steps without each worker's first; the dashed mean is over all"
+        " steps.",
+        "The updates by other workers between a step's read of the parameters and its own update."
+        " Bars count the n recorded steps without each worker's first; the dashed mean is over all"
+        " steps. Whiskers: the 95% interval over the runs of a group.",
+        "no record holds a staleness (synchronous training has none)",
+    ),
+)

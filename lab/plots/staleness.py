@@ -13,20 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lab.formatting import UNKNOWN, figure
-from lab.plots.data import Trace, grouped, has_repeats
+from lab.plots.data import Trace, grouped
 from lab.plots.style import BLACK, legend, line_style, new_figure, safe_label, settings
 from lab.statistics import Floats, mean_of, mean_with_ci
 from lab.store.summary import mean_staleness
 
-_READ: Final = (
-    "The staleness of a step is the number of updates by other workers after the step reads the"
-    " parameters and before its own update. 0: the gradient belongs to the parameters that it"
-    " changes. Among w workers the mean over all steps of all workers is at most w - 1. Dashed: the"
-    " mean over all steps of a worker, or of the runs of a group. The bars count only the n"
-    " recorded steps, without each worker's first step, which includes the start of its graph."
-)
-_WHISKERS: Final = " Whiskers: the 95% interval of the share over a group's runs."
 _ACROSS: Final = 4
 _MOST_PANELS: Final = 12
 _TAIL: Final = 0.98  # the share of steps left of the last bar, which holds the rest
@@ -68,27 +59,6 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
         label = "mean over all steps"
         legend(drawn, [Line2D([], [], color=BLACK, linestyle="--", linewidth=1.5, label=label)])
     return drawn
-
-
-def caption(runs: Sequence[Trace]) -> str:
-    """How to read the figure."""
-    return _READ + (_WHISKERS if has_repeats(runs) else "")
-
-
-def describe(runs: Sequence[Trace]) -> list[str]:
-    """Describe the staleness of these runs, a sentence each."""
-    panels = [(panel.name, _shown(panel.mean)) for panel in _panels(runs)]
-    if len(runs) > 1:
-        return [f"{name}: {mean} updates by others on average over all steps."
-                for name, mean in panels]  # fmt: skip
-    listed = ", ".join(f"{mean} for {name}" for name, mean in panels)
-    if len(panels) > 1:
-        listed += f"; {_shown(mean_staleness(runs[0].tasks))} for all workers"
-    return [f"Updates by others, on average over all steps: {listed}."]
-
-
-def _shown(mean: float | None) -> str:
-    return figure(mean, "updates") or UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.formatting import pace
-from lab.plots.data import Trace, grouped
+from lab.plots.data import Trace
 from lab.plots.panels import (
     begin_at_zero,
     draw_groups,
     finish,
     groups,
-    groups_caption,
     panels,
     rates,
     smoothed,
@@ -26,21 +24,7 @@ from lab.plots.progress import line_of, speed_column
 from lab.plots.style import BLACK, line_style, safe_label, settings, thousands
 from lab.statistics import Floats
 
-_READ_ONE: Final = (
-    "Steps per second, in equal spans of time. The thick line counts the updates of the shared"
-    " parameters, until the first worker has finished; the other lines count each worker's own"
-    " steps. In asynchronous training their sum"
-    " is the thick line. In synchronous training each of them equals it. A dip of a line at a fault"
-    " shows that the fault slows this worker, too."
-)
-_READ_SEVERAL: Final = (
-    " of all workers per second, in equal spans of time, until the first worker has finished."
-)
 _LABELS: Final = {"images": "images per second", "global_step": "steps per second"}
-_GPU_READ: Final = (
-    " Below: the share of the time in which a GPU was busy, as the driver reports it, smoothed over"
-    " neighbouring samples."
-)
 
 
 @settings()
@@ -67,43 +51,6 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     begin_at_zero(axes[0], runs)
     axes[-1].set_xlabel(runs[0].clock)
     return finish(figure, runs, axes)
-
-
-def caption(runs: Sequence[Trace]) -> str:
-    """How to read the figure."""
-    noun = "Images" if speed_column(runs) == "images" else "Updates"
-    steps = _READ_ONE if len(runs) == 1 else noun + _READ_SEVERAL + groups_caption(runs)
-    return steps + (_GPU_READ if any(len(run.samples) for run in runs) else "")
-
-
-def missing(runs: Sequence[Trace]) -> str:
-    """Return the reason for which these runs have no line of global steps."""
-    if any(run.has_a_second_record for run in runs):
-        return "no two records hold a global step at different times"
-    return "no worker has two records of a step"
-
-
-def describe(runs: Sequence[Trace]) -> list[str]:
-    """Describe the throughput of these runs, a sentence each."""
-    found = []
-    column = speed_column(runs)
-    noun = "images" if column == "images" else "global steps"
-    for name, group in grouped(runs).items():
-        paces = []
-        for run in group:
-            if _has_rates(run):
-                seconds, steps = line_of(run, column)
-                paces.append((steps[-1] - steps[0]) / (seconds[-1] - seconds[0]))
-        if paces:
-            prefix = f"{name}: " if len(runs) > 1 else ""
-            found.append(f"{prefix}{pace(float(np.mean(paces)))} {noun} a second on average.")
-        elif len(runs) == 1:
-            found.append(f"Global steps are not drawn: {missing(group)}.")
-        else:
-            found.append(f"{name}: not drawn, {missing(group)}.")
-    if not any(len(run.samples) for run in runs):
-        found.append("The use of GPUs is not drawn: no GPU was sampled.")
-    return found
 
 
 def _rates(run: Trace, column: str = "global_step") -> tuple[Floats, Floats]:

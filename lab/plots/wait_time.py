@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from lab.plots.data import Trace, grouped, has_repeats
+from lab.plots.data import Trace, grouped
 from lab.plots.panels import begin_at_zero, finish, panels
 from lab.plots.style import BLACK, BLUE, ORANGE, PALE, safe_label, settings
 from lab.statistics import Floats, mean_with_ci
@@ -20,19 +20,6 @@ from lab.statistics import Floats, mean_with_ci
 _HATCH: Final = "\\\\\\"
 _MOST_ROWS: Final = 16
 _MOST_BOXES: Final = 1000  # in a strip, which is about 1000 pixels wide
-
-_READ_ONE: Final = (
-    "A strip for each worker. The blue part of its height is the share of the time in which it read"
-    " parameters, computed and sent its gradients. The hatched part above is the share in which it"
-    " waited for other workers. Grey: it made no steps, because it had not begun, was paused, or"
-    " had finished. In synchronous training the slowest worker has the smallest hatched part,"
-    " because all others wait for it. A worker without a recorded waiting time has no strip."
-)
-_READ_SEVERAL: Final = (
-    "A bar for each group of runs: the mean time of one step. Its parts are computing (with reading"
-    " the parameters and sending the gradients) and waiting for other workers."
-)
-_WHISKERS: Final = " Whiskers: the 95% interval of the whole step time over a group's runs."
 
 
 @settings()
@@ -45,50 +32,6 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     if not any(map(_means, runs)):
         return None
     return _strips(runs[0]) if len(runs) == 1 else _bars(runs)
-
-
-def caption(runs: Sequence[Trace]) -> str:
-    """How to read the figure."""
-    if len(runs) == 1:
-        return _READ_ONE
-    return _READ_SEVERAL + (_WHISKERS if has_repeats(runs) else "")
-
-
-def describe(runs: Sequence[Trace]) -> list[str]:
-    """Describe the waiting in these runs, a sentence each."""
-    if len(runs) == 1:
-        return _of_one(runs[0])
-    found = []
-    for name, group in grouped(runs).items():
-        if reported := _reported(group):
-            step, wait = np.mean(reported, axis=0)
-            share = f"{100 * wait / step:.0f}% of a step's {_ms(step)}"
-            found.append(f"{name}: a worker waits {share} on average.")
-        else:
-            found.append(f"{name}: not drawn, no record holds a waiting time.")
-    return found
-
-
-def _of_one(run: Trace) -> list[str]:
-    means = {task: of_task for task in run.workers if (of_task := _means(run, task))}
-    parts = [
-        f"{task} waits {100 * wait / step:.0f}% of a step's {_ms(step)}"
-        for task, (step, wait) in means.items()
-    ]
-    busy = {task: step - wait for task, (step, wait) in means.items()}
-    return [f"On average {', '.join(parts)}.", *_slowest(busy)] if parts else []
-
-
-def _slowest(busy: Mapping[str, float]) -> list[str]:
-    """Name the worker that is longest busy in a step, and so the one that others wait for."""
-    if len(busy) < 2:  # noqa: PLR2004 (with one there are no others)
-        return []
-    task, *_ = ordered = sorted(busy, key=lambda each: -busy[each])
-    others = np.mean([busy[each] for each in ordered[1:]])
-    return [
-        f"{task} is the slowest: it is busy for {_ms(busy[task])} of a step, the others for"
-        f" {_ms(float(others))} on average."
-    ]
 
 
 def _means(run: Trace, task: str | None = None) -> tuple[float, float] | None:
@@ -116,10 +59,6 @@ def _waits(steps: pd.DataFrame) -> pd.DataFrame:
 def _reported(group: Sequence[Trace]) -> list[tuple[float, float]]:
     """The means of the runs of a group that recorded both times."""
     return [means for means in map(_means, group) if means]
-
-
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:.3g} ms"
 
 
 def _strips(run: Trace) -> Figure:

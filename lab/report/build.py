@@ -24,8 +24,8 @@ from lab.outputs import check_output, write_output
 from lab.plots import style
 from lab.plots.data import from_first_step, grouped
 from lab.plots.registry import CHARTS, Chart, Runs
-from lab.report.conclusion import conclude, title, unequal_lengths
 from lab.report.loader import ReportRun, read_runs
+from lab.report.title import has_equal_lengths, title
 from lab.reproduce.evaluation import Evaluation
 from lab.statistics import mean_of
 from lab.store.directory import Probe, RunDir
@@ -66,19 +66,15 @@ class PlotSection:
 
     Attributes:
         chart: The chart.
-        description: What it shows, sentence by sentence.
         caption: How to read it.
         data_uri: The PNG as a data URI; "" if there is nothing to draw.
         width: Its width in CSS pixels.
-        missing: The reason if there is nothing to draw.
     """
 
     chart: Chart
-    description: Sequence[str] = ()
     caption: str = ""
     data_uri: str = ""
     width: int = 0
-    missing: str = ""
 
 
 def output_paths(
@@ -148,7 +144,7 @@ def build(
                 LOG.info(f"{chart.title}: {paths[0]} and .svg")
                 files += paths
             else:
-                LOG.info(f"{chart.title}: not drawn, {shown[-1].missing}")
+                LOG.info(f"{chart.title}: not drawn, {chart.missing}")
         write_output(where.page, page(runs, shown, judged).encode())
     except OSError as error:
         raise _unwritten(error, where) from error
@@ -179,7 +175,7 @@ def draw_figure(name: str, runs: Sequence[RunDir], probe: Probe) -> Figure:
     figure = charts[name].draw(data)
     if figure is None:
         of = f"run {runs[0].run_id}" if len(runs) == 1 else counted(len(runs), "run")
-        raise LabError(f"figure {name!r} of {of} has no data: {charts[name].missing(data)}")
+        raise LabError(f"figure {name!r} of {of} has no data: {charts[name].missing}")
     return figure
 
 
@@ -195,13 +191,13 @@ def _draw(chart: Chart, traces: Runs, png: Path, svg: Path) -> PlotSection:
     if figure is None:
         png.unlink(missing_ok=True)
         svg.unlink(missing_ok=True)
-        return PlotSection(chart, missing=chart.missing(traces))
+        return PlotSection(chart)
     image = style.png(figure)
     write_output(png, image)
     write_output(svg, style.svg(figure))
     address = f"data:image/png;base64,{base64.b64encode(image).decode()}"
     wide = round(100 * figure.get_figwidth())
-    return PlotSection(chart, chart.describe(traces), chart.caption(traces), address, wide)
+    return PlotSection(chart, chart.caption(traces), address, wide)
 
 
 def _unwritten(error: OSError, where: OutputPaths) -> LabError:
@@ -247,8 +243,8 @@ def page(
         runs=runs,
         groups=grouped(runs),
         title=title(runs),
-        conclusion=conclude(runs),
-        unequal=unequal_lengths(runs),
+        unequal=not has_equal_lengths(runs),
+        clusters=clusters(runs),
         judged=judged,
         elsewhere=len(judged.run_ids - ids) if judged else 0,
         figures=figures,
@@ -258,6 +254,51 @@ def page(
             {each.name: each.learning_rate for each in runs},
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTask:
+    """A task on the page.
+
+    Attributes:
+        name: Its name: `worker-1`.
+        address: Its `host:port`.
+        gpus: Device ids of its GPUs.
+        serves: Whether it serves the others, and ends when they have ended.
+    """
+
+    name: str
+    address: str
+    gpus: Sequence[str]
+    serves: bool
+
+
+def clusters(runs: Sequence[ReportRun]) -> dict[str, dict[str, list[ShownTask]]]:
+    """Return the tasks of each node; runs with the same cluster are shown once, by their names."""
+    shown: dict[str, dict[str, list[ShownTask]]] = {}
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        if run.info.cluster:
+            names.setdefault(str((run.info.cluster, run.info.tasks)), []).append(run.name)
+    for run in runs:
+        same = names.get(str((run.info.cluster, run.info.tasks)), [])
+        if same and same[0] == run.name:
+            shown[", ".join(same)] = _nodes(run.info)
+    return shown
+
+
+def _nodes(info: RunInfo) -> dict[str, list[ShownTask]]:
+    rows = {row.get("task"): row for row in info.tasks}
+    nodes: dict[str, list[ShownTask]] = {}
+    for job, addresses in info.cluster.items():
+        for index, address in enumerate(addresses):
+            row = rows.get(f"{job}-{index}", {})
+            node = row.get("node", address.rpartition(":")[0])
+            task = ShownTask(
+                f"{job}-{index}", address, row.get("gpus", ()), job in info.spec.services
+            )
+            nodes.setdefault(node, []).append(task)
+    return nodes
 
 
 def _seen(value: object) -> object:

@@ -117,9 +117,7 @@ REFUSED = [
     "reproduce book-async --repeats 0", "reproduce book-async --runs ,",
     "reproduce book-async --runs nothing", "reproduce book-async --runs last --quick",
     "reproduce book-async --runs last --repeats 3", "reproduce book-async --runs last --seed 0",
-    "render --gpus none --picture own.py", "render --gpus none --picture .",
-    "render --gpus none --picture no/a.svg", "render --gpus none --picture a --output ./a",
-    "render --gpus none --picture a.svg --check", "report zzz",
+    "report zzz",
     "report last --output none/report.html", "report last --output .",
     "report last --output own.py", "report last --verdicts none.json",
     # Without an environment.

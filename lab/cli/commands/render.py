@@ -9,8 +9,6 @@ Examples:
     lab render --check
     # on Engine 28 or later: tasks cannot reach this host
     lab render -o network=isolated
-    # also draw the cluster
-    lab render --picture cluster.svg
     # a batch script for Slurm, cluster.sbatch
     lab render clusters/slurm.yaml --target slurm -o time=2h
     # its tasks run in an Apptainer image

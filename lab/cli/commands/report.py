@@ -36,13 +36,7 @@ def command(written: Callable[[], Report], *, json: AsJson = False) -> None:
     """Write one page with the figures and tables of one or several runs."""
     found = written()
     if json:
-        print_json(
-            {
-                "report": str(found.path),
-                "figures": [str(file) for file in found.figures],
-                "events": [str(file) for file in found.events],
-                "conclusion": found.conclusion,
-            }
-        )
+        files = [str(file) for file in found.figures]
+        print_json({"report": str(found.path), "figures": files})
     else:
         print(found.path)
