@@ -14,14 +14,12 @@ from lab.records.reader import is_number
 from lab.run.status import status_or_warn
 from lab.store.dataframe import steps_frame
 from lab.store.directory import Probe, RunDir
+from lab.store.measures import OF_TASK, quantities, run_quantities
 from lab.store.names import NamedRun
 from lab.store.run_info import RunInfo
 from lab.store.settings import DIGITS, SEED, seed_of, settings_of
 from lab.store.summarize import sum_up
-from lab.store.summary import Summary, TaskSummary, first_divergence
-
-STALENESS: Final = "staleness (mean)"
-"""A metric of all steps of a run or of a task, not only of the recorded ones."""
+from lab.store.summary import Summary, TaskSummary
 
 STEP_FIELDS: Final = {
     "step time (median)": "step_time_s",
@@ -157,23 +155,8 @@ def rows(runs: Sequence[Metrics]) -> list[Row]:
 
 
 def _of_run(summary: Summary, steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:
-    losses = [task.loss for task in summary.tasks if task.loss is not None]
-    yield "accuracy", summary.accuracy, "share"
-    yield f"{FINAL} (mean)", sum(losses) / len(losses) if losses else None, "loss"
-    yield "diverged at step", first_divergence(summary.tasks), "count"
-    yield "global step", summary.global_step, "count"
-    if summary.images_per_s is None:
-        yield "global steps/s", summary.steps_per_s, "1/s"
-    else:  # updates of different experiments use different numbers of images
-        yield "images/s", summary.images_per_s, "1/s"
-    yield "wall time", summary.wall_s, "s"
-    yield "first step (all workers)", summary.first_step_s, "s"
-    yield STALENESS, summary.mean_staleness, "updates"
+    yield from run_quantities(summary)
     yield from _of_steps(steps)
-    restarts = sum(max(task.attempts - 1, 0) for task in summary.tasks)
-    problems = (summary.updates_lost, summary.steps_redone, restarts, summary.records_lost)
-    for name, count in zip(_PROBLEMS, problems, strict=True):
-        yield name, count, "count"
     firsts: dict[str, float | None] = {}
     for each in summary.results:
         if each.name not in firsts:
@@ -183,16 +166,8 @@ def _of_run(summary: Summary, steps: pd.DataFrame) -> Iterator[tuple[str, float 
 
 
 def _of_task(task: TaskSummary, steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:
-    yield "local steps", task.local_step, "count"
-    yield "local steps/s", task.steps_per_s, "1/s"
-    yield FINAL, task.loss, "loss"
-    yield "accuracy", task.accuracy, "share"
-    yield STALENESS, task.mean_staleness, "updates"
+    yield from quantities(OF_TASK, task)
     yield from _of_steps(steps)
-    yield "time", task.time_s, "s"
-    yield "GPU in use", task.gpu_utilisation, "share"
-    yield "GPU memory", task.gpu_memory_bytes, "byte"
-    yield "GPU power", task.gpu_power_w, "W"
 
 
 def _of_steps(steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:

@@ -12,6 +12,7 @@ from typing import Final
 from lab.config.model import MAX_TASKS
 from lab.errors import InputError
 from lab.experiments.registry import Experiment
+from lab.store.measures import run_quantities
 from lab.store.summary import Summary
 from lab.text import short, suggestion
 from lab.volume.states import State
@@ -20,6 +21,9 @@ WORKERS: Final = "workers"
 """The only parameter that is not a program flag: the number of tasks of job `worker`."""
 
 _FORM: Final = "NAME=VALUE,VALUE; …, such as workers=1,2,4; learning_rate=0.1,1"
+
+METRICS: Final = ("accuracy", "images/s", "global steps/s")
+"""The measures of a sweep, by their labels; `lab.store.measures` has all."""
 
 Over = Mapping[str, tuple[str, ...]]
 """Parameter to its values, as the user typed them and in that order."""
@@ -177,14 +181,10 @@ class RunResult:
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def _measured(self) -> dict[str, float]:
-        found = {each.name: each.value for each in self.summary.results if each.value is not None}
-        if self.summary.accuracy is not None:
-            found["accuracy"] = self.summary.accuracy
-        if self.summary.images_per_s is not None:
-            found["images/s"] = self.summary.images_per_s
-        elif self.summary.steps_per_s is not None:
-            found["steps/s"] = self.summary.steps_per_s
-        return found
+        measured = {each.name: each.value for each in self.summary.results}
+        quantities = {label: value for label, value, _ in run_quantities(self.summary)}
+        measured |= {label: quantities[label] for label in METRICS if label in quantities}
+        return {name: value for name, value in measured.items() if value is not None}
 
 
 def metric_names(results: Sequence[RunResult]) -> list[str]:

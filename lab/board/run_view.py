@@ -11,15 +11,13 @@ import msgspec
 from lab.formatting import loss, whole
 from lab.records.reader import STEPS, is_number
 from lab.run.view import NOW, Clock, TaskView
+from lab.store.measures import STUCK_S
 from lab.store.run_info import RunInfo
 from lab.text import short
 from lab.volume.states import State, run_state
 
 MOST_POINTS: Final = 160
 """The number of points of a curve above which pairs of points become one."""
-
-STUCK_S: Final = 10.0
-"""Seconds without a record after which a training task is shown as stuck."""
 
 
 class Curve:

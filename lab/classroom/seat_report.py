@@ -18,9 +18,7 @@ from lab.errors import LabError
 from lab.lessons.passed import Passed, read_passed
 from lab.run.state import state_under_way
 from lab.store.directory import DEFAULT_RUNS_DIR, RunStatus, infos
-
-STUCK_S: Final = 60.0
-"""Seconds without a step after which a run that trains counts as stuck."""
+from lab.store.measures import STUCK_S
 
 REPORT: Final = ("python", "-P", "-m", "lab.classroom.seat_report")
 """The command that prints the report of a seat."""

@@ -11,8 +11,9 @@ from typing import Final
 from lab.formatting import number
 from lab.lessons.answers import FILE, Answer, newest, read_answers
 from lab.lessons.lesson import Condition, Lesson, Operand, Question, Stage
-from lab.lessons.measures import Figure, MeasuredRun, figure_of
+from lab.lessons.measures import MeasuredRun, figure_of
 from lab.store.directory import infos
+from lab.store.measures import Figure
 from lab.text import short
 
 _MOST_RUNS: Final = 30

@@ -10,13 +10,11 @@ from typing import Final
 from lab.errors import LabError
 from lab.lessons.lesson import Operand, Value
 from lab.store.directory import RunDir, altered_task, read_statuses
+from lab.store.measures import OF_RUN, OF_TASK, Figure
 from lab.store.run_info import RunInfo
 from lab.store.settings import options_of
 from lab.store.summarize import sum_up
-from lab.store.summary import Summary, TaskSummary
-
-Figure = bool | float | str
-"""A value: whether, how many, or a text."""
+from lab.store.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -59,38 +57,8 @@ class MeasuredRun:
         return options_of(self.info).get(name) if value is None else str(value)
 
 
-RUN_MEASURES: Final[Mapping[str, Callable[[Summary], Figure | None]]] = {
-    "state": lambda run: run.state,
-    "reason": lambda run: run.reason,
-    "degraded": lambda run: run.degraded,
-    "global_step": lambda run: run.global_step,
-    "updates_conserved": lambda run: run.updates_conserved,
-    "updates_lost": lambda run: run.updates_lost,
-    "steps_redone": lambda run: run.steps_redone,
-    "accuracy": lambda run: run.accuracy,
-    "wall_s": lambda run: run.wall_s,
-    "first_step_s": lambda run: run.first_step_s,
-    "steps_per_s": lambda run: run.steps_per_s,
-    "mean_staleness": lambda run: run.mean_staleness,
-    "records_lost": lambda run: run.records_lost,
-}
-"""The measures of a whole run."""
-
-TASK_MEASURES: Final[Mapping[str, Callable[[TaskSummary], Figure | None]]] = {
-    "task_state": lambda task: task.state,
-    "exit_code": lambda task: task.exit_code,
-    "cause": lambda task: task.cause,
-    "attempts": lambda task: task.attempts,
-    "local_step": lambda task: task.local_step,
-    "last_step": lambda task: task.global_step,
-    "loss": lambda task: task.loss,
-    "test_accuracy": lambda task: task.accuracy,
-    "task_steps_per_s": lambda task: task.steps_per_s,
-    "time_s": lambda task: task.time_s,
-    "staleness": lambda task: task.mean_staleness,
-    "present": lambda task: True,
-}
-"""The measures of a task; `present` counts tasks with `take: sum`."""
+_RUN: Final = {measure.name: measure.of for measure in OF_RUN}
+_TASK: Final = {measure.name: measure.of for measure in OF_TASK}
 
 _TAKES: Final[Mapping[str, Callable[[Mapping[str, float]], Figure]]] = {
     "sum": lambda found: sum(found.values()),
@@ -150,11 +118,11 @@ def _found(value: Value, runs: Mapping[str, MeasuredRun]) -> Figure | None:
         return None
     if value.result:
         return _result(value.result, run.summary)
-    if value.measure in RUN_MEASURES:
-        return RUN_MEASURES[value.measure](run.summary)
-    if value.measure not in TASK_MEASURES:
+    if value.measure in _RUN:
+        return _RUN[value.measure](run.summary)
+    if value.measure not in _TASK:
         raise LabError(f"no measure {value.measure!r}")
-    measure = TASK_MEASURES[value.measure]
+    measure = _TASK[value.measure]
     tasks = run.summary.tasks
     if value.task:
         return next((measure(task) for task in tasks if task.task == value.task), None)

@@ -23,13 +23,13 @@ from lab.classroom.environment import down, reset, up
 from lab.classroom.gradebook import as_csv, read_gradebook
 from lab.classroom.planning import ClassPlan, plan_class
 from lab.classroom.remains import read_class
-from lab.classroom.seat_report import STUCK_S
 from lab.classroom.shortages import HostFacts
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import seat_statuses
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.log import shown_by
+from lab.store.measures import STUCK_S
 from lab.units import MIB
 from tests.golden.boxes import box, uuid_of
 from tests.support.agents import wait_for

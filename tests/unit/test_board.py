@@ -103,7 +103,7 @@ def test_a_task_is_stuck_without_records_for_some_time(run: RunDir) -> None:
         for each in map(json.loads, run.records("worker-0").open())
         if "loss" in each
     )
-    for since, stuck in ((9.0, False), (11.0, True)):
+    for since, stuck in ((59.0, False), (61.0, True)):
         row = RunFeed(run, at(last + since)).now().tasks[1]
         assert (row.task, row.stuck) == ("worker-0", stuck), since
 

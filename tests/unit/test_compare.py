@@ -138,16 +138,16 @@ def test_the_same_for_a_program(tmp_path: Path, compare: Callable[..., str]) -> 
         row("global steps/s", "1/s", ours, theirs),
         row("wall time", "s", 10, 10),
         row("first step (all workers)", "s", 2, None),  # a worker made none
-        of_steps,
         *(row(problem, "count", 0, 0) for problem in problems),
+        of_steps,
     ]
     worker = [
         row("local steps", "count", 2 * ours, 2 * theirs),
         row("local steps/s", "1/s", ours, theirs),
         row("final loss", "loss", 0.5, 0.5),
         row("accuracy", "share", 0.5 + ours / 1000, 0.5 + theirs / 1000),
-        of_steps,
         row("time", "s", 8, 8),
+        of_steps,
     ]
     server = [row("time", "s", 8, None)]  # a missing task is left empty
     assert found["tasks"] == {"ps-0": server, "worker-0": worker, "worker-1": []}
