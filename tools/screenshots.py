@@ -47,10 +47,7 @@ seat: {{cpus: 2, memory: 3GiB}}
 cluster: {cluster}
 address: 127.0.0.1:{port}
 """
-SEAT_IS_SHOWN: Final = (
-    "document.querySelector('#lab-class-time')?.innerText.includes('left')"
-    " && document.querySelector('#jp-main-statusbar').innerText.includes('| Idle')"
-)
+SEAT_IS_SHOWN: Final = "document.querySelector('#jp-main-statusbar')?.innerText.includes('| Idle')"
 LAB: Final = (sys.executable, "-m", "lab")
 
 
@@ -103,7 +100,7 @@ def terminals(folder: Path) -> None:
 
 
 def seat(folder: Path) -> None:
-    """Take the picture of a seat of a class, with a notebook and the time left."""
+    """Take the picture of a seat of a class, with a notebook."""
     config = folder / "class.yaml"
     config.write_text(CLASS.format(port=free_port(), cluster=ROOT / "cluster.yaml"), "utf-8")
     os.environ[LAB_STATE] = str(folder)

@@ -10,7 +10,6 @@ import msgspec
 
 from lab.backends.classroom.protocol import State
 from lab.board.class_gpus import GpuReader, GpuRow, gpu_rows
-from lab.classroom.class_time import read_end
 from lab.classroom.queue.folder import Queued, queued
 from lab.classroom.remains import read_class
 from lab.classroom.state import ClassDir
@@ -94,7 +93,7 @@ class ClassFeed:
                 gpus=list(gpu_rows(stored.plan, queue, self._gpus.answer())),
             )
             self._asked = self._monotonic()
-        return msgspec.structs.replace(self._shown, ends_unix=read_end(self._folder.shared))
+        return msgspec.structs.replace(self._shown, ends_unix=self._folder.end())
 
 
 def _line(each: Queued) -> str:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from lab.backends.compose.render import GPU_ORDER, NO_GPU
 from lab.classroom import names
-from lab.classroom.class_time import IN_SEAT
 from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.queue.folder import queue_variables
@@ -47,7 +46,8 @@ def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has
         _origins(c, stored.plan)
     _proxy(c, stored.plan, tokens.proxy)
     _seats(c, stored, folder)
-    _services(c, stored.plan, folder)
+    if stored.plan.run_networks:
+        c.JupyterHub.services.append(_queue(folder))
 
 
 def _hub(c: Any, folder: ClassDir, tokens: Tokens) -> None:  # noqa: ANN401
@@ -126,7 +126,6 @@ def _seats(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN4
     c.DockerSpawner.pull_policy = "never"
     c.DockerSpawner.name_template = names.seat_object(plan.name, "{raw_username}")
     c.DockerSpawner.volumes = {names.seat_object(plan.name, "{raw_username}"): names.MOUNT}
-    c.DockerSpawner.read_only_volumes = {str(folder.shared): str(IN_SEAT)}
     c.DockerSpawner.notebook_dir = names.MOUNT
     c.DockerSpawner.port = names.SEAT_PORT
     c.DockerSpawner.remove = True
@@ -141,22 +140,16 @@ def _seats(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN4
     c.DockerSpawner.extra_host_config = lambda spawner: host_config(seats[spawner.user.name])
 
 
-def _services(c: Any, plan: ClassPlan, folder: ClassDir) -> None:  # noqa: ANN401
-    """Let JupyterHub run the service that ends the class, and the queue if the class has one."""
-    modules = {"time": "lab.classroom.end_service"}
-    if plan.run_networks:
-        modules["queue"] = "lab.classroom.queue.service"
+def _queue(folder: ClassDir) -> dict[str, Any]:
+    """Return the service of the queue, which JupyterHub runs."""
     variables = {name: text for name, text in os.environ.items() if name.startswith(_PASSED)}
-    # Without a `url`, the proxy has no route to them: only seats reach the queue, by their relay.
-    c.JupyterHub.services += [
-        {
-            "name": name,
-            "command": [sys.executable, "-m", module],
-            "environment": {**variables, LAB_CLASS: folder.name},
-            "cwd": str(folder.path),
-        }
-        for name, module in modules.items()
-    ]
+    # Without a `url`, the proxy has no route to it: only seats reach the queue, by their relay.
+    return {
+        "name": "queue",
+        "command": [sys.executable, "-m", "lab.classroom.queue.service"],
+        "environment": {**variables, LAB_CLASS: folder.name},
+        "cwd": str(folder.path),
+    }
 
 
 def _first_page(handler: Any) -> str:  # noqa: ANN401

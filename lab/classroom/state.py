@@ -16,7 +16,6 @@ import msgspec
 
 from lab.backends.process import ProcessHandle
 from lab.backends.state import state_directory
-from lab.classroom.class_time import write_end
 from lab.classroom.config import TEACHER, Times, Tls
 from lab.classroom.planning import ClassPlan
 from lab.errors import LabError
@@ -33,6 +32,7 @@ _PRIVATE: Final = 0o077
 """The permissions that no other user may have on a file with tokens."""
 
 _MAX_LOG_BYTES: Final = 10_000_000
+_REMOVE: Final = "remove the class with `lab class down`, which collects the work first"
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -67,7 +67,17 @@ class StoredClass(msgspec.Struct, frozen=True):
     root: str = ""
 
 
-_FILES: Final[dict[type, str]] = {StoredClass: "class.json", Tokens: "tokens.json"}
+class ClassEnd(msgspec.Struct, frozen=True):
+    """When the class ends, in seconds since the epoch; None: it has no end."""
+
+    ends_unix: float | None
+
+
+_FILES: Final[dict[type, str]] = {
+    StoredClass: "class.json",
+    Tokens: "tokens.json",
+    ClassEnd: "time.json",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +117,6 @@ class ClassDir:
         """The directory with the disks of the seats, if their limits are enforced."""
         return self.path / "disks"
 
-    @property
-    def shared(self) -> Path:
-        """The directory that each seat mounts read-only, with the end of the class."""
-        return self.path / "shared"
-
     def resetting(self, seat: str) -> Path:
         """The file that exists while a seat is reset; JupyterHub does not start such a seat."""
         return self.path / f"{seat}.resetting"
@@ -129,9 +134,7 @@ class ClassDir:
         """
         self.path.mkdir(parents=True, mode=0o700)
         end = stored.plan.times.end
-        self.shared.mkdir()
-        self.shared.chmod(0o755)  # the seats have another user
-        write_end(self.shared, None if end is None else end.timestamp())
+        self.set_end(None if end is None else end.timestamp())
         # A page of a seat that shares the admin page's origin would act as the teacher.
         teacher = [TEACHER] if stored.plan.domain else []
         seats = (seat.name for seat in stored.plan.seats)
@@ -155,6 +158,20 @@ class ClassDir:
             fix = f"run `chmod 600 {path}`; for other tokens, run `lab class down` and"
             raise LabError(f"{path}: other users can read the tokens", f"{fix} `lab class up`")
         return self._read(Tokens)
+
+    def end(self) -> float | None:
+        """Read the end of the class, in seconds since the epoch; None: it has none."""
+        if not (self.path / _FILES[ClassEnd]).exists():
+            return None
+        return self._read(ClassEnd, "set the end with `lab class time 45m`").ends_unix
+
+    def set_end(self, ends_unix: float | None) -> None:
+        """Write the end of the class, in seconds since the epoch; None: it has none.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        self._write(ClassEnd(ends_unix))
 
     def readable(self, kind: type[T]) -> T | None:
         """Read the class or the tokens; if they cannot be read, say so and return None."""
@@ -189,15 +206,12 @@ class ClassDir:
         write_atomically(path, msgspec.json.encode(value, enc_hook=_encode).decode())
         path.chmod(0o600)  # its directory is private from the beginning
 
-    def _read(self, kind: type[T]) -> T:
+    def _read(self, kind: type[T], fix: str = _REMOVE) -> T:
         path = self.path / _FILES[kind]
         try:
             return msgspec.json.decode(path.read_bytes(), type=kind, dec_hook=_decode)
         except (OSError, RecursionError, ValueError, msgspec.MsgspecError) as error:
-            raise LabError(
-                f"{path} cannot be read: {short(str(error))}",
-                "remove the class with `lab class down`, which collects the work first",
-            ) from error
+            raise LabError(f"{path} cannot be read: {short(str(error))}", fix) from error
 
 
 def class_dirs() -> list[ClassDir]:

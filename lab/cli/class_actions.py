@@ -12,14 +12,7 @@ from time import time as now
 
 import msgspec
 
-from lab.classroom.class_time import (
-    IN_SEAT,
-    changed_end,
-    left_s,
-    left_text,
-    read_end,
-    write_end,
-)
+from lab.classroom.class_time import changed_end
 from lab.classroom.preparation import boot, plan_from, running_class
 from lab.cli import class_tables
 from lab.console import confirm, print_json
@@ -99,7 +92,7 @@ def status(options: ClassOptions) -> None:
     folder = running_class(options.file)
     stored, api = read_class(folder)
     start, seats, queue = stored.plan.times.start, seat_statuses(stored, api), queued(folder)
-    end = _local(read_end(folder.shared))
+    end = _local(folder.end())
     if options.json:
         found = {"start": start, "end": end, "seats": seats, "queue": queue}
         print_json(msgspec.to_builtins(found))
@@ -111,22 +104,17 @@ def status(options: ClassOptions) -> None:
 
 def time(options: ClassOptions) -> None:
     """Print the time left of the class; or change its end, and print that."""
-    in_seat = IN_SEAT.is_dir()
-    if in_seat and options.of:
-        raise InputError("only the teacher changes the end of the class", "leave out the time")
-    folder = IN_SEAT if in_seat else running_class(options.file).shared
-    changes_all = options.of and not options.of.startswith("+")  # also a file that is damaged
-    end = None if changes_all else read_end(folder)
+    folder = running_class(options.file)
     if options.of:
-        end = changed_end(options.of, end, now())
-        write_end(folder, end)
+        extends = options.of.startswith("+")  # otherwise, the file may be damaged
+        folder.set_end(changed_end(options.of, folder.end() if extends else None, now()))
+    end = folder.end()
+    at, left_s = _local(end), None if end is None else max(0.0, end - now())
     if options.json:
-        print_json(msgspec.to_builtins({"end": _local(end), "left_s": left_s(end)}))
+        print_json(msgspec.to_builtins({"end": at, "left_s": left_s}))
         return
-    # The clock of a seat has no time zone.
-    at = _local(end)
-    line = left_text(end) if in_seat or at is None else f"the class {class_tables.when_ends(at)}"
-    sys.stdout.write(f"{line}\n")
+    when = class_tables.when_ends(at) if at else "has no end"
+    sys.stdout.write(f"the class {when}\n")
 
 
 def _local(time_unix: float | None) -> datetime | None:

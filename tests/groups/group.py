@@ -92,8 +92,8 @@ GROUPS: Final[Mapping[str, Group]] = {
     for group in (
         Group(
             "class",
-            "a class on a real engine: seats, their isolation, the queue, the end",
-            tests=("tests/e2e/test_class*.py", "tests/e2e/test_seat_time.py"),
+            "a class on a real engine: seats, their isolation, the queue",
+            tests=("tests/e2e/test_class*.py",),
             owns=("lab/classroom/*", "lab/backends/classroom/*", "lab/cli/commands/class.py"),
             files=(*IMAGE, "Dockerfile.class", "requirements/*class*.txt", "requirements/proxy/*"),
             engine=True,

@@ -22,7 +22,6 @@ from lab.backends.classroom.backend import ClassBackend
 from lab.backends.classroom.environment import ClassEnvironment
 from lab.backends.classroom.protocol import Queue, State
 from lab.backends.environment import Check, Environment, no_check
-from lab.classroom.class_time import LastEnd, write_end
 from lab.classroom.planning import SeatPlan
 from lab.classroom.queue.admission import plan_of
 from lab.classroom.queue.folder import TEACHER
@@ -203,7 +202,6 @@ class QueueUnderTest:
         url: Its address.
         root: The project's directory and the home directory in the seats.
         clock: The clock of the service.
-        folder: The directory of the ledger, and of the end of the class.
     """
 
     host: FakeHost
@@ -211,7 +209,6 @@ class QueueUnderTest:
     url: str
     root: Path
     clock: Clock
-    folder: Path
     loop: asyncio.AbstractEventLoop
 
     def client(self, name: str) -> Queue:
@@ -260,10 +257,6 @@ class QueueUnderTest:
         """The entry of a seat."""
         return self.turns.ledger.entries[seat]
 
-    def set_end(self, after_s: float | None) -> None:
-        """Set the end of the class to seconds after the time of the service, or remove it."""
-        write_end(self.folder, None if after_s is None else self.clock() + after_s)
-
     def state(self, seat: str) -> State | None:
         """The state of the environment of a seat; None without one."""
         found = self.turns.ledger.entries.get(seat)
@@ -297,7 +290,6 @@ def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
             "demo",
             Ledger(folder / "ledger.json", capacity),
             host,
-            LastEnd(folder, clock).is_over,
             clock=clock,
             delays=Delays(tick_s=0.02, check_s=0.02, retry_s=0.02, follows_s=PATIENCE_S),
         )
@@ -307,7 +299,7 @@ def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
         work = asyncio.create_task(turns.run())
         url = f"http://127.0.0.1:{socket.getsockname()[1]}"
         loop = asyncio.get_running_loop()
-        ready.append(QueueUnderTest(host, turns, url, folder.parent, clock, folder, loop))
+        ready.append(QueueUnderTest(host, turns, url, folder.parent, clock, loop))
         started.set()
         await stop.wait()
         work.cancel()

@@ -17,7 +17,6 @@ from lab.board import class_feed, class_gpus
 from lab.board.class_feed import EVERY_S, ClassFeed
 from lab.board.class_gpus import PATIENCE_S, GpuReader, gpu_rows
 from lab.board.source import encoded
-from lab.classroom.class_time import write_end
 from lab.classroom.queue.folder import Queued
 from lab.classroom.seat_report import RunReport
 from lab.classroom.state import ClassDir
@@ -76,7 +75,7 @@ def test_a_new_end_is_shown_although_the_seats_are_not_asked_again(asked: Mock) 
     feed = ClassFeed(folder)
     assert feed.now().ends_unix is None
     for end in (2000.0, 3000.0, None):
-        write_end(folder.shared, end)
+        folder.set_end(end)
         assert feed.now().ends_unix == end
     assert asked.call_count == 1
 

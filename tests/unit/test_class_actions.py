@@ -17,9 +17,9 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lab.backends.engine.client import Engine
-from lab.classroom import class_time, environment, image
+from lab.classroom import environment, image
 from lab.classroom import preparation as classroom
-from lab.classroom.class_time import changed_end, read_end, write_end
+from lab.classroom.class_time import changed_end
 from lab.classroom.queue.folder import Queued
 from lab.classroom.seat_report import RunReport
 from lab.classroom.state import ClassDir, StoredClass
@@ -231,7 +231,7 @@ def test_the_end_of_the_class_is_above_the_seats(
 ) -> None:
     monkeypatch.setattr("lab.classroom.queue.folder.queued", lambda _: None)
     ends_unix = time.time() + 2110
-    write_end(ClassDir("w").shared, ends_unix)
+    ClassDir("w").set_end(ends_unix)
     line = call("status").stderr
     assert line.startswith("class w: ends at ") and line.endswith(", in 35 min\n")
     found = json.loads(call("status --json").stdout)["end"]
@@ -242,15 +242,15 @@ def test_the_end_of_the_class_is_above_the_seats(
 
 
 def test_the_teacher_sets_and_removes_the_end(call: Call) -> None:
-    shared = running().shared
+    folder = running()
     assert call("time").stdout == "the class has no end\n"
-    (shared / "time.json").write_text("{")
+    (folder.path / "time.json").write_text("{")
     line = refused(call("time"), code=1)
     assert "time.json cannot be read" in line
     assert "set the end with `lab class time 45m`" in line
     assert json.loads(call("time 45m --json").stdout)["left_s"] == pytest.approx(2700, abs=60)
     assert call("time off --json").stdout == '{\n  "end": null,\n  "left_s": null\n}\n'
-    assert read_end(shared) is None
+    assert folder.end() is None
 
 
 @pytest.mark.parametrize(
@@ -265,21 +265,6 @@ def test_the_teacher_sets_and_removes_the_end(call: Call) -> None:
 )
 def test_the_new_end(text: str, end: float | None, expected: float | None) -> None:
     assert changed_end(text, end, 1000.0) == expected
-
-
-@pytest.mark.parametrize(
-    ("end", "text"),
-    [
-        (None, "the class has no end"),
-        (3100.0, "35 min left"),
-        (999.0, "the time of the class is over"),
-    ],
-)
-def test_the_time_left_for_people(
-    end: float | None, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(class_time, "time", SimpleNamespace(time=lambda: 1000.0))
-    assert class_time.left_text(end) == text
 
 
 @pytest.mark.parametrize("text", ["", "+", "0s", "8d", "-5m", "45", "++5m", "12:00", "\x1b[2J"])

@@ -142,8 +142,8 @@ def test_jupyterhub_runs_the_services_of_a_class(
         monkeypatch.setenv(name, value)
     config = configured(created(a_plan(gpus={"queue": True} if has_queue else 1)))
     _, *services = config.JupyterHub.services
-    modules = ["lab.classroom.end_service", *["lab.classroom.queue.service"] * has_queue]
-    assert [each["command"][-2:] for each in services] == [["-m", module] for module in modules]
+    modules = [["-m", "lab.classroom.queue.service"]] * has_queue
+    assert [each["command"][-2:] for each in services] == modules
     for each in services:
         assert "url" not in each, "the proxy has no route to it"
         assert (needed | {"LAB_CLASS": "w"}).items() <= each["environment"].items()
@@ -213,7 +213,7 @@ def test_a_seat_has_few_rights_and_only_its_own_gpus() -> None:
     # What is not here is not given: no right, no port, no device, no directory of the host.
     assert {key: value for key, value in found["host_config"].items() if value} == {
         "AutoRemove": True,
-        "Binds": [f"{name}:/home/student:rw", f"{ClassDir('w').shared}:/srv/lab-class:ro"],
+        "Binds": [f"{name}:/home/student:rw"],
         "CapDrop": ["ALL"],
         "CpuPeriod": 100_000,
         "CpuQuota": 150_000,

@@ -304,7 +304,7 @@ def test_a_check_that_fails_does_not_delay_the_end(
     first.down()
 
 
-@pytest.mark.parametrize("reason", ["its seat removed it", "the time of the class is over"])
+@pytest.mark.parametrize("reason", ["its seat removed it", "the teacher ended it"])
 def test_an_environment_that_must_end_during_its_boot(queue: QueueUnderTest, reason: str) -> None:
     go_on = threading.Event()
     queue.host.boots = lambda _project: go_on.wait(600)
@@ -313,7 +313,7 @@ def test_an_environment_that_must_end_during_its_boot(queue: QueueUnderTest, rea
     if "seat" in reason:
         queue.client("ada").request(bool, "DELETE", f"?id={queue.entry('ada').order.id}")
     else:
-        queue.set_end(0.0)
+        assert queue.client("teacher").request(bool, "DELETE", "?seat=ada")
     try:
         wait_for(lambda: queue.state("ada") is State.ENDING, "the boot goes on", 20)
         assert queue.entry("ada").gpus == GPUS  # until the containers are gone
@@ -475,11 +475,8 @@ def test_the_teacher_ends_the_environment_of_a_seat_and_closes_the_seat_for_a_ti
     queue.up("ada", 1)
 
 
-@pytest.mark.parametrize(
-    "message", ["the teacher ends the runs of this seat now", "the time of the class is over"]
-)
 def test_an_order_is_refused_if_its_seat_is_closed_while_it_is_checked(
-    queue: QueueUnderTest, message: str, monkeypatch: pytest.MonkeyPatch
+    queue: QueueUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
@@ -492,12 +489,9 @@ def test_an_order_is_refused_if_its_seat_is_closed_while_it_is_checked(
     client, body = queue.client("ada"), order(queue)
     answer = in_background(lambda: client.request(Status, "PUT", body=body))
     assert begun.wait(60)
-    if "teacher" in message:
-        assert not queue.client("teacher").request(bool, "DELETE", "?seat=ada")
-    else:
-        queue.set_end(0.0)
+    assert not queue.client("teacher").request(bool, "DELETE", "?seat=ada")
     go_on.set()
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match="the teacher ends the runs of this seat now"):
         answer.result(60)
     assert queue.state("ada") is None
 
@@ -578,48 +572,6 @@ def test_a_body_that_does_not_end_has_a_time_limit(
             one.recv(1 << 16)
             assert one.recv(1) == b""
         wait_for(lambda: status_of(queue, "PUT", "/environment", "bob") == 400, "it counts", 5)
-
-
-# ---- The time of the class
-
-
-def test_the_end_of_the_class_ends_what_runs_and_what_waits(queue: QueueUnderTest) -> None:
-    queue.host.tasks_do = until_cancelled
-    first = queue.up("ada", 4)
-    first.submit(request(first))
-    following = in_background(lambda: collected(first))
-    waits, _ = queue.waiting("bob", 2)
-    queue.set_end(60.0)
-    queue.clock.now += 59.0
-    wait_for_a_look(queue)
-    assert (queue.state("ada"), queue.state("bob")) == (State.UP, State.WAITING)
-    queue.clock.now += 1.0
-    with pytest.raises(LabError, match="the time of the class is over"):
-        waits.result(60)
-    assert b'"kind": "start"' in following.result(60)["tasks/worker-0.jsonl"]
-    assert queue.cancel_reason("ada") == "the time of the class is over; start it again"
-    assert {each.state for each in statuses_of(first, RUN).values()} == {RunState.CANCELLED}
-    assert queue.state("ada") is State.ENDING  # the seat still collects
-    first.down(keeps=lambda: True)
-    wait_for_a_look(queue)
-    assert queue.state("bob") is None  # it has no turn although the GPUs are free
-    assert queue.host.booted[1:] == []
-
-
-def test_a_damaged_end_changes_nothing_and_is_reported_once(
-    queue: QueueUnderTest, caplog: pytest.LogCaptureFixture
-) -> None:
-    queue.up("ada", 1)
-    queue.set_end(60.0)
-    wait_for(lambda: queue.turns.is_over() is False, "the end is read")
-    with caplog.at_level(logging.ERROR, "lab"):
-        write_atomically(queue.folder / "time.json", '{"ends_unix": "soon"}')
-        wait_for(lambda: "time.json cannot be read" in caplog.text, "the damage is reported")
-        time.sleep(0.2)  # some ticks
-    assert caplog.text.count("time.json cannot be read") == 1
-    assert queue.state("ada") is State.UP
-    queue.clock.now += 60.0  # the last end counts
-    wait_for(lambda: queue.state("ada") is not State.UP, "the end")
 
 
 def test_a_seat_that_waits_for_the_host_keeps_no_other_one_waiting(queue: QueueUnderTest) -> None:

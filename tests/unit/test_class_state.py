@@ -20,7 +20,6 @@ import segno
 
 from lab.backends.process import ProcessHandle
 from lab.classroom import state
-from lab.classroom.class_time import read_end
 from lab.classroom.config import TEACHER, Times
 from lab.classroom.handouts import write_handouts
 from lab.classroom.planning import ClassPlan
@@ -62,7 +61,7 @@ def test_every_seat_and_the_teacher_get_a_password_that_can_be_typed() -> None:
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_only_the_user_can_read_a_class_and_the_seats_its_end(mask: int) -> None:
+def test_only_the_user_can_read_a_class(mask: int) -> None:
     before = os.umask(mask)
     try:
         folder = created()
@@ -71,15 +70,14 @@ def test_only_the_user_can_read_a_class_and_the_seats_its_end(mask: int) -> None
     assert folder.path.stat().st_mode & 0o777 == 0o700
     found = sorted(folder.path.rglob("*"))
     modes = {str(path.relative_to(folder.path)): path.stat().st_mode & 0o777 for path in found}
-    shared = {"shared": 0o755, "shared/time.json": 0o644}
-    assert modes == dict.fromkeys(("tokens.json", "class.json"), 0o600) | shared
+    assert modes == dict.fromkeys(("tokens.json", "class.json", "time.json"), 0o600)
 
 
 def test_the_end_of_a_class_is_first_that_of_its_config() -> None:
-    assert read_end(created().shared) is None
+    assert created().end() is None
     times = Times.model_construct(start=None, end=NOON, slice=timedelta(minutes=7))
     folder = created(replace(a_plan(times=times), name="other"))
-    assert read_end(folder.shared) == NOON.timestamp()
+    assert folder.end() == NOON.timestamp()
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])

@@ -25,7 +25,6 @@ from lab.backends.classroom.protocol import ERRORS, NetworkFault, Order
 from lab.backends.engine.client import Engine
 from lab.backends.state import locked
 from lab.classroom import names
-from lab.classroom.class_time import LastEnd
 from lab.classroom.queue.folder import (
     TEACHER,
     ledger_file,
@@ -231,7 +230,7 @@ def main() -> None:
     tokens = {queue_token(folder, name): name for name in (*seats, TEACHER)}
     with locked(ledger_file(folder).with_name("lock"), f"the queue of the class {plan.name!r}"):
         host = Host(plan.name, seats, Path(stored.root), Engine())
-        turns = Turns(plan.name, open_ledger(folder), host, LastEnd(folder.shared).is_over)
+        turns = Turns(plan.name, open_ledger(folder), host)
         asyncio.run(serve(turns, tokens, names.gateway(plan.proxy_network)))
         # The threads of boots may wait for the engine; the next service repeats their steps.
         os._exit(0)

@@ -17,7 +17,6 @@ from typing import Any, Final, TypeVar
 
 from lab.backends.classroom.protocol import Gone, Order, State, Status
 from lab.backends.state import Busy
-from lab.classroom.class_time import OVER
 from lab.classroom.queue.admission import admitted
 from lab.classroom.queue.host import Host
 from lab.classroom.queue.ledger import Entry, Ledger, Wait
@@ -107,7 +106,6 @@ class Turns:
         name: The class.
         ledger: Its ledger.
         host: Boots and ends the containers.
-        is_over: Returns whether the time of the class is over.
         clock: Returns seconds since the epoch.
         delays: The delays.
     """
@@ -115,7 +113,6 @@ class Turns:
     name: str
     ledger: Ledger
     host: Host
-    is_over: Callable[[], bool]
     clock: Callable[[], float] = time.time
     delays: Delays = field(default_factory=Delays)
 
@@ -137,8 +134,6 @@ class Turns:
             entry = await self._in_thread(admitted, order, self.name, seat, self.clock())
             if time.monotonic() < self._seats[seat].closed_s:  # perhaps since a moment ago
                 raise InputError("the teacher ends the runs of this seat now", "try again later")
-            if self.is_over():
-                raise InputError(OVER, "ask your teacher to extend it")
             self.ledger.add(entry)
             self._seats[seat] = _Seat()
             self.advance()
@@ -236,8 +231,6 @@ class Turns:
                     self.ledger.remove(seat)
                 elif entry.state is State.ENDED and now - entry.state_unix > delays.keep_s:
                     self.ledger.remove(seat)
-            if self.is_over():
-                self._end_class(now)
             self.ledger.grant(now)
             for entry in self.ledger.overdue(now):
                 self._end(entry.seat, f"its turn of {self._slice} has ended")
@@ -250,14 +243,6 @@ class Turns:
     def _end(self, seat: str, reason: str, *, released: bool = False) -> None:
         fields = {"reason": reason, "released": released}
         self.ledger.enter(seat, State.ENDING, self.clock(), **fields)
-
-    def _end_class(self, now: float) -> None:
-        """End all environments. Their seats may still collect the runs."""
-        for seat, entry in list(self.ledger.entries.items()):
-            if entry.state is State.WAITING:
-                self.ledger.enter(seat, State.ENDED, now, reason=OVER)
-            elif entry.state in {State.GRANTED, State.UP}:
-                self._end(seat, OVER)
 
     def _start_step(self, entry: Entry) -> None:
         seat, now_s = self._seats[entry.seat], time.monotonic()

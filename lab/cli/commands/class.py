@@ -4,7 +4,7 @@ validate    check class.yaml, the files that it names, and this host; report all
 up          boot the class: JupyterHub, a proxy and a container for each seat
 status      list the seats, with the newest run of each, and the queue
 board       show the same as a page for the projector, live, until Ctrl-C
-time        print the time left; change the end of the class by a time: 45m, +15m or off
+time        print the time left; set the end for the board's countdown: 45m, +15m or off
 handouts    write a page with the address and the password of each seat, to print
 reset SEAT  give a seat its first state again; a copy of the student's work is kept
 down        collect the work of every seat into one archive, then remove the class
@@ -20,9 +20,9 @@ Examples:
     lab class up
     # seats, stages, queue and time left, on the projector
     lab class board
-    # how much time is left? a seat can ask this, too
+    # how much time is left?
     lab class time
-    # end the class in 45 minutes: runs then save their state, and end
+    # the board counts down 45 minutes
     lab class time 45m
     # 15 minutes more, also after the end
     lab class time +15m
