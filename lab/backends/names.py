@@ -99,6 +99,7 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
         containers=True,
         host_gpus=False,
         queued=True,
+        network_faults=False,
         shares_gpus=False,
         down="lab class down",
     ),

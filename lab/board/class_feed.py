@@ -48,7 +48,7 @@ class ClassBoard(msgspec.Struct, frozen=True):
     Attributes:
         name: Its name.
         ends_unix: Its end, in seconds since the epoch; None: it has none.
-        queue: What waits or has GPUs, in order: `seat-03: waiting, place 1, about 8 min`.
+        queue: What waits or has GPUs, in order: `seat-03: waiting, place 1`.
         seats: Its seats, in the plan's order.
         gpus: Its GPUs.
     """
@@ -98,8 +98,8 @@ class ClassFeed:
 
 def _line(each: Queued) -> str:
     state = each.state
-    if each.wait_s is not None:
-        state = f"waiting, place {each.position}, about {about(each.wait_s)}"
+    if each.position is not None:
+        state = f"waiting, place {each.position}"
     elif each.state == State.UP:
         state = f"running for {about(each.since_s)}"
     gpus = f", {counted(len(each.gpus), 'GPU')}" if each.gpus else ""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from lab.backends.classroom.protocol import send
 from lab.classroom import names
 from lab.classroom.planning import ClassPlan
 from lab.errors import LabError
 from lab.text import short
 
 if TYPE_CHECKING:
-    from requests import Response
+    from urllib3 import BaseHTTPResponse
 
-_TIMEOUT_S: Final = 10.0
 _REFUSED: Final = 300
 """The least HTTP status that is no success."""
 
@@ -64,19 +65,13 @@ class HubApi:
         self._request("POST", "proxy")
 
     def _request(self, method: str, path: str) -> Any:  # noqa: ANN401  (JSON)
-        import requests  # noqa: PLC0415  (takes 0.2 s)
+        import urllib3  # noqa: PLC0415  (`lab class validate` does not need it)
 
         try:
-            with requests.Session() as session:
-                # The proxy of the user's variables must not get the token.
-                session.trust_env = False
-                session.headers["Authorization"] = f"token {self.token}"
-                answer = session.request(
-                    method, f"{self.url}/{path}", timeout=_TIMEOUT_S, allow_redirects=False
-                )
-            if answer.status_code < _REFUSED:
-                return answer.json() if answer.content else None
-        except requests.RequestException as error:
+            answer = send(method, f"{self.url}/{path}", self.token)
+            if answer.status < _REFUSED:
+                return json.loads(answer.data) if answer.data else None
+        except (urllib3.exceptions.HTTPError, ValueError) as error:
             what = f"JupyterHub does not answer at {self.url}"
             raise LabError(what, "start it with `lab class up`") from error
         raise LabError(f"JupyterHub refused: {short(_reason(answer))}")
@@ -87,8 +82,8 @@ def hub_api(plan: ClassPlan, token: str) -> HubApi:
     return HubApi(f"{names.hub_url(plan.proxy_network)}/hub/api", token)
 
 
-def _reason(answer: Response) -> str:
+def _reason(answer: BaseHTTPResponse) -> str:
     with suppress(ValueError, LookupError, TypeError):
-        if message := answer.json()["message"]:
+        if message := json.loads(answer.data)["message"]:
             return str(message)
-    return f"{answer.status_code} {answer.reason}"
+    return f"{answer.status} {answer.reason}"

@@ -39,7 +39,7 @@ _SEAT_COLUMNS = (
 _SEAT_GIVE_WAY = ("active", "stages passed", ">started", ">step", "gpus", "run")
 """The columns that a narrow terminal leaves out, in this order."""
 
-_QUEUE_COLUMNS = ("seat", "environment", "state", ">position", "gpus", ">since", ">wait")
+_QUEUE_COLUMNS = ("seat", "environment", "state", ">position", "gpus", ">since")
 _QUEUE_GIVE_WAY = (">since", "gpus", "environment")
 _BEFORE_TURN = ("waiting", "granted")
 _ID = 12  # characters of a UUID: `GPU-5e3f1a09`
@@ -108,10 +108,9 @@ def _seat_row(seat: SeatStatus, waits: Queued | None) -> tuple[Cell, ...]:
 
 
 def _queue_row(each: Queued) -> tuple[Cell, ...]:
-    wait = "" if each.wait_s is None else about(each.wait_s)
     position = "" if each.position is None else str(each.position)
     gpus = f"needs {each.needs}" if each.position and each.needs else _short(each.gpus)
-    return (each.seat, each.name, each.state, position, gpus, _ago(each.since_s), wait)
+    return (each.seat, each.name, each.state, position, gpus, _ago(each.since_s))
 
 
 def when_ends(end: datetime) -> str:

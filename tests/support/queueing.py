@@ -94,14 +94,12 @@ class Containers:
         plan: The plan.
         volume: The run volume on the disk of the seat.
         tasks_do: What the programs of a run do.
-        is_used: Whether a program runs.
         is_down: Whether they have ended.
     """
 
     plan: Plan
     volume: Volume
     tasks_do: Callable[[Volume, Request], None]
-    is_used: bool = False
     is_down: bool = False
 
     def __post_init__(self) -> None:
@@ -118,9 +116,7 @@ class Containers:
             for request in control.requests(self.volume):
                 if request.run_id not in served:
                     served.add(request.run_id)
-                    self.is_used = True
                     self.tasks_do(self.volume, request)
-                    self.is_used = False
             time.sleep(0.01)
 
     def stop(self) -> None:
@@ -141,7 +137,6 @@ class FakeHost(Host):
         boots: What happens at each boot.
         ends: What happens at each end.
         tasks_do: What the programs of a run do.
-        disturbed: The faults.
     """
 
     def __init__(self) -> None:
@@ -150,7 +145,6 @@ class FakeHost(Host):
         self.boots: Callable[[str], object] = lambda _project: None
         self.ends: Callable[[str], object] = lambda _project: None
         self.tasks_do: Callable[[Volume, Request], None] = train
-        self.disturbed: list[tuple[str, ...]] = []
 
     def boot(self, entry: Entry) -> dict[str, str]:
         plan = place_on_host(entry)
@@ -170,16 +164,10 @@ class FakeHost(Host):
     def runs(self, project: str) -> bool:
         return project in self.environments and not self.environments[project].is_down
 
-    def is_used(self, project: str) -> bool:
-        return self.environments[project].is_used
-
     def stop(self) -> None:
         """Stop all containers, at the end of a test."""
         for each in list(self.environments.values()):  # a boot may still add its own
             each.stop()
-
-    def inject_fault(self, project: str, node: str, arguments: tuple[str, ...]) -> None:
-        self.disturbed.append((project, node, *arguments))
 
 
 @dataclass

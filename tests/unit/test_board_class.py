@@ -42,8 +42,8 @@ SEATS = [
     SeatStatus("dan", "stopped", (), None, True, FORGED, stuck=False),
 ]
 QUEUE = [
-    Queued("dan", HOSTILE, "up", None, 1, ("GPU-a",), 70.0, None),
-    Queued("cy", "mnist", "waiting", 1, 2, (), 30.0, 600.0),
+    Queued("dan", HOSTILE, "up", None, 1, ("GPU-a",), 70.0),
+    Queued("cy", "mnist", "waiting", 1, 2, (), 30.0),
 ]
 
 
@@ -67,7 +67,7 @@ def test_seats_queue_and_the_time_left(asked: Mock) -> None:
     assert (bob.stuck, bob.state) == (True, "stuck for 95 s")
     assert (cy.state, cy.run, cy.passed) == ("no answer", "", "")
     assert dan.state == "stopped"
-    assert board.queue == ["dan: running for 70 s, 1 GPU", "cy: waiting, place 1, about 10 min"]
+    assert board.queue == ["dan: running for 70 s, 1 GPU", "cy: waiting, place 1"]
 
 
 def test_a_new_end_is_shown_although_the_seats_are_not_asked_again(asked: Mock) -> None:
@@ -141,8 +141,8 @@ def test_each_gpu_has_its_seats_and_its_use() -> None:
 
 def test_a_gpu_of_the_queue_belongs_to_the_seat_whose_turn_it_is() -> None:
     plan = a_plan(("ada", "bob"), {"queue": True})
-    taken = Queued("bob", "mnist", "up", None, 2, (uuid_of(1), uuid_of(3)), 1.0, None)
-    waiting = Queued("ada", "mnist", "waiting", 1, 1, (), 1.0, 60.0)
+    taken = Queued("bob", "mnist", "up", None, 2, (uuid_of(1), uuid_of(3)), 1.0)
+    waiting = Queued("ada", "mnist", "waiting", 1, 1, (), 1.0)
     rows = gpu_rows(plan, [taken, waiting], [])
     assert [row.seats for row in rows] == ["free", "bob", "free", "bob"]
 

@@ -165,11 +165,11 @@ def test_a_class_whose_jupyterhub_ended_goes_on_with_its_own_plan(
 RUN = RunReport("r1", "async", "training", 61.0, 1_200, 2.0)
 HOSTILE = RunReport("\x1b[2J[bold]", "x\x07", "\x1b]0;owned\x07", 1.0, None, None)
 QUEUE = [
-    Queued("dan", "mnist", "up", None, 2, (uuid_of(0), uuid_of(1)), 70.0, None),
-    Queued("cy", "\x1b[2Jmine", "waiting", 1, 2, (), 30.0, 600.0),
-    Queued("ada", "mnist", "waiting", 1, 0, (), 90.0, 1200.0),
+    Queued("dan", "mnist", "up", None, 2, (uuid_of(0), uuid_of(1)), 70.0),
+    Queued("cy", "\x1b[2Jmine", "waiting", 1, 2, (), 30.0),
+    Queued("ada", "mnist", "waiting", 1, 0, (), 90.0),
 ]
-WIDE = [Queued("dan", "n" * 31, "granted", None, 4, tuple(map(uuid_of, range(4))), 70.0, None)]
+WIDE = [Queued("dan", "n" * 31, "granted", None, 4, tuple(map(uuid_of, range(4))), 70.0)]
 
 
 @pytest.fixture

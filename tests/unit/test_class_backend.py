@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Sequence
-from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -137,15 +136,6 @@ def test_a_request_is_repeated_while_the_queue_is_started_again(
     served.answers(DOWN, None, DONE)
     assert served.client.request(bool, method)
     assert served.arrived == [method] * 3
-
-
-def test_a_fault_is_repeated_until_the_queue_has_received_it(served: Served) -> None:
-    done = in_background(lambda: served.client.request(bool, "POST", body=[]))
-    assert not wait([done], timeout=0.1).done
-    served.answers(DOWN, None, DONE)
-    with pytest.raises(LabError, match="the queue of the class does not answer"):
-        done.result(60)
-    assert served.arrived == ["POST", "POST"]
 
 
 def test_a_queue_that_stays_down(served: Served) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lab.backends.classroom.protocol import Order, State
-from lab.classroom.queue.ledger import START_S, Capacity, Entry, Ledger
+from lab.classroom.queue.ledger import Capacity, Entry, Ledger
 from lab.errors import InputError
 
 SLICE_S = 60.0
@@ -56,8 +56,7 @@ def test_environments_without_gpus_wait_in_a_line_of_their_own(ledger_of: Make) 
     ledger = ledger_of(ada=4, bob=4, c=0, d=0, e=0)
     ledger.grant(0.0)
     assert [each.network for each in ledger.entries.values()] == ["a", "", "y", "z", ""]
-    places = {seat: wait.position for seat, wait in ledger.waits(0.0).items()}
-    assert places == {"bob": 1, "e": 1}
+    assert ledger.positions() == {"bob": 1, "e": 1}
 
 
 def test_what_the_queue_never_has_is_refused(ledger_of: Make) -> None:
@@ -91,7 +90,6 @@ def test_a_turn_ends_if_others_wait_for_its_place(needs: int, ledger_of: Make) -
     ledger.add(entry("bob", needs))
     assert late(ledger, end_unix - 1) == []
     assert late(ledger, end_unix) == ["ada"]
-    assert ledger.waits(end_unix - 7)["bob"].seconds == 7
 
 
 def test_no_more_turns_end_than_the_first_one_needs(ledger_of: Make) -> None:
@@ -103,16 +101,6 @@ def test_no_more_turns_end_than_the_first_one_needs(ledger_of: Make) -> None:
     assert late(ledger, SLICE_S) == ["dan", "eve"]
     ledger.enter("dan", State.ENDING, SLICE_S)
     assert late(ledger, SLICE_S) == ["eve"]
-
-
-def test_the_estimate_is_the_sum_of_the_turns_before(ledger_of: Make) -> None:
-    ledger = ledger_of(ada=4, bob=2, eve=2, kim=3)
-    ledger.grant(0.0)
-    assert list(ledger.waits(START_S + 20.0).values()) == [(1, 40.0), (2, 40.0), (3, 100.0)]
-    # Somebody is late, so the first one may begin at any moment.
-    assert ledger.waits(500.0)["bob"].seconds == 0.0
-    ledger.enter("ada", State.ENDING, 500.0)
-    assert ledger.waits(500.0)["kim"].seconds == SLICE_S
 
 
 class Crash(Exception):  # noqa: N818
@@ -261,9 +249,8 @@ class Queueing(RuleBasedStateMachine):
 
     @invariant()
     def each_one_who_waits_has_a_place(self) -> None:
-        found = self.ledger.waits(self.now)
-        assert set(found) == {each.seat for each in self.in_state(State.WAITING)}
-        assert all(wait.seconds >= 0 for wait in found.values())
+        waiting = {each.seat for each in self.in_state(State.WAITING)}
+        assert set(self.ledger.positions()) == waiting
 
 
 TestQueueing = Queueing.TestCase

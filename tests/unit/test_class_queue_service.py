@@ -45,7 +45,7 @@ from lab.classroom.queue.folder import (
     read_ledger,
     remove_environments,
 )
-from lab.classroom.queue.host import Host, SeatBoot, check_gpus, home_of
+from lab.classroom.queue.host import SeatBoot, check_gpus, home_of
 from lab.classroom.queue.ledger import Entry
 from lab.classroom.queue.service import open_ledger
 from lab.classroom.state import ClassDir
@@ -241,36 +241,6 @@ def test_the_host_is_blocked_before_a_task_starts_or_the_boot_fails(
     assert done[3:] == [("tf1", "tf2")]  # so a service that is killed meanwhile starts no task
 
 
-def a_task(*rows: list[str], status: str = "running") -> Mock:
-    """A container with an agent, and with these processes more."""
-
-    def top(ps_args: str) -> dict[str, list[list[str]]]:
-        assert ps_args == "-eo pid,ppid"  # no command line, which may have any size
-        assert status == "running"  # the engine refuses others
-        return {"Processes": [["10", "1"], *rows, ["11", "10"]]}
-
-    return Mock(status=status, top=top)
-
-
-HEALTH_CHECK, PROGRAM = [["20", "1"], ["21", "20"]], [["12", "11"], ["13", "12"]]
-
-
-@pytest.mark.parametrize(
-    ("containers", "is_used"),
-    [
-        ([a_task()], False),
-        ([a_task(*HEALTH_CHECK)], False),
-        ([a_task(status="created"), a_task(*PROGRAM, status="exited")], False),
-        ([a_task(*HEALTH_CHECK), a_task(*PROGRAM)], True),
-    ],
-)
-def test_a_program_is_a_process_below_the_agent_of_a_container_that_runs(
-    containers: list[Mock], *, is_used: bool
-) -> None:
-    engine: Any = SimpleNamespace(containers=lambda *_: containers)
-    assert Host("demo", {}, Path(), engine).is_used("demo-ada-1") is is_used
-
-
 def test_each_short_lived_container_has_a_limit_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Mock()
     monkeypatch.setattr(Engine, "client", lambda _: client)
@@ -384,8 +354,8 @@ def test_what_waits_and_what_holds_gpus(monkeypatch: pytest.MonkeyPatch) -> None
     behind = entry(seat="dan", needs=3, since_unix=NOW)
     read_ledger(folder)._write({each.seat: each for each in (waiting, up, ended, behind)})
     assert queued(folder) == [
-        Queued("bob", "b", "up", None, 4, gpus, 230.0, None),
-        Queued("ada", "mnist", "waiting", 1, 2, (), 60.0, 600.0 - 200),
-        Queued("dan", "mnist", "waiting", 2, 3, (), 0.0, 2 * 600.0 - 200),
+        Queued("bob", "b", "up", None, 4, gpus, 230.0),
+        Queued("ada", "mnist", "waiting", 1, 2, (), 60.0),
+        Queued("dan", "mnist", "waiting", 2, 3, (), 0.0),
     ]
     assert queued(created(replace(a_plan(gpus=1), name="other"))) is None

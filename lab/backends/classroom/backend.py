@@ -18,16 +18,12 @@ from lab.backends.names import CLASS
 from lab.backends.state import state_errors
 from lab.config import Cluster
 from lab.errors import InputError, LabError
-from lab.formatting import about
 from lab.image_digest import digest
 from lab.log import LOG
 from lab.placement.place import Placed
 from lab.placement.plan import Plan
 from lab.text import short
 from lab.variables import LAB_STATE
-
-_UPDATE_S: Final = 30.0
-"""Seconds after which the estimate is reported again although the position is the same."""
 
 _POLL_S: Final = 1.0
 
@@ -159,13 +155,11 @@ class ClassBoot(Boot[ClassEnvironment]):
         Raises:
             LabError: The queue has ended it.
         """
-        shown, shown_s, lines = 0, 0.0, 0
+        shown = lines = 0
         while status is not None and status.state not in {State.ENDING, State.ENDED}:
-            moved = status.position != shown or time.monotonic() - shown_s > _UPDATE_S
-            if status.position and moved:
-                when = f", about {about(status.wait_s)}" if status.wait_s else ""
-                LOG.info(f"position {status.position} in the queue{when}")
-                shown, shown_s = status.position, time.monotonic()
+            if status.position not in {0, shown}:
+                LOG.info(f"position {status.position} in the queue")
+                shown = status.position
             for line in status.lines[lines:]:
                 LOG.info(line)
             lines = max(lines, len(status.lines))

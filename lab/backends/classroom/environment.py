@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from lab.backends.classroom.protocol import PATIENCE_S, Gone, NetworkFault, Queue, State, Status
+from lab.backends.classroom.protocol import PATIENCE_S, Gone, Queue, State, Status
 from lab.backends.directory import ReportingEnvironment
 from lab.backends.environment import TaskInfo
 from lab.backends.environment_dir import EnvironmentDir, Record, TaskRecord, record_text
@@ -159,11 +159,15 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
         """Do nothing: the queue has blocked the host at the boot."""
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
-        """Inject a fault into a node's network; see `Environment`."""
-        if self._queue is None:
-            raise self.stopped()
-        fault = NetworkFault(node=node, arguments=tuple(arguments))
-        self._queue.request(dict[str, str], "POST", body=fault)
+        """Refuse; see `Environment`.
+
+        Raises:
+            LabError: Always.
+        """
+        raise LabError(
+            f"the queue cannot change the network of node {node}",
+            "use other faults: kill, stop, pause, slow",
+        )
 
     def shell(self, task: str) -> list[str]:
         """Refuse: a seat has no shell in the containers of the host.

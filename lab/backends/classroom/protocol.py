@@ -6,7 +6,6 @@ are JSON::
 
     GET    /environment               `Status`
     PUT    /environment               take a place in the queue: `Order`; the answer is a `Status`
-    POST   /environment               inject a network fault: `NetworkFault`
     DELETE /environment?id=ID         give the place or the containers back
     DELETE /environment?seat=SEAT     for the teacher: end the environment of a seat
 
@@ -87,7 +86,6 @@ class Status:
         id: Its id.
         state: Its state.
         position: The place in the queue, from 1; 0: it does not wait.
-        wait_s: An estimate of the time until its turn, in seconds.
         reason: Why it ends, or "".
         lines: The progress of its boot.
         provenance: What really runs, when it is up; see `Environment.provenance`.
@@ -96,18 +94,9 @@ class Status:
     id: str
     state: State
     position: int = 0
-    wait_s: float = 0.0
     reason: str = ""
     lines: tuple[str, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkFault:
-    """A fault in the network of a node; see `Environment.inject_network_fault`."""
-
-    node: str
-    arguments: tuple[str, ...]
 
 
 class Gone(LabError):  # noqa: N818  (a state)
@@ -160,23 +149,19 @@ class Queue:
         import msgspec  # noqa: PLC0415  (only seats and their queue need both)
         import urllib3  # noqa: PLC0415
 
+        # The queue may receive a request twice: a second one changes nothing.
         url, until = f"{self.url}/environment{query}", time.monotonic() + patience_s
         message = None if body is None else msgspec.json.encode(body)
-        headers = {"Authorization": f"token {self.token}"}
-        # It uses no proxy of the environment: the queue is in the network of the seat.
-        with urllib3.PoolManager(timeout=_TIMEOUT_S, retries=False) as pool:
-            while True:
-                try:
-                    answer = pool.request(method, url, message, headers=headers, redirect=False)
-                    if answer.status not in _NOT_NOW or time.monotonic() > until:
-                        return _decoded(answer, kind)
-                except urllib3.exceptions.HTTPError as error:
-                    was_sent = not isinstance(error, urllib3.exceptions.NewConnectionError)
-                    # The queue may receive all but a POST twice.
-                    if time.monotonic() > until or (was_sent and method == "POST"):
-                        what = f"the queue of the class does not answer: {short(str(error))}"
-                        raise LabError(what, "try again") from error
-                time.sleep(_PAUSE_S)
+        while True:
+            try:
+                answer = send(method, url, self.token, message)
+                if answer.status not in _NOT_NOW or time.monotonic() > until:
+                    return _decoded(answer, kind)
+            except urllib3.exceptions.HTTPError as error:
+                if time.monotonic() > until:
+                    what = f"the queue of the class does not answer: {short(str(error))}"
+                    raise LabError(what, "try again") from error
+            time.sleep(_PAUSE_S)
 
     def end(self, queries: Mapping[str, str]) -> None:
         """End environments, and wait until they have no containers.
@@ -193,6 +178,19 @@ class Queue:
                 what = f"the queue has not ended the environment of {left[0]} after {_END_S:g} s"
                 raise LabError(what, "try again")
             time.sleep(_PAUSE_S)
+
+
+def send(method: str, url: str, token: str, body: bytes | None = None) -> BaseHTTPResponse:
+    """Send a request; no proxy of the user's variables gets the token.
+
+    Raises:
+        urllib3.exceptions.HTTPError: There is no answer.
+    """
+    import urllib3  # noqa: PLC0415
+
+    with urllib3.PoolManager(timeout=_TIMEOUT_S, retries=False) as pool:
+        headers = {"Authorization": f"token {token}"}
+        return pool.request(method, url, body, headers=headers, redirect=False)
 
 
 def _decoded(answer: BaseHTTPResponse, kind: type[T]) -> T:

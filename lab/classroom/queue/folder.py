@@ -38,7 +38,6 @@ class Queued(msgspec.Struct, frozen=True):
         needs: The number of GPUs that it needs.
         gpus: The UUIDs of its GPUs.
         since_s: Seconds since its request or, if it does not wait, since the begin of its turn.
-        wait_s: An estimate of the seconds until its turn; None: it does not wait.
     """
 
     seat: str
@@ -48,7 +47,6 @@ class Queued(msgspec.Struct, frozen=True):
     needs: int
     gpus: tuple[str, ...]
     since_s: float
-    wait_s: float | None
 
 
 def ledger_file(folder: ClassDir) -> Path:
@@ -84,17 +82,16 @@ def queued(folder: ClassDir) -> list[Queued] | None:
     except LabError as error:
         LOG.warning(f"warning: {error}")
         return None
-    places = ledger.waits(now)
+    positions = ledger.positions()
     found = [
         Queued(
             seat=each.seat,
             name=each.name,
             state=str(each.state),
-            position=places[each.seat].position if each.seat in places else None,
+            position=positions.get(each.seat),
             needs=each.needs,
             gpus=each.gpus,
             since_s=max(0.0, now - each.since_unix),
-            wait_s=places[each.seat].seconds if each.seat in places else None,
         )
         for each in ledger.entries.values()
         if each.is_live

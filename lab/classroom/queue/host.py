@@ -2,13 +2,12 @@
 
 The containers mount the whole volume of their seat: they have its person's rights, and no more. A
 seat can write there what it likes. So nothing here reads a file of the volume, or asks a program in
-a container: containers, their processes and the clock are all that counts.
+a container: containers and the clock are all that counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.host_block import block_nodes
 from lab.backends.compose.readiness import READY_S
 from lab.backends.compose.render import DEFAULTS, Home, render
-from lab.backends.engine.client import Engine, NotFound, engine_errors
-from lab.backends.engine.containers import PROJECT, TASK, ContainerInfo
+from lab.backends.engine.client import Engine
+from lab.backends.engine.containers import ContainerInfo
 from lab.backends.environment import no_check
 from lab.backends.gpu_record import Handover
 from lab.backends.options import Values
@@ -67,25 +66,6 @@ class Host:
         """Return whether an environment has a container that runs."""
         return ComposeBackend().find(project) is not None
 
-    def is_used(self, project: str) -> bool:
-        """Return whether a program runs in a container of an environment."""
-        for container in self.engine.containers(f"{PROJECT}={project}", TASK):
-            doing = f"listing the processes of {container.name}"
-            with suppress(NotFound), engine_errors(doing):
-                container.reload()
-                # Without the command lines: a program can make them of any size.
-                runs = container.status == "running"
-                if runs and has_program(container.top(ps_args="-eo pid,ppid")["Processes"]):
-                    return True
-        return False
-
-    def inject_fault(self, project: str, node: str, arguments: tuple[str, ...]) -> None:
-        """Inject a fault into the network of a node."""
-        found = ComposeBackend().find(project)
-        if found is None:
-            raise LabError(f"{project} has no containers", "see `lab ps`")
-        found.inject_network_fault(node, arguments)
-
 
 def remove(project: str) -> bool:
     """Remove the containers of an environment; return whether there was one.
@@ -115,17 +95,6 @@ def check_gpus(containers: Iterable[ContainerInfo]) -> None:
         if each.gpus is not None and sorted(each.gpus) != sorted(each.planned):
             what = f"the engine gave {each.service} the GPUs {each.gpus}, not {each.planned}"
             raise LabError(what, "ask your teacher")
-
-
-def has_program(processes: Sequence[Sequence[str]]) -> bool:
-    """Return whether a container has a process below its agent.
-
-    Args:
-        processes: The process and its parent in each row. The agent is a child of the container's
-            first process. A health check is none: its parent is outside.
-    """
-    parents = {each[0]: each[1] for each in processes}
-    return any(parents.get(parent) in parents for parent in parents.values())
 
 
 def home_of(class_name: str, entry: Entry) -> Home:

@@ -6,7 +6,6 @@ order of the requests. So a large request at the head gets its GPUs, however man
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,9 +16,6 @@ from lab.backends.classroom.protocol import Order, State
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.volume.files import write_atomically
-
-START_S: Final = 60.0
-"""An estimate of the seconds for the start of containers."""
 
 _LOCAL: Final = "run it in this seat with `--backend local`"
 
@@ -63,11 +59,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.state is not State.ENDED
 
     @property
-    def slice_unix(self) -> float:
-        """When its slice begins: when its containers are up; until then, an estimate."""
-        return self.state_unix + (START_S if self.state is State.GRANTED else 0.0)
-
-    @property
     def size(self) -> int:
         """The number of GPUs that it takes; 1 for a place without GPUs."""
         return self.needs or 1
@@ -86,16 +77,6 @@ class Capacity:
     gpus: tuple[str, ...]
     networks: tuple[str, ...]
     slice_s: float
-
-
-class Wait(NamedTuple):
-    """A place, from 1, and an estimate of the seconds until its turn; 0: it does not wait.
-
-    In the estimate, every turn before it lasts a whole slice.
-    """
-
-    position: int = 0
-    seconds: float = 0.0
 
 
 class _Line(NamedTuple):
@@ -198,30 +179,19 @@ class Ledger:
             ending = sum(each.size for each in line.holding if each.state is State.ENDING)
             missing = line.waiting[0].size - line.free - ending if line.waiting else 0
             for entry in sorted(line.holding, key=lambda each: each.since_unix):
-                is_late = now - entry.slice_unix >= self.capacity.slice_s
+                is_late = now - entry.state_unix >= self.capacity.slice_s
                 if missing > 0 and entry.state is State.UP and is_late:
                     missing -= entry.size
                     found.append(entry)
         return found
 
-    def waits(self, now: float) -> dict[str, Wait]:
-        """Return the place of each waiting environment by its seat, by simulating whole turns."""
-        found: dict[str, Wait] = {}
-        slice_s = self.capacity.slice_s
-        for line in self._lines():
-            free, clock = line.free, now
-            ends: list[tuple[float, int]] = []
-            for each in line.holding:
-                ends_unix = 0.0 if each.state is State.ENDING else each.slice_unix + slice_s
-                heapq.heappush(ends, (max(now, ends_unix), each.size))
-            for position, entry in enumerate(line.waiting, 1):
-                while free < entry.size:
-                    clock, size = heapq.heappop(ends)
-                    free += size
-                free -= entry.size
-                heapq.heappush(ends, (clock + slice_s, entry.size))
-                found[entry.seat] = Wait(position, clock - now)
-        return found
+    def positions(self) -> dict[str, int]:
+        """Return the place of each waiting environment in its line, from 1, by its seat."""
+        return {
+            entry.seat: position
+            for line in self._lines()
+            for position, entry in enumerate(line.waiting, 1)
+        }
 
     def _lines(self) -> list[_Line]:
         return [self._line(with_gpus=True), self._line(with_gpus=False)]

@@ -15,13 +15,13 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, HTTPError, RequestHandler, stream_request_body
 
-from lab.backends.classroom.protocol import ERRORS, NetworkFault, Order
+from lab.backends.classroom.protocol import ERRORS, Order
 from lab.backends.engine.client import Engine
 from lab.backends.state import locked
 from lab.classroom import names
@@ -38,11 +38,8 @@ from lab.classroom.queue.turns import Turns
 from lab.classroom.state import ClassDir
 from lab.errors import InputError, LabError
 from lab.log import LOG
-from lab.network.fault import fault_of
 from lab.parent_death import set_pdeathsig
 from lab.variables import LAB_CLASS
-
-T = TypeVar("T")
 
 MAX_REQUESTS: Final = 8
 """The maximum number of requests of one seat at the same time: no request waits for a change."""
@@ -56,11 +53,6 @@ LIMITS: Final[Mapping[str, Any]] = {
     "idle_connection_timeout": 60.0,
 }
 """The limits of the HTTP server, in bytes and seconds."""
-
-_ONE_AT_A_TIME: Final = frozenset({"PUT", "POST"})
-"""The methods that take a thread: a seat has one of each."""
-
-_MAX_TEXT: Final = 64
 
 _STOP_S: Final = 8.0
 """Seconds for the steps that are under way at the end; JupyterHub waits 10 s."""
@@ -89,12 +81,13 @@ class _Handler(RequestHandler):
         self._body = bytearray()
 
     def prepare(self) -> None:
-        """Check all that needs no body: the token, the number of requests and the environment."""
+        """Check all that needs no body: the token and the number of requests."""
         method = self.request.method
         if not self.seat:
             raise HTTPError(403, reason="this token has no access to the queue")
         others = [each.request.method for each in self._active if each.seat == self.seat]
-        if len(others) >= MAX_REQUESTS or (method in _ONE_AT_A_TIME and method in others):
+        # An order takes a thread: a seat has one.
+        if len(others) >= MAX_REQUESTS or (method == "PUT" and method in others):
             raise HTTPError(429, reason="too many requests at the same time")
         if self.request.path != "/environment":
             raise HTTPError(404, reason="the queue has no such address")
@@ -103,8 +96,6 @@ class _Handler(RequestHandler):
             raise HTTPError(403, reason="this request is not for this token")
         if "Transfer-Encoding" in self.request.headers:
             raise HTTPError(411, reason="the size of the body is missing")
-        if method == "POST":
-            self._turns.find(self.seat)
         self._active.add(self)
 
     def data_received(self, chunk: bytes) -> None:
@@ -123,19 +114,8 @@ class _Handler(RequestHandler):
         self._answer(self._turns.status(self._turns.find(self.seat)))
 
     async def put(self) -> None:
-        entry = await self._turns.order(self._message(Order), self.seat)
+        entry = await self._turns.order(self._order(), self.seat)
         self._answer(self._turns.status(entry))
-
-    async def post(self) -> None:
-        fault = self._message(NetworkFault)
-        if len(fault.node) > _MAX_TEXT or not fault.node.isprintable() or fault.node[:1] == "-":
-            raise InputError("no such node", "see `lab ps`")
-        try:
-            fault_of(fault.arguments)
-        except ValueError as error:
-            raise InputError(f"no such fault: {error}", "see `lab fault --help`") from error
-        await self._turns.inject_fault(self.seat, fault.node, fault.arguments)
-        self._answer({})
 
     def delete(self) -> None:
         if self.seat == TEACHER:
@@ -146,14 +126,14 @@ class _Handler(RequestHandler):
     def compute_etag(self) -> None:
         """The answers change, so they have no ETag."""
 
-    def _message(self, kind: type[T]) -> T:
+    def _order(self) -> Order:
         """Decode the body.
 
         Raises:
-            InputError: It is no such message.
+            InputError: It is no order.
         """
         try:
-            return msgspec.json.decode(bytes(self._body), type=kind)
+            return msgspec.json.decode(bytes(self._body), type=Order)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise InputError(
                 f"not a message of the queue: {error}", "update lab in the seat"

@@ -19,7 +19,7 @@ from lab.backends.classroom.protocol import Gone, Order, State, Status
 from lab.backends.state import Busy
 from lab.classroom.queue.admission import admitted
 from lab.classroom.queue.host import Host
-from lab.classroom.queue.ledger import Entry, Ledger, Wait
+from lab.classroom.queue.ledger import Entry, Ledger
 from lab.errors import InputError, LabError
 from lab.formatting import about
 from lab.log import LOG, passed_on
@@ -30,7 +30,7 @@ _BOOTS: Final = 4
 
 _MAX_LINES: Final = 100
 _THREADS: Final = 1024
-"""A seat has a step, an order and a fault at most, so none waits for that of another seat."""
+"""A seat has a step and an order at most, so none waits for that of another seat."""
 
 _CLOSED_S: Final = 60.0
 """Seconds for which a seat cannot order, after the teacher has ended its environment: a reset."""
@@ -44,7 +44,6 @@ class Delays:
     """The delays of the queue, in seconds.
 
     Attributes:
-        idle_s: Without a program and without a request, an environment ends after this time.
         keep_s: An ended environment is shown to its seat for this time.
         no_follow_s: Without a request, a waiting environment loses its place after this time.
         grace_s: At the end of its turn, a seat has this time to cancel and collect its run.
@@ -54,7 +53,6 @@ class Delays:
         retry_s: The time until a step that failed is repeated; it doubles with each failure.
     """
 
-    idle_s: float = 120.0
     keep_s: float = 3600.0
     no_follow_s: float = 60.0
     grace_s: float = 20.0
@@ -183,25 +181,12 @@ class Turns:
         found = self.ledger.entries.get(seat)
         return found is not None and found.is_live
 
-    async def inject_fault(self, seat: str, node: str, arguments: tuple[str, ...]) -> None:
-        """Inject a fault into the network of a node.
-
-        Raises:
-            LabError: The environment is not up, or the engine refuses.
-        """
-        entry = self.find(seat)
-        if entry.state is not State.UP:
-            raise InputError(f"environment {entry.name!r} is {entry.state}", "see `lab ps`")
-        await self._in_thread(self.host.inject_fault, entry.project, node, arguments)
-
     def status(self, entry: Entry) -> Status:
         """Return the status of an environment for its seat."""
-        wait = self.ledger.waits(self.clock()).get(entry.seat, Wait())
         return Status(
             id=entry.order.id,
             state=entry.state,
-            position=wait.position,
-            wait_s=wait.seconds,
+            position=self.ledger.positions().get(entry.seat, 0),
             reason=entry.reason,
             lines=tuple(self._seats[entry.seat].lines),
             provenance=entry.provenance,
@@ -316,17 +301,11 @@ class Turns:
         self.ledger.enter(entry.seat, State.ENDED, self.clock(), gpus=(), network="")
 
     async def _check(self, entry: Entry) -> None:
-        """End an environment whose containers ended, or that is not used."""
-        seat = self._seats[entry.seat]
-        seat.checked_s = time.monotonic()
-        idle_s, reason = self.delays.idle_s, ""
-        if not await self._in_thread(self.host.runs, entry.project):
+        """End an environment whose containers have ended."""
+        self._seats[entry.seat].checked_s = time.monotonic()
+        runs = await self._in_thread(self.host.runs, entry.project)
+        if not runs and self._state(entry) is State.UP:
             reason = "its containers have ended; the host may have been restarted"
-        elif seat.silence_s() > idle_s and not await self._in_thread(
-            self.host.is_used, entry.project
-        ):
-            reason = f"it was idle for {about(idle_s)}"
-        if reason and self._state(entry) is State.UP:
             self._end(entry.seat, reason)
 
     def _state(self, entry: Entry) -> State:
