@@ -113,7 +113,6 @@ def seat(folder: Path) -> None:
 
         of_class("up", "--file", str(config))
         try:
-            of_class("time", "45m")
             room = ClassDir("workshop")
             plan = room.stored().plan
             with a_browser() as tab:

@@ -53,18 +53,11 @@ function showClass(room) {
   const stuck = room.seats.filter((seat) => seat.stuck);
   write("stuck", stuck.map((seat) => `${seat.seat}: ${seat.state}`).join(", "));
   // The fewer rows there are, the larger is their text.
-  at("class").style.setProperty("--rows", Math.max(room.seats.length, room.gpus.length + room.queue.length, 1));
+  at("class").style.setProperty("--rows", Math.max(room.seats.length, room.queue.length, 1));
   at("seats").replaceChildren(...room.seats.map((seat) => {
     const line = made("tr", "", {class: seat.stuck ? "stuck" : ""});
     line.append(made("th", seat.seat, {scope: "row"}), made("td", seat.state, {class: seat.stuck ? "late" : KINDS[seat.state] || ""}),
       made("td", seat.run), made("td", seat.step, {class: "number"}), made("td", seat.passed, {class: "note"}));
-    return line;
-  }));
-  at("gpus-part").hidden = !room.gpus.length;
-  at("gpus").replaceChildren(...room.gpus.map((gpu) => {
-    const line = made("tr");
-    line.append(made("th", gpu.gpu, {scope: "row"}), made("td", gpu.seats), made("td", gpu.use, {class: "number"}),
-      made("td", gpu.memory, {class: "number"}));
     return line;
   }));
   at("queue-part").hidden = !room.queue.length;

@@ -9,9 +9,7 @@ from typing import Final
 import msgspec
 
 from lab.backends.classroom.protocol import State
-from lab.board.class_gpus import GpuReader, GpuRow, gpu_rows
 from lab.classroom.queue.folder import Queued, queued
-from lab.classroom.remains import read_class
 from lab.classroom.state import ClassDir
 from lab.classroom.status import SeatStatus, seat_statuses
 from lab.formatting import about, counted, whole
@@ -50,14 +48,12 @@ class ClassBoard(msgspec.Struct, frozen=True):
         ends_unix: Its end, in seconds since the epoch; None: it has none.
         queue: What waits or has GPUs, in order: `seat-03: waiting, place 1`.
         seats: Its seats, in the plan's order.
-        gpus: Its GPUs.
     """
 
     name: str
     ends_unix: float | None
     queue: list[str]
     seats: list[SeatRow]
-    gpus: list[GpuRow]
 
 
 class ClassFeed:
@@ -71,8 +67,7 @@ class ClassFeed:
             monotonic: A clock, in seconds.
         """
         self._folder, self._monotonic = folder, monotonic
-        self._asked, self._shown = -EVERY_S, ClassBoard(folder.name, None, [], [], [])
-        self._gpus = GpuReader()
+        self._asked, self._shown = -EVERY_S, ClassBoard(folder.name, None, [], [])
 
     def now(self) -> ClassBoard:
         """Return the class as it was a few seconds ago, with its end of now.
@@ -81,16 +76,12 @@ class ClassFeed:
             LabError: The class cannot be read, or the engine does not answer.
         """
         if self._monotonic() - self._asked >= EVERY_S:
-            stored, api = read_class(self._folder)
             queue = queued(self._folder) or []
-            self._gpus.ask(stored.plan.gpu_users)
-            seats = [_row(each) for each in seat_statuses(stored, api)]
             self._shown = ClassBoard(
                 name=self._folder.name,
                 ends_unix=None,
                 queue=[_line(each) for each in queue],
-                seats=seats,
-                gpus=list(gpu_rows(stored.plan, queue, self._gpus.answer())),
+                seats=[_row(each) for each in seat_statuses(self._folder)],
             )
             self._asked = self._monotonic()
         return msgspec.structs.replace(self._shown, ends_unix=self._folder.end())

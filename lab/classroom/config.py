@@ -103,10 +103,7 @@ class SeatConfig(ConfigModel):
 
 
 class Times(ConfigModel):
-    """When the class takes place, and the longest turn of a run in the queue."""
-
-    start: LocalTime | None = None
-    """The first moment of the class, as a local time of the host."""
+    """When the class ends, and the longest turn of a run in the queue."""
 
     end: LocalTime | None = None
     """The last moment of the class, as a local time of the host."""
@@ -158,7 +155,7 @@ class ClassConfig(ConfigModel):
     """Names of the notebooks that each seat gets."""
 
     times: Times = Field(default_factory=Times)
-    """When the class takes place."""
+    """When the class ends, and how long a turn takes."""
 
     network: values.PrivateNetwork = IPv4Network("10.89.0.0/16")
     """The range from which the class takes its /28 networks."""
@@ -173,16 +170,38 @@ class ClassConfig(ConfigModel):
     """The files for HTTPS; an address that other hosts reach needs them."""
 
 
-def _validate(config: ClassConfig) -> Iterator[Problem]:
+_ValidName = Annotated[NodeName | None, default_on_error(None)]
+_ValidSeats = Annotated[tuple[_ValidName, ...], _SEATS_FIELD, BeforeValidator(_seats)]
+
+
+class _PartialSeat(ConfigModel):
+    """The valid parts of a seat."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    gpus: Annotated[_Gpus | None, default_on_error(None)] = None
+
+
+class _PartialClass(ConfigModel):
+    """The valid parts of a class config; an invalid part is None."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    seats: Annotated[_ValidSeats | None, default_on_error(None)] = None
+    seat: Annotated[_PartialSeat | None, default_on_error(None)] = None
+    lessons: Annotated[_Lessons | None, default_on_error(None)] = None
+    address: Annotated[ListenAddress | None, default_on_error(None)] = _DEFAULT_ADDRESS
+    # An invalid value is still a value: the address does not lack it.
+    tls: Annotated[Tls | bool | None, default_on_error(default=True)] = None
+
+
+def _validate(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
     """Yield a problem for every rule that a config breaks."""
-    yield from _seat_names(config.seats)
-    yield from _seat(config.seat.gpus)
-    yield from _unknown_lessons(config.lessons)
-    times = config.times
-    if times.start and times.end and times.end <= times.start:
-        message = f"is not after the start, {times.start:%Y-%m-%dT%H:%M}"
-        yield Problem(("times", "end"), message)
-    if not config.address.host.is_loopback and config.tls is None:
+    yield from _seat_names(parts.seats or ())
+    if parts.seat is not None and parts.seat.gpus is not None:
+        yield from _seat(parts.seat.gpus)
+    yield from _unknown_lessons(parts.lessons or ())
+    if parts.address is not None and not parts.address.host.is_loopback and parts.tls is None:
         message = (
             f"other hosts reach {config.address}, and passwords must not travel in the clear; add "
             "`tls: {certificate: cert.pem, key: key.pem}`, or use 127.0.0.1"

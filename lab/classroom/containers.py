@@ -12,18 +12,15 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from ipaddress import IPv4Network
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.backends.engine.client import AT_ONCE, Engine, NotFound, engine_errors
+from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.classroom import names
-from lab.classroom.config import Tls
 from lab.classroom.disks import TYPE, SeatDisk
-from lab.classroom.planning import SeatPlan
-from lab.classroom.queue.folder import ledger_file
+from lab.classroom.planning import TlsFiles
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.work import add_files
 from lab.errors import LabError
@@ -38,14 +35,8 @@ _PROXY: Final = "proxy"
 
 _SECRETS: Final = "/etc/lab-class"
 _NO_MASQUERADE: Final = {"com.docker.network.bridge.enable_ip_masquerade": "false"}
-KINDS: Final = ("containers", "networks", "volumes")
-"""What the engine has of a class."""
-
 _PROXY_S: Final = 60.0
 _POLL_S: Final = 0.1
-
-_COLLECT_S: Final = 120.0
-"""Seconds that the collection of a seat's runs may take."""
 
 
 class Containers:
@@ -242,48 +233,6 @@ class Containers:
         doing = "removing the containers"
         self._engine.for_each(doing, containers, lambda each: each.remove(force=True))
 
-    def collect(self, seats: Sequence[str]) -> None:
-        """Collect the runs of the queue that seats have not collected, on their volumes.
-
-        Each seat has a container with its volume; several run at once. A failure is reported: the
-        class must end, and the archive then has the run volume.
-        """
-        if not ledger_file(self._folder).parent.exists():
-            return  # the class has never had a queue
-        own = [each for each in self._plan.seats if each.name in seats]
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            for seat, problem in zip(own, pool.map(self._collect, own), strict=True):
-                if problem:
-                    what = "not all runs of the queue are collected"
-                    LOG.warning(f"{seat.name}: {what}: {problem}")
-
-    def _collect(self, seat: SeatPlan) -> str:
-        """Run a container that collects the runs of a seat; return why that failed, or ""."""
-        import requests.exceptions  # noqa: PLC0415  (takes 0.2 s)
-
-        try:
-            if not self.has_storage(seat.name):
-                return ""
-            with engine_errors("collecting the runs of the queue"):
-                container = self._create(
-                    ["python", "-P", "-m", "lab.classroom.seat_collect"],
-                    seat.name,
-                    volumes={self._of(seat.name): {"bind": names.MOUNT}},
-                    network_mode="none",
-                    mem_limit=seat.memory_bytes or 0,
-                )
-                try:
-                    container.start()
-                    code = container.wait(timeout=_COLLECT_S)["StatusCode"]
-                    lines = container.logs(tail=1, stdout=False).decode("utf-8", errors="replace")
-                except (requests.exceptions.ConnectionError, requests.exceptions.Timeout):
-                    code, lines = 1, f"it takes more than {_COLLECT_S:g} s"
-                finally:
-                    container.remove(force=True)
-        except LabError as error:
-            return str(error)
-        return short(lines.strip() or f"exit code {code}") if code else ""
-
     def save(self, seat: str, archive: zipfile.ZipFile, folder: str) -> None:
         """Add the files of a seat's volume to a directory of an archive; report what is left out.
 
@@ -328,10 +277,6 @@ class Containers:
             disk.attach()
         return True
 
-    def contents(self) -> dict[str, int]:
-        """Return the number of containers, networks and volumes."""
-        return {kind[:-1]: len(labelled(self._engine, kind, self._plan.name)) for kind in KINDS}
-
     def remove(self) -> None:
         """Remove the containers, the networks, the volumes and the disks.
 
@@ -339,8 +284,8 @@ class Containers:
         """
         self.stop()
         refusals = []
-        for kind in KINDS[1:]:
-            for each in labelled(self._engine, kind, self._plan.name):
+        for kind in ("networks", "volumes"):
+            for each in self._listed(kind):
                 try:
                     with suppress(NotFound), engine_errors(f"removing {each.name} of the {kind}"):
                         each.remove()
@@ -350,6 +295,12 @@ class Containers:
             raise refusals[0]
         for disk in self._disks.values():
             disk.remove()
+
+    def _listed(self, kind: str) -> list[Any]:
+        """List the networks or the volumes of the class."""
+        with engine_errors(f"listing the {kind}"):
+            label = f"{names.CLASS}={self._plan.name}"
+            return list(getattr(self._engine.client(), kind).list(filters={"label": label}))
 
     def _containers(self, seat: str = "") -> list[Container]:
         labels = (f"{key}={text}" for key, text in _labels(self._plan.name, seat).items())
@@ -372,16 +323,7 @@ def _accepts(address: str, port: int) -> bool:
     return True
 
 
-def labelled(engine: Engine, kind: str, name: str) -> list[Any]:
-    """List the containers, the networks or the volumes of a class."""
-    label = f"{names.CLASS}={name}"
-    if kind == "containers":
-        return engine.containers(label)
-    with engine_errors(f"listing the {kind}"):
-        return list(getattr(engine.client(), kind).list(filters={"label": label}))
-
-
-def _tls_archive(tls: Tls) -> bytes:
+def _tls_archive(tls: TlsFiles) -> bytes:
     """Return a tar file with the certificate and the key, which only the proxy's user can read."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -108,8 +107,6 @@ class SeatDisk:
 
 def unavailable_reason() -> str:
     """Return why this host cannot limit the disks of seats; "" if it can."""
-    if sys.platform != "linux":
-        return "only Linux has loop devices"
     if os.geteuid() != 0:
         return "only root can attach loop devices; run `lab` as root"
     for tool, package in _TOOLS.items():

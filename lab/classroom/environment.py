@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from lab.backends.gpu_record import Holder, hold_gpus, release
 from lab.backends.names import CLASS
 from lab.backends.state import locked
 from lab.classroom.containers import Containers
-from lab.classroom.gpu_check import check_class_gpus, check_seat_gpus
+from lab.classroom.gpu_check import programs_left
 from lab.classroom.gradebook import as_csv, gradebook
 from lab.classroom.hub_api import HubApi, hub_api
 from lab.classroom.hub_process import (
@@ -29,10 +29,8 @@ from lab.classroom.hub_process import (
 from lab.classroom.names import COPIES
 from lab.classroom.planning import ClassPlan
 from lab.classroom.queue.folder import end_environments, remove_environments
-from lab.classroom.remains import read_class
 from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import InputError, LabError
-from lab.formatting import counted
 from lab.log import LOG
 from lab.text import suggestion
 
@@ -132,43 +130,38 @@ def down(folder: ClassDir, archive: Path) -> None:
         OSError: The archive cannot be written; nothing is removed.
     """
     with _locked(folder):
-        stored, api = read_class(folder)
-        containers, had = Containers(stored), {}
+        stored = folder.stored()
+        containers, begun = Containers(stored), False
         try:
             with signals.as_interrupt(), _new_archive(archive) as target:
-                had = containers.contents()
-                had["queue environment"] = _stop_all(folder, containers, stored.plan, api)
+                begun = True
+                _stop_all(folder, containers, stored.plan)
                 _archive(folder, containers, stored.plan, target)
         except BaseException:
-            if had and not folder.is_up:
+            if begun and not folder.is_up:
                 what = f"class {folder.name}: its seats are stopped, and nothing is removed"
                 LOG.warning(f"{what}; go on with `lab class up`, or try `lab class down` again")
             raise
         with signals.ignore_signals():
             _remove(folder, containers)
-    parts = [counted(number, kind) for kind, number in had.items() if number]
-    removed = ", ".join(parts) or "nothing"
-    LOG.info(f"class {folder.name}: removed {removed}; the work of its seats is in {archive}")
-    check_class_gpus(stored.plan)
+    LOG.info(f"class {folder.name}: removed; the work of its seats is in {archive}")
+    if left := programs_left(stored.plan.gpu_users):
+        raise LabError(
+            f"the class {folder.name!r} is removed, but {left}", "end that process with `kill PID`"
+        )
 
 
-def _stop_all(folder: ClassDir, containers: Containers, plan: ClassPlan, api: HubApi | None) -> int:
-    """Stop all that writes to the seats' storage; return the number of the queue's environments.
+def _stop_all(folder: ClassDir, containers: Containers, plan: ClassPlan) -> None:
+    """Stop all that writes to the seats' storage.
 
     If the queue does not answer, its containers are removed without it: the class must end.
     """
     try:
         if folder.is_up:
-            _end_runs(folder, plan, api, [seat.name for seat in plan.seats])
+            end_environments(folder, [seat.name for seat in plan.seats])
     except LabError as error:
         LOG.warning(f"warning: {error}")
-    return _stop_programs(folder, containers, plan)
-
-
-def _end_runs(folder: ClassDir, plan: ClassPlan, api: HubApi | None, seats: Sequence[str]) -> None:
-    """Ask the queue to end the environments of seats; it is not reached without its files."""
-    if plan.run_networks and api is not None:
-        end_environments(folder, seats)
+    _stop_programs(folder, containers, plan)
 
 
 def _archive(
@@ -176,7 +169,6 @@ def _archive(
 ) -> None:
     """Write the work of all seats, the copies that resets made, and the gradebook."""
     seats = [seat.name for seat in plan.seats]
-    containers.collect(seats)
     for copy in sorted(folder.copies.glob("*.zip")):
         target.write(copy, f"{COPIES}/{copy.name}")
     for count, seat in enumerate(seats, 1):
@@ -197,10 +189,10 @@ def reset(folder: ClassDir, seat: str) -> None:
         OSError: The copy cannot be written; the seat is started again.
     """
     with _locked(folder):
-        stored, api = read_class(folder)
+        stored = folder.stored()
         check_seat(stored.plan, seat)
-        containers = Containers(stored)
-        _end_runs(folder, stored.plan, api, [seat])  # first: it may refuse
+        containers, api = Containers(stored), hub_api(stored.plan, folder.tokens().service)
+        end_environments(folder, [seat])  # first: it may refuse
         try:
             folder.resetting(seat).touch()
             _stop_seat(folder, containers, api, seat)
@@ -212,21 +204,32 @@ def reset(folder: ClassDir, seat: str) -> None:
             with signals.ignore_signals():
                 _start_again(folder, containers, api, seat)
             raise
-        check_seat_gpus(stored.plan, seat)
+        _check_gpus(stored.plan, seat)
         folder.resetting(seat).unlink()
-        if api is not None and (problems := start_seats(api, folder, [seat])):
+        if problems := start_seats(api, folder, [seat]):
             raise LabError(problems[0])
-    started = "" if api else "; it starts when its student signs in"
-    LOG.info(f"{seat}: reset; `lab class down` collects the copy of its work{started}")
+    LOG.info(f"{seat}: reset; `lab class down` collects the copy of its work")
 
 
-def _stop_seat(folder: ClassDir, containers: Containers, api: HubApi | None, seat: str) -> None:
+def _check_gpus(plan: ClassPlan, seat: str) -> None:
+    """Check that no process uses the GPUs of a stopped seat; other seats may use shared ones.
+
+    Raises:
+        LabError: A process uses one.
+    """
+    if left := programs_left(
+        {gpu: names for gpu, names in plan.gpu_users.items() if names == [seat]}
+    ):
+        raise LabError(
+            f"{seat} stays stopped: {left}",
+            f"end that process with `kill PID`, then run `lab class reset {seat}` again",
+        )
+
+
+def _stop_seat(folder: ClassDir, containers: Containers, api: HubApi, seat: str) -> None:
     """Stop a seat, and what it has in the queue by now; wait until its programs have ended."""
     until = time.monotonic() + SEAT_S
-    while api is not None:
-        server = api.servers().get(seat)
-        if not server and containers.is_stopped(seat):
-            break
+    while (server := api.servers().get(seat)) or not containers.is_stopped(seat):
         if time.monotonic() > until:
             raise LabError(f"{seat} has not stopped after {SEAT_S:g} s", "see `docker ps`")
         if server and not server.get("pending"):  # else a start or a stop is under way
@@ -238,14 +241,13 @@ def _stop_seat(folder: ClassDir, containers: Containers, api: HubApi | None, sea
 
 def _copy(folder: ClassDir, containers: Containers, seat: str) -> None:
     """Keep a copy of a seat's work, for the archive of the class."""
-    containers.collect([seat])
     copy = folder.copies / f"{seat}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip"
     copy.parent.mkdir(exist_ok=True)
     with _new_archive(copy) as target:
         containers.save(seat, target, copy.stem)
 
 
-def _start_again(folder: ClassDir, containers: Containers, api: HubApi | None, seat: str) -> None:
+def _start_again(folder: ClassDir, containers: Containers, api: HubApi, seat: str) -> None:
     """Start a seat whose reset has failed, if it has its storage; else say that it has none."""
     try:
         if not containers.has_storage(seat):
@@ -253,8 +255,7 @@ def _start_again(folder: ClassDir, containers: Containers, api: HubApi | None, s
             LOG.warning(f"{what}; run `lab class reset {seat}` again")
             return
         folder.resetting(seat).unlink(missing_ok=True)
-        if api is not None:
-            api.start(seat)
+        api.start(seat)
         LOG.warning(f"{seat}: not reset; it starts again with its own files")
     except LabError as error:
         LOG.warning(f"{seat}: not reset, and not started again: {error}")
@@ -304,15 +305,11 @@ def _new_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         raise
 
 
-def _stop_programs(folder: ClassDir, containers: Containers, plan: ClassPlan) -> int:
-    """Stop JupyterHub with the queue, and then the programs of the class.
-
-    Returns:
-        The number of environments that the queue had.
-    """
+def _stop_programs(folder: ClassDir, containers: Containers, plan: ClassPlan) -> None:
+    """Stop JupyterHub with the queue, and then the programs of the class."""
     stop_hub(folder)  # first: it would start the seats again
     containers.stop()
-    return remove_environments(folder, [seat.name for seat in plan.seats])
+    remove_environments(folder, [seat.name for seat in plan.seats])
 
 
 def _remove(folder: ClassDir, containers: Containers) -> None:

@@ -1,4 +1,4 @@
-"""Checks with NVML that no process uses the GPUs of a seat, or of a class, that has ended."""
+"""Checks with NVML that no process uses GPUs whose seat, or whose class, has ended."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from lab.classroom.planning import ClassPlan
-from lab.errors import LabError
 from lab.gpu import Inventory, NvmlError, read_host
 from lab.log import LOG
 from lab.placement.gpu_usage import held_in_use
@@ -17,60 +15,30 @@ _WAIT_S: Final = 10.0  # the driver frees the memory of a killed process within 
 _POLL_S: Final = 1.0
 
 
-def check_seat_gpus(plan: ClassPlan, seat: str) -> None:
-    """Check that no process uses the GPUs of a seat whose containers are gone.
+def programs_left(users: Mapping[str, Sequence[str]]) -> str:
+    """Return which processes use GPUs after 10 s, as NVML reports; "": none.
 
-    A GPU of several seats is not checked: their processes may use it.
+    One line warns of the GPUs whose processes the driver does not report.
 
-    Raises:
-        LabError: A process uses a GPU after 10 s.
+    Args:
+        users: The names of those that had each GPU, by its UUID.
     """
-    users = {gpu: names for gpu, names in plan.gpu_users.items() if seat in names}
-    own = {gpu: names for gpu, names in users.items() if len(names) == 1}
-    for gpu in users.keys() - own.keys():
-        LOG.info(f"{gpu}: shared: not checked")
-    if found := _check(own):
-        raise LabError(
-            f"{seat} stays stopped: {', '.join(found)}",
-            f"end that process with `kill PID`, then run `lab class reset {seat}` again",
-        )
-
-
-def check_class_gpus(plan: ClassPlan) -> None:
-    """Check that no process uses the GPUs of a class whose containers are gone.
-
-    Raises:
-        LabError: A process uses a GPU after 10 s.
-    """
-    if found := _check(plan.gpu_users):
-        raise LabError(
-            f"the class {plan.name!r} is removed, but {', '.join(found)}",
-            "end that process with `kill PID`",
-        )
-
-
-def _check(users: Mapping[str, Sequence[str]]) -> list[str]:
-    """Report each GPU that no process uses; return a line for each other one."""
     until = time.monotonic() + _WAIT_S
     while users:
         try:
             host = read_host()
         except NvmlError as error:
             host = Inventory("none", (), None, None, notices=(error.what,))
-        used = {gpu: held_in_use({gpu: names}, host) for gpu, names in users.items()}
-        if not any(used.values()) or time.monotonic() > until:
-            for gpu in (gpu for gpu, lines in used.items() if not lines):
-                LOG.info(f"{gpu}: {_result(gpu, host)}")
-            return [line for lines in used.values() for line in lines]
+        lines = list(held_in_use(users, host))
+        if not lines or time.monotonic() > until:
+            _warn_of_unknown(users, host)
+            return ", ".join(lines)
         time.sleep(_POLL_S)
-    return []
+    return ""
 
 
-def _result(gpu: str, host: Inventory) -> str:
-    """Return what NVML reports about a GPU without processes, or why it reports nothing."""
-    unknown = next((dict(each.unknown) for each in host.gpus if each.device_id == gpu), None)
-    if unknown is None:
-        return f"not proved: {short('; '.join(host.notices) or 'the driver does not list it')}"
-    if "processes" in unknown:
-        return f"not proved: the driver does not list its processes ({unknown['processes']})"
-    return "no process uses it (NVML)"
+def _warn_of_unknown(users: Mapping[str, Sequence[str]], host: Inventory) -> None:
+    known = {gpu.device_id for gpu in host.gpus if "processes" not in dict(gpu.unknown)}
+    if unknown := [gpu for gpu in users if gpu not in known]:
+        why = short("; ".join(host.notices)) or "the driver does not report their processes"
+        LOG.warning(f"not checked: {', '.join(unknown)}: {why}")

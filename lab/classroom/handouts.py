@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -13,7 +12,7 @@ from urllib.parse import urlencode
 import segno
 from jinja2 import Environment, StrictUndefined
 
-from lab.classroom.config import TEACHER, Times
+from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan
 from lab.classroom.state import ClassDir
 from lab.errors import InputError
@@ -45,9 +44,7 @@ def write_handouts(folder: ClassDir, page: Path, url: str | None) -> None:
     template = Environment(autoescape=True, undefined=StrictUndefined).from_string(
         files("lab.classroom").joinpath("handouts.html.j2").read_text("utf-8")
     )
-    text = template.render(
-        name=plan.name, url=base, times=_times_text(plan.times), handouts=handouts, teacher=TEACHER
-    )
+    text = template.render(name=plan.name, url=base, handouts=handouts, teacher=TEACHER)
     page.touch(mode=0o600)  # a directory that is missing is reported with the page's own name
     with atomic_writer(page) as file:
         os.fchmod(file.fileno(), 0o600)
@@ -76,17 +73,3 @@ def _code(base: str, user: str) -> str:
     """Return the QR code of the page for signing in, as an address of an image."""
     page = f"{base}/hub/login?{urlencode({'username': user})}"
     return segno.make(page, error="m").svg_data_uri(scale=3, border=2)
-
-
-def _times_text(times: Times) -> str:
-    """Return the times for people: `2026-12-01 09:00 to 12:00`."""
-    start, end = times.start, times.end
-    if start is None or end is None:
-        known = (("from", start), ("until", end))
-        return " ".join(f"{prefix} {_minute(time)}" for prefix, time in known if time)
-    same_day = start.date() == end.date()
-    return f"{_minute(start)} to {f'{end:%H:%M}' if same_day else _minute(end)}"
-
-
-def _minute(time: datetime) -> str:
-    return f"{time:%Y-%m-%d %H:%M}"

@@ -3,24 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from ipaddress import IPv4Network
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from lab.classroom.config import ClassConfig, Times, Tls
-from lab.classroom.shortages import HostFacts, class_networks, shortages, usable_gpus, users_of
+from lab.classroom.config import ClassConfig, SeatGpus
+from lab.classroom.values import SEAT_PREFIX
 from lab.config import Cluster
-from lab.config.diagnostics import texts
+from lab.config.diagnostics import Problem, path_text, texts
 from lab.errors import ConfigError
 from lab.formatting import about, counted
 from lab.gpu import Gpu, Inventory
 from lab.placement.gpu_selection import select_gpus
 from lab.placement.gpu_usage import held_in_use
 from lab.text import short
-from lab.units import memory_for_people
+from lab.units import MEMORY, MIB, exact, memory_for_people
+
+_LEAST_BYTES: Final = 64 * MIB
+_MOST_SHOWN: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What a class can take of a host.
+
+    Attributes:
+        inventory: The GPUs, CPUs and memory.
+        disk_free_bytes: Free bytes where the volumes of seats are; None if unknown.
+        disk_unenforced: Why the host cannot limit the volume of a seat; "" if it can, None if
+            unknown.
+        networks: The networks that the host uses, without those of this class.
+    """
+
+    inventory: Inventory
+    disk_free_bytes: int | None = None
+    disk_unenforced: str | None = None
+    networks: tuple[IPv4Network, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +67,14 @@ class SeatPlan:
     disk_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """The files for HTTPS; their paths are absolute."""
+
+    certificate: Path
+    key: Path
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassPlan:
     """A class on a host. The same config and host always give the same plan.
@@ -60,7 +91,8 @@ class ClassPlan:
         domain: JupyterHub's DNS name, with a name for each seat below it; "" if browsers reach all
             by one name, so that pages of seats can act as each other and as JupyterHub's own.
         tls: The files for HTTPS, or None.
-        times: When the class takes place.
+        end: When the class ends, or None.
+        slice_s: The longest turn of a run in the queue if others wait, in seconds.
         disk_enforced: Whether each seat has a file system of its own with its limit.
         notices: One line each, for the teacher.
     """
@@ -73,8 +105,9 @@ class ClassPlan:
     address: str = ""
     port: int = 0
     domain: str = ""
-    tls: Tls | None = None
-    times: Times = field(default_factory=Times)
+    tls: TlsFiles | None = None
+    end: datetime | None = None
+    slice_s: float = 600.0
     disk_enforced: bool = False
     notices: tuple[str, ...] = ()
 
@@ -98,9 +131,7 @@ class ClassPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""
-        shown = {each.name: getattr(self, each.name) for each in fields(self)}
-        del shown["tls"], shown["times"]
-        found: dict[str, Any] = msgspec.to_builtins(shown, enc_hook=str)
+        found: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
         return found
 
 
@@ -112,7 +143,7 @@ def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassP
     """
     if problems := list(shortages(config, host, cluster)):
         raise ConfigError(texts(problems))
-    names, seat = config.seats, config.seat
+    names, seat, tls = config.seats, config.seat, config.tls
     devices = usable_gpus(seat.gpus, host.inventory)
     gpus = _gpus_by_seat(config, devices, host.inventory)
     proxy, *networks = class_networks(config, devices)
@@ -130,8 +161,10 @@ def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassP
         address=str(config.address.host),
         port=config.address.port,
         domain=config.domain or local,
-        tls=config.tls and config.tls.below(Path.cwd()),  # JupyterHub has another directory
-        times=config.times,
+        # JupyterHub has another directory.
+        tls=TlsFiles(tls.certificate.absolute(), tls.key.absolute()) if tls else None,
+        end=config.times.end,
+        slice_s=config.times.slice.total_seconds(),
         disk_enforced=seat.disk is not None and host.disk_unenforced == "",
     )
     return replace(plan, notices=tuple(_notices(plan, config, host, cluster)))
@@ -179,10 +212,6 @@ def _notices(
         )
     yield from _gpu_notices(plan, config, host.inventory)
     yield from _cluster_notices(config, cluster)
-    if config.cpu_runs:
-        how = "--backend class --gpus none" if cluster.gpus_needed else "--backend class"
-        which = f"{counted(config.cpu_runs, 'run')} without GPUs"
-        yield f"{which} can have containers at the same time: `lab run {how}`"
     seat, cpus = config.seat, host.inventory.cpus
     seats, runs = len(plan.seats), len(plan.run_networks)
     if seat.cpus is not None and cpus is not None and seat.cpus * (seats + runs) > cpus:
@@ -210,7 +239,7 @@ def _gpu_notices(plan: ClassPlan, config: ClassConfig, inventory: Inventory) -> 
     if most > 1:
         yield f"up to {most} seats share a GPU: their trainings also share its memory"
     if plan.queue_gpus:
-        turn = about(config.times.slice.total_seconds())
+        turn = about(plan.slice_s)
         yield (
             f"{counted(len(plan.seats), 'seat')} take turns on "
             f"{counted(len(plan.queue_gpus), 'GPU')}: `lab run --backend class`, {turn} at most"
@@ -225,7 +254,157 @@ def _cluster_notices(config: ClassConfig, cluster: Cluster) -> Iterator[str]:
         yield f"{name} asks for {counted(needed, 'GPU')}, and a seat has none: it trains on CPUs"
     elif needed and gpus.queue:
         yield f"without `--backend class`, a seat trains {name} on CPUs: it holds no GPU"
-    elif gpus.queue:
-        yield f"{name} asks for no GPU, so its runs do not use those of the queue"
-    elif gpus.count > needed:
-        yield f"a seat has {counted(gpus.count, 'GPU')}, and {name} uses {needed or 'none'}"
+
+
+# Shortages.
+
+
+def usable_gpus(gpus: SeatGpus, inventory: Inventory) -> Sequence[Gpu]:
+    """Return the GPUs that the class can use."""
+    return inventory.slices if gpus.mig else inventory.whole_gpus
+
+
+def run_count(config: ClassConfig, devices: Sequence[Gpu]) -> int:
+    """Return the number of runs of the queue that can be active, with and without GPUs."""
+    return config.cpu_runs + (len(devices) if config.seat.gpus.queue else 0)
+
+
+def class_networks(config: ClassConfig, devices: Sequence[Gpu]) -> list[IPv4Network]:
+    """Return the networks of the proxy, the seats and the runs, as far as the range has them."""
+    needed = 1 + len(config.seats) + run_count(config, devices)
+    return list(islice(config.network.subnets(new_prefix=SEAT_PREFIX), needed))
+
+
+def users_of(seats: int, runs: int) -> list[str]:
+    """Return what uses the host, for messages: the seats, and the runs of the queue if any."""
+    return [counted(seats, "seat"), *([f"{counted(runs, 'run')} of the queue"] if runs else [])]
+
+
+def shortages(config: ClassConfig, host: HostFacts, cluster: Cluster) -> Iterator[Problem]:
+    """Yield a problem for each part of the class that the host cannot provide."""
+    seat, seats = config.seat, len(config.seats)
+    inventory = host.inventory
+    devices = usable_gpus(seat.gpus, inventory)
+    if shortage := _gpu_shortage(seat.gpus, seats, devices, inventory):
+        yield shortage
+    if problem := _cluster_problem(config, cluster, devices):
+        yield problem
+    if seat.cpus is not None and inventory.cpus is not None and seat.cpus > inventory.cpus:
+        message = f"a seat needs {seat.cpus:g} CPUs, this host has {inventory.cpus}; "
+        yield Problem(("seat", "cpus"), f"{message}use `cpus: {inventory.cpus}` or less")
+    runs = run_count(config, devices)
+    has = inventory.memory_bytes
+    yield from _bytes_shortage("memory", "memory", seat.memory, has, (seats, runs))
+    has = host.disk_free_bytes
+    yield from _bytes_shortage("disk", "free disk space", seat.disk, has, (seats, 0))
+    yield from _network_problems(config, class_networks(config, devices), runs, host.networks)
+
+
+def _gpu_shortage(
+    gpus: SeatGpus, seats: int, devices: Sequence[Gpu], inventory: Inventory
+) -> Problem | None:
+    if not gpus.count and not gpus.queue:
+        return None
+    loc, noun, has = ("seat", "gpus"), "MIG device" if gpus.mig else "GPU", len(devices)
+    if not has:
+        return Problem(loc, _no_devices(gpus, inventory))
+    if gpus.count > has:
+        message = f"a seat needs {counted(gpus.count, noun)}, this host has {has}"
+        ways = f"`count: {has}` or less, or {_in_gpus(gpus, queue=True)}"
+        return Problem(loc, f"{message}; use {ways}")
+    needed = 0 if gpus.share else seats * gpus.count
+    if needed <= has:
+        return None
+    message = (
+        f"{counted(seats, 'seat')} with {counted(gpus.count, noun)} each need "
+        f"{counted(needed, noun)}, this host has {has}"
+    )
+    ways = f"{_in_gpus(gpus, queue=True)}, {_in_gpus(gpus, share=True)}"
+    return Problem(loc, f"{message}; use {ways}, or {counted(has // gpus.count, 'seat')} at most")
+
+
+def _in_gpus(gpus: SeatGpus, *, queue: bool = False, share: bool = False) -> str:
+    """Return another value of `gpus`, as in the file."""
+    parts = [
+        *([f"count: {gpus.count}"] if not queue else []),
+        *(["mig: true"] if gpus.mig else []),
+        *(["share: true"] if share else []),
+        *(["queue: true"] if queue else []),
+    ]
+    return f"`gpus: {{{', '.join(parts)}}}`"
+
+
+def _no_devices(gpus: SeatGpus, inventory: Inventory) -> str:
+    """Return the message for a host that has no GPU of the kind that the class needs."""
+    if gpus.mig and inventory.gpus:
+        has = counted(len(inventory.whole_gpus), "whole GPU")
+        fix = "remove `mig: true`, or create MIG devices as root (`nvidia-smi mig -cgi`)"
+        return f"this host has no MIG device and {has}; {fix}"
+    if inventory.gpus:
+        has = counted(len(inventory.slices), "MIG device")
+        return f"this host has no whole GPU and {has}; add `mig: true`"
+    why = f" ({short(inventory.notices[-1])})" if inventory.notices else ""
+    return f"this host has no GPU{why}; use `gpus: 0`: then every seat trains on CPUs"
+
+
+def _bytes_shortage(
+    key: str, noun: str, each: int | None, has: int | None, counts: tuple[int, int]
+) -> Iterator[Problem]:
+    """Yield a problem if the seats, and runs with the same limit, need more than the host has."""
+    seats, runs = counts
+    users = seats + runs
+    if each is None or has is None or each * users <= has:
+        return
+    ways = []
+    if has // users >= _LEAST_BYTES:
+        ways.append(f"`{key}: {exact(has // users // MIB * MIB, MEMORY)}` or less")
+    if has // each > runs:
+        ways.append(f"{counted(has // each - runs, 'seat')} at most")
+    message = (
+        f"{' and '.join(users_of(seats, runs))} with {memory_for_people(each)} each need "
+        f"{memory_for_people(each * users)}, this host has {memory_for_people(has)} of {noun}"
+    )
+    yield Problem(
+        ("seat", key),
+        f"{message}; use {', or '.join(ways) or 'fewer and smaller seats'}",
+    )
+
+
+def _network_problems(
+    config: ClassConfig, networks: Sequence[IPv4Network], runs: int, used: Sequence[IPv4Network]
+) -> Iterator[Problem]:
+    """Yield a problem if the range is too small, and if the host uses some of the networks."""
+    needed = len(config.seats) + 1 + runs
+    if len(networks) < needed:
+        users = ", ".join(users_of(len(config.seats), runs))
+        message = f"{users} and the proxy need {needed} networks of /{SEAT_PREFIX}, and"
+        fix = f"use a range of /{SEAT_PREFIX - (needed - 1).bit_length()}"
+        yield Problem(("network",), f"{message} {config.network} has {len(networks)}; {fix}")
+    taken = [each for each in dict.fromkeys(used) if any(map(each.overlaps, networks))]
+    if taken:
+        shown = ", ".join(map(str, taken[:_MOST_SHOWN])) + (", …" if taken[_MOST_SHOWN:] else "")
+        message = f"the class takes its networks from {networks[0]} on, and this host uses {shown}"
+        yield Problem(("network",), f"{message}; use another private range of this size")
+
+
+def _cluster_problem(
+    config: ClassConfig, cluster: Cluster, devices: Sequence[Gpu]
+) -> Problem | None:
+    """Return a problem if `lab run` would refuse the cluster config in every seat."""
+    gpus, needed = config.seat.gpus, cluster.gpus_needed
+    if not needed or not (gpus.count or gpus.queue):
+        return None
+    name = short(str(config.cluster))
+    for node, each in cluster.nodes.items():
+        if any(isinstance(pin, str) for pin in each.pins):
+            where = path_text(("nodes", node, "gpus"))
+            message = f"{where} in {name} names a GPU by its UUID, and seats have different GPUs"
+            return Problem(("cluster",), f"{message}; state a number of GPUs there")
+    has = len(devices) if gpus.queue else gpus.count
+    if needed <= has or not has:  # a host without any GPU has a shortage of its own
+        return None
+    where = "the queue" if gpus.queue else "a seat"
+    message = f"{name} needs {counted(needed, 'GPU')}, and {where} has {has}"
+    ways = "name a smaller config, such as clusters/book.yaml for 1 GPU"
+    more = "" if gpus.queue else f", or use `count: {needed}`"
+    return Problem(("cluster",), f"{message}; {ways}{more}")

@@ -17,8 +17,7 @@ from lab.backends.engine.info import EngineInfo, read_engine
 from lab.backends.state import state_directory
 from lab.classroom.config import ClassConfig, Tls, load_class
 from lab.classroom.disks import unavailable_reason
-from lab.classroom.planning import ClassPlan, plan_class
-from lab.classroom.shortages import HostFacts
+from lab.classroom.planning import ClassPlan, HostFacts, plan_class
 from lab.classroom.state import ClassDir, StoredClass, class_dirs
 from lab.config import load_cluster
 from lab.config.diagnostics import Problem, texts

@@ -7,7 +7,6 @@ import secrets
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -16,10 +15,10 @@ import msgspec
 
 from lab.backends.process import ProcessHandle
 from lab.backends.state import state_directory
-from lab.classroom.config import TEACHER, Times, Tls
+from lab.classroom import names
+from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan
 from lab.errors import LabError
-from lab.log import LOG
 from lab.text import short
 from lab.volume.files import write_atomically
 
@@ -32,7 +31,6 @@ _PRIVATE: Final = 0o077
 """The permissions that no other user may have on a file with tokens."""
 
 _MAX_LOG_BYTES: Final = 10_000_000
-_REMOVE: Final = "remove the class with `lab class down`, which collects the work first"
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -133,7 +131,7 @@ class ClassDir:
             OSError: The directory cannot be written.
         """
         self.path.mkdir(parents=True, mode=0o700)
-        end = stored.plan.times.end
+        end = stored.plan.end
         self.set_end(None if end is None else end.timestamp())
         # A page of a seat that shares the admin page's origin would act as the teacher.
         teacher = [TEACHER] if stored.plan.domain else []
@@ -173,14 +171,6 @@ class ClassDir:
         """
         self._write(ClassEnd(ends_unix))
 
-    def readable(self, kind: type[T]) -> T | None:
-        """Read the class or the tokens; if they cannot be read, say so and return None."""
-        try:
-            return self._read(kind)
-        except LabError as error:
-            LOG.warning(f"warning: {error.what}")
-            return None
-
     def hub(self) -> ProcessHandle | None:
         """Find the process of JupyterHub by its current directory, which no container can have."""
         for process in Path("/proc").glob("[0-9]*"):
@@ -203,14 +193,16 @@ class ClassDir:
 
     def _write(self, value: object) -> None:
         path = self.path / _FILES[type(value)]
-        write_atomically(path, msgspec.json.encode(value, enc_hook=_encode).decode())
+        write_atomically(path, msgspec.json.encode(value, enc_hook=str).decode())
         path.chmod(0o600)  # its directory is private from the beginning
 
-    def _read(self, kind: type[T], fix: str = _REMOVE) -> T:
+    def _read(self, kind: type[T], fix: str = "") -> T:
         path = self.path / _FILES[kind]
         try:
             return msgspec.json.decode(path.read_bytes(), type=kind, dec_hook=_decode)
         except (OSError, RecursionError, ValueError, msgspec.MsgspecError) as error:
+            volumes = f"`docker volume ls --filter label={names.CLASS}={self.name}`"
+            fix = fix or f"the work of its seats is in the volumes of {volumes}"
             raise LabError(f"{path} cannot be read: {short(str(error))}", fix) from error
 
 
@@ -226,21 +218,7 @@ def _new_token() -> str:
     return "-".join(map("".join, groups))
 
 
-class _Times(msgspec.Struct):
-    start: datetime | None
-    end: datetime | None
-    slice: timedelta
-
-
-def _encode(value: Any) -> Any:  # noqa: ANN401  (msgspec's own signature)
-    return value.model_dump() if isinstance(value, Times | Tls) else str(value)
-
-
 def _decode(kind: type[Any], value: Any) -> Any:  # noqa: ANN401  (msgspec's own signature)
-    if kind is IPv4Network:
-        return IPv4Network(value)
-    if kind is Times:  # the config's own parser reads only times that people write
-        return Times.model_construct(**msgspec.structs.asdict(msgspec.convert(value, _Times)))
-    if kind is Tls:
-        return Tls.model_validate(value)
+    if kind in {IPv4Network, Path}:
+        return kind(value)
     raise NotImplementedError(kind)

@@ -10,7 +10,7 @@ import msgspec
 
 from lab.backends.engine.client import Engine
 from lab.classroom import names
-from lab.classroom.hub_api import HubApi
+from lab.classroom.hub_api import hub_api
 from lab.classroom.planning import SeatPlan
 from lab.classroom.seat_report import (
     MAX_REPORT_BYTES,
@@ -20,7 +20,7 @@ from lab.classroom.seat_report import (
     SeatReport,
     parse_report,
 )
-from lab.classroom.state import StoredClass
+from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.lessons.passed import Passed
 from lab.log import LOG
@@ -54,15 +54,18 @@ class SeatStatus(msgspec.Struct, frozen=True):
     passed: Passed = {}
 
 
-def seat_statuses(stored: StoredClass, api: HubApi | None) -> list[SeatStatus]:
+def seat_statuses(folder: ClassDir) -> list[SeatStatus]:
     """Return the status of every seat of a class, in the plan's order.
 
     Raises:
-        LabError: The engine does not answer.
+        LabError: The class cannot be read, or the engine does not answer.
     """
-    reports = _reports(stored.plan.name)
+    plan = folder.stored().plan
+    reports = _reports(plan.name)
+    users: dict[str, Mapping[str, Any]] | None
     try:
-        users = {user["name"]: user for user in api.users()} if api else None
+        api = hub_api(plan, folder.tokens().service)
+        users = {user["name"]: user for user in api.users()}
     except LabError as error:
         LOG.warning(f"warning: {error}")
         users = None
@@ -84,7 +87,7 @@ def seat_statuses(stored: StoredClass, api: HubApi | None) -> list[SeatStatus]:
             passed=found.passed if found else {},
         )
 
-    return [status(seat) for seat in stored.plan.seats]
+    return [status(seat) for seat in plan.seats]
 
 
 def _reports(name: str) -> dict[str, SeatReport | LabError]:

@@ -86,16 +86,13 @@ def up(options: ClassOptions) -> None:
 def status(options: ClassOptions) -> None:
     """Print the end of the class, each seat with its GPUs and its newest run, and the queue."""
     from lab.classroom.queue.folder import queued  # noqa: PLC0415  (docker-py)
-    from lab.classroom.remains import read_class  # noqa: PLC0415
     from lab.classroom.status import seat_statuses  # noqa: PLC0415
 
     folder = running_class(options.file)
-    stored, api = read_class(folder)
-    start, seats, queue = stored.plan.times.start, seat_statuses(stored, api), queued(folder)
+    seats, queue = seat_statuses(folder), queued(folder)
     end = _local(folder.end())
     if options.json:
-        found = {"start": start, "end": end, "seats": seats, "queue": queue}
-        print_json(msgspec.to_builtins(found))
+        print_json(msgspec.to_builtins({"end": end, "seats": seats, "queue": queue}))
         return
     if end:
         LOG.info(f"class {folder.name}: {class_tables.when_ends(end)}")
@@ -143,10 +140,10 @@ def handouts(options: ClassOptions) -> None:
 
 def reset(options: ClassOptions) -> None:
     """Give a seat its first state again; keep a copy of the student's work."""
-    from lab.classroom import environment, remains  # noqa: PLC0415  (docker-py)
+    from lab.classroom import environment  # noqa: PLC0415  (docker-py)
 
     folder = running_class(options.file)
-    environment.check_seat(remains.read_class(folder)[0].plan, options.of)
+    environment.check_seat(folder.stored().plan, options.of)
     options.confirm(f"reset {options.of}? A copy of its work is kept.")
     environment.reset(folder, options.of)
 

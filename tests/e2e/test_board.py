@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from lab.board.class_feed import ClassBoard, SeatRow
-from lab.board.class_gpus import GpuRow
 from lab.board.server import serve, token
 from lab.board.source import encoded
 from lab.store.directory import RunDir
@@ -131,9 +130,7 @@ class Room:
         ]
         if self.stuck:
             seats[2] = SeatRow("seat-03", "stuck for 3 min", True, "sync", "7", "")
-        gpus = [GpuRow("GPU-01234567", "seat-01", "45 %", "12.0 of 80.0 GiB")]
-        gpus += [GpuRow("GPU-89abcdef", "free", "not known", "not known")]
-        return ClassBoard("workshop", self.ends_unix, ["seat-07: waiting, place 1"], seats, gpus)
+        return ClassBoard("workshop", self.ends_unix, ["seat-07: waiting, place 1"], seats)
 
 
 @contextmanager
@@ -164,7 +161,6 @@ def test_the_board_of_a_class(
         assert browser.run("document.querySelectorAll('#seats tr').length") == 30
         assert browser.run("document.querySelector('#seats .late').innerText") == "stuck for 3 min"
         assert "waiting, place 1" in text(browser)
-        assert browser.run("document.querySelectorAll('#gpus tr').length") == 2
         assert browser.run("document.getElementById('run').hidden")
         page = "document.documentElement"
         assert browser.run(f"{page}.scrollWidth <= {page}.clientWidth")
@@ -183,14 +179,13 @@ def test_a_projector_shows_a_class_of_thirty_without_scrolling(
         assert browser.run("document.getElementById('stuck').innerText") == (
             "seat-03: stuck for 3 min" if stuck else ""
         )
-        seats, gpus, queue = (
+        seats, queue = (
             browser.run(f"document.getElementById('{part}-part').getBoundingClientRect().toJSON()")
-            for part in ("seats", "gpus", "queue")
+            for part in ("seats", "queue")
         )
         assert seats["bottom"] <= 1080
-        assert seats["right"] < gpus["left"] == queue["left"]
-        assert seats["top"] == gpus["top"]
-        assert gpus["bottom"] <= queue["top"]
+        assert seats["right"] < queue["left"]
+        assert seats["top"] == queue["top"]
 
 
 @pytest.fixture(scope="module", params=["run", "recording", "class"])

@@ -20,8 +20,7 @@ from lab.classroom import names
 from lab.classroom.config import TEACHER, parse_class
 from lab.classroom.environment import down, up
 from lab.classroom.hub_api import hub_api
-from lab.classroom.planning import plan_class
-from lab.classroom.shortages import HostFacts
+from lab.classroom.planning import HostFacts, plan_class
 from lab.classroom.state import ClassDir, StoredClass
 from lab.config import parse_cluster
 from lab.gpu import Inventory

@@ -19,9 +19,7 @@ from lab.board.server import serve, token
 from lab.board.source import encoded
 from lab.classroom.config import parse_class
 from lab.classroom.environment import down, up
-from lab.classroom.planning import plan_class
-from lab.classroom.remains import read_class
-from lab.classroom.shortages import HostFacts
+from lab.classroom.planning import HostFacts, plan_class
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import seat_statuses
 from lab.config import parse_cluster
@@ -120,5 +118,5 @@ def test_the_board_counts_down_and_nothing_ends(room: ClassDir) -> None:
     except engines.NoEngine as reason:
         lacking(str(reason))
     assert "the class ended at" in class_time()
-    found = seat_statuses(*read_class(room))
+    found = seat_statuses(room)
     assert [each.state for each in found] == ["ready"]

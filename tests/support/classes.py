@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from lab.classroom.config import ClassConfig, Times, Tls, parse_class
-from lab.classroom.planning import ClassPlan, plan_class
-from lab.classroom.shortages import HostFacts
+from lab.classroom.planning import ClassPlan, HostFacts, plan_class
 from lab.classroom.state import ClassDir, StoredClass
 from lab.config import Cluster, parse_cluster
 from lab.gpu import Inventory

@@ -11,15 +11,11 @@ from unittest.mock import Mock
 
 import docker.errors
 import pytest
-import requests.exceptions
 
 from lab.backends.engine.client import Engine
 from lab.classroom import containers as module
 from lab.classroom import names
 from lab.classroom.containers import Containers
-from lab.classroom.queue.folder import ledger_file
-from lab.classroom.remains import remains
-from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from tests.support.classes import a_plan, certificate, created, own_state, stored  # noqa: F401
 
@@ -144,7 +140,6 @@ def test_what_can_be_removed_is_removed(client: Mock, monkeypatch: pytest.Monkey
     client.containers.get.return_value = container
     monkeypatch.setattr(Engine, "containers", lambda *_: [container])
     seats = Containers(stored(PLAN))
-    assert seats.contents() == {"container": 1, "network": 3, "volume": 1}
     with pytest.raises(LabError, match="removing n1 of the networks: no space left"):
         seats.remove()
     for each in (container, *networks, volume):
@@ -166,79 +161,9 @@ def test_a_seat_without_a_running_container_is_stopped(
     assert Containers(stored()).is_stopped("ada") is is_stopped
 
 
-def labelled(name: str, seat: str = "", subnet: str = "") -> Mock:
-    """A network or a volume of a class, as the engine lists it."""
-    found = thing(name)
-    found.attrs = {"Labels": {"lab.class": "w"} | ({"lab.seat": seat} if seat else {})}
-    found.attrs["IPAM"] = {"Config": [{"Subnet": subnet}]}
-    return found
-
-
-def test_the_engine_knows_what_belongs_to_a_class(
-    client: Mock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client.networks.list.return_value = [
-        labelled("lab-class-w", subnet="10.89.0.0/28"),
-        labelled("lab-class-w-bob", "bob", "10.89.0.32/28"),
-    ]
-    client.volumes.list.return_value = [
-        labelled("lab-class-w-ada", "ada"), labelled("lab-class-w.tls"),
-    ]  # fmt: skip
-    proxy = Mock(attrs={"Config": {"Image": "lab-class:cuda"}})
-    monkeypatch.setattr(Engine, "containers", lambda *_: [proxy])
-    folder = ClassDir("w")
-    disks = folder.disks
-    disks.mkdir(parents=True)
-    (disks / "ada.ext4").write_bytes(bytes(4096))
-    found = remains(folder)
-    assert [(each.name, each.disk_bytes) for each in found.plan.seats] == [
-        ("ada", 4096), ("bob", None),
-    ]  # fmt: skip
-    assert str(found.plan.proxy_network) == "10.89.0.0/28"
-    assert str(found.plan.seats[1].network) == "10.89.0.32/28"
-    assert (found.image, found.plan.disk_enforced) == ("lab-class:cuda", True)
-    for kind in (client.networks, client.volumes):
-        kind.list.assert_called_with(filters={"label": "lab.class=w"})
-        kind.list.return_value = []
-    monkeypatch.setattr(Engine, "containers", lambda *_: [])
-    client.images.list.return_value = [Mock(id="sha256:1")]
-    found = remains(folder)
-    assert (found.plan.seats, found.image) == ((), "sha256:1")
-
-
 def test_nothing_is_read_of_a_seat_without_its_volume(client: Mock, tmp_path: Path) -> None:
     """The engine would make one, without a label and without a limit."""
     client.volumes.get.side_effect = docker.errors.NotFound("no such volume")
     with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
         Containers(stored(PLAN)).save("ada", archive, "ada")
-    Containers(stored(PLAN)).collect(["ada", "bob"])  # without a queue
-    ledger_file(created(PLAN)).parent.mkdir()
-    Containers(stored(PLAN)).collect(["ada", "bob"])
     client.containers.create.assert_not_called()
-
-
-@pytest.mark.parametrize(
-    ("end", "problem"),
-    [
-        ({"StatusCode": 0}, ""),
-        ({"StatusCode": 1}, r"mine\x1b cannot be read"),
-        (requests.exceptions.ReadTimeout(), "it takes more than 120 s"),
-        (
-            docker.errors.APIError("no space left"),
-            "collecting the runs of the queue: no space left",
-        ),
-    ],
-)
-def test_a_seat_whose_runs_are_not_collected_is_named(
-    end: object, problem: str, client: Mock, notices: list[str]
-) -> None:
-    ledger_file(created(PLAN)).parent.mkdir()
-    container = client.containers.create.return_value
-    container.wait.side_effect = [end]
-    container.logs.return_value = b"mine\x1b cannot be read\n"
-    Containers(stored(PLAN)).collect(["ada"])
-    (call,) = client.containers.create.call_args_list
-    assert call.kwargs["network_mode"] == "none"
-    container.remove.assert_called_once_with(force=True)
-    what = f"ada: not all runs of the queue are collected: {problem}"
-    assert [line[: len(what)] for line in notices] == ([what] if problem else [])

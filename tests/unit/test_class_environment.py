@@ -22,7 +22,7 @@ from lab.backends import gpu_record
 from lab.backends.gpu_record import Holder, hold_gpus
 from lab.backends.names import CLASS
 from lab.backends.state import Busy, locked, state_directory
-from lab.classroom import environment, hub_process, remains
+from lab.classroom import environment, hub_process
 from lab.classroom.environment import down, reset, up
 from lab.classroom.queue.folder import ledger_file
 from lab.classroom.state import ClassDir
@@ -100,9 +100,6 @@ class Seats:
         self.do("save", seat)
         archive.writestr(f"{folder}/mine.txt", b"mine")
 
-    def contents(self) -> dict[str, int]:
-        return {"container": 4, "network": 1, "volume": 0}
-
     def remove_environments(self, _: ClassDir, seats: list[str]) -> int:
         self.do("remove_environments", *seats)
         return 3
@@ -127,11 +124,8 @@ def seats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Seats]:
         fast = SimpleNamespace(**clock, sleep=lambda _: time.sleep(0.001))
         monkeypatch.setattr(module, "time", fast)
     monkeypatch.setattr(environment, "Containers", lambda _: found)
-    for module in (environment, remains):
-        monkeypatch.setattr(module, "hub_api", lambda *_: found)
-    monkeypatch.setattr(remains, "remains", lambda _: stored(PLAN))
-    for name in ("check_seat_gpus", "check_class_gpus"):
-        monkeypatch.setattr(environment, name, lambda *_: found.do("check GPUs"))
+    monkeypatch.setattr(environment, "hub_api", lambda *_: found)
+    monkeypatch.setattr(environment, "programs_left", lambda _: found.do("check GPUs") or "")
     for name in ("end_environments", "remove_environments"):
         monkeypatch.setattr(environment, name, getattr(found, name))
     yield found
@@ -397,17 +391,14 @@ def test_down_collects_what_no_program_changes_any_more(
     (FOLDER.copies / "ada-20261201-090000.zip").write_bytes(b"earlier")
     steps = watched(seats, lambda: FOLDER.is_up)
     down(FOLDER, tmp_path / "w.zip")
-    assert notices[-1] == (
-        "class w: removed 4 containers, 1 network, 3 queue environments; the work of "
-        f"its seats is in {tmp_path}/w.zip"
-    )
+    assert notices[-1] == f"class w: removed; the work of its seats is in {tmp_path}/w.zip"
     with zipfile.ZipFile(tmp_path / "w.zip") as archive:
         assert archive.namelist() == [
             "resets/ada-20261201-090000.zip", "ada/mine.txt", "bob/mine.txt", "gradebook.csv",
         ]  # fmt: skip
         assert archive.read("gradebook.csv").startswith(b"seat,lesson,stage,passed,when,")
     stops = ["stop", "remove_environments ada bob"]
-    saves = ["collect ada bob", "save ada", "save bob"]
+    saves = ["save ada", "save bob"]
     after = [(each, False) for each in (*stops, *saves, "remove", "check GPUs")]
     assert steps == [("end_environments ada bob", True), *after], "JupyterHub would start seats"
     assert_nothing_is_left(seats)
@@ -428,7 +419,7 @@ def test_what_does_not_end_by_itself(seats: Seats, tmp_path: Path, notices: list
 
 
 @pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("step", ["stop", "collect ada bob", "save bob"])
+@pytest.mark.parametrize("step", ["stop", "save bob"])
 def test_nothing_is_removed_if_the_work_cannot_be_collected(
     step: str, error: BaseException, seats: Seats, tmp_path: Path, notices: list[str]
 ) -> None:
@@ -455,34 +446,6 @@ def test_nothing_is_removed_if_the_work_cannot_be_collected(
     assert FOLDER.is_up
 
 
-# ---- Damaged files
-
-
-@pytest.mark.parametrize("name", ["class.json", "tokens.json"])
-@pytest.mark.parametrize("content", ["{", '{"plan": {"version": 9}}', None])
-def test_a_class_with_a_damaged_file_is_reset_and_removed(
-    name: str, content: str | None, seats: Seats, tmp_path: Path, notices: list[str]
-) -> None:
-    boot(seats)
-    path = FOLDER.path / name
-    path.unlink()
-    if content is not None:
-        path.write_text(content)
-    reset(FOLDER, "bob")
-    (copy,) = FOLDER.copies.iterdir()
-    may_start = name == "class.json"
-    assert notices[-1].endswith("; it starts when its student signs in") is not may_start
-    assert ("start bob" in seats.log[-2:]) is may_start
-    notices.clear()
-    down(FOLDER, tmp_path / "w.zip")
-    told = [line for line in notices if line.startswith(f"warning: {path} cannot be read: ")]
-    assert len(told) == 1
-    with zipfile.ZipFile(tmp_path / "w.zip") as archive:
-        work = {"ada/mine.txt", "bob/mine.txt", f"resets/{copy.name}"}
-        assert work <= set(archive.namelist())
-    assert_nothing_is_left(seats)
-
-
 # ---- reset
 
 
@@ -492,7 +455,7 @@ def test_jupyterhub_starts_no_seat_whose_storage_is_replaced(seats: Seats) -> No
     reset(FOLDER, "bob")
     assert dict(steps) == {
         "end_environments bob": False,  # it may refuse
-        **dict.fromkeys(("stop bob", "remove_environments bob", "collect bob", "save bob"), True),
+        **dict.fromkeys(("stop bob", "remove_environments bob", "save bob"), True),
         **{"replace_storage bob": True, "check GPUs": True, "start bob": False},
     }
 
@@ -502,7 +465,6 @@ def test_jupyterhub_starts_no_seat_whose_storage_is_replaced(seats: Seats) -> No
     [
         ("end_environments bob", "as it is", ""),
         ("remove_environments bob", "on", "bob: not reset; it starts again with its own files"),
-        ("collect bob", "on", "bob: not reset; it starts again with its own files"),
         ("save bob", "on", "bob: not reset; it starts again with its own files"),
         ("replace_storage bob", "off", "is kept; run `lab class reset bob` again"),
         ("check GPUs", "off", ""),

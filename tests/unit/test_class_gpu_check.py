@@ -14,8 +14,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from lab.classroom import gpu_check
-from lab.classroom.gpu_check import check_class_gpus, check_seat_gpus
+from lab.classroom import environment, gpu_check
+from lab.classroom.gpu_check import programs_left
 from lab.errors import LabError
 from lab.gpu import Condition, Inventory, NvmlError, Process
 from lab.gpu.model import Fault
@@ -31,7 +31,6 @@ FIRST, SECOND = uuid_of(0), uuid_of(1)
 PYTHON = Process(4711, "/usr/bin/python3", 3 * GIB)
 XORG = Process(12, "/usr/lib/xorg/Xorg", 1, computes=False)
 FAULT = Fault(Condition.OTHER, where="driver")
-EMPTY = "no process uses it (NVML)"
 
 
 def host(*processes: tuple[Process, ...], **fields: Any) -> Inventory:
@@ -46,66 +45,36 @@ def host(*processes: tuple[Process, ...], **fields: Any) -> Inventory:
 
 @pytest.fixture
 def report(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """The lines and the error of a check, while the driver answers one thing after another."""
+    """The lines and the result of a check, while the driver answers one thing after another."""
     seconds = count()
     clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)
     monkeypatch.setattr(gpu_check, "time", clock)
 
-    def run(seat: str, *answers: Inventory | NvmlError, gpus: object = 1) -> list[str]:
+    def run(users: dict[str, list[str]], *answers: Inventory | NvmlError) -> list[str]:
         driver = Mock(side_effect=chain(answers, repeat(answers[-1])))
         monkeypatch.setattr(gpu_check, "read_host", driver)
-        plan, lines = a_plan(("ada", "bob"), gpus), list[str]()
-        try:
-            with shown_by(lines.append):
-                if seat:
-                    check_seat_gpus(plan, seat)
-                else:
-                    check_class_gpus(plan)
-        except LabError as error:
-            lines.append(str(error))
-        return [*lines, f"{driver.call_count} answers"]
+        lines = list[str]()
+        with shown_by(lines.append):
+            left = programs_left(users)
+        return [*lines, left, f"{driver.call_count} answers"]
 
     return run
 
 
+OF_BOB = {SECOND: ["bob"]}
+
+
 def test_an_empty_gpu(report: Callable[..., list[str]]) -> None:
-    assert report("bob", host((PYTHON,))) == [f"{SECOND}: {EMPTY}", "1 answers"]
-    assert report("", host()) == [f"{FIRST}: {EMPTY}", f"{SECOND}: {EMPTY}", "1 answers"]
-    assert report("ada", host(), gpus=0) == ["0 answers"]
-    assert report("", host((XORG,))) == [f"{FIRST}: {EMPTY}", f"{SECOND}: {EMPTY}", "1 answers"]
+    assert report(OF_BOB, host((PYTHON,))) == ["", "1 answers"]
+    assert report({FIRST: ["ada"]} | OF_BOB, host((XORG,))) == ["", "1 answers"]
+    assert report({}, host((PYTHON,))) == ["", "0 answers"]
 
 
 def test_a_process_that_stays_or_ends_after_a_moment(report: Callable[..., list[str]]) -> None:
     busy = host((), (PYTHON,))
-    assert report("bob", busy, busy, host()) == [f"{SECOND}: {EMPTY}", "3 answers"]
+    assert report(OF_BOB, busy, busy, host()) == ["", "3 answers"]
     used = f"GPU 1 ({SECOND}, bob) is in use: /usr/bin/python3 (pid 4711, 3 GiB)"
-    assert report("bob", busy) == [
-        f"bob stays stopped: {used}; end that process with `kill PID`, then run "
-        "`lab class reset bob` again",
-        "11 answers",
-    ]
-    assert report("", busy) == [
-        f"{FIRST}: {EMPTY}",
-        f"the class 'w' is removed, but {used}; end that process with `kill PID`",
-        "11 answers",
-    ]
-
-
-def test_the_queue_holds_gpus_for_its_class(report: Callable[..., list[str]]) -> None:
-    queue = {"queue": True}
-    assert report("ada", host((PYTHON,)), gpus=queue) == ["0 answers"]
-    assert f"GPU 0 ({FIRST}, queue) is in use" in report("", host((PYTHON,)), gpus=queue)[-2]
-
-
-def test_other_seats_may_use_a_shared_gpu(report: Callable[..., list[str]]) -> None:
-    shared = {"count": 3, "share": True}  # of 4: two GPUs have both seats, two have one
-    busy = host((PYTHON,))
-    lines = report("ada", busy, gpus=shared)
-    assert f"{FIRST}: shared: not checked" in lines
-    assert sum(line.endswith("shared: not checked") for line in lines) == 2
-    assert sum(line.endswith(EMPTY) for line in lines) == 1
-    # After the class, no seat is left that may use it.
-    assert "ada, bob) is in use" in report("", busy, gpus=shared)[-2]
+    assert report({FIRST: ["ada"]} | OF_BOB, busy) == [used, "11 answers"]
 
 
 @pytest.mark.parametrize(
@@ -113,38 +82,52 @@ def test_other_seats_may_use_a_shared_gpu(report: Callable[..., list[str]]) -> N
     [
         (NvmlError("no NVIDIA driver answers", "", FAULT), "no NVIDIA driver answers"),
         (Inventory("none", (), None, None, ("no driver\x1b",)), r"no driver\x1b"),
-        (replace(box(4), gpus=()), "the driver does not list it"),
+        (replace(box(4), gpus=()), "the driver does not report their processes"),
         (
             host(unknown=(("processes", Condition.NO_PERMISSION),)),
-            "the driver does not list its processes (no permission)",
+            "the driver does not report their processes",
         ),
     ],
 )
 def test_no_answer_is_no_proof(
     answer: Inventory | NvmlError, reason: str, report: Callable[..., list[str]]
 ) -> None:
-    assert report("bob", answer) == [f"{SECOND}: not proved: {reason}", "1 answers"]
+    assert report(OF_BOB, answer) == [f"not checked: {SECOND}: {reason}", "", "1 answers"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "checked"),
+    [
+        (1, [FIRST]),
+        (0, []),
+        ({"queue": True}, []),  # the queue holds them
+        ({"count": 3, "share": True}, [uuid_of(2)]),  # of 4: other seats may use the shared ones
+    ],
+)
+def test_a_seat_stays_stopped_while_a_process_uses_a_gpu_of_its_own(
+    gpus: object, checked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Mock(return_value="GPU 0 is in use")
+    monkeypatch.setattr(environment, "programs_left", look)
+    with pytest.raises(LabError, match=r"ada stays stopped: GPU 0 is .* `lab class reset ada`"):
+        environment._check_gpus(a_plan(("ada", "bob"), gpus), "ada")
+    assert list(look.call_args.args[0]) == checked
 
 
 REAL = """
 import sys
-from dataclasses import replace
 from lab.classroom import gpu_check
 from lab.log import shown_by
-from tests.support.classes import a_plan
 gpu_check._WAIT_S = 0
 gpu_check._POLL_S = 0.01
-plan = a_plan(("ada",), 1)
-plan = replace(plan, seats=(replace(plan.seats[0], gpus=tuple(sys.argv[1:])),))
 with shown_by(print):
-    gpu_check.check_seat_gpus(plan, "ada")
+    print(gpu_check.programs_left({gpu: ["ada"] for gpu in sys.argv[1:]}))
 """
 
 
 def test_with_the_real_library_for_nvml(driver: Callable[[str | Box], Driver]) -> None:
     used, free = (f"MIG-0000000{n}-1111-2222-3333-444444444444" for n in (0, 1))
-    environment = {**os.environ, **driver("mig").environment, "PYTHONPATH": str(ROOT)}
+    variables = {**os.environ, **driver("mig").environment, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", REAL, FIRST, used, free]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout == f"{FIRST}: {EMPTY}\n{free}: {EMPTY}\n"
-    assert f"GPU 1 ({used}, ada) is in use: /usr/bin/python3 (pid 4242, 900 MiB)" in done.stderr
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout == (f"GPU 1 ({used}, ada) is in use: /usr/bin/python3 (pid 4242, 900 MiB)\n")

@@ -121,7 +121,7 @@ def test_cookies_are_those_of_one_host_wherever_browsers_can_check_it(tmp_path: 
     plan = a_plan(domain="lab.example.org")
     hosts = [configured(created(plan)).JupyterHub.cookie_host_prefix_enabled]
     rmtree(ClassDir("w").path)
-    plan = replace(plan, tls=certificate(tmp_path))
+    plan = a_plan(domain="lab.example.org", tls=certificate(tmp_path))
     hosts.append(configured(created(plan)).JupyterHub.cookie_host_prefix_enabled)
     assert hosts == [False, True]
 

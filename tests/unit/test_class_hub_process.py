@@ -91,7 +91,6 @@ def routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
             found["routes"] = stack.enter_context(proxy_api(address, names.PROXY_API_PORT, token))
 
         seats = mock.Mock(start_proxy=start_proxy)
-        seats.contents.return_value = {}
         monkeypatch.setattr(environment, "Containers", lambda _: seats)
         up(stored(PLAN))
         try:

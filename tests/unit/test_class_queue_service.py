@@ -48,7 +48,6 @@ from lab.classroom.queue.folder import (
 from lab.classroom.queue.host import SeatBoot, check_gpus, home_of
 from lab.classroom.queue.ledger import Entry
 from lab.classroom.queue.service import open_ledger
-from lab.classroom.state import ClassDir
 from lab.config.fields import PROJECT
 from lab.config.load import parse_cluster, text_of
 from lab.errors import InputError, LabError
@@ -253,33 +252,25 @@ def test_each_short_lived_container_has_a_limit_of_its_log(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("text", ['{"ada": {}}', "[[" * 40_000, "\0", '{"version": 2}'])
-def test_a_damaged_ledger_is_set_aside_after_all_containers_are_removed(
+def test_a_damaged_ledger_is_an_error_and_an_empty_one_begins_without_containers(
     monkeypatch: pytest.MonkeyPatch, notices: list[str], text: str
 ) -> None:
-    folder, removals = created(a_plan(gpus=QUEUE)), [0, 2, LabError("the engine refuses")]
+    folder = created(a_plan(gpus=QUEUE))
+    remove = Mock(side_effect=[LabError("the engine refuses"), None])
+    monkeypatch.setattr(service, "remove_environments", remove)
     file = ledger_file(folder)
     write_atomically(file, text)
-
-    def remove(_: ClassDir, seats: list[str]) -> int:
-        found = removals.pop()
-        if isinstance(found, LabError):
-            raise found
-        assert file.exists() is (len(removals) == 1)
-        return found
-
-    monkeypatch.setattr(service, "remove_environments", remove)
+    for _ in range(2):
+        with pytest.raises(LabError, match=r"cannot be read: .*; remove it: the queue then ends"):
+            open_ledger(folder)
     assert queued(folder) is None  # `lab class status` goes on
+    assert "cannot be read" in notices[-1]
+    remove.assert_not_called()
+    file.unlink()
     with pytest.raises(LabError, match="the engine refuses"):
         open_ledger(folder)
-    assert file.read_text() == text  # the next service tries again
     assert open_ledger(folder).entries == {}
-    (aside,) = file.parent.iterdir()
-    assert re.fullmatch(r"ledger\.json\.damaged-\d{8}-\d{6}", aside.name)
-    assert aside.read_text() == text
-    assert notices[-1].endswith(f"it is now {aside.name}, and 2 environments are removed")
-    assert queued(folder) == []
-    assert open_ledger(folder).entries == {}  # as of a new class, or of a file that was removed
-    assert not removals
+    remove.assert_called_with(folder, ["ada", "bob"])
 
 
 def test_the_gpus_that_the_engine_gave_are_compared_without_a_program_in_a_container() -> None:

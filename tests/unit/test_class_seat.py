@@ -16,12 +16,12 @@ import docker.errors
 import pytest
 
 from lab.backends.engine.client import Done, Engine
-from lab.classroom import names, seat
+from lab.classroom import names, seat, status
 from lab.classroom.seat_report import RunReport, SeatReport, parse_report
 from lab.classroom.status import SeatStatus, seat_statuses
 from lab.errors import LabError
 from tests.golden.boxes import uuid_of
-from tests.support.classes import a_plan, stored
+from tests.support.classes import a_plan, created
 from tests.support.commands import ROOT
 from tests.support.docker import Output
 
@@ -195,6 +195,7 @@ def user(name: str, **server: object) -> dict[str, Any]:
 def statuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[SeatStatus]]:
     """The status of a class with these users of JupyterHub and these answers of containers."""
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
+    folder = created(a_plan(("ada", "bob", "cy", "dan", "eve"), {"count": 1, "share": True}))
 
     def read(
         users: list[dict[str, Any]] | None, answers: dict[str, Done | LabError]
@@ -214,9 +215,10 @@ def statuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
         monkeypatch.setattr(Engine, "client", lambda _: Mock(containers=Mock(get=get)))
         monkeypatch.setattr(Engine, "execute", execute)
         monkeypatch.setattr(Engine, "containers", lambda *_: found)
-        hub: Any = SimpleNamespace(users=lambda: users)
-        what = stored(a_plan(("ada", "bob", "cy", "dan", "eve"), {"count": 1, "share": True}))
-        return seat_statuses(what, None if users is None else hub)
+        no_hub = LabError("JupyterHub does not answer")
+        hub = Mock(users=Mock(side_effect=[no_hub if users is None else users]))
+        monkeypatch.setattr(status, "hub_api", lambda *_: hub)
+        return seat_statuses(folder)
 
     return read
 

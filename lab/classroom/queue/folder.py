@@ -62,7 +62,7 @@ def read_ledger(folder: ClassDir) -> Ledger:
     """
     plan = folder.stored().plan
     networks = tuple(map(str, plan.run_networks))
-    capacity = Capacity(plan.queue_gpus, networks, plan.times.slice.total_seconds())
+    capacity = Capacity(plan.queue_gpus, networks, plan.slice_s)
     return Ledger(ledger_file(folder), capacity)
 
 

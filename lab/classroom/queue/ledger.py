@@ -115,7 +115,7 @@ class Ledger:
         except (OSError, msgspec.MsgspecError, RecursionError) as error:
             raise LabError(
                 f"the ledger of the queue {path} cannot be read: {error}",
-                "the queue sets it aside when it starts again",
+                "remove it: the queue then ends all its runs, and begins anew",
             ) from error
 
     def add(self, entry: Entry) -> None:

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import os
 import signal
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +36,6 @@ from lab.classroom.queue.ledger import Ledger
 from lab.classroom.queue.turns import Turns
 from lab.classroom.state import ClassDir
 from lab.errors import InputError, LabError
-from lab.log import LOG
 from lab.parent_death import set_pdeathsig
 from lab.variables import LAB_CLASS
 
@@ -164,24 +162,15 @@ class _Handler(RequestHandler):
 
 
 def open_ledger(folder: ClassDir) -> Ledger:
-    """Open the ledger of a class; if it cannot be read, set it aside, and begin an empty one.
+    """Open the ledger of a class; before an empty one begins, all containers are removed.
 
-    Before an empty one begins, all containers are removed: so no GPU that is free has a user.
+    So no GPU that is free has a user.
 
     Raises:
-        LabError: The engine refuses. The next service tries again.
+        LabError: The ledger cannot be read, or the engine refuses. The next service tries again.
     """
-    file, problem = ledger_file(folder), ""
-    try:
-        if file.exists():
-            return read_ledger(folder)
-    except LabError as error:
-        problem = str(error)
-    removed = remove_environments(folder, [seat.name for seat in folder.stored().plan.seats])
-    if problem:
-        aside = file.with_name(f"{file.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
-        file.rename(aside)
-        LOG.error(f"{problem}; it is now {aside.name}, and {removed} environments are removed")
+    if not ledger_file(folder).exists():
+        remove_environments(folder, [seat.name for seat in folder.stored().plan.seats])
     return read_ledger(folder)
 
 

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from lab.backends.classroom.protocol import Gone, Order, State, Status
-from lab.backends.state import Busy
 from lab.classroom.queue.admission import admitted
 from lab.classroom.queue.host import Host
 from lab.classroom.queue.ledger import Entry, Ledger
@@ -25,9 +24,6 @@ from lab.formatting import about
 from lab.log import LOG, passed_on
 
 _MAX_RETRY_S: Final = 300.0
-_BOOTS: Final = 4
-"""The number of times that a boot is begun while an earlier service still boots the environment."""
-
 _MAX_LINES: Final = 100
 _THREADS: Final = 1024
 """A seat has a step and an order at most, so none waits for that of another seat."""
@@ -259,9 +255,7 @@ class Turns:
     def _fail(self, entry: Entry, error: Exception) -> None:
         """Repeat a step that failed, later; but end a failed boot, which gives its GPUs back."""
         seat, what = self._seats[entry.seat], str(error)
-        # An earlier service still boots it.
-        waits_for_boot = isinstance(error, Busy) and seat.failures < _BOOTS - 1
-        if entry.state is State.GRANTED and not waits_for_boot:
+        if entry.state is State.GRANTED:
             # Without its hint, which is for the teacher, as is the log.
             reason = error.what if isinstance(error, LabError) else "the boot failed"
             self._end(entry.seat, reason, released=True)
