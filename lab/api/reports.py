@@ -51,10 +51,12 @@ class Report:
     Attributes:
         path: The HTML page.
         figures: The figures as PNG and SVG.
+        events: The event files for TensorBoard, if they were wanted.
     """
 
     path: Path
     figures: Sequence[Path]
+    events: Sequence[Path] = ()
 
     def __fspath__(self) -> str:
         """Return the path of the page."""
@@ -158,7 +160,19 @@ def report(
         claims = None if verdicts is None else read_evaluation(Path(verdicts))
         prober = StatusProber(backends)
         read = read_each(found, lambda run: read_run(run, run.probe(prober)))
-        return Report(*build(with_groups(read), claims, where))
+        named = with_groups(read)
+        events = _write_events(named, where.events) if tensorboard else []
+        return Report(*build(named, claims, where), events)
+
+
+def _write_events(runs: Sequence[ReportRun], folder: Path) -> list[Path]:
+    # Imported here: TensorBoard's formats take a third of a second.
+    from lab.analysis.tensorboard import write_events  # noqa: PLC0415
+
+    written = write_events([run.run for run in runs], folder)
+    command = shlex.join(["tensorboard", "--logdir", str(folder)])
+    LOG.info(f"{counted(len(written), 'event file')}: show them with `{visible(command)}`")
+    return written
 
 
 @named_extras()

@@ -170,38 +170,12 @@ class ClassConfig(ConfigModel):
     """The files for HTTPS; an address that other hosts reach needs them."""
 
 
-_ValidName = Annotated[NodeName | None, default_on_error(None)]
-_ValidSeats = Annotated[tuple[_ValidName, ...], _SEATS_FIELD, BeforeValidator(_seats)]
-
-
-class _PartialSeat(ConfigModel):
-    """The valid parts of a seat."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    gpus: Annotated[_Gpus | None, default_on_error(None)] = None
-
-
-class _PartialClass(ConfigModel):
-    """The valid parts of a class config; an invalid part is None."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    seats: Annotated[_ValidSeats | None, default_on_error(None)] = None
-    seat: Annotated[_PartialSeat | None, default_on_error(None)] = None
-    lessons: Annotated[_Lessons | None, default_on_error(None)] = None
-    address: Annotated[ListenAddress | None, default_on_error(None)] = _DEFAULT_ADDRESS
-    # An invalid value is still a value: the address does not lack it.
-    tls: Annotated[Tls | bool | None, default_on_error(default=True)] = None
-
-
-def _validate(parts: ClassConfig | _PartialClass) -> Iterator[Problem]:
+def _validate(config: ClassConfig) -> Iterator[Problem]:
     """Yield a problem for every rule that a config breaks."""
-    yield from _seat_names(parts.seats or ())
-    if parts.seat is not None and parts.seat.gpus is not None:
-        yield from _seat(parts.seat.gpus)
-    yield from _unknown_lessons(parts.lessons or ())
-    if parts.address is not None and not parts.address.host.is_loopback and parts.tls is None:
+    yield from _seat_names(config.seats)
+    yield from _seat(config.seat.gpus)
+    yield from _unknown_lessons(config.lessons)
+    if not config.address.host.is_loopback and config.tls is None:
         message = (
             f"other hosts reach {config.address}, and passwords must not travel in the clear; add "
             "`tls: {certificate: cert.pem, key: key.pem}`, or use 127.0.0.1"

@@ -55,7 +55,6 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "init": "write a project with a config for this host",
         "render": "write compose.yaml, or a batch script, from the cluster config",
         "validate": "check a cluster config, and report its errors",
-        "schema": "print the JSON Schema of the cluster config",
         "build": "build the image of the tasks",
     },
     "Learn and teach": {

@@ -22,7 +22,6 @@ from lab.classroom.disks import SeatDisk, unavailable_reason
 from lab.classroom.environment import down, reset, up
 from lab.classroom.gradebook import as_csv, read_gradebook
 from lab.classroom.planning import ClassPlan, HostFacts, plan_class
-from lab.classroom.seat_report import STUCK_S
 from lab.classroom.state import ClassDir, StoredClass
 from lab.classroom.status import seat_statuses
 from lab.config import parse_cluster

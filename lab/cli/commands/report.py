@@ -36,7 +36,12 @@ def command(written: Callable[[], Report], *, json: AsJson = False) -> None:
     """Write one page with the figures and tables of one or several runs."""
     found = written()
     if json:
-        files = [str(file) for file in found.figures]
-        print_json({"report": str(found.path), "figures": files})
+        print_json(
+            {
+                "report": str(found.path),
+                "figures": [str(file) for file in found.figures],
+                "events": [str(file) for file in found.events],
+            }
+        )
     else:
         print(found.path)

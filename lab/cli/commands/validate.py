@@ -32,6 +32,12 @@ def command(
     json: AsJson = False,
 ) -> None:
     """Check a config: its YAML, then its types, then its rules."""
+    if schema:
+        # Imported here: a check does not need it.
+        from lab.config.schema import json_schema  # noqa: PLC0415
+
+        print_json(json_schema())
+        return
     path = cluster_path(cluster, file)
     try:
         config = load_cluster(path)

@@ -15,7 +15,7 @@ from lab.network.interface import interface_of
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.lazy_keras import defer_keras
 from lab.volume import Request, Volume
-from lab.volume.run_spec import LISTINGS, fill_in, module_files
+from lab.volume.run_spec import CLUSTER_ARGS, LISTINGS, fill_in, module_files
 
 
 def program_path(config: AgentConfig, request: Request) -> Path:
