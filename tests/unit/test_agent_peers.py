@@ -129,9 +129,10 @@ def test_a_program_without_steps_is_stalled_if_no_task_is_alive(
     crew: Crew, first: str, second: str, start: dict[str, str], stalled: str
 ) -> None:
     code = (
-        "import sys, time\n"
-        f"if 'ps' in sys.argv[1]: {HANGS}\n"
-        f"elif sys.argv[2] == '--task_index=0':\n {first}\nelse:\n {second}\n"
+        "import json, os, time\n"
+        "task = json.loads(os.environ['TF_CONFIG'])['task']\n"
+        f"if task['type'] == 'ps': {HANGS}\n"
+        f"elif task['index'] == 0:\n {first}\nelse:\n {second}\n"
     )
     for task in TASKS:
         crew.agent(task)

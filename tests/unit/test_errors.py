@@ -317,9 +317,7 @@ def a_container_that_is_gone(_root: Path, _: pytest.MonkeyPatch) -> None:
 
 DOWN = inspected(Status="exited", ExitCode=1)
 CALLS: dict[str, Callable[[Path], object]] = {
-    "a config with too many tasks": lambda _: parse(a_cluster(6000, 6000)),
     "a config with too many tasks of a job": lambda _: parse(a_cluster(10_001)),
-    "a config with too many values": lambda _: parse("[" + "1," * 100_001 + "]"),
     "a config in a file": lambda root: load_cluster(root / "cluster.yaml/x"),
     "a run without run.json": lambda root: RunDir(root / "a-run").read(),
     "a request that names another directory": lambda _: safe_run_id("../up"),

@@ -354,7 +354,7 @@ def test_a_run_that_is_under_way_is_not_judged(capsys: pytest.CaptureFixture[str
     run = write_run(Path("runs"), post_run("whole", 1))
     update(run, state=State.TRAINING)
     assert reproduce("blog-sync", "--runs", run.run_id) == 2
-    output = f"error: run {run.run_id} has not ended, or is not fully collected; follow it with"
+    output = f"error: run {run.run_id} has not ended, or is not fully collected; follow and collect"
     assert output in capsys.readouterr().err
 
 

@@ -148,7 +148,6 @@ def test_run_ids() -> None:
         {"cluster": ["h:1"]},
         {"cluster": {"ps": 1}},
         {"spec": {"experiment": "x", "args": [1]}},
-        {"spec": {"experiment": "x", "programs": {"worker-0": "a.py"}}},
         {"spec": {"experiment": "x", "programs": {"worker-0": {"program": "a.py"}}}},
         {"spec": {"experiment": "x", "restarts": True}},
         {"spec": {"experiment": "x", "restarts": 2**64}},
