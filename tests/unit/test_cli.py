@@ -220,6 +220,24 @@ def in_usage(each: Parameter) -> str:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_on_a_page(name: str) -> None:
+    """In a line with its command, or in the table of options that several commands have."""
+    rooms = ("start", "tutorials", "how-to", "reference", "explanation")
+    pages = [
+        ROOT / "README.md",
+        *(page for room in rooms for page in (ROOT / "docs" / room).rglob("*.md")),
+    ]
+    text = "\n".join(page.read_text() for page in pages)
+    several = text.partition("## Options of several commands\n")[2].partition("\n## ")[0]
+    lines = "\n".join([several, *re.findall(rf"lab {name}\b.*", text)])
+    on_pages = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", lines))
+    for option in parameters(module_of(name).command):
+        if option.is_flag:
+            forms = {f"--{option.flag.replace('_', '-')}", getattr(option.kind, "short", "")}
+            assert forms & on_pages, f"show `lab {name} {max(forms, key=len)}` on a page"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_command(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
