@@ -25,7 +25,7 @@ SHARE = 50
 
 # Kind to its attack, and the first inputs of it; `make hostile` takes LAB_ATTACKS times as many.
 ATTACKS: dict[str, tuple[Callable[[int, Path], Iterator[str]], int]] = {
-    "runs": (runs.attack, 20),
+    "runs": (runs.attack, 10),
     "archives": (archives.attack, 300),
     "configs": (configs.attack, 400),
     "arguments": (arguments.attack, 150),
