@@ -1,7 +1,7 @@
 """Synchronous softmax regression that does not reach its end: it has three faults on purpose.
 
 `docs/reference/printed-programs.md` describes them. Nothing here is to be corrected:
-`lab run --mend` is tested with it.
+`lab run --listing=mend` is tested with it.
 """
 
 import tensorflow as tf
