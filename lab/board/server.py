@@ -11,6 +11,7 @@ import asyncio
 import hmac
 import logging
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -55,6 +56,9 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 
+_TOKEN: Final = re.compile(rb"[\w-]{32}")
+"""What `secrets.token_urlsafe(24)` returns."""
+
 Source = Callable[[], bytes]
 """Returns what is shown now, as JSON on one line."""
 
@@ -63,6 +67,8 @@ def token() -> str:
     """Return the token of this user's boards; it is made once, so that a restart keeps it."""
     path = state_directory() / "board-token"
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_file() and _TOKEN.fullmatch(path.read_bytes()) is None:
+        path.unlink()  # an empty one would open the page to every user of the host
     # A link exists with all of its content, or not at all; the first of several boards makes it.
     with NamedTemporaryFile(dir=path.parent) as made:  # only its owner can read it
         made.write(secrets.token_urlsafe(24).encode())

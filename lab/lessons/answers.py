@@ -43,7 +43,7 @@ def add_answers(store: Path, lesson: str, given: dict[str, str]) -> None:
         InputError: An answer is too long.
         OSError: The file cannot be written.
     """
-    lines = b""
+    lines = b"\n"  # a full disk may have cut off the last line
     for question, text in given.items():
         safe = visible(text)
         if len(safe) > LONGEST:

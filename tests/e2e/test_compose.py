@@ -236,7 +236,7 @@ def test_a_boot_that_fails_leaves_nothing(
 ) -> None:
     plan = place_on(root, "none", name="lab-e2e-failing")
     (root / "data").rmdir()
-    with pytest.raises(LabError, match="bind source path does not exist: .*data"):
+    with pytest.raises(LabError, match=r"bind source path does not exist: .*data"):
         ComposeBackend().up(plan, root=root)
     assert left_behind(plan.name) == []
     (root / "data").mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import stat
 import threading
 import time
@@ -276,6 +277,15 @@ def test_the_token_is_secret_and_stays_the_same() -> None:
     assert len(token()) >= 32
     path = state_directory() / "board-token"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("kept", [b"", b"short", "\u00e4".encode() * 32, b"x" * 33])
+def test_a_damaged_token_is_replaced(kept: bytes) -> None:
+    path = state_directory() / "board-token"
+    before = token()
+    path.write_bytes(kept)
+    assert re.fullmatch(r"[A-Za-z0-9_-]{32}", token())
+    assert token() not in {before, ""}
 
 
 def test_viewers_get_what_changes_from_one_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -477,6 +477,19 @@ def test_bad_orders_are_refused(
     assert queue.turns.ledger.entries == {}
 
 
+def test_an_order_that_is_no_text_is_refused_in_a_line(
+    queue: QueueUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = queue.url.removeprefix("http://")
+    with closing(http.client.HTTPConnection(host, timeout=PATIENCE_S)) as connection:
+        headers = {"Authorization": "token token-of-ada"}
+        connection.request("PUT", "/environment", b'{"id": "\xff"}', headers)
+        answer = connection.getresponse()
+        assert answer.status == 400
+        assert "not a message of the queue" in json.loads(answer.read())["error"]
+    assert "Traceback" not in caplog.text
+
+
 def connected(queue: QueueUnderTest, head: str) -> tuple[socket.socket, int]:
     """A request whose body does not end, and its status; 100: the queue waits for the body."""
     host, port = queue.url.removeprefix("http://").split(":")

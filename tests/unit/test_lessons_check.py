@@ -294,6 +294,14 @@ def test_answers_are_kept_safely_and_the_newest_counts(tmp_path: Path) -> None:
         add_answers(tmp_path, "hour", {"share": "x" * 201})
 
 
+def test_an_answer_that_is_cut_off_costs_only_itself(tmp_path: Path) -> None:
+    add_answers(tmp_path, "hour", {"updates": "3"})
+    with (tmp_path / FILE).open("ab") as file:
+        file.write(b'{"time_unix": 1.0, "les')
+    add_answers(tmp_path, "hour", {"share": "0.5"})
+    assert [each.text for each in read_answers(tmp_path / FILE)] == ["3", "0.5"]
+
+
 @pytest.mark.timeout(20)
 def test_a_pipe_or_a_link_instead_of_the_answers_is_refused(tmp_path: Path) -> None:
     path = tmp_path / FILE

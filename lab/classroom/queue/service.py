@@ -132,7 +132,7 @@ class _Handler(RequestHandler):
         """
         try:
             return msgspec.json.decode(bytes(self._body), type=Order)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(
                 f"not a message of the queue: {error}", "update lab in the seat"
             ) from error
