@@ -115,7 +115,7 @@ def test_one_after_the_other_in_one_environment(project: Project) -> None:
     assert runs(here) == sorted({one, summary["run_id"]})
     lab(here, *run, "--runs-dir", "results")
     _, err = lab(here, "down")
-    shown = "$ lab run async --epochs 1 --runs-dir results"
+    shown = "$ lab run async --runs-dir results --epochs 1"
     assert_shows(PAGE, shown, err.replace(str(here), "…"))
     assert not list((here / "state").rglob("*.queue.*"))
 
