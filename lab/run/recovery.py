@@ -128,10 +128,12 @@ def collect_one(
             )
         _reopen(opened, environment, request)
         with view(opened.info) as shown:
-            stopped = lifecycle.has_stopped(environment)
-            if follow and not stopped:
+            # With only the run volume left there is nothing to follow. Tasks that look stopped may
+            # be about to start again, as after a requeue by Slurm.
+            if follow and environment.tasks():
                 follow_to_its_end(opened, environment, shown)
             else:
+                stopped = lifecycle.has_stopped(environment)
                 collect(opened, environment, shown, all_sizes=all_sizes, rest=stopped)
         if not lifecycle.has_ended(opened) and lifecycle.has_stopped(environment):
             summary = lifecycle.abort(opened, State.LOST, GONE)
