@@ -9,6 +9,7 @@ Examples:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -19,7 +20,7 @@ from lab.log import LOG
 from lab.options import presents
 from lab.options.shared import AsJson
 from lab.run.state import explain
-from lab.tables import show, table_of
+from lab.tables import fitting, show, table_of, terminal_width
 
 
 @presents(ps)
@@ -57,4 +58,7 @@ def _show_tasks(rows: Sequence[TaskRow]) -> None:
         )
         for task, status in ((row.task, row.status) for row in rows)
     ]
-    show(table_of(("task", "node", "address", "gpus", "agent", title), cells))
+    columns = ("task", "node", "address", "gpus", "agent", title)
+    # Names stay in one piece; a narrow terminal wraps the rest, and cuts nothing.
+    table, _ = fitting(columns, cells, width=terminal_width(sys.stdout), whole=columns[2:])
+    show(table)
