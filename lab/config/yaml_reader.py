@@ -146,7 +146,7 @@ def _compose(text: str) -> Node:
     except YAMLError as error:
         raise _refusal(f"not YAML: {short(str(error))}") from None
     if root is None:
-        raise _refusal("the file is empty; write a config with `lab init`")
+        raise _refusal("the file is empty; begin with an example from docs/reference")
     return root
 
 
