@@ -14,14 +14,6 @@ from pathlib import Path
 from typing import Final
 
 import lab
-from lab.variables import (
-    LAB_HERITAGE_IMAGE,
-    LAB_HERITAGE_TENSORFLOW,
-    LAB_IMAGE,
-    LAB_JAX_IMAGE,
-    LAB_TENSORFLOW,
-    LAB_TORCH_IMAGE,
-)
 
 INSTALLED_MARKER: Final = ".complete"
 """The file that make creates in a virtual environment when its installation is complete."""
@@ -38,8 +30,6 @@ class Runtime:
         prefix: The prefix of the tags of its images: `heritage-` in `lab:heritage-cpu`.
         pin: The version that is installed, `2.21.*`.
         horovod: The name of the file in `requirements/` with Horovod; "" without Horovod.
-        image_variable: The environment variable that names another image.
-        version_variable: The environment variable that names another version; "": none does.
         environment: The directory of the virtual environment for tasks that are processes; "" for
             the Python of lab itself.
         target: The target of make that creates this environment.
@@ -49,10 +39,8 @@ class Runtime:
     title: str
     prefix: str
     pin: str
-    image_variable: str
     extra: str = ""
     horovod: str = ""
-    version_variable: str = ""
     environment: str = ""
     target: str = ""
 
@@ -93,8 +81,6 @@ TENSORFLOW: Final = Runtime(
     extra="tensorflow",
     prefix="",
     pin="2.21.*",
-    image_variable=LAB_IMAGE,
-    version_variable=LAB_TENSORFLOW,
 )
 HERITAGE: Final = Runtime(
     name="tensorflow-2.15",
@@ -103,8 +89,6 @@ HERITAGE: Final = Runtime(
     # The last version with Estimator.
     pin="2.15.1",
     horovod="horovod",
-    image_variable=LAB_HERITAGE_IMAGE,
-    version_variable=LAB_HERITAGE_TENSORFLOW,
     environment=".venv-heritage",
     target="heritage",
 )
@@ -114,7 +98,6 @@ TORCH: Final = Runtime(
     extra="torch",
     prefix="torch-",
     pin="2.13.0",
-    image_variable=LAB_TORCH_IMAGE,
     environment=".venv-torch",
     target="torch",
 )
@@ -124,7 +107,6 @@ JAX: Final = Runtime(
     extra="jax",
     prefix="jax-",
     pin="0.10.2",
-    image_variable=LAB_JAX_IMAGE,
     environment=".venv-jax",
     target="jax",
 )

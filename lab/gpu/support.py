@@ -11,6 +11,7 @@ from typing import Final
 from lab.finding import Finding
 from lab.gpu.model import Gpu
 from lab.runtimes import HERITAGE, RUNTIMES, TENSORFLOW
+from lab.variables import LAB_IMAGE, LAB_TENSORFLOW
 
 _LISTED: Final = 2
 """More consecutive indices than these are shown as a range."""
@@ -65,11 +66,10 @@ def build_of(runtime: str, environ: Mapping[str, str]) -> Build | None:
     Returns:
         The build; None if it is not a known one.
     """
-    image = RUNTIMES[runtime]
-    if environ.get(image.image_variable):
+    if environ.get(LAB_IMAGE):
         return None
-    wanted = environ.get(image.version_variable)
-    if not wanted:
+    wanted = environ.get(LAB_TENSORFLOW)
+    if not wanted or RUNTIMES[runtime].framework != TENSORFLOW.framework:
         return BUILDS.get(runtime)
     pin = wanted.partition("==")[2].strip()
     return next((BUILDS[name] for name, each in RUNTIMES.items() if pin == each.pin), None)

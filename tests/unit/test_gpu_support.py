@@ -40,11 +40,12 @@ def test_the_judgement(capability: str, build: Build, status: Support, words: st
 
 def test_the_build_follows_the_variables_that_name_another_one() -> None:
     assert build_of("tensorflow", {}) is TENSORFLOW
-    assert build_of("tensorflow-2.15", {"LAB_TENSORFLOW": "tensorflow==1.0"}) is HERITAGE
+    assert build_of("tensorflow-2.15", {"LAB_TENSORFLOW": "tensorflow==1.0"}) is None
     assert build_of("tensorflow", {"LAB_TENSORFLOW": "tensorflow[and-cuda]==2.15.1"}) is HERITAGE
     assert build_of("tensorflow", {"LAB_TENSORFLOW": "tensorflow[and-cuda]==2.19.*"}) is None
     assert build_of("tensorflow", {"LAB_IMAGE": "mine"}) is None
-    assert build_of("tensorflow-2.15", {"LAB_HERITAGE_IMAGE": "mine"}) is None
+    assert build_of("torch", {"LAB_TENSORFLOW": "tensorflow[and-cuda]==2.15.1"}) is None
+    assert build_of("tensorflow-2.15", {"LAB_IMAGE": "mine"}) is None
 
 
 def test_equal_gpus_and_slices_are_judged_together() -> None:

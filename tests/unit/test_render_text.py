@@ -193,14 +193,13 @@ def test_the_network_can_be_isolated() -> None:
 def test_the_older_tensorflow_has_an_image_of_its_own_with_horovod() -> None:
     text = render_file(ROOT / "cluster.yaml", RenderOptions("index", "tensorflow-2.15", "none"))
     assert read_header(text) == RenderOptions("index", "tensorflow-2.15", "none")
-    assert "image: ${LAB_HERITAGE_IMAGE:-lab:heritage-cuda}\n" in text
+    assert "image: ${LAB_IMAGE:-lab:heritage-cuda}\n" in text
     build = read(text)["services"]["tf1"]["build"]
     assert build["args"] == {
         "BASE_IMAGE": "${LAB_BASE_IMAGE:-python:3.11-slim-bookworm}",
         "REQUIREMENTS": "image-heritage-cuda",
-        "TENSORFLOW": "${LAB_HERITAGE_TENSORFLOW:-}",
+        "TENSORFLOW": "${LAB_TENSORFLOW:-}",
         "HOROVOD": "horovod",
-        "HOROVOD_GPU_OPERATIONS": "${LAB_HOROVOD_GPU_OPERATIONS:-}",
     }
 
 

@@ -21,8 +21,8 @@ from lab.image_digest import BUILD_ARGUMENT, LABEL, PACKAGE, digest
 from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.project import DEFAULT_CLUSTER
-from lab.runtimes import RUNTIMES
 from lab.text import short, visible
+from lab.variables import LAB_IMAGE, LAB_TENSORFLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +217,11 @@ class ImageBuilder:
             return ImageStatus.FITS
         own = render.image_of(self.plan)
         if name != own:
-            variable = RUNTIMES[self.plan.runtime].image_variable
             raise LabError(
-                f"the image {short(name)} ({variable}) holds another version of lab's code than"
+                f"the image {short(name)} ({LAB_IMAGE}) holds another version of lab's code than"
                 " this lab",
                 f"if `lab build` made it, run `lab build` again; if you built it on {own}, run"
-                f" `{variable}= lab build` and then your own build",
+                f" `{LAB_IMAGE}= lab build` and then your own build",
             )
         return ImageStatus.OLD
 
@@ -266,9 +265,8 @@ class ImageBuilder:
             )
         LOG.info(download_notice(image, has_base=image_exists(self.engine, image.base)))
         if image.tensorflow:
-            variable = RUNTIMES[self.plan.runtime].version_variable
             LOG.warning(
-                f"{variable} is set, so the image is not locked: pip chooses its packages and"
+                f"{LAB_TENSORFLOW} is set, so the image is not locked: pip chooses its packages and"
                 " checks no hashes"
             )
         self.compose.build(image.service, **{BUILD_ARGUMENT: digest()})

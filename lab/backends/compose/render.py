@@ -17,7 +17,7 @@ from lab.backends.rendered_file import PLAIN, Rendering
 from lab.config.validation import RUN_SERVICE
 from lab.network import MTU
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
-from lab.runtimes import RUNTIMES
+from lab.runtimes import RUNTIMES, TENSORFLOW
 from lab.units import ENGINE_MEMORY, exact
 
 DEFAULTS: Final[Values] = defaults_of(capabilities(COMPOSE).options)
@@ -167,9 +167,8 @@ class _SharedBlocks:
 
 
 def _service(plan: Plan) -> dict[str, Value]:
-    variable = RUNTIMES[plan.runtime].image_variable
     return {
-        "image": Variable(f"${{{variable}:-{image_of(plan)}}}"),
+        "image": Variable(f"${{LAB_IMAGE:-{image_of(plan)}}}"),
         "pull_policy": "never",
         "init": True,
         "user": "1000:1000",
@@ -185,12 +184,9 @@ def _build(plan: Plan, rendering: Rendering) -> dict[str, Value]:
     image = RUNTIMES[plan.runtime]
     folder, context = rendering.folder, rendering.context
     other: dict[str, Value] = {}
-    if image.version_variable:  # another version, which is not locked
-        other = {"TENSORFLOW": Variable(f"${{{image.version_variable}:-}}")}
-    horovod: dict[str, Value] = {}
-    if image.horovod:
-        operations = Variable("${LAB_HOROVOD_GPU_OPERATIONS:-}")
-        horovod = {"HOROVOD": image.horovod, "HOROVOD_GPU_OPERATIONS": operations}
+    if image.framework == TENSORFLOW.name:  # another version, which is not locked
+        other = {"TENSORFLOW": Variable("${LAB_TENSORFLOW:-}")}
+    horovod: dict[str, Value] = {"HOROVOD": image.horovod} if image.horovod else {}
     return {
         "context": folder if context == "." else f"{folder}/{context}",
         "dockerfile": rendering.dockerfile,
