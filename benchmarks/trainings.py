@@ -28,7 +28,7 @@ TASKS = ("ps-0", *(f"worker-{index}" for index in range(WORKERS)))
 TIMEOUT_S = 300
 _PORTS = range(20_000, 30_000)
 
-_FOREIGN = ("TF_CONFIG", "LAB_RUN_ID", "LAB_RUN_DIR")
+_FOREIGN = ("TF_CONFIG", "LAB_RUN_DIR")
 
 
 def _is_foreign(variable: str) -> bool:

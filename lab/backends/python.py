@@ -13,13 +13,9 @@ from lab.frameworks import FRAMEWORKS
 from lab.placement.plan import Plan
 from lab.runtimes import RUNTIMES, Runtime
 from lab.shipped import CLONE, install_command
-from lab.variables import LAB_FORKSERVER, LAB_LEASH, LAB_STAMPS
 
 # Variables that would change the behavior of an agent or of a program.
-_DROPPED = {
-    *(LAB_LEASH, LAB_FORKSERVER, LAB_STAMPS),
-    *("TF_CONFIG", "PYTHONSAFEPATH"),
-}
+_DROPPED = {"TF_CONFIG", "PYTHONSAFEPATH"}
 _PACKAGES = (*(name for each in FRAMEWORKS.values() for name in each.packages), "numpy")
 
 

@@ -6,6 +6,7 @@ its routes. Only the settings are lab's own.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.queue.folder import queue_variables
 from lab.classroom.state import ClassDir, StoredClass, Tokens
-from lab.variables import LAB_CLASS, LAB_CLUSTER_CONFIG, LAB_LESSONS
+from lab.variables import LAB_SEAT
 
 _SERVICE: Final = "lab"
 """The name under which `lab` sends requests to JupyterHub."""
@@ -104,7 +105,7 @@ def _proxy(c: Any, plan: ClassPlan, token: str) -> None:  # noqa: ANN401
 def _seats(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN401
     plan = stored.plan
     seats = {each.name: each for each in plan.seats}
-    variables = {LAB_LESSONS: ",".join(stored.lessons), LAB_CLUSTER_CONFIG: stored.cluster}
+    files = json.dumps({"lessons": list(stored.lessons), "cluster": stored.cluster})
     # Read now: a seat starts also when a file of the class is damaged later.
     queue = {name: queue_variables(folder, name) for name in seats}
 
@@ -118,7 +119,7 @@ def _seats(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN4
         spawner.cpu_limit = own.cpus
         spawner.mem_limit = own.memory_bytes
         gpus = GPU_ORDER if own.gpus else NO_GPU
-        spawner.environment = {**variables, **gpus, **queue[own.name]}
+        spawner.environment = {LAB_SEAT: files, **gpus, **queue[own.name]}
 
     c.JupyterHub.spawner_class = "lab.classroom.spawner.SeatSpawner"
     c.DockerSpawner.pre_spawn_hook = assign
@@ -146,8 +147,8 @@ def _queue(folder: ClassDir) -> dict[str, Any]:
     # Without a `url`, the proxy has no route to it: only seats reach the queue, by their relay.
     return {
         "name": "queue",
-        "command": [sys.executable, "-m", "lab.classroom.queue.service"],
-        "environment": {**variables, LAB_CLASS: folder.name},
+        "command": [sys.executable, "-m", "lab.classroom.queue.service", folder.name],
+        "environment": variables,
         "cwd": str(folder.path),
     }
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from tornado.httpserver import HTTPServer
 
 from lab.classroom.hub import configure
 from lab.classroom.state import ClassDir
-from lab.variables import LAB_CLASS
 
 # A seat may send to JupyterHub what it likes, without a token. Its own requests are small.
 HTTPServer.configure(None, max_body_size=1 << 20, body_timeout=10, idle_connection_timeout=60)
@@ -28,6 +27,6 @@ def bound_log(folder: ClassDir) -> None:
 
 
 c: Any = get_config()  # type: ignore[name-defined]  # noqa: F821  (JupyterHub defines it)
-class_dir = ClassDir(os.environ[LAB_CLASS])
+class_dir = ClassDir(Path.cwd().name)  # JupyterHub starts in the directory of its class
 configure(c, class_dir)
 threading.Thread(target=bound_log, args=[class_dir], daemon=True).start()

@@ -20,7 +20,7 @@ from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.log import LOG
 from lab.text import short
-from lab.variables import LAB_CLASS, LAB_STATE
+from lab.variables import LAB_STATE
 
 SEAT_S: Final = 180.0
 """Seconds within which a seat must have started or stopped."""
@@ -42,7 +42,7 @@ def start_hub(folder: ClassDir, hold: Handover) -> subprocess.Popen[bytes]:
             [sys.executable, "-m", "jupyterhub", "--config", str(_HUB_CONFIG)],
             cwd=folder.path,
             # An absolute path: JupyterHub has another current directory.
-            env={**os.environ, LAB_CLASS: folder.name, LAB_STATE: str(state_directory())},
+            env={**os.environ, LAB_STATE: str(state_directory())},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -7,6 +7,7 @@ The image runs it as `python -P -m lab.classroom.seat`, with arguments for jupyt
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ from lab.network.host_block import ROUTES, is_blocked
 from lab.project import DEFAULT_CLUSTER
 from lab.shipped import files_of
 from lab.text import visible
-from lab.variables import LAB_CLUSTER_CONFIG, LAB_LESSONS
+from lab.variables import LAB_SEAT
 from lab.volume.files import atomic_writer, open_regular
 
 PROJECT: Final = Path("/lab")
@@ -67,14 +68,15 @@ def fill(folder: Path, variables: Mapping[str, str], project: Path = PROJECT) ->
 
     Args:
         folder: The student's home directory.
-        variables: The environment variables: `LAB_LESSONS` and `LAB_CLUSTER_CONFIG`.
+        variables: The environment variables, with `LAB_SEAT`.
         project: The project's directory in the image.
 
     Raises:
         OSError: The directory cannot be written.
     """
-    lessons = set(filter(None, variables.get(LAB_LESSONS, "").split(",")))
-    if config := variables.get(LAB_CLUSTER_CONFIG):
+    own = json.loads(variables.get(LAB_SEAT, "{}"))
+    lessons = set(own.get("lessons", ()))
+    if config := own.get("cluster"):
         _write_new(folder / DEFAULT_CLUSTER, io.BytesIO(config.encode()))
     for name, path in files_of(PARTS, project):
         if _is_wanted(path, lessons):

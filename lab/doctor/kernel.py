@@ -8,7 +8,7 @@ from typing import Final
 
 from lab.doctor.model import Outcome, ok, warning
 from lab.text import short
-from lab.variables import LAB_LOCAL_NAMESPACES
+from lab.variables import LAB_LOCAL
 
 _SWITCHES: Final = (
     ("kernel/apparmor_restrict_unprivileged_userns", "1", 0),
@@ -36,8 +36,8 @@ def check_namespaces(why_none: str | None, switches: Path = Path("/proc/sys")) -
     fix = "if this is a container, allow user namespaces in it; otherwise use `--backend compose`"
     if "util-linux" in why_none:
         fix = "`sudo apt-get install util-linux`"
-    elif LAB_LOCAL_NAMESPACES in why_none:
-        fix = f"`unset {LAB_LOCAL_NAMESPACES}`"
+    elif LAB_LOCAL in why_none:
+        fix = f"`unset {LAB_LOCAL}`"
     elif closed:
         fix = f"`sudo sysctl -w {' '.join(closed)}`"
     return warning(

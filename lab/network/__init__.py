@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lab.variables import LAB_LINK_DELAY_US, LAB_LINK_RATE_BITS
+from lab.variables import LAB_LINK
 
 if TYPE_CHECKING:
     from lab.experiments.faults import Fault
@@ -29,6 +29,5 @@ def fault_arguments(fault: Fault) -> tuple[str, ...]:
 
 
 def link_environ(rate_bits: int | None, delay_us: int | None) -> dict[str, str]:
-    """Return the environment variables that describe the link of a node in the config."""
-    values = {LAB_LINK_RATE_BITS: rate_bits, LAB_LINK_DELAY_US: delay_us}
-    return {name: str(value) for name, value in values.items() if value is not None}
+    """Return the environment variable that describes the link of a node in the config."""
+    return {LAB_LINK: f"{rate_bits or 0} {delay_us or 0}"}

@@ -7,7 +7,7 @@ It must run inside the node's network namespace, with the permission to change i
 
 It prints one line when the fault is active. When the time is over, or at SIGTERM, it restores the
 address, the routes, the packet size and the link of the config. As for the node's anchor,
-`LAB_LINK_RATE_BITS` and `LAB_LINK_DELAY_US` describe this link.
+`LAB_LINK` describes this link.
 
 Exit codes: 0 the fault has ended, 1 the fault failed, 2 wrong usage.
 """

@@ -7,11 +7,12 @@ through netlink and act on outgoing packets. If both nodes of a connection have 
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from lab.experiments.faults import MAX_DELAY_US, MAX_RATE_BITS
-from lab.variables import LAB_LINK_DELAY_US, LAB_LINK_RATE_BITS
+from lab.variables import LAB_LINK
 
 LINK_MTU: Final = 1_500
 """Maximum bytes of a packet on a link, as on a real network; a rate's bucket holds several."""
@@ -33,21 +34,15 @@ def link_of(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
     """The link's rate in bits per second and delay in microseconds; each can be None.
 
     Raises:
-        ValueError: A variable is not a valid number.
+        ValueError: The variable is not valid.
     """
-    return (
-        _number(environ, LAB_LINK_RATE_BITS, MAX_RATE_BITS),
-        _number(environ, LAB_LINK_DELAY_US, MAX_DELAY_US),
-    )
-
-
-def _number(environ: Mapping[str, str], name: str, limit: int) -> int | None:
-    text = environ.get(name, "")
-    if not text:
-        return None
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= limit:
-        raise ValueError(f"{name} is not a whole number from 1 to {limit}: {text!r}")
-    return int(text)
+    text = environ.get(LAB_LINK, "0 0")
+    if not re.fullmatch(r"[0-9]{1,18} [0-9]{1,18}", text):
+        raise ValueError(f"{LAB_LINK} is not a rate and a delay, as whole numbers: {text!r}")
+    rate_bits, delay_us = map(int, text.split())
+    if rate_bits > MAX_RATE_BITS or delay_us > MAX_DELAY_US:
+        raise ValueError(f"{LAB_LINK} exceeds {MAX_RATE_BITS} {MAX_DELAY_US}: {text!r}")
+    return rate_bits or None, delay_us or None
 
 
 def apply_link(rate_bits: int | None, delay_us: int | None) -> str:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from lab.variables import LAB_ATTEMPT, LAB_RUN_ID, LAB_TASK
+from lab.variables import LAB_ATTEMPT, LAB_RUN_DIR, LAB_TASK
 
 LIBRARIES: Final = re.compile(r"libtensorflow_(framework|cc)\.so\.2")
 DEVICE: Final = b"_ZNSt13random_device9_M_getvalEv"
@@ -114,7 +114,7 @@ def place_in(
     tasks = [(each, i) for each, hosts in cluster.items() for i in range(len(hosts))]
     if (job, index) not in tasks:
         return None
-    run, attempt = environ.get(LAB_RUN_ID, ""), int(environ.get(LAB_ATTEMPT) or 0)
+    run, attempt = Path(environ.get(LAB_RUN_DIR, "")).name, int(environ.get(LAB_ATTEMPT) or 0)
     return Place(tasks.index((job, index)), len(tasks), run, attempt)
 
 

@@ -231,7 +231,7 @@ def no_other_seat_reaches(room: ClassDir, ada: Entry) -> None:
 
 ATTACK = """\
 import os, sys, urllib.error, urllib.request
-url, token, one = os.environ["LAB_QUEUE_URL"], os.environ["LAB_QUEUE_TOKEN"], sys.argv[1]
+(url, token), one = os.environ["LAB_QUEUE"].split(), sys.argv[1]
 for method, path, key in (
     ("GET", "environment", token),
     ("DELETE", f"environment?id={one}", token),

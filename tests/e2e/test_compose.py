@@ -46,7 +46,7 @@ task = json.loads(os.environ["TF_CONFIG"])["task"]
 if task["type"] == "ps":
     time.sleep(600)
 print("lab kind=start run=%s job_name=worker task_index=%d seq=0" % (
-    os.environ["LAB_RUN_ID"], task["index"]))
+    os.path.basename(os.environ["LAB_RUN_DIR"]), task["index"]))
 print("a title \\033]0;owned\\007 and half a line", end="", flush=True)
 if "--fail" in sys.argv:
     sys.exit(3) if task["index"] == 0 else time.sleep(600)

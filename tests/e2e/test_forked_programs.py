@@ -85,7 +85,7 @@ def test_runs_train_behind_one_import_and_draw_numbers_of_their_own(project: Pat
 
 def test_a_variable_has_every_program_started_by_itself(project: Path) -> None:
     write_program(project, "print('alone', flush=True)\n")
-    up = start(project, "up", "--backend", "local", "--gpus", "none", LAB_LOCAL_FORK="0")
+    up = start(project, "up", "--backend", "local", "--gpus", "none", LAB_LOCAL="namespaces")
     assert up.wait(60) == 0
     lab(project, "run", "async")
     output = lab(project, "logs")[0]

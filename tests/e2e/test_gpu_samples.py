@@ -32,7 +32,7 @@ parser.add_argument("--runs")
 runs = parser.parse_args().runs
 if os.environ["LAB_TASK"] == "ps-0":
     signal.pause()
-samples = Path(runs) / os.environ["LAB_RUN_ID"] / "gpu.jsonl"
+samples = Path(runs) / Path(os.environ["LAB_RUN_DIR"]).name / "gpu.jsonl"
 deadline = time.monotonic() + 300
 for step, moments in ((100, 2), (200, 4)):
     while not samples.exists() or len(samples.read_text().splitlines()) < 3 * moments:

@@ -86,7 +86,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """How tasks are separated: by namespaces, if a test does not want processes."""
     found = str(getattr(request, "param", "namespaces"))
     if found == "processes":
-        monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
+        monkeypatch.setenv("LAB_LOCAL", "fork")
     else:
         needs_namespaces()
     return found
@@ -327,7 +327,7 @@ def test_network_of_the_nodes(project: Path) -> None:
 def test_ports_of_another_program_and_of_another_environment(
     project: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
-    monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
+    monkeypatch.setenv("LAB_LOCAL", "fork")
     port = free_port()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", port + 2))

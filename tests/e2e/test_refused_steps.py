@@ -100,7 +100,7 @@ def run(folder: Path, tensorflow: str, *arguments: str, lines: str = "") -> tupl
             "CUDA_VISIBLE_DEVICES": "",
             "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}),
             "LAB_TASK": "worker-0",
-            "LAB_RUN_ID": "r1",
+            "LAB_RUN_DIR": "/runs/r1",
         },
         stdin=subprocess.DEVNULL,
         capture_output=True,

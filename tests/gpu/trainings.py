@@ -119,7 +119,7 @@ def lab(host: Host, *arguments: str, within_s: int = PATIENCE_S) -> str:
     Raises:
         RunFailed: It failed, or took too long.
     """
-    own = {"LAB_LEASH", "LAB_RUNS_DIR", "LAB_STATE"}  # of the caller
+    own = {"LAB_RUNS_DIR", "LAB_STATE"}  # of the caller
     limits = {n: value for n, value in os.environ.items() if n.startswith("LAB_") and n not in own}
     process = start(host.folder, *arguments, **limits)
     try:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.variables import LAB_FORKSERVER
 from lab.volume import Request, TaskStatus, Volume
 from lab.volume.control import submit
 from lab.volume.states import State
@@ -103,11 +102,10 @@ class Stage:
             end: Its end of the socket pair to a fork server; closed in this process.
             **more: Further variables.
         """
-        if end is not None:
-            more[LAB_FORKSERVER] = str(end.fileno())
+        options = [] if end is None else ["--forkserver", str(end.fileno())]
         with self.output(task).open("ab") as output:
             agent = subprocess.Popen(
-                [sys.executable, "-m", "lab.task.agent"],
+                [sys.executable, "-m", "lab.task.agent", *options],
                 env=self.environ(task, **more),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -198,7 +196,6 @@ TASKS = ("ps-0", "worker-0", "worker-1")
 
 CONTROLLED = """
 import os, signal, sys, time
-from lab.variables import LAB_FORKSERVER
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 task, attempt = flags["job_name"] + "-" + flags["task_index"], os.environ["LAB_ATTEMPT"]
 head = f"job_name={flags['job_name']} task_index={flags['task_index']}"

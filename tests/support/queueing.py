@@ -35,7 +35,7 @@ from lab.log import LOG, passed_on
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.threads import in_background
-from lab.variables import LAB_QUEUE_TOKEN, LAB_QUEUE_URL, LAB_STATE
+from lab.variables import LAB_QUEUE, LAB_STATE
 from lab.volume import Request, RunSpec, TaskStatus, Volume, control
 from lab.volume.files import write_atomically
 from lab.volume.states import State as RunState
@@ -222,9 +222,7 @@ class QueueUnderTest:
 
     def seat(self, name: str) -> ClassBackend:
         """The backend in a seat."""
-        with mock.patch.dict(
-            os.environ, {LAB_QUEUE_URL: self.url, LAB_QUEUE_TOKEN: f"token-of-{name}"}
-        ):
+        with mock.patch.dict(os.environ, {LAB_QUEUE: f"{self.url} token-of-{name}"}):
             return ClassBackend()
 
     def found(self, seat: str) -> ClassEnvironment:

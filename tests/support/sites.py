@@ -63,7 +63,7 @@ def _files(folder: Path) -> list[str]:
 @contextmanager
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """Real processes, whose agents train nothing."""
-    monkeypatch.setenv("LAB_LOCAL_FORK", "0")
+    monkeypatch.setenv("LAB_LOCAL", "namespaces")
     yield Site(LocalBackend(), PLAN, tmp_path, lambda: _files(tmp_path / "state"))
 
 

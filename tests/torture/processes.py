@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -18,12 +19,19 @@ def having(**variables: str) -> list[psutil.Process]:
     return found
 
 
+def _run_of(process: psutil.Process) -> str:
+    """The id of the run whose program it is; empty for other processes."""
+    with suppress(psutil.Error):
+        return Path(process.environ().get("LAB_RUN_DIR", "")).name
+    return ""
+
+
 def program(project: str, run_id: str, task: str) -> psutil.Process | None:
     """The program of a task of a run: the uppermost process with that run's variables.
 
     A forked program has its task's name, and its environment's variables.
     """
-    found = having(LAB_RUN_ID=run_id, LAB_TASK=task)
+    found = [each for each in having(LAB_TASK=task) if _run_of(each) == run_id]
     with suppress(psutil.NoSuchProcess):
         found += [each for each in having(LAB_PROJECT=project) if each.name() == task]
         pids = {each.pid for each in found}
@@ -36,7 +44,7 @@ def agent(project: str, task: str) -> psutil.Process | None:
     with suppress(psutil.NoSuchProcess):
         for process in having(LAB_PROJECT=project, LAB_TASK=task):
             is_agent = any("lab.task.agent" in word for word in process.cmdline())
-            if is_agent and "LAB_RUN_ID" not in process.environ():
+            if is_agent and not _run_of(process):
                 return process
     return None
 

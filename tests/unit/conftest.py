@@ -18,7 +18,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 def _apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Unit tests leave the user's own state alone, and import TensorFlow in no environment."""
     with pytest.MonkeyPatch.context() as variables:
-        variables.setenv("LAB_LOCAL_FORK", "0")
+        variables.setenv("LAB_LOCAL", "namespaces")
         variables.setenv("LAB_STATE", str(tmp_path_factory.mktemp("state")))
         yield
 

@@ -105,7 +105,7 @@ def test_program_gets_its_task(stage: Stage) -> None:
     stage.cluster = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
     stage.agent("ps-0")
     stage.agent("worker-0")
-    stage.agent("worker-1", LAB_STAMPS="0", http_proxy="http://proxy:3128", no_proxy="a.b")
+    stage.agent("worker-1", http_proxy="http://proxy:3128", no_proxy="a.b")
     program = stage.program(
         "import json, os, sys\n"
         "print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd(), sys.stdin.read()]))\n"
@@ -127,11 +127,9 @@ def test_program_gets_its_task(stage: Stage) -> None:
         "task": {"type": "worker", "index": 1},
     }
     assert (cwd, stdin) == (str(stage.volume.files("r1")), "")
-    assert "LAB_STAMPS" not in environ
     assert (
         environ.items()
         >= {
-            "LAB_RUN_ID": "r1",
             "LAB_ATTEMPT": "0",
             "LAB_TASK": "worker-1",
             "LAB_RUN_DIR": str(stage.volume.run("r1")),
@@ -315,8 +313,10 @@ def test_a_restarted_agent_counts_times_from_the_start_of_the_run(
 
 def test_closed_stdin(stage: Stage) -> None:
     reading, writing = os.pipe()
-    environ = stage.environ("worker-0", LAB_LEASH="stdin")
-    agent = subprocess.Popen(AGENT, env=environ, stdin=reading, stdout=subprocess.DEVNULL)
+    environ = stage.environ("worker-0")
+    agent = subprocess.Popen(
+        [*AGENT, "--leash"], env=environ, stdin=reading, stdout=subprocess.DEVNULL
+    )
     stage.agents["worker-0"] = agent
     os.close(reading)
     stage.submit(stage.program(START + FOREVER))

@@ -33,17 +33,18 @@ NODES = json.dumps(COMPONENTS)
 CLUSTER = {"ps": ["a:1"], "worker": ["b:1"]}
 
 
+# A node has a line for each of its partitions.
+ADDRESSES = "a 10.0.0.1\nn1 n1.cluster\nn1 n1.cluster\nn2 10.0.0.2"
+CLUSTER_OF = ("cluster", "a\nn2\nn1", ADDRESSES, "ps", "worker")
+
+
 def run(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     variables = {
         "PATH": os.environ["PATH"],
         "LAB_SLURM_NODES": NODES,
-        "LAB_SLURM_JOBS": "ps worker",
         "LAB_RUNS": str(folder / "runs"),
         "LAB_OUTPUT": str(folder),
         "SLURM_JOB_ID": "12",
-        "LAB_SLURM_HOSTS": "a\nn2\nn1",
-        # A node has a line for each of its partitions.
-        "LAB_SLURM_ADDRESSES": "a 10.0.0.1\nn1 n1.cluster\nn1 n1.cluster\nn2 10.0.0.2",
         **environ,
     }
     command = [sys.executable, "-m", "lab.task.agent.slurm", *arguments]
@@ -51,7 +52,7 @@ def run(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedPr
 
 
 def test_the_cluster_spec_has_slurms_addresses_and_the_configs_order(tmp_path: Path) -> None:
-    done = run(tmp_path)
+    done = run(tmp_path, *CLUSTER_OF)
     assert (done.returncode, done.stderr) == (0, "")
     assert list(json.loads(done.stdout).items()) == [
         ("ps", ["10.0.0.1:10769", "n1.cluster:10771"]),
@@ -62,7 +63,7 @@ def test_the_cluster_spec_has_slurms_addresses_and_the_configs_order(tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "environ", "error"),
     [
-        ((), {"LAB_SLURM_HOSTS": "a\nn1"}, "nodes of the job: 2; the script needs 3"),
+        (("cluster", "a\nn1", ADDRESSES, "ps"), {}, "nodes of the job: 2; the script needs 3"),
         (
             ("1",),
             {"SLURM_NODEID": "1", "SLURM_LOCALID": "0", "SLURMD_NODENAME": "n1"},
@@ -108,7 +109,6 @@ def test_each_step_becomes_a_task_with_its_own_gpus(
             "CUDA_VISIBLE_DEVICES": "4,7",
         },
     )
-    assert own is None or own["LAB_LOCKS"] == "0"  # locks are not visible between hosts
     names = ("LAB_NODE", "LAB_TASK", "CUDA_VISIBLE_DEVICES")
     assert (own and tuple(own[name] for name in names)) == task
 

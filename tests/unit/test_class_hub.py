@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
@@ -142,11 +143,11 @@ def test_jupyterhub_runs_the_services_of_a_class(
         monkeypatch.setenv(name, value)
     config = configured(created(a_plan(gpus={"queue": True} if has_queue else 1)))
     _, *services = config.JupyterHub.services
-    modules = [["-m", "lab.classroom.queue.service"]] * has_queue
-    assert [each["command"][-2:] for each in services] == modules
+    modules = [["-m", "lab.classroom.queue.service", "w"]] * has_queue
+    assert [each["command"][-3:] for each in services] == modules
     for each in services:
         assert "url" not in each, "the proxy has no route to it"
-        assert (needed | {"LAB_CLASS": "w"}).items() <= each["environment"].items()
+        assert needed.items() <= each["environment"].items()
         assert "UNRELATED" not in each["environment"]
     # No token of JupyterHub opens the queue, and none of the queue JupyterHub.
     scopes = {scope for role in config.JupyterHub.load_roles for scope in role["scopes"]}
@@ -201,7 +202,7 @@ def test_a_seat_starts_also_with_damaged_files_of_the_class() -> None:
         (folder.path / name).write_text("{")
     ada = SimpleNamespace(user=SimpleNamespace(name="ada"))
     start(ada)
-    assert "LAB_QUEUE_TOKEN" in ada.environment
+    assert "LAB_QUEUE" in ada.environment
 
 
 def test_a_seat_has_few_rights_and_only_its_own_gpus() -> None:
@@ -229,7 +230,8 @@ def test_a_seat_has_few_rights_and_only_its_own_gpus() -> None:
     }
     assert (found["name"], found["user"]) == (name, "1000:1000")
     assert found["labels"] == {names.CLASS: "w", names.SEAT: "bob"}
-    assert found["environment"]["LAB_CLUSTER_CONFIG"] == CLUSTER  # braces are no template
+    seat = json.loads(found["environment"]["LAB_SEAT"])
+    assert seat["cluster"] == CLUSTER  # braces are no template
     unset = {"PATH", "HOME", "LAB_STATE", "CUDA_VISIBLE_DEVICES"}
     assert not unset & set(found["environment"])
 
@@ -241,7 +243,7 @@ def test_a_seat_without_gpus_and_limits() -> None:
     assert not host.get("DeviceRequests")
     assert variables["NVIDIA_VISIBLE_DEVICES"] == "void"  # also in an image with CUDA
     assert variables["CUDA_VISIBLE_DEVICES"] == "-1"
-    assert variables["LAB_LESSONS"] == "async,sync"
+    assert json.loads(variables["LAB_SEAT"])["lessons"] == ["async", "sync"]
 
 
 def test_a_seat_that_stops_slowly_delays_no_other() -> None:

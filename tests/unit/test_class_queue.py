@@ -29,7 +29,7 @@ from lab.errors import InputError, LabError
 from lab.log import passed_on
 from lab.run.discovery import statuses_of
 from lab.threads import in_background
-from lab.variables import LAB_QUEUE_URL, LAB_STATE
+from lab.variables import LAB_QUEUE, LAB_STATE
 from lab.volume.files import write_atomically
 from lab.volume.states import State as RunState
 from tests.support.agents import wait_for
@@ -565,8 +565,8 @@ def test_a_run_goes_on_while_the_queue_is_down(queue: QueueUnderTest) -> None:
 
 
 def test_outside_a_seat_there_is_no_queue(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(LAB_QUEUE_URL, raising=False)
+    monkeypatch.delenv(LAB_QUEUE, raising=False)
     assert "this is no seat of a class with a queue" in str(ClassBackend().unavailable_reason())
     with pytest.raises(LabError, match="this is no seat of a class with a queue"):
         ClassBackend().boot(plan_in_seat(1), root=tmp_path)
-    assert os.environ.get(LAB_QUEUE_URL) is None
+    assert os.environ.get(LAB_QUEUE) is None

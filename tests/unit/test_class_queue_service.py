@@ -71,8 +71,7 @@ def test_a_seat_has_a_token_of_its_own() -> None:
     others = {folder.tokens().service, *folder.tokens().seats.values()}
     assert len(set(found.values()) - others) == 3
     assert queue_variables(folder, "ada") == {
-        "LAB_QUEUE_URL": "http://proxy:8083",
-        "LAB_QUEUE_TOKEN": found["ada"],
+        "LAB_QUEUE": f"http://proxy:8083 {found['ada']}",
     }
 
 

@@ -190,7 +190,7 @@ EXAMINATIONS: Examinations = [
     (lambda: compose.check_toolkit(ROOTLESS), "failed stops", "--config=.HOME/.config/docker"),
     (lambda: kernel.check_namespaces(None), "ok", "own hostname"),
     (lambda: kernel.check_namespaces("no (package util-linux)"), "warning", "install util-linux`"),
-    (lambda: kernel.check_namespaces("LAB_LOCAL_NAMESPACES is 0"), "warning", "→ `unset LAB_L"),
+    (lambda: kernel.check_namespaces("LAB_LOCAL has no namespaces"), "warning", "→ `unset LAB_L"),
     (lambda: kernel.check_namespaces("no", Path("/none")), "warning", "every interface.* → .*comp"),
 ]
 

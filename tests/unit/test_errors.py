@@ -76,7 +76,7 @@ def raising(exception: Exception) -> Callable[..., Any]:
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A separate state directory, and no namespaces."""
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
+    monkeypatch.setenv("LAB_LOCAL", "")
     monkeypatch.chdir(tmp_path)
 
 

@@ -153,10 +153,10 @@ def record(*gpus: tuple[str, ...], runtime: str = "tensorflow") -> EnvironmentRe
 @pytest.mark.parametrize(
     ("gpus", "runtime", "switch", "tasks"),
     [
-        (((), ("GPU-1",), ()), "tensorflow", "", ["worker-0", "worker-2"]),
-        ((("GPU-1",),), "tensorflow", "", []),
-        (((),), "tensorflow-2.15", "", []),
-        (((),), "tensorflow", "0", []),
+        (((), ("GPU-1",), ()), "tensorflow", "fork", ["worker-0", "worker-2"]),
+        ((("GPU-1",),), "tensorflow", "fork", []),
+        (((),), "tensorflow-2.15", "fork", []),
+        (((),), "tensorflow", "namespaces", []),
     ],
 )
 def test_fork_servers(
@@ -169,7 +169,7 @@ def test_fork_servers(
 ) -> None:
     if sys.platform != "linux":
         lacking("only Linux forks programs")
-    monkeypatch.setenv("LAB_LOCAL_FORK", switch)
+    monkeypatch.setenv("LAB_LOCAL", switch)
     where = LocalPlace(tmp_path)
     where.output("x").parent.mkdir()
     opened = local.start_forkserver(record(*gpus, runtime=runtime), where)

@@ -298,9 +298,9 @@ def test_namespaces_are_probed_once_for_each_boot_of_the_machine(
     assert isolations.unavailable_reason(memory) == "forbidden"
     for _ in range(3):  # only the good news is remembered
         assert isolations.unavailable_reason(memory) is None
-    monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
-    assert isolations.unavailable_reason(memory) == "LAB_LOCAL_NAMESPACES is 0"
-    monkeypatch.delenv("LAB_LOCAL_NAMESPACES")
+    monkeypatch.setenv("LAB_LOCAL", "fork")
+    assert isolations.unavailable_reason(memory) == "LAB_LOCAL has no namespaces"
+    monkeypatch.delenv("LAB_LOCAL")
     isolations.clear_cache(memory)
     isolations.clear_cache(memory)
     assert isolations.unavailable_reason(memory) == "forbidden since"

@@ -53,7 +53,7 @@ def test_fault_arguments(text: str) -> None:
                 "pause:5s",
             )
         ],
-        (("cut:5s",), {"LAB_LINK_RATE_BITS": "fast"}, "LAB_LINK_RATE_BITS is not a whole number"),
+        (("cut:5s",), {"LAB_LINK": "fast"}, "LAB_LINK is not a rate and a delay"),
     ],
 )
 def test_used_wrongly(
@@ -166,7 +166,7 @@ def test_a_slow_link_lasts_its_time_and_is_restored() -> None:
         "print(seconds() < slow)\n"
         "apply_link(1_000_000_000, None)\n"
         "before = here()\n"
-        "p, ready = fault('link:rate=4mbit,1s', LAB_LINK_RATE_BITS='1000000000')\n"
+        "p, ready = fault('link:rate=4mbit,1s', LAB_LINK='1000000000 0')\n"
         "print(here()[4])\n"
         "print(p.wait(), here() == before, before[4])\n"
     )

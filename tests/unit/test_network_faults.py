@@ -235,7 +235,7 @@ def injected(made: Mock, node: str = "tf3", **state: object) -> dict[str, Any]:
     """Inject a fault by this container, into the node of an anchor in this state."""
     anchor = copy.deepcopy(inspected(**state))
     anchor["Id"] = "a11c0e"
-    anchor["Config"]["Env"] = ["LAB_NODE=tf3", "LAB_LINK_RATE_BITS=8000"]
+    anchor["Config"]["Env"] = ["LAB_NODE=tf3", "LAB_LINK=8000 0"]
     del anchor["Config"]["Labels"]["lab.task"]
     engine = an_engine(anchor, inspected())
     asked: dict[str, Any] = {}
@@ -257,7 +257,7 @@ def test_a_container_on_the_nodes_network() -> None:
     assert asked["command"] == ["python", "-m", "lab.network.fault", "cut:5s"]
     assert asked["network_mode"] == "container:a11c0e"
     assert (asked["cap_drop"], asked["cap_add"]) == (["ALL"], ["NET_ADMIN"])
-    assert asked["environment"] == {"LAB_LINK_RATE_BITS": "8000"}
+    assert asked["environment"] == {"LAB_LINK": "8000 0"}
     # `lab down` finds it, and it is not a part of the environment.
     assert asked["labels"] == {
         "com.docker.compose.project": "",

@@ -117,14 +117,18 @@ def test_first_check_returns_at_once_and_a_later_one_watches(
 
 def test_link_of_a_pause() -> None:
     assert link_of({}) == (None, None)
-    environ = {"LAB_LINK_RATE_BITS": "100000000", "LAB_LINK_DELAY_US": "5000"}
+    environ = {"LAB_LINK": "100000000 5000"}
     assert link_of(environ) == (100_000_000, 5000)
+    assert link_of({"LAB_LINK": "0 5000"}) == (None, 5000)
 
 
-@pytest.mark.parametrize("text", ["x", "-1", "0", "1e6", "٣", "9" * 30])
-def test_a_link_that_is_no_whole_number(text: str) -> None:
-    with pytest.raises(ValueError, match="LAB_LINK_RATE_BITS is not a whole number"):
-        link_of({"LAB_LINK_RATE_BITS": text})
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "-1 0", "1", "1e6 0", "٣ 0", f"{9e29:.0f} 0", f"{9e17:.0f} 0", f"0 {9e17:.0f}"],
+)
+def test_a_link_without_two_whole_numbers_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"LAB_LINK (is not a rate and a delay|exceeds)"):
+        link_of({"LAB_LINK": text})
 
 
 ANCHOR = (
@@ -150,13 +154,13 @@ def test_pause_with_a_wrong_link(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ANCHOR, str(tmp_path / "ready")],
         cwd=ROOT,
-        env={**os.environ, "LAB_LINK_RATE_BITS": "fast"},
+        env={**os.environ, "LAB_LINK": "fast"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("error: LAB_LINK_RATE_BITS is not a whole number")
+    assert done.stderr.startswith("error: LAB_LINK is not a rate and a delay")
     assert not (tmp_path / "ready").exists()
 
 

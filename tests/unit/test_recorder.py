@@ -21,7 +21,7 @@ from lab.task.sdk.recorder import Recorder
 from lab.volume.clock import file_system_time, unix_time
 from tests.support.agents import ROOT
 
-RUN = {"LAB_RUN_ID": "20261121-0810-async-7f3a", "LAB_ATTEMPT": "2"}
+RUN = {"LAB_RUN_DIR": "/runs/20261121-0810-async-7f3a", "LAB_ATTEMPT": "2"}
 
 
 @dataclass
@@ -58,7 +58,7 @@ def test_every_record_carries_its_context_and_no_change_of_the_clock(
     monkeypatch.setattr(time, "time", lambda: right() + 3600)
     recorder.write("step", epoch=0, local_step=1, global_step=3, loss=2.5, staleness=2)
     first, second = output.records()
-    known = {"run": RUN["LAB_RUN_ID"], "attempt": 2, "job_name": "worker", "task_index": 1}
+    known = {"run": "20261121-0810-async-7f3a", "attempt": 2, "job_name": "worker", "task_index": 1}
     assert first.items() >= {**known, "kind": "start", "seq": 0, "batch_size": 100}.items()
     assert second.items() >= {**known, "kind": "step", "seq": 1, "loss": 2.5}.items()
     assert before - 1 <= float(first["time_unix"]) <= float(second["time_unix"]) <= right() + 1

@@ -222,7 +222,7 @@ def test_each_pod_has_the_variables_of_its_task(golden: Golden) -> None:
         assert variables == {
             **{"LAB_PROJECT": plan.name, "LAB_RUNTIME": plan.runtime},
             **{"LAB_RUNS": f"/runs/{plan.name}", "LAB_CLOCK": f"/runs/{plan.name}"},
-            **{"LAB_SCRIPTS": "/lab/scripts", "LAB_DATA": "/lab/data", "LAB_LOCKS": "0"},
+            **{"LAB_SCRIPTS": "/lab/scripts", "LAB_DATA": "/lab/data"},
             "CUDA_VISIBLE_DEVICES": gpus or "-1",
             **({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if gpus else {"NVIDIA_VISIBLE_DEVICES": "void"}),
         }

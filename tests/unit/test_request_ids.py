@@ -92,7 +92,8 @@ CLUSTER = {"ps": ["a:1"], "worker": ["b:1", "c:1"]}
 
 def test_a_run_gives_each_program_its_place() -> None:
     tf_config = json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 1}})
-    run = {"TF_CONFIG": tf_config, "LAB_TASK": "worker-1", "LAB_RUN_ID": "r1", "LAB_ATTEMPT": "4"}
+    run = {"TF_CONFIG": tf_config, "LAB_TASK": "worker-1"}
+    run |= {"LAB_RUN_DIR": "/runs/r1", "LAB_ATTEMPT": "4"}
     assert place_of(run) == place_in(CLUSTER, "worker", 1, run) == Place(2, 3, "r1", 4)
     assert place_in(CLUSTER, "ps", 0, {}) == Place(0, 3)
     # An evaluator has no address: it sends no requests to the cluster.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from lab.errors import InputError, LabError
 from lab.text import short
-from lab.variables import LAB_QUEUE_TOKEN, LAB_QUEUE_URL
+from lab.variables import LAB_QUEUE
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
@@ -122,7 +122,7 @@ class Queue:
     @classmethod
     def here(cls) -> Self | None:
         """Return the queue of the class whose seat this is; None outside a seat."""
-        url, token = os.environ.get(LAB_QUEUE_URL), os.environ.get(LAB_QUEUE_TOKEN)
+        url, _, token = os.environ.get(LAB_QUEUE, "").partition(" ")
         return cls(url.rstrip("/"), token) if url and token else None
 
     def request(

@@ -16,14 +16,13 @@ from lab.backends.engine.containers import FAULT, PROJECT, ContainerInfo
 from lab.backends.network_faults import wait_until_in_effect
 from lab.errors import LabError
 from lab.network import FAULT_MODULE
-from lab.variables import LAB_LINK_DELAY_US, LAB_LINK_RATE_BITS
+from lab.variables import LAB_LINK
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
     from lab.backends.compose.channel import Output
 
-_LINK: Final = (LAB_LINK_RATE_BITS, LAB_LINK_DELAY_US)
 _STOP_S: Final = 5
 _GONE_WITHIN_S: Final = 10.0
 _POLL_S: Final = 0.1
@@ -45,7 +44,7 @@ def inject_fault(
             ["python", "-m", FAULT_MODULE, *arguments],
             labels={FAULT: anchor.node},
             environment={
-                each: anchor.variables[each] for each in _LINK if each in anchor.variables
+                name: value for name, value in anchor.variables.items() if name == LAB_LINK
             },
             network_mode=f"container:{anchor.id}",
             user="0:0",

@@ -15,8 +15,8 @@ from lab.backends.names import COMPOSE, capabilities
 from lab.backends.options import Values, defaults_of
 from lab.backends.rendered_file import PLAIN, Rendering
 from lab.config.validation import RUN_SERVICE
-from lab.network import MTU
-from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
+from lab.network import MTU, link_environ
+from lab.placement.plan import Plan, PlannedNode, PlannedRun, PlannedTask
 from lab.runtimes import RUNTIMES, TENSORFLOW
 from lab.units import ENGINE_MEMORY, exact
 
@@ -263,21 +263,12 @@ def _anchor(node: PlannedNode, blocks: _SharedBlocks, build: dict[str, Value]) -
     environment: dict[str, Value] = {var.LAB_NODE: node.name}
     service: dict[str, Value] = {**build, "hostname": node.name}
     if node.link is not None:
-        environment.update(_link(node.link))
+        environment.update(link_environ(node.link.rate_bits, node.link.delay_us))
         # Only this service may change a network: its own, at its start.
         service.update({"user": "0:0", "cap_add": ["NET_ADMIN"]})
     service["environment"] = Block(environment, (blocks.no_gpu,))
     service["labels"] = Block({"lab.node": node.name}, (blocks.labels,))
     return Block(service, (blocks.anchor,))
-
-
-def _link(link: Link) -> dict[str, Value]:
-    variables: dict[str, Value] = {}
-    if link.rate_bits is not None:
-        variables[var.LAB_LINK_RATE_BITS] = str(link.rate_bits)
-    if link.delay_us is not None:
-        variables[var.LAB_LINK_DELAY_US] = str(link.delay_us)
-    return variables
 
 
 def _task(task: PlannedTask, blocks: _SharedBlocks) -> Block:

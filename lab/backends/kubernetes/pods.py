@@ -199,7 +199,6 @@ class Pods:
             var.LAB_SCRIPTS: f"{runs}/{SCRIPTS}" if self.owner else "/lab/scripts",
             var.LAB_DATA: "/lab/data",
             # The pods are on different hosts, whose locks and clocks differ.
-            var.LAB_LOCKS: "0",
             var.LAB_CLOCK: runs,
         }
         host = {"fieldRef": {"fieldPath": "spec.nodeName"}}

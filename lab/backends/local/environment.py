@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from lab.backends.selection import known_task
 from lab.errors import LabError
 from lab.gpu.inventory import usable_cpus
 from lab.network import link_environ
-from lab.variables import LAB_PYTHON_BIN, LAB_SCRIPTS
+from lab.variables import LAB_SCRIPTS
 
 if TYPE_CHECKING:
     from lab.gpu.verification import GpuView
@@ -116,7 +117,7 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         own = {
             **record.environ,
             "PYTHONPATH": base_environ()["PYTHONPATH"],
-            LAB_PYTHON_BIN: str(Path(self._record.interpreter).parent),
+            "PATH": f"{Path(self._record.interpreter).parent}:{os.environ.get('PATH', os.defpath)}",
         }
         variables = [f"{name}={value}" for name, value in own.items()]
         project = str(Path(record.environ[LAB_SCRIPTS]).parent)

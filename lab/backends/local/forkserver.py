@@ -14,7 +14,7 @@ from lab.backends.python import base_environ
 from lab.runtimes import RUNTIMES, TENSORFLOW
 from lab.task.agent import forkserver
 from lab.task.agent.command import environ_of_import
-from lab.variables import LAB_LOCAL_FORK
+from lab.variables import LAB_LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ def start_forkserver(record: EnvironmentRecord, state_dir: StateDir) -> ForkServ
 
 def unavailable_reason(runtime: str) -> str | None:
     """Why each program must import TensorFlow itself; None if the fork server imports it."""
-    if os.environ.get(LAB_LOCAL_FORK) == "0":
-        return f"{LAB_LOCAL_FORK} is 0"
+    if "fork" not in os.environ.get(LAB_LOCAL, "fork").split(","):
+        return f"{LAB_LOCAL} has no fork"
     if sys.platform != "linux":
         return f"{sys.platform} is not Linux"
     if runtime != TENSORFLOW.name:

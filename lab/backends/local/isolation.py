@@ -18,7 +18,7 @@ from lab.backends.local.state import NodeRecord
 from lab.backends.process import boot_id
 from lab.backends.python import base_environ, module_command
 from lab.text import short
-from lab.variables import LAB_LOCAL_NAMESPACES
+from lab.variables import LAB_LOCAL
 
 # The supervisor is process 1 of these namespaces. If it or `unshare` dies, all processes end.
 UNSHARE = (
@@ -60,8 +60,8 @@ def clear_cache(cache: Path) -> None:
 
 def _forbidden() -> str | None:
     """Why namespaces are disabled or impossible, as far as that is known without a probe."""
-    if os.environ.get(LAB_LOCAL_NAMESPACES) == "0":
-        return f"{LAB_LOCAL_NAMESPACES} is 0"
+    if "namespaces" not in os.environ.get(LAB_LOCAL, "namespaces").split(","):
+        return f"{LAB_LOCAL} has no namespaces"
     if sys.platform != "linux":
         return f"{sys.platform} does not have them"
     missing = [name for name in ("unshare", "nsenter") if shutil.which(name) is None]

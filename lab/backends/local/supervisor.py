@@ -28,7 +28,6 @@ from lab.backends.process import ProcessHandle
 from lab.backends.python import base_environ, module_command
 from lab.signals import way_to_end
 from lab.task.agent.agent_log import AgentLog
-from lab.variables import LAB_FORKSERVER, LAB_LEASH, LAB_STAMPS
 
 # An agent waits 5 s for its program, and 3 s for the rest of the output.
 _AGENTS_GRACE_S = 10.0
@@ -112,16 +111,14 @@ class Supervisor:
                 self._start(task, [], ())
 
     def _start(self, task: TaskRecord, prefix: list[str], descriptors: tuple[int, ...]) -> None:
-        own = {**task.environ, LAB_STAMPS: "1"}
-        if self._leash is not None:
-            own[LAB_LEASH] = "stdin"
+        options = [] if self._leash is None else ["--leash"]
         if (end := self._forkserver.ends.get(task.task)) is not None:
-            own[LAB_FORKSERVER] = str(end.fileno())
+            options += ["--forkserver", str(end.fileno())]
             descriptors = (*descriptors, end.fileno())
         with self.state_dir.output(task.task).open("ab") as output:
             agent = subprocess.Popen(
-                [*prefix, *module_command("lab.task.agent", self.record.interpreter)],
-                env={**base_environ(), **own},
+                [*prefix, *module_command("lab.task.agent", self.record.interpreter), *options],
+                env={**base_environ(), **task.environ},
                 stdin=self._leash[0] if self._leash is not None else subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -23,7 +23,7 @@ _SCRIPT: Final = """\
 set -euo pipefail
 
 # Variables of the submitting shell that would change the agents.
-unset LAB_LEASH LAB_FORKSERVER TF_CONFIG PYTHONSAFEPATH
+unset TF_CONFIG PYTHONSAFEPATH
 
 # The job starts in the directory in which it was submitted: the project's directory. All its files
 # are below LAB_JOB_DIR, which all nodes must see.
@@ -31,7 +31,7 @@ export LAB_PROJECT={name}
 export LAB_SCRIPTS="$PWD/scripts" LAB_DATA="$PWD/data"
 export LAB_JOB_DIR="${{LAB_JOB_DIR:-$PWD/slurm-${{SLURM_JOB_ID:?submit this script with sbatch}}}}"
 export LAB_RUNS="$LAB_JOB_DIR/runs" LAB_OUTPUT="$LAB_JOB_DIR/output"
-export LAB_RUNTIME={runtime} LAB_STAMPS=1
+export LAB_RUNTIME={runtime}
 if [ ! -d "$LAB_SCRIPTS" ]; then
     # Slurm has started the job in /tmp, because the node does not see the project.
     echo "error: there is no $LAB_SCRIPTS on $HOSTNAME; all nodes must see the project" >&2
@@ -45,14 +45,12 @@ export LAB_CLOCK="$LAB_OUTPUT"
 {python}
 # The nodes of each component of the job, and their tasks with the number of their GPUs.
 export LAB_SLURM_NODES={components}
-export LAB_SLURM_JOBS={jobs}
 
 # Slurm's nodes in the same order, and their addresses, which may be others than their names.
 nodes="{lists}"
-LAB_SLURM_HOSTS="$(scontrol show hostnames "$nodes")"
-LAB_SLURM_ADDRESSES="$(sinfo --noheader --Node --nodes="$nodes" --format="%N %o")"
-export LAB_SLURM_HOSTS LAB_SLURM_ADDRESSES
-LAB_CLUSTER="$("${{python[@]}}" -P -m lab.task.agent.slurm)"
+hosts="$(scontrol show hostnames "$nodes")"
+addresses="$(sinfo --noheader --Node --nodes="$nodes" --format="%N %o")"
+LAB_CLUSTER="$("${{python[@]}}" -P -m lab.task.agent.slurm cluster "$hosts" "$addresses" {jobs})"
 export LAB_CLUSTER
 echo "lab: cluster spec $LAB_CLUSTER"
 
@@ -136,7 +134,7 @@ def render(plan: Plan, options: Values, rendering: Rendering = PLAIN) -> str:
         python=_python(plan, str(options["container"])),
         components=shlex.quote(json.dumps(nodes)),
         lists=",".join(f"$SLURM_JOB_NODELIST{group}" for group in groups),
-        jobs=shlex.quote(" ".join(dict.fromkeys(task.job for task in plan.tasks))),
+        jobs=" ".join(dict.fromkeys(task.job for task in plan.tasks)),
         steps=" : \\\n".join(
             f"    {f'--het-group={number} ' if het else ''}{component.options()}"
             f' "${{python[@]}}" -P -m lab.task.agent.slurm {number}'

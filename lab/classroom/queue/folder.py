@@ -21,7 +21,7 @@ from lab.classroom.queue.ledger import Capacity, Ledger
 from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.log import LOG
-from lab.variables import LAB_QUEUE_TOKEN, LAB_QUEUE_URL
+from lab.variables import LAB_QUEUE
 
 TEACHER: Final = "*"
 """The teacher in place of a seat. No seat has this name."""
@@ -109,7 +109,7 @@ def queue_token(folder: ClassDir, name: str) -> str:
 
 
 def queue_variables(folder: ClassDir, seat: str) -> dict[str, str]:
-    """Return the variables by which a seat finds the queue; none if the class has no queue.
+    """Return the variable by which a seat finds the queue; none if the class has no queue.
 
     Raises:
         LabError: The class cannot be read.
@@ -117,7 +117,7 @@ def queue_variables(folder: ClassDir, seat: str) -> dict[str, str]:
     if not folder.stored().plan.run_networks:
         return {}
     url = f"http://proxy:{names.QUEUE_RELAY_PORT}"
-    return {LAB_QUEUE_URL: url, LAB_QUEUE_TOKEN: queue_token(folder, seat)}
+    return {LAB_QUEUE: f"{url} {queue_token(folder, seat)}"}
 
 
 def end_environments(folder: ClassDir, seats: Collection[str]) -> None:

@@ -31,7 +31,7 @@ from lab.classroom.queue.ledger import Entry
 from lab.errors import LabError
 from lab.gpu import read_host
 from lab.placement.plan import Plan
-from lab.variables import LAB_OUTPUT, LAB_RUNS, LAB_SCRIPTS, LAB_STAMPS
+from lab.variables import LAB_OUTPUT, LAB_RUNS, LAB_SCRIPTS
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,6 @@ def home_of(class_name: str, entry: Entry) -> Home:
             LAB_RUNS: f"{entry.order.directory}/runs",
             LAB_OUTPUT: f"{entry.order.directory}/output",
             LAB_SCRIPTS: f"{entry.order.folder}/scripts",
-            LAB_STAMPS: "1",
         },
         logging={"driver": names.LOG["type"], "options": names.LOG["config"]},
     )

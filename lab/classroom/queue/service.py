@@ -1,6 +1,6 @@
-"""The service of the queue: `python -m lab.classroom.queue.service`.
+"""The service of the queue: `python -m lab.classroom.queue.service CLASS`.
 
-JupyterHub starts it, and starts it again when it ends. The variable `LAB_CLASS` names the class.
+JupyterHub starts it, and starts it again when it ends. Its argument is the name of the class.
 `lab.backends.classroom.protocol` describes its messages. Everything from a seat is untrusted: its
 token alone says whose environment is meant, and limits the number of its requests. It is checked
 before a body is read, which is small and has a time limit.
@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +38,6 @@ from lab.classroom.queue.turns import Turns
 from lab.classroom.state import ClassDir
 from lab.errors import InputError, LabError
 from lab.parent_death import set_pdeathsig
-from lab.variables import LAB_CLASS
 
 MAX_REQUESTS: Final = 8
 """The maximum number of requests of one seat at the same time: no request waits for a change."""
@@ -188,11 +188,11 @@ async def serve(turns: Turns, tokens: Mapping[str, str], address: str) -> None:
     await turns.finish_steps(_STOP_S)
 
 
-def main() -> None:
-    """Serve the class of the variable `LAB_CLASS`."""
+def main(class_name: str) -> None:
+    """Serve a class."""
     logging.basicConfig(format="%(asctime)s queue: %(message)s")
     set_pdeathsig(os.getppid())  # a new JupyterHub starts a new service
-    folder = ClassDir(os.environ[LAB_CLASS])
+    folder = ClassDir(class_name)
     stored = folder.stored()
     plan = stored.plan
     seats = {seat.name: seat for seat in plan.seats}
@@ -206,4 +206,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

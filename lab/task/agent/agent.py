@@ -1,18 +1,20 @@
 """The task agent: it starts the training program of one task, on every backend.
 
-The agent (`python -m lab.task.agent [--once]`) announces its task and waits for requests on the
-run volume (`lab.volume`). With `--once` it ends after the first one. It starts the program as its
-own child and is the only writer of the task's output. It watches the other tasks, and ends the
-program when the run ends. It needs only the standard library.
+The agent (`python -m lab.task.agent`) announces its task and waits for requests on the run volume
+(`lab.volume`). It starts the program as its own child and is the only writer of the task's output.
+It watches the other tasks, and ends the program when the run ends. It needs only the standard
+library.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import select
 import signal
 import socket
+import stat
 import sys
 import time
 from collections.abc import Sequence
@@ -26,7 +28,7 @@ from lab.task.agent.fork_client import ForkClient
 from lab.task.agent.launcher import Launcher
 from lab.task.agent.process import set_subreaper
 from lab.task.agent.request_queue import RequestQueue
-from lab.variables import LAB_LEASH, LAB_OUTPUT, LAB_STAMPS, LAB_TASK
+from lab.variables import LAB_OUTPUT, LAB_TASK
 from lab.volume import Volume
 from lab.volume.files import REFUSED_S, Patience
 from lab.volume.heartbeat import Heartbeat
@@ -209,11 +211,20 @@ def _write_to(file: Path) -> None:
     os.close(descriptor)
 
 
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("lab.task.agent", add_help=False)
+    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--leash", action="store_true")
+    parser.add_argument("--forkserver", type=int)
+    return parser.parse_args(arguments)
+
+
 def main(arguments: Sequence[str] = ()) -> int:
     """Run the agent that the environment variables describe; return the exit code.
 
     Args:
-        arguments: `--once` to end after the first run.
+        arguments: `--once` to end after the first run, `--leash` to end when standard input closes,
+            `--forkserver FD` to fork programs by this socket.
     """
     if (folder := os.environ.get(LAB_OUTPUT)) and (task := os.environ.get(LAB_TASK)):
         _write_to(Path(folder) / f"{task}.log")
@@ -223,11 +234,12 @@ def main(arguments: Sequence[str] = ()) -> int:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_USAGE
     set_subreaper()
-    agent_log = AgentLog(stamped=os.environ.get(LAB_STAMPS) == "1")
-    stop = StopSignal(leash=os.environ.get(LAB_LEASH) == "stdin")
-    launcher = Launcher(config, ForkClient.from_environ(os.environ))
+    options = _options(arguments)
+    agent_log = AgentLog(stamped=stat.S_ISREG(os.fstat(1).st_mode))
+    stop = StopSignal(leash=options.leash)
+    fork_client = None if options.forkserver is None else ForkClient.of(options.forkserver)
     try:
-        Agent(config, agent_log, stop, launcher, once="--once" in arguments).run()
+        Agent(config, agent_log, stop, Launcher(config, fork_client), once=options.once).run()
     except OSError as error:
         agent_log.notify(
             f"error: the run volume {config.runs} cannot be used: {error}; check its mount"

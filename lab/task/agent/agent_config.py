@@ -74,7 +74,7 @@ class AgentConfig:
             data=Path(environ[var.LAB_DATA]),
             gpus=_gpus(environ),
             runtime=environ.get(var.LAB_RUNTIME, ""),
-            locks=environ.get(var.LAB_LOCKS) != "0",
+            locks=not environ.get(var.LAB_CLOCK),
         )
 
     @property

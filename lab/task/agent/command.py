@@ -111,7 +111,6 @@ def environ(
         **({"TF_CONFIG": json.dumps(tf_config)} if _has_tf_config(request) else {}),
         **({var.LAB_CLUSTER: json.dumps(request.cluster)} if request.spec.is_completed else {}),
         var.LAB_TASK: config.task,
-        var.LAB_RUN_ID: request.run_id,
         var.LAB_ATTEMPT: str(attempt),
         var.LAB_RUN_DIR: str(Volume(config.runs).run(request.run_id)),
         # A user's own program has no start file: it begins at once.
@@ -215,4 +214,4 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 """The variables in which gRPC looks for a proxy."""
 
-_AGENT_ONLY = {var.LAB_CLUSTER, var.LAB_LEASH, var.LAB_FORKSERVER, var.LAB_STAMPS}
+_AGENT_ONLY = {var.LAB_CLUSTER}

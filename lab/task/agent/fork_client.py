@@ -17,8 +17,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from lab.variables import LAB_FORKSERVER
-
 _ANSWER_S: Final = 10.0
 """Time limit for an answer, in seconds. The fork server normally answers in milliseconds."""
 
@@ -110,12 +108,9 @@ class ForkClient:
         self.unavailable_reason: str | None = None
 
     @classmethod
-    def from_environ(cls, environ: Mapping[str, str]) -> ForkClient | None:
-        """The connection that the variables name; None if they name none."""
-        descriptor = environ.get(LAB_FORKSERVER)
-        if not descriptor:
-            return None
-        sock = socket.socket(fileno=int(descriptor))
+    def of(cls, descriptor: int) -> ForkClient:
+        """The connection of a descriptor that this process has inherited."""
+        sock = socket.socket(fileno=descriptor)
         sock.set_inheritable(False)  # in a program it would keep the connection open
         return cls(sock)
 

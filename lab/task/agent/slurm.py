@@ -1,15 +1,19 @@
-"""The tasks of a Slurm job: `python -m lab.task.agent.slurm [COMPONENT | end]` in a script.
+"""The tasks of a Slurm job.
 
-Without an argument, in the batch step, it prints TensorFlow's cluster spec. With the number of a
-component of the job, in a step, it becomes the agent of one task. With `end` it cancels the run, so
-that the chief saves the parameters. It reads these variables::
+The job's script calls this module in three ways::
+
+    python -m lab.task.agent.slurm cluster HOSTS ADDRESSES JOB...
+    python -m lab.task.agent.slurm COMPONENT
+    python -m lab.task.agent.slurm end
+
+`cluster`, in the batch step, prints TensorFlow's cluster spec. HOSTS are the names of the job's
+nodes, in the order of its components. ADDRESSES has a line for each node, with its name and its
+address. The JOBs are TensorFlow's, in the config's order. With the number of a component of the
+job, in a step, it becomes the agent of one task. `end` cancels the run, so that the chief saves the
+parameters. It reads these variables::
 
     LAB_SLURM_NODES   for each component of the job, its nodes; for each node, its tasks and their
                       number of GPUs: [[["tf1", {"ps-0": 0}]], [["tf2", {"worker-0": 2}]]]
-    LAB_SLURM_JOBS    the names of TensorFlow's jobs, in the config's order: ps worker
-    LAB_SLURM_HOSTS   the names of the job's nodes, in the order of its components
-    LAB_SLURM_ADDRESSES
-                      a line for each node, with its name and its address
     LAB_RUNS          the run volume
     LAB_OUTPUT        the directory of the agents' output
 
@@ -88,11 +92,10 @@ def cluster_spec(
     return spec
 
 
-def _hosts(environ: Mapping[str, str]) -> list[str]:
+def _addresses(hosts: str, addresses: str) -> list[str]:
     """The addresses of the nodes; Slurm may know another than the name."""
-    lines = environ[var.LAB_SLURM_ADDRESSES].splitlines()
-    addresses = dict(line.split(maxsplit=1) for line in lines)
-    return [addresses.get(name, name) for name in environ[var.LAB_SLURM_HOSTS].split()]
+    known = dict(line.split(maxsplit=1) for line in addresses.splitlines())
+    return [known.get(name, name) for name in hosts.split()]
 
 
 def task_environ(
@@ -129,7 +132,6 @@ def task_environ(
         **environ,
         var.LAB_NODE: node,
         var.LAB_TASK: names[position],
-        var.LAB_LOCKS: "0",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(own) or "-1",
     }
@@ -181,10 +183,10 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
             cancel_runs(Volume(Path(environ[var.LAB_RUNS])))
             return 0
         components: Components = json.loads(environ[var.LAB_SLURM_NODES])
-        if not arguments:
-            hosts = _hosts(environ)
-            jobs, number = environ[var.LAB_SLURM_JOBS].split(), int(environ["SLURM_JOB_ID"])
-            cluster = cluster_spec(components, jobs, hosts, number)
+        if arguments[0] == "cluster":
+            _, hosts, addresses, *jobs = arguments
+            number = int(environ["SLURM_JOB_ID"])
+            cluster = cluster_spec(components, jobs, _addresses(hosts, addresses), number)
             if int(environ.get("SLURM_RESTART_COUNT", "0")):
                 begin_again(Volume(Path(environ[var.LAB_RUNS])), cluster)
             sys.stdout.write(json.dumps(cluster))

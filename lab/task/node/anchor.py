@@ -1,7 +1,7 @@
 """A node's anchor: it owns the network that the node's tasks share, and applies the node's link.
 
-`python -m lab.task.node.anchor` runs no user code. `LAB_LINK_RATE_BITS` and `LAB_LINK_DELAY_US`
-describe the link. The anchor is healthy (`lab.task.node.health`) as soon as the link is applied.
+`python -m lab.task.node.anchor` runs no user code. `LAB_LINK` describes the link. The
+anchor is healthy (`lab.task.node.health`) as soon as the link is applied.
 """
 
 from __future__ import annotations

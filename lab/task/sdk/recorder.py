@@ -9,11 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, Literal, Self, SupportsFloat, SupportsIndex
 
 from lab.records import FIELDS, Value, format_record
 from lab.task.sdk.steps import Steps
-from lab.variables import LAB_ATTEMPT, LAB_RUN_ID, LAB_TASK
+from lab.variables import LAB_ATTEMPT, LAB_RUN_DIR, LAB_TASK
 from lab.volume.clock import unix_time
 from lab.volume.files import write_all
 
@@ -58,12 +59,12 @@ class Recorder:
         Args:
             job_name: The task's job.
             task_index: The task's index in its job.
-            environment: The environment variables with `LAB_RUN_ID` and `LAB_ATTEMPT`; those of
+            environment: The environment variables with `LAB_RUN_DIR` and `LAB_ATTEMPT`; those of
                 the process by default.
             descriptor: The file descriptor to write to; stdout by default.
         """
         environment = os.environ if environment is None else environment
-        self.run = environment.get(LAB_RUN_ID) or BY_HAND
+        self.run = Path(environment.get(LAB_RUN_DIR, "")).name or BY_HAND
         self.attempt = int(environment.get(LAB_ATTEMPT) or 0)
         self.task = f"{job_name}-{task_index}"
         self._job_name = job_name
