@@ -127,6 +127,8 @@ def test_program_gets_its_task(stage: Stage) -> None:
         "task": {"type": "worker", "index": 1},
     }
     assert (cwd, stdin) == (str(stage.volume.files("r1")), "")
+    # A file, unlike an engine, adds no times of its own.
+    assert re.match(r"\d{4}-\d\d-\d\dT\S+Z lab: ", stage.output("worker-1").read_text())
     assert (
         environ.items()
         >= {
