@@ -19,8 +19,6 @@ HINT: Final = "or use `--gpus none` (CPUs) or `--gpus index` (another host)"
 NOT_FOUND: Final = 6
 """NVML_ERROR_NOT_FOUND: there is no such object."""
 
-INVALID_ARGUMENT: Final = 2
-"""NVML_ERROR_INVALID_ARGUMENT: for example, a link that the GPU does not have."""
 
 LIBRARY_NOT_FOUND: Final = 12
 """NVML_ERROR_LIBRARY_NOT_FOUND: NVML itself, or libcuda for a query of the CUDA version."""
