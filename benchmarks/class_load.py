@@ -36,7 +36,6 @@ name: {name}
 seats: {seats}
 seat: {{cpus: 1, disk: 1GiB}}
 cluster: {cluster}
-lessons: [async]
 network: 10.88.0.0/16
 address: 127.0.0.1:{port}
 """

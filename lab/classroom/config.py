@@ -17,7 +17,6 @@ from lab.classroom.values import Address, FilePath, ListenAddress, LocalTime
 from lab.config.diagnostics import Problem
 from lab.config.fields import MAX_CPUS, ConfigModel, GpuCount, Memory, NodeName
 from lab.config.load import parse_config, read_file
-from lab.text import short
 
 DEFAULT_FILE: Final = "class.yaml"
 TEACHER: Final = "teacher"
@@ -31,8 +30,6 @@ _TAKEN: Final = {
 
 MAX_SEATS: Final = 200
 MAX_CPU_RUNS: Final = 200
-LESSONS: Final = ("tour", "async", "sync", "stragglers", "how_many", "all_reduce", "reproduce")
-"""The notebooks, without number and ending."""
 
 _GPUS_TEXT: Final = "a number, such as 1, or a mapping, such as {count: 1, share: true}"
 _SEATS_TEXT: Final = (
@@ -83,7 +80,6 @@ _Seats = Annotated[
     Field(min_length=1, max_length=MAX_SEATS, strict=False),
     BeforeValidator(_seats),
 ]
-_Lessons = Annotated[tuple[str, ...], Field(min_length=1, max_length=100, strict=False)]
 
 
 class SeatConfig(ConfigModel):
@@ -151,9 +147,6 @@ class ClassConfig(ConfigModel):
     cluster: FilePath = Path("cluster.yaml")
     """The cluster config that each seat gets."""
 
-    lessons: _Lessons = LESSONS
-    """Names of the notebooks that each seat gets."""
-
     times: Times = Field(default_factory=Times)
     """When the class ends, and how long a turn takes."""
 
@@ -174,7 +167,6 @@ def _validate(config: ClassConfig) -> Iterator[Problem]:
     """Yield a problem for every rule that a config breaks."""
     yield from _seat_names(config.seats)
     yield from _seat(config.seat.gpus)
-    yield from _unknown_lessons(config.lessons)
     if not config.address.host.is_loopback and config.tls is None:
         message = (
             f"other hosts reach {config.address}, and passwords must not travel in the clear; add "
@@ -203,16 +195,6 @@ def _seat(gpus: SeatGpus) -> Iterator[Problem]:
     elif not gpus.queue and not gpus.count and (gpus.share or gpus.mig):
         key = "share" if gpus.share else "mig"
         yield Problem((*loc, key), "a seat has no GPU; state `count`, such as `count: 1`")
-
-
-def _unknown_lessons(lessons: Sequence[str]) -> Iterator[Problem]:
-    for index, name in enumerate(lessons):
-        loc = ("lessons", index)
-        if name not in LESSONS:
-            message = f"there is no lesson {short(name, 60)}"
-            yield Problem(loc, message, misspelt=name, candidates=LESSONS)
-        elif name in lessons[:index]:
-            yield Problem(loc, f"the lesson {name} is here twice; remove one")
 
 
 _FIX: Final = f"name a class config with `--file FILE` (default: {DEFAULT_FILE})"

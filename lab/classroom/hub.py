@@ -18,7 +18,7 @@ from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.queue.folder import queue_variables
 from lab.classroom.state import ClassDir, StoredClass, Tokens
-from lab.variables import LAB_SEAT
+from lab.variables import LAB_CLASS, LAB_CLUSTER_CONFIG
 
 _SERVICE: Final = "lab"
 """The name under which `lab` sends requests to JupyterHub."""
@@ -105,7 +105,6 @@ def _proxy(c: Any, plan: ClassPlan, token: str) -> None:  # noqa: ANN401
 def _seats(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN401
     plan = stored.plan
     seats = {each.name: each for each in plan.seats}
-    files = json.dumps({"lessons": list(stored.lessons), "cluster": stored.cluster})
     # Read now: a seat starts also when a file of the class is damaged later.
     queue = {name: queue_variables(folder, name) for name in seats}
 
@@ -119,7 +118,11 @@ def _seats(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN4
         spawner.cpu_limit = own.cpus
         spawner.mem_limit = own.memory_bytes
         gpus = GPU_ORDER if own.gpus else NO_GPU
-        spawner.environment = {LAB_SEAT: files, **gpus, **queue[own.name]}
+        spawner.environment = {
+            LAB_CLUSTER_CONFIG: stored.cluster,
+            **gpus,
+            **queue[own.name],
+        }
 
     c.JupyterHub.spawner_class = "lab.classroom.spawner.SeatSpawner"
     c.DockerSpawner.pre_spawn_hook = assign

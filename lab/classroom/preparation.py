@@ -108,7 +108,7 @@ def _new_class(path: Path, config: ClassConfig) -> StoredClass:
         engine, gpus=bool(plan.gpu_users), cpu_runs=config.cpu_runs > 0, root=sources
     )
     text = config.cluster.read_text(encoding="utf-8")
-    return StoredClass(plan, image, text, config.lessons, str(root))
+    return StoredClass(plan, image, text, str(root))
 
 
 def running_class(path: Path) -> ClassDir:

@@ -22,7 +22,7 @@ from lab.network.host_block import ROUTES, is_blocked
 from lab.project import DEFAULT_CLUSTER
 from lab.shipped import files_of
 from lab.text import visible
-from lab.variables import LAB_SEAT
+from lab.variables import LAB_CLUSTER_CONFIG
 from lab.volume.files import atomic_writer, open_regular
 
 PROJECT: Final = Path("/lab")
@@ -38,7 +38,8 @@ ISOLATION_S: Final = 60.0
 """Seconds within which JupyterHub must block the host."""
 
 _POLL_S: Final = 0.1
-_LESSON: Final = re.compile(r"\d\d_(\w+)\.(?:ipynb|md|py)")
+_SOURCE: Final = re.compile(r"\d\d_\w+\.(?:md|py)")
+"""The sources of notebooks, which are for developers."""
 
 
 def wait_until_isolated(routes: Path = Path(ROUTES), wait_s: float = ISOLATION_S) -> None:
@@ -68,28 +69,17 @@ def fill(folder: Path, variables: Mapping[str, str], project: Path = PROJECT) ->
 
     Args:
         folder: The student's home directory.
-        variables: The environment variables, with `LAB_SEAT`.
+        variables: The environment variables: `LAB_CLUSTER_CONFIG`.
         project: The project's directory in the image.
 
     Raises:
         OSError: The directory cannot be written.
     """
-    own = json.loads(variables.get(LAB_SEAT, "{}"))
-    lessons = set(own.get("lessons", ()))
-    if config := own.get("cluster"):
+    if config := variables.get(LAB_CLUSTER_CONFIG):
         _write_new(folder / DEFAULT_CLUSTER, io.BytesIO(config.encode()))
     for name, path in files_of(PARTS, project):
-        if _is_wanted(path, lessons):
+        if not _SOURCE.fullmatch(path.name):
             _write_new(folder / name, open_regular(path))
-
-
-def _is_wanted(path: Path, lessons: set[str]) -> bool:
-    """Whether a file is part of the chosen lessons, or of all of them."""
-    lesson = _LESSON.fullmatch(path.name)
-    if lesson is None:
-        return True
-    # The `.py` and `.md` files of notebooks are their sources for developers.
-    return path.suffix == ".ipynb" and (not lessons or lesson[1] in lessons)
 
 
 def _write_new(target: Path, content: IO[bytes]) -> None:

@@ -54,14 +54,12 @@ class StoredClass(msgspec.Struct, frozen=True):
         plan: The plan.
         image: The name of the seats' image.
         cluster: The text of the cluster config that each seat gets.
-        lessons: The names of the notebooks that each seat gets.
         root: The project's directory on this host.
     """
 
     plan: ClassPlan
     image: str
     cluster: str
-    lessons: tuple[str, ...]
     root: str = ""
 
 

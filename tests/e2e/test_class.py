@@ -45,7 +45,6 @@ version: 1
 name: e2e
 seats: 3
 seat: {{gpus: 1, cpus: 2, memory: 3GiB, disk: 128MiB}}
-lessons: [async]
 network: 10.88.0.0/24
 address: 127.0.0.1:{port}
 """
@@ -86,7 +85,7 @@ def room(
     plan = a_plan(free_port(), CONFIG + DOMAIN + TLS, folder=files)
     said: list[str] = []
     with shown_by(said.append):
-        up(StoredClass(plan, class_image, CLUSTER, ("async",)))
+        up(StoredClass(plan, class_image, CLUSTER))
     assert said[-1].endswith("ready (3 of 3)")
     yield ClassDir("e2e")
     remove_class()
@@ -184,7 +183,9 @@ def test_a_seat_has_a_project_with_notebooks_and_a_terminal(room: ClassDir) -> N
     write = "import sys; open('notebooks/small.ipynb', 'w').write(sys.argv[1])"
     inside("seat-01", write, nbformat.writes(NOTEBOOK))
     in_seat("seat-01", "jupyter", "execute", "notebooks/small.ipynb")
-    found = in_seat("seat-01", "sh", "-c", '"$SHELL" -l -c "command -v lab; ls notebooks/0*"')
+    found = in_seat(
+        "seat-01", "sh", "-c", '"$SHELL" -l -c "command -v lab; ls notebooks/01*.ipynb"'
+    )
     assert found.splitlines() == ["/opt/venv/bin/lab", "notebooks/01_async.ipynb"]
 
 
@@ -580,7 +581,7 @@ def test_a_failed_boot_leaves_nothing(class_image: str) -> None:
     try:
         here = host()
         with pytest.raises(LabError, match=f"the address 127.0.0.1:{port} is in use"):
-            up(StoredClass(a_plan(port), class_image, CLUSTER, ()))
+            up(StoredClass(a_plan(port), class_image, CLUSTER))
         no_disk_is_left(ClassDir("e2e"))
         assert host() == here
     finally:

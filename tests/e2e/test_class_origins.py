@@ -40,7 +40,6 @@ CLASS = """\
 version: 1
 name: {name}
 seats: 2
-lessons: [async]
 network: 10.87.{part}.0/24
 address: 127.0.0.1:{port}
 domain: lab.example.org
@@ -63,7 +62,7 @@ def a_class(image: str, folder: Path, *, domain: bool) -> Iterator[ClassDir]:
     host = HostFacts(Inventory("none", (), None, None))
     plan = plan_class(config, host, parse_cluster(CLUSTER.encode(), "cluster"))
     room = ClassDir(plan.name)
-    up(StoredClass(plan if domain else replace(plan, domain=""), image, CLUSTER, ("async",)))
+    up(StoredClass(plan if domain else replace(plan, domain=""), image, CLUSTER))
     try:
         write(room, VICTIM, {"secret.txt": OWN_TEXT})
         files = {".jupyter/jupyter_server_config.py": CONFIG, "server.py": SERVER}

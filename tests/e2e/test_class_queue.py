@@ -93,7 +93,7 @@ def room(class_image: str, before: dict[str, list[str]]) -> Iterator[ClassDir]:
         parse_cluster(CLUSTER.encode(), "cluster"),
     )
     root = Path(__file__).parents[2]
-    up(StoredClass(plan, class_image, CLUSTER, ("async",), str(root)))
+    up(StoredClass(plan, class_image, CLUSTER, str(root)))
     folder = ClassDir(NAME)
     yield folder
     if folder.path.exists():

@@ -58,7 +58,7 @@ def room(class_image: str) -> Iterator[ClassDir]:
         parse_cluster(CLUSTER.encode(), "cluster"),
     )
     root = Path(__file__).parents[2]
-    up(StoredClass(plan, class_image, CLUSTER, ("async",), str(root)))
+    up(StoredClass(plan, class_image, CLUSTER, str(root)))
     folder = ClassDir(NAME)
     yield folder
     down(folder, folder.path.parent / "left.zip")

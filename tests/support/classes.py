@@ -34,7 +34,7 @@ def a_plan(
 
 def stored(found: ClassPlan | None = None) -> StoredClass:
     """What `lab class up` was given."""
-    return StoredClass(found or a_plan(), "lab-class:cpu", CLUSTER, ("async", "sync"))
+    return StoredClass(found or a_plan(), "lab-class:cpu", CLUSTER)
 
 
 def created(found: ClassPlan | None = None) -> ClassDir:

@@ -115,7 +115,7 @@ def booted(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[StoredClass]:
 @pytest.mark.parametrize(
     ("text", "images", "gpus"),
     [
-        (f"{CLASS}lessons: [async]\n", "image for GPUs", [(uuid_of(0),), (uuid_of(1),)]),
+        (CLASS, "image for GPUs", [(uuid_of(0),), (uuid_of(1),)]),
         (f"{CLASS}cpu_runs: 1\n", "image for GPUs and CPUs", [(uuid_of(0),), (uuid_of(1),)]),
         ("version: 1\nname: w\nseats: 1\n", "image for CPUs", [()]),
     ],
@@ -132,7 +132,6 @@ def test_a_class_is_booted_as_planned(
     (what,) = booted
     assert [each.gpus for each in what.plan.seats] == gpus
     assert (what.image, what.cluster) == (images, CLUSTER)
-    assert (what.lessons == ("async",)) is ("lessons" in text)
     assert len(what.plan.run_networks) == ("cpu_runs" in text)
 
 

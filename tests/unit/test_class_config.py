@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.classroom.config import LESSONS, ClassConfig, Times, load_class, parse_class
+from lab.classroom.config import ClassConfig, Times, load_class, parse_class
 from lab.classroom.values import Address
 from lab.errors import ConfigError, InputError
 from lab.text import visible
@@ -28,7 +28,6 @@ seat:
   memory: 4GiB
   disk: 5GiB
 cluster: clusters/book.yaml
-lessons: [async, how_many]
 times: {end: 2026-12-01T12:00, slice: 1h30m}
 network: 192.168.64.0/20
 address: 192.0.2.7:443
@@ -54,7 +53,6 @@ def test_every_key_is_read() -> None:
     gpus = config.seat.gpus
     assert (gpus.count, gpus.share, gpus.mig, gpus.queue) == (1, True, False, False)
     assert (config.seat.cpus, config.seat.memory, config.seat.disk) == (1.5, 4 * 2**30, 5 * 2**30)
-    assert config.lessons == ("async", "how_many")
     assert config.times.slice == timedelta(minutes=90)
     assert config.times.end == datetime(2026, 12, 1, 12).astimezone()
     assert config.network == IPv4Network("192.168.64.0/20")
@@ -75,7 +73,7 @@ def test_the_defaults() -> None:
     assert config.seat.cpus is config.seat.memory is config.seat.disk is None
     assert config.times == Times.model_construct(slice=timedelta(minutes=10))
     assert (str(config.network), str(config.address)) == ("10.89.0.0/16", "127.0.0.1:8000")
-    assert (config.cluster, config.lessons, config.tls) == (Path("cluster.yaml"), LESSONS, None)
+    assert (config.cluster, config.tls) == (Path("cluster.yaml"), None)
     assert config.domain is None
 
 
@@ -83,11 +81,8 @@ def test_the_names_of_seats() -> None:
     assert parse(SMALL.replace("2", "[ada, grace-2]")).seats == ("ada", "grace-2")
     names = parse(SMALL.replace("2", "200")).seats
     assert (names[0], names[-1], len(set(names))) == ("seat-001", "seat-200", 200)
-
-
-def test_lessons_are_the_notebooks() -> None:
-    notebooks = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-    assert tuple(path.stem[3:] for path in notebooks) == LESSONS
+    (problem,) = problems(SMALL.replace("2", "[]"))
+    assert problem.endswith("seats: is empty; it needs at least one entry")
 
 
 def test_a_class_in_the_past_is_valid() -> None:
@@ -115,9 +110,6 @@ MISTAKES = {
     "seat: {gpus: {share: ^true}}": f"seat.gpus.share: {A_GPU_FIRST}",
     "seat: {gpus: {count: 0, mig: ^true}}": f"seat.gpus.mig: {A_GPU_FIRST}",
     "seat: {cpus: ^0}": "seat.cpus: must be more than 0, not 0",
-    "lessons: [^asnyc]": 'lessons[0]: there is no lesson asnyc; did you mean "async"?',
-    "lessons: [sync, tour, ^sync]": "lessons[2]: the lesson sync is here twice; remove one",
-    "lessons: ^[]": "lessons: is empty; it needs at least one entry",
     "cpu_runs: ^201": "cpu_runs: must be at most 200, not 201",
     "^tls: {key: k}": "tls.certificate: is missing",
     "tls: ^true": "tls: must be a mapping, not true",
@@ -131,7 +123,6 @@ MISTAKES = {
 """What may be wrong in a class, with a mark before the place, and the message."""
 
 SEATS = {
-    "seats: ^[]": "seats: is empty; it needs at least one entry",
     "seats: [^teacher]": f"seats[0]: teacher is the name by which the teacher signs in{TAKEN}",
     "seats: [^resets]": f"seats[0]: resets is a directory of the archive of the class{TAKEN}",
 }
@@ -203,7 +194,7 @@ def test_a_wrong_value_is_named_with_what_is_expected(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "the file is empty; begin with an example from docs/reference"),
+        ("", "the file is empty; write a config with `lab init`"),
         ("- 1", "must be a mapping (`version: 1`, …), not a list"),
         (" " * (2**20 + 1), "the file is larger than 1 MiB; is it a config?"),
     ],
@@ -215,10 +206,10 @@ def test_what_is_no_class(text: str, message: str) -> None:
 
 def test_all_problems_are_reported_at_once() -> None:
     types = "version: 2\nseats: [ada, Bob]\nseat: {gpus: x}\n"
-    rules = "version: 1\nname: w\nseats: [ada, ada]\naddress: 0.0.0.0:1\nlessons: [x]\n"
+    rules = "version: 1\nname: w\nseats: [ada, ada]\naddress: 0.0.0.0:1\n"
     for text, keys in (
         (types, ("name", "version", "seats[1]", "seat.gpus")),
-        (rules, ("seats[1]", "address", "lessons[0]")),
+        (rules, ("seats[1]", "address")),
     ):
         assert tuple(line.split(":")[3].strip() for line in problems(text)) == keys
 
@@ -242,7 +233,7 @@ scalars = (
 )
 keys = st.sampled_from(
     [
-        *("version", "name", "seats", "seat", "cluster", "lessons", "times", "network", "address"),
+        *("version", "name", "seats", "seat", "cluster", "times", "network", "address"),
         "domain",
         *("tls", "gpus", "count", "share", "queue", "mig", "cpus", "memory", "disk", "x"),
         *("end", "slice", "certificate", "key"),

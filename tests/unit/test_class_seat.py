@@ -45,24 +45,20 @@ def test_a_student_gets_a_project_with_all_notebooks(tmp_path: Path) -> None:
     assert not any("__pycache__" in name for name in found)
 
 
-def test_the_class_chooses_the_lessons_and_the_config(tmp_path: Path) -> None:
-    found = filled(tmp_path, lessons=["async", "how_many"], cluster="name: ada\n")
-    lessons = {name for name in found if name.endswith(".ipynb")}
-    assert {"notebooks/01_async.ipynb", "notebooks/zh/01_async.ipynb"} <= lessons
-    assert {Path(each).name for each in lessons} == {"01_async.ipynb", "04_how_many.ipynb"}
-    assert "notebooks/common.py" in found
+def test_the_class_chooses_the_config(tmp_path: Path) -> None:
+    filled(tmp_path, LAB_CLUSTER_CONFIG="name: ada\n")
     assert (tmp_path / "cluster.yaml").read_text() == "name: ada\n"
 
 
 def test_a_later_start_keeps_the_student_s_work(tmp_path: Path) -> None:
-    filled(tmp_path, lessons=["async"])
+    filled(tmp_path)
     notebook = tmp_path / "notebooks/01_async.ipynb"
     notebook.write_text("mine")
     (tmp_path / "cluster.yaml").write_text("mine, too")
     (tmp_path / "scripts/hello.py").unlink()
     (tmp_path / "scripts/linear.py").unlink()
     (tmp_path / "scripts/linear.py").symlink_to("/nowhere")
-    filled(tmp_path, lessons=["async"], cluster="name: ada\n")
+    filled(tmp_path, LAB_CLUSTER_CONFIG="name: ada\n")
     assert notebook.read_text() == "mine"
     assert (tmp_path / "cluster.yaml").read_text() == "mine, too"
     assert (tmp_path / "scripts/hello.py").is_file()  # a deleted file is there again
