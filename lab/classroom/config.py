@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from lab.classroom import values
 from lab.classroom.names import COPIES
-from lab.classroom.values import Address, FilePath, ListenAddress, LocalTime
+from lab.classroom.values import Address, FilePath, ListenAddress
 from lab.config.diagnostics import Problem
 from lab.config.fields import MAX_CPUS, ConfigModel, GpuCount, Memory, NodeName
 from lab.config.load import parse_config, read_file
@@ -62,9 +62,6 @@ class SeatGpus(ConfigModel):
     count: GpuCount = 0
     """Number of GPUs of each seat."""
 
-    mig: bool = False
-    """Whether the GPUs are MIG devices instead of whole GPUs."""
-
     share: bool = False
     """Whether several seats use the same GPUs."""
 
@@ -86,7 +83,7 @@ class SeatConfig(ConfigModel):
     """What each seat gets."""
 
     gpus: _Gpus = Field(default_factory=SeatGpus)
-    """GPUs: a number of whole GPUs, or a mapping."""
+    """GPUs: a number, or a mapping."""
 
     cpus: _Cpus | None = None
     """Limit of CPUs; by default none."""
@@ -96,16 +93,6 @@ class SeatConfig(ConfigModel):
 
     disk: values.Disk | None = None
     """Limit of the volume of the seat, in bytes; by default none."""
-
-
-class Times(ConfigModel):
-    """When the class ends, and the longest turn of a run in the queue."""
-
-    end: LocalTime | None = None
-    """The last moment of the class, as a local time of the host."""
-
-    slice: values.Slice = timedelta(minutes=10)
-    """The longest turn of a run in the queue."""
 
 
 class Tls(ConfigModel):
@@ -147,8 +134,8 @@ class ClassConfig(ConfigModel):
     cluster: FilePath = Path("cluster.yaml")
     """The cluster config that each seat gets."""
 
-    times: Times = Field(default_factory=Times)
-    """When the class ends, and how long a turn takes."""
+    slice: values.Slice = timedelta(minutes=10)
+    """The longest turn of a run in the queue."""
 
     network: values.PrivateNetwork = IPv4Network("10.89.0.0/16")
     """The range from which the class takes its /28 networks."""
@@ -192,9 +179,8 @@ def _seat(gpus: SeatGpus) -> Iterator[Problem]:
         yield Problem((*loc, "share"), message)
     elif gpus.queue and gpus.count:
         yield Problem((*loc, "count"), "seats in the queue hold no GPU; remove `count` or `queue`")
-    elif not gpus.queue and not gpus.count and (gpus.share or gpus.mig):
-        key = "share" if gpus.share else "mig"
-        yield Problem((*loc, key), "a seat has no GPU; state `count`, such as `count: 1`")
+    elif gpus.share and not gpus.count:
+        yield Problem((*loc, "share"), "a seat has no GPU; state `count`, such as `count: 1`")
 
 
 _FIX: Final = f"name a class config with `--file FILE` (default: {DEFAULT_FILE})"

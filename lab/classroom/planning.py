@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from ipaddress import IPv4Network
 from itertools import islice
 from pathlib import Path
@@ -26,6 +25,7 @@ from lab.units import MEMORY, MIB, exact, memory_for_people
 
 _LEAST_BYTES: Final = 64 * MIB
 _MOST_SHOWN: Final = 4
+_IN_TURNS: Final = "`gpus: {queue: true}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class SeatPlan:
 
     Attributes:
         name: Its name.
-        gpus: The UUIDs of its GPUs or MIG devices.
+        gpus: The UUIDs of its GPUs or MIG slices.
         network: The network that it shares with the proxy alone.
         cpus: Its limit of CPUs, or None.
         memory_bytes: Its limit of main memory, or None.
@@ -91,7 +91,6 @@ class ClassPlan:
         domain: JupyterHub's DNS name, with a name for each seat below it; "" if browsers reach all
             by one name, so that pages of seats can act as each other and as JupyterHub's own.
         tls: The files for HTTPS, or None.
-        end: When the class ends, or None.
         slice_s: The longest turn of a run in the queue if others wait, in seconds.
         disk_enforced: Whether each seat has a file system of its own with its limit.
         notices: One line each, for the teacher.
@@ -106,7 +105,6 @@ class ClassPlan:
     port: int = 0
     domain: str = ""
     tls: TlsFiles | None = None
-    end: datetime | None = None
     slice_s: float = 600.0
     disk_enforced: bool = False
     notices: tuple[str, ...] = ()
@@ -144,7 +142,7 @@ def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassP
     if problems := list(shortages(config, host, cluster)):
         raise ConfigError(texts(problems))
     names, seat, tls = config.seats, config.seat, config.tls
-    devices = usable_gpus(seat.gpus, host.inventory)
+    devices = usable_gpus(host.inventory)
     gpus = _gpus_by_seat(config, devices, host.inventory)
     proxy, *networks = class_networks(config, devices)
     # Browsers know the names below `localhost` without DNS.
@@ -163,8 +161,7 @@ def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassP
         domain=config.domain or local,
         # JupyterHub has another directory.
         tls=TlsFiles(tls.certificate.absolute(), tls.key.absolute()) if tls else None,
-        end=config.times.end,
-        slice_s=config.times.slice.total_seconds(),
+        slice_s=config.slice.total_seconds(),
         disk_enforced=seat.disk is not None and host.disk_unenforced == "",
     )
     return replace(plan, notices=tuple(_notices(plan, config, host, cluster)))
@@ -177,25 +174,17 @@ def _gpus_by_seat(
     config: ClassConfig, devices: Sequence[Gpu], inventory: Inventory
 ) -> dict[str, tuple[str, ...]]:
     """Return the UUIDs of each seat's GPUs. There must be enough."""
-    count, names = config.seat.gpus.count, config.seats
-    if not count:
-        return dict.fromkeys(names, ())
-    if not config.seat.gpus.share and not config.seat.gpus.mig:
-        chosen = select_gpus(dict.fromkeys(names, count), devices, inventory.pairs)
-        return {name: _ids(chosen[name].gpus) for name in names}
-    order = devices
-    if not config.seat.gpus.mig:
+    count = config.seat.gpus.count
+    if inventory.whole_gpus:
         # Neighbours in this order are close to each other.
-        order = select_gpus({"": len(devices)}, devices, inventory.pairs)[""].gpus
+        devices = select_gpus({"": len(devices)}, devices, inventory.pairs)[""].gpus
     # In turn, so that the numbers of seats of two GPUs differ by at most one.
     return {
-        name: _ids(order[(seat * count + place) % len(order)] for place in range(count))
-        for seat, name in enumerate(names)
+        name: tuple(
+            devices[(seat * count + place) % len(devices)].device_id for place in range(count)
+        )
+        for seat, name in enumerate(config.seats)
     }
-
-
-def _ids(gpus: Iterable[Gpu]) -> tuple[str, ...]:
-    return tuple(gpu.device_id for gpu in gpus)
 
 
 # Notices.
@@ -259,9 +248,9 @@ def _cluster_notices(config: ClassConfig, cluster: Cluster) -> Iterator[str]:
 # Shortages.
 
 
-def usable_gpus(gpus: SeatGpus, inventory: Inventory) -> Sequence[Gpu]:
-    """Return the GPUs that the class can use."""
-    return inventory.slices if gpus.mig else inventory.whole_gpus
+def usable_gpus(inventory: Inventory) -> Sequence[Gpu]:
+    """Return the GPUs that the class can use: MIG slices only where there is nothing else."""
+    return inventory.whole_gpus or inventory.slices
 
 
 def run_count(config: ClassConfig, devices: Sequence[Gpu]) -> int:
@@ -284,7 +273,7 @@ def shortages(config: ClassConfig, host: HostFacts, cluster: Cluster) -> Iterato
     """Yield a problem for each part of the class that the host cannot provide."""
     seat, seats = config.seat, len(config.seats)
     inventory = host.inventory
-    devices = usable_gpus(seat.gpus, inventory)
+    devices = usable_gpus(inventory)
     if shortage := _gpu_shortage(seat.gpus, seats, devices, inventory):
         yield shortage
     if problem := _cluster_problem(config, cluster, devices):
@@ -305,46 +294,23 @@ def _gpu_shortage(
 ) -> Problem | None:
     if not gpus.count and not gpus.queue:
         return None
-    loc, noun, has = ("seat", "gpus"), "MIG device" if gpus.mig else "GPU", len(devices)
+    loc, has = ("seat", "gpus"), len(devices)
     if not has:
-        return Problem(loc, _no_devices(gpus, inventory))
+        why = f" ({short(inventory.notices[-1])})" if inventory.notices else ""
+        message = f"this host has no GPU{why}; use `gpus: 0`: then every seat trains on CPUs"
+        return Problem(loc, message)
     if gpus.count > has:
-        message = f"a seat needs {counted(gpus.count, noun)}, this host has {has}"
-        ways = f"`count: {has}` or less, or {_in_gpus(gpus, queue=True)}"
-        return Problem(loc, f"{message}; use {ways}")
+        message = f"a seat needs {counted(gpus.count, 'GPU')}, this host has {has}"
+        return Problem(loc, f"{message}; use `count: {has}` or less, or {_IN_TURNS}")
     needed = 0 if gpus.share else seats * gpus.count
     if needed <= has:
         return None
     message = (
-        f"{counted(seats, 'seat')} with {counted(gpus.count, noun)} each need "
-        f"{counted(needed, noun)}, this host has {has}"
+        f"{counted(seats, 'seat')} with {counted(gpus.count, 'GPU')} each need "
+        f"{counted(needed, 'GPU')}, this host has {has}"
     )
-    ways = f"{_in_gpus(gpus, queue=True)}, {_in_gpus(gpus, share=True)}"
+    ways = f"{_IN_TURNS}, `gpus: {{count: {gpus.count}, share: true}}`"
     return Problem(loc, f"{message}; use {ways}, or {counted(has // gpus.count, 'seat')} at most")
-
-
-def _in_gpus(gpus: SeatGpus, *, queue: bool = False, share: bool = False) -> str:
-    """Return another value of `gpus`, as in the file."""
-    parts = [
-        *([f"count: {gpus.count}"] if not queue else []),
-        *(["mig: true"] if gpus.mig else []),
-        *(["share: true"] if share else []),
-        *(["queue: true"] if queue else []),
-    ]
-    return f"`gpus: {{{', '.join(parts)}}}`"
-
-
-def _no_devices(gpus: SeatGpus, inventory: Inventory) -> str:
-    """Return the message for a host that has no GPU of the kind that the class needs."""
-    if gpus.mig and inventory.gpus:
-        has = counted(len(inventory.whole_gpus), "whole GPU")
-        fix = "remove `mig: true`, or create MIG devices as root (`nvidia-smi mig -cgi`)"
-        return f"this host has no MIG device and {has}; {fix}"
-    if inventory.gpus:
-        has = counted(len(inventory.slices), "MIG device")
-        return f"this host has no whole GPU and {has}; add `mig: true`"
-    why = f" ({short(inventory.notices[-1])})" if inventory.notices else ""
-    return f"this host has no GPU{why}; use `gpus: 0`: then every seat trains on CPUs"
 
 
 def _bytes_shortage(

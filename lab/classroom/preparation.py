@@ -6,7 +6,6 @@ import shutil
 import ssl
 import stat
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Final
@@ -69,7 +68,7 @@ def boot(path: Path) -> ClassPlan:
     """Boot the class of a config; build its image if that is missing or old.
 
     Raises:
-        InputError: The config is invalid, the class is up, or its end is over.
+        InputError: The config is invalid, or the class is up.
         LabError: The extra `class` is not installed, or a part could not be started; nothing is
             left.
     """
@@ -87,7 +86,7 @@ def _new_class(path: Path, config: ClassConfig) -> StoredClass:
     """Plan a class that is booted for the first time; build its image if needed.
 
     Raises:
-        InputError: The config is invalid, or the end of the class is over.
+        InputError: The config is invalid.
         LabError: The engine does not answer or is Podman, or the image cannot be built.
     """
     from lab.classroom.image import SOURCES, ensure_image  # noqa: PLC0415  (docker-py)
@@ -99,8 +98,6 @@ def _new_class(path: Path, config: ClassConfig) -> StoredClass:
             "set DOCKER_HOST to the socket of a Docker Engine; one person trains with `lab run`",
         )
     plan = plan_from(path, "auto")
-    if config.times.end and config.times.end <= datetime.now().astimezone():
-        raise InputError(f"{path}: the class is over", "set another `end:`, or leave it out")
     for notice in plan.notices:
         LOG.info(notice)
     sources = prepare_context(root, SOURCES)

@@ -123,14 +123,12 @@ class ClassDir:
         return self.hub() is not None
 
     def create(self, stored: StoredClass) -> Tokens:
-        """Write the class, its end and new tokens.
+        """Write the class and new tokens.
 
         Raises:
             OSError: The directory cannot be written.
         """
         self.path.mkdir(parents=True, mode=0o700)
-        end = stored.plan.end
-        self.set_end(None if end is None else end.timestamp())
         # A page of a seat that shares the admin page's origin would act as the teacher.
         teacher = [TEACHER] if stored.plan.domain else []
         seats = (seat.name for seat in stored.plan.seats)

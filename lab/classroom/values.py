@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
@@ -22,11 +22,9 @@ _NAME: Final = re.compile("[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?")
 _LABEL: Final = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 # A name has at most 253 characters, with that of a seat in front. An IP address is none.
 _DOMAIN: Final = re.compile(rf"(?=.{{1,200}}$)({_LABEL}\.)+(?!\d+$){_LABEL}")
-_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?")
 _LONGEST_SLICE_S: Final = 24 * 3600
 
 _NAME_TEXT: Final = "lower-case letters, digits and hyphens, at most 20, no hyphen at an end"
-_TIME_TEXT: Final = "a local time such as 2026-12-01T09:00"
 _SLICE_TEXT: Final = "a duration such as 10m or 1h30m, from 1s to 24h"
 _NETWORK_TEXT: Final = "a private IPv4 network such as 10.89.0.0/16, of /28 or larger"
 _DOMAIN_TEXT: Final = "a DNS name in lower-case letters, such as lab.example.org"
@@ -54,16 +52,6 @@ def _matching(pattern: re.Pattern[str], expected: str) -> BeforeValidator:
         return text
 
     return text_of(read, expected)
-
-
-def _time(text: str) -> datetime:
-    """Return a local time of this host, with its zone."""
-    if not _TIME.fullmatch(text):
-        raise ValueError(_TIME_TEXT)
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except OverflowError:  # the year 1 or 9999, in another zone
-        raise ValueError(_TIME_TEXT) from None
 
 
 def _slice(text: str) -> timedelta:
@@ -100,7 +88,6 @@ def _path(text: str) -> Path:
 
 
 Disk = Annotated[int, amount(sizes.MEMORY, _DISK_TEXT, 64 * sizes.MIB, 64 * sizes.TIB)]
-LocalTime = Annotated[datetime, text_of(_time, _TIME_TEXT)]
 Slice = Annotated[timedelta, text_of(_slice, _SLICE_TEXT)]
 ClassName = Annotated[str, _matching(_NAME, _NAME_TEXT)]
 DomainName = Annotated[str, _matching(_DOMAIN, _DOMAIN_TEXT)]

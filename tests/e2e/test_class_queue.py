@@ -50,7 +50,7 @@ seats: [ada, bob]
 seat: {{gpus: {{queue: true}}, cpus: 2, memory: 2GiB, disk: 128MiB}}
 cpu_runs: 1
 network: 10.88.1.0/24
-times: {{slice: {slice}s}}
+slice: {slice}s
 address: 127.0.0.1:{port}
 """
 CLUSTER = """\

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.classroom.config import ClassConfig, Times, Tls, parse_class
+from lab.classroom.config import ClassConfig, Tls, parse_class
 from lab.classroom.planning import ClassPlan, HostFacts, plan_class
 from lab.classroom.state import ClassDir, StoredClass
 from lab.config import Cluster, parse_cluster
@@ -22,14 +22,12 @@ def a_plan(
     gpus: object = 0,
     *,
     tls: Tls | None = None,
-    times: Times | None = None,
     **others: Any,
 ) -> ClassPlan:
     """The plan of a class on a host with four GPUs."""
     seats = list(seats) if isinstance(seats, tuple) else seats
     config = a_class(seats, gpus, **others)
-    update = {"tls": tls, "times": times or config.times}
-    return plan(config.model_copy(update=update), a_host(box(4)))
+    return plan(config.model_copy(update={"tls": tls}), a_host(box(4)))
 
 
 def stored(found: ClassPlan | None = None) -> StoredClass:
@@ -95,7 +93,7 @@ def a_class(seats: object = 2, gpus: object = 0, **others: object) -> ClassConfi
     """A class; `others` are keys of a seat, except those of the whole class."""
     whole = {
         key: others.pop(key)
-        for key in ("network", "times", "cpu_runs", "domain", "address", "tls")
+        for key in ("network", "slice", "cpu_runs", "domain", "address", "tls")
         if key in others
     }
     limits = {"cpus": 1, "memory": "1GiB", "disk": "1GiB"} | others

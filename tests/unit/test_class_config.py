@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.classroom.config import ClassConfig, Times, load_class, parse_class
+from lab.classroom.config import ClassConfig, load_class, parse_class
 from lab.classroom.values import Address
 from lab.errors import ConfigError, InputError
 from lab.text import visible
@@ -28,7 +28,7 @@ seat:
   memory: 4GiB
   disk: 5GiB
 cluster: clusters/book.yaml
-times: {end: 2026-12-01T12:00, slice: 1h30m}
+slice: 1h30m
 network: 192.168.64.0/20
 address: 192.0.2.7:443
 domain: lab.example.org
@@ -51,10 +51,9 @@ def test_every_key_is_read() -> None:
     config = parse_class(FULL.encode(), "somewhere/class.yaml")
     assert (config.name, len(config.seats)) == ("tf-workshop", 30)
     gpus = config.seat.gpus
-    assert (gpus.count, gpus.share, gpus.mig, gpus.queue) == (1, True, False, False)
+    assert (gpus.count, gpus.share, gpus.queue) == (1, True, False)
     assert (config.seat.cpus, config.seat.memory, config.seat.disk) == (1.5, 4 * 2**30, 5 * 2**30)
-    assert config.times.slice == timedelta(minutes=90)
-    assert config.times.end == datetime(2026, 12, 1, 12).astimezone()
+    assert config.slice == timedelta(minutes=90)
     assert config.network == IPv4Network("192.168.64.0/20")
     assert config.address == Address(IPv4Address("192.0.2.7"), 443)
     assert config.domain == "lab.example.org"
@@ -71,7 +70,7 @@ def test_the_defaults() -> None:
     assert config.seats == ("seat-01", "seat-02")
     assert (config.seat.gpus.count, config.seat.gpus.queue) == (0, False)
     assert config.seat.cpus is config.seat.memory is config.seat.disk is None
-    assert config.times == Times.model_construct(slice=timedelta(minutes=10))
+    assert config.slice == timedelta(minutes=10)
     assert (str(config.network), str(config.address)) == ("10.89.0.0/16", "127.0.0.1:8000")
     assert (config.cluster, config.tls) == (Path("cluster.yaml"), None)
     assert config.domain is None
@@ -85,12 +84,6 @@ def test_the_names_of_seats() -> None:
     assert problem.endswith("seats: is empty; it needs at least one entry")
 
 
-def test_a_class_in_the_past_is_valid() -> None:
-    end = parse(f"{SMALL}times: {{end: 2020-01-01T09:00}}\n").times.end
-    assert end is not None
-    assert end < datetime.now(UTC)
-
-
 OTHERS_REACH = (
     "address: other hosts reach {}, and passwords must not travel in the clear; add "
     "`tls: {{certificate: cert.pem, key: key.pem}}`, or use 127.0.0.1"
@@ -102,13 +95,12 @@ MISTAKES = {
     "^name: x": "name: the key is here twice; the first is on line 2",
     "seat: {gpus: {^cuont: 1}}": 'seat.gpus.cuont: unknown key; did you mean "count"?',
     "seat: {gpus: ^-1}": "seat.gpus: must be at least 0, not -1",
-    "seat: {gpus: {mig: ^1}}": "seat.gpus.mig: must be true or false, not the number 1",
+    "seat: {gpus: {queue: ^1}}": "seat.gpus.queue: must be true or false, not the number 1",
     "seat: {gpus: {queue: true, share: ^true}}": "seat.gpus.share: seats in the queue take turns, "
     "so they do not share; remove one of the two",
     "seat: {gpus: {queue: true, count: ^1}}": "seat.gpus.count: seats in the queue hold no GPU; "
     "remove `count` or `queue`",
     "seat: {gpus: {share: ^true}}": f"seat.gpus.share: {A_GPU_FIRST}",
-    "seat: {gpus: {count: 0, mig: ^true}}": f"seat.gpus.mig: {A_GPU_FIRST}",
     "seat: {cpus: ^0}": "seat.cpus: must be more than 0, not 0",
     "cpu_runs: ^201": "cpu_runs: must be at most 200, not 201",
     "^tls: {key: k}": "tls.certificate: is missing",
@@ -139,8 +131,7 @@ VALUES: dict[str, tuple[str, list[object]]] = {
     "seat.memory": ("an amount such as 8GiB or 512MiB, from 64MiB to 64TiB", ["4GB"]),
     "seat.disk": ("an amount such as 5GiB or 512MiB, from 64MiB to 64TiB", [5]),
     "cluster": ("the path of a file", ["a\0"]),
-    "times.end": ("a local time such as 2026-12-01T09:00", ["2026-12-01", "2026-13-01T09:00"]),
-    "times.slice": ("a duration such as 10m or 1h30m, from 1s to 24h", ["0s", 600]),
+    "slice": ("a duration such as 10m or 1h30m, from 1s to 24h", ["0s", 600]),
     "network": (
         "a private IPv4 network such as 10.89.0.0/16, of /28 or larger",
         ["10.89.0.1/16", "10.89.0.0/29", "8.8.0.0/16", "127.0.0.0/8", "10.0.0.0", "fd00::/64"],
@@ -233,10 +224,10 @@ scalars = (
 )
 keys = st.sampled_from(
     [
-        *("version", "name", "seats", "seat", "cluster", "times", "network", "address"),
+        *("version", "name", "seats", "seat", "cluster", "slice", "network", "address"),
         "domain",
-        *("tls", "gpus", "count", "share", "queue", "mig", "cpus", "memory", "disk", "x"),
-        *("end", "slice", "certificate", "key"),
+        *("tls", "gpus", "count", "share", "queue", "cpus", "memory", "disk", "x"),
+        *("certificate", "key"),
     ]
 )
 values = st.recursive(

@@ -34,7 +34,7 @@ def shortages(config: ClassConfig, host: HostFacts | None = None, needs: object 
 
 # ---- GPUs
 
-MIG, QUEUE = {"count": 1, "mig": True}, {"queue": True}
+QUEUE = {"queue": True}
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ MIG, QUEUE = {"count": 1, "mig": True}, {"queue": True}
     [
         (a_class(2, 1), box(2, slices=3), [[uuid_of(0)], [uuid_of(1)]]),
         (a_class(2, 2), box(), [[uuid_of(0), uuid_of(1)], [uuid_of(2), uuid_of(3)]]),
-        (a_class(2, MIG), box(2, slices=3), [[mig_of(0)], [mig_of(1)]]),
+        (a_class(2, 1), box(0, slices=3), [[mig_of(0)], [mig_of(1)]]),
         (
             a_class(3, {"count": 1, "share": True}), box(2),
             [[uuid_of(0)], [uuid_of(1)], [uuid_of(0)]],
         ),
         (a_class(3, QUEUE), box(2), [[], [], [], [uuid_of(0), uuid_of(1)]]),
-        (a_class(1, QUEUE | {"mig": True}), box(2, slices=3), [[], list(map(mig_of, range(3)))]),
+        (a_class(1, QUEUE), box(0, slices=3), [[], list(map(mig_of, range(3)))]),
     ],
 )  # fmt: skip
 def test_the_gpus_of_the_seats_and_of_the_queue(
@@ -160,11 +160,9 @@ SMALLER = "name a smaller config, such as clusters/book.yaml for 1 GPU"
             a_class(3, 1), NO_GPUS, 1,
             [r"seat.gpus: this host has no GPU \(no NVIDIA driver\); use `gpus: 0`"],
         ),
-        (a_class(1, 1), box(0, slices=7), 1, [".* no whole GPU and 7 MIG devices; add `mig: true"]),
-        (a_class(1, MIG), box(1), 1, [".* no MIG device and 1 whole GPU; remove `mig: true`, or"]),
         (
-            a_class(2, {"count": 2, "mig": True}), box(8, slices=3), 1,
-            [".* 2 seats with 2 MIG devices each need 4 MIG devices, this host has 3; use `gpus: "],
+            a_class(2, 2), box(0, slices=3), 1,
+            [".* 2 seats with 2 GPUs each need 4 GPUs, this host has 3; use `gpus: "],
         ),
         (a_class(3, SHARED | {"count": 3}), box(2), 1, [".* a seat needs 3 GPUs, this host has 2"]),
         (
@@ -252,15 +250,12 @@ def test_the_files_for_https_are_found_from_every_directory() -> None:
 # ---- Any class on any host
 
 own = st.fixed_dictionaries({"count": st.integers(0, 3)})
-mig = st.fixed_dictionaries({"count": st.integers(1, 3), "mig": st.just(True)})
-shared = st.fixed_dictionaries(
-    {"count": st.integers(1, 3), "share": st.just(True)}, optional={"mig": st.booleans()}
-)
-queues = st.fixed_dictionaries({"queue": st.just(True)}, optional={"mig": st.booleans()})
+shared = st.fixed_dictionaries({"count": st.integers(1, 3), "share": st.just(True)})
+queues = st.fixed_dictionaries({"queue": st.just(True)})
 keys_of_classes = st.fixed_dictionaries(
     {
         "seats": st.integers(1, 6) | st.integers(20, 31),
-        "gpus": own | mig | shared | queues,
+        "gpus": own | shared | queues,
         "cpus": st.none() | st.integers(1, 64),
         "memory": st.none() | st.sampled_from(["512MiB", "4GiB"]),
         "disk": st.none() | st.sampled_from(["512MiB", "10GiB"]),
@@ -292,7 +287,7 @@ def test_no_gpu_has_two_owners_and_networks_are_disjoint(
         assert error.problems
         return
     wanted = config.seat.gpus
-    kind = host.inventory.slices if wanted.mig else host.inventory.whole_gpus
+    kind = host.inventory.whole_gpus or host.inventory.slices
     usable = {gpu.device_id for gpu in kind}
     owners = Counter(each for seat in found.seats for each in seat.gpus)
     event(f"shared: {wanted.share}, queue: {wanted.queue}, GPUs: {bool(owners)}")

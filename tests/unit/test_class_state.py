@@ -8,7 +8,6 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from itertools import chain
 from pathlib import Path
@@ -20,14 +19,13 @@ import segno
 
 from lab.backends.process import ProcessHandle
 from lab.classroom import state
-from lab.classroom.config import TEACHER, Times
+from lab.classroom.config import TEACHER
 from lab.classroom.handouts import write_handouts
 from lab.classroom.planning import ClassPlan
 from lab.classroom.state import ClassDir, class_dirs
 from lab.errors import InputError, LabError
 from tests.support.classes import a_plan, certificate, created, own_state, stored  # noqa: F401
 
-NOON = datetime(2026, 12, 1, 12).astimezone()
 PLANS = {
     "plain": lambda folder: a_plan(),
     "everything": lambda folder: a_plan(
@@ -35,7 +33,7 @@ PLANS = {
         {"count": 2, "share": True},
         cpus=0.5,
         tls=certificate(folder),
-        times=Times.model_construct(end=NOON, slice=timedelta(minutes=7)),
+        slice="7m",
     ),
     "queue": lambda folder: a_plan(3, {"queue": True}, cpus=None, memory=None, disk=None),
 }
@@ -70,14 +68,7 @@ def test_only_the_user_can_read_a_class(mask: int) -> None:
     assert folder.path.stat().st_mode & 0o777 == 0o700
     found = sorted(folder.path.rglob("*"))
     modes = {str(path.relative_to(folder.path)): path.stat().st_mode & 0o777 for path in found}
-    assert modes == dict.fromkeys(("tokens.json", "class.json", "time.json"), 0o600)
-
-
-def test_the_end_of_a_class_is_first_that_of_its_config() -> None:
-    assert created().end() is None
-    times = Times.model_construct(end=NOON, slice=timedelta(minutes=7))
-    folder = created(replace(a_plan(times=times), name="other"))
-    assert folder.end() == NOON.timestamp()
+    assert modes == dict.fromkeys(("tokens.json", "class.json"), 0o600)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
@@ -95,7 +86,7 @@ CHANGES = {
     "control characters": lambda _: b'{"plan": {"name": "\x1b[2J"}}',
     "surrogate": lambda _: b'{"plan": {"name": "\xed\xa0\x80"}}',
     "no network": lambda content: content.replace(b"10.89.0.0/28", b"10.89.0.0/99"),
-    "no time": lambda content: content.replace(b'"end":null', b'"end":"soon"'),
+    "no time": lambda content: content.replace(b'"slice_s":600.0', b'"slice_s":"soon"'),
 }
 
 
