@@ -1,8 +1,8 @@
 """The server of the board: a page, and its data as server-sent events.
 
 It changes nothing, and answers only on 127.0.0.1, to browsers that have opened the address with the
-token once. What is shown is read at most once a second, and only while a page is open; every viewer
-gets the same bytes.
+token once. What is shown is read at most once a second, and only while a page is open; all
+viewers get the same bytes.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 import os
 import re
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
@@ -36,10 +38,7 @@ PORT: Final = 8700
 EVERY_S: Final = 1.0
 """Seconds from one look at what is shown to the next."""
 
-MOST_VIEWERS: Final = 200
-
 _COOKIE: Final = "lab-board"
-_HEARTBEAT_S: Final = 15.0
 _FOLDER: Final = Path(__file__).parent
 _FILES: Final = {
     "/": ("board.html", "text/html; charset=utf-8"),
@@ -78,62 +77,29 @@ def token() -> str:
     return path.read_text(encoding="ascii")
 
 
-class Publisher:
-    """Gives every viewer what is shown, when it has changed."""
+class Shown:
+    """What is shown: read at most once in `EVERY_S`, however many viewers ask."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._viewers: set[_Events] = set()
-        self._shown = b""
-        self._looking = asyncio.Lock()
+        self._data, self._read_s = b"", -math.inf
+        self._reading = asyncio.Lock()
 
-    async def add(self, viewer: _Events) -> None:
-        """Give a new viewer what is shown now, and from now on what changes."""
-        async with self._looking if not self._viewers else nullcontext():
-            if not self._viewers:
-                self._shown = await self._look()
-            self._viewers.add(viewer)
-        await viewer.send(self._shown)
-
-    def remove(self, viewer: _Events) -> None:
-        """Forget a viewer whose connection is closed."""
-        self._viewers.discard(viewer)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no other viewer has a place."""
-        return len(self._viewers) >= MOST_VIEWERS
-
-    async def run(self) -> None:
-        """Look, and send what has changed; for ever."""
-        quiet_s = 0.0
-        while True:
-            await asyncio.sleep(EVERY_S)
-            quiet_s += EVERY_S
-            if not self._viewers:
-                continue
-            async with self._looking:
-                found = await self._look()
-            if found != self._shown:
-                self._shown, quiet_s = found, 0.0
-                await self._send(found)
-            elif quiet_s >= _HEARTBEAT_S:
-                quiet_s = 0.0
-                await self._send(b"")
-
-    async def _look(self) -> bytes:
-        return await asyncio.get_running_loop().run_in_executor(None, self._source)
-
-    async def _send(self, data: bytes) -> None:
-        waiting = [viewer.send(data) for viewer in self._viewers]
-        await asyncio.gather(*waiting)
+    async def now(self) -> bytes:
+        """Return it as it was at most `EVERY_S` ago."""
+        async with self._reading:
+            if time.monotonic() - self._read_s >= EVERY_S:
+                loop = asyncio.get_running_loop()
+                self._data = await loop.run_in_executor(None, self._source)
+                self._read_s = time.monotonic()
+        return self._data
 
 
 class _Handler(RequestHandler):
     """Answers only to those who have the token, and only to the host's own name."""
 
-    def initialize(self, wanted: str, publisher: Publisher) -> None:
-        self.wanted, self.publisher = wanted, publisher
+    def initialize(self, wanted: str, shown: Shown) -> None:
+        self.wanted, self.shown = wanted, shown
 
     def set_default_headers(self) -> None:
         for name, value in _HEADERS.items():
@@ -150,8 +116,8 @@ class _Handler(RequestHandler):
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:  # noqa: ANN401
         self.set_header("Content-Type", "text/plain; charset=utf-8")
-        texts = {403: "open the address that `lab attach --web` printed", 503: "too many viewers"}
-        self.finish(texts.get(status_code, "not found") + "\n")
+        text = "open the address that `lab attach --web` printed"
+        self.finish((text if status_code == HTTPStatus.FORBIDDEN else "not found") + "\n")
 
     def log_exception(self, *_: object) -> None:
         """Write nothing: requests without a token are no fault of this server."""
@@ -170,44 +136,32 @@ class _Page(_Handler):
 
 
 class _Events(_Handler):
-    _gone: asyncio.Event
-
     async def get(self) -> None:
-        if self.publisher.is_full:
-            raise HTTPError(503)
-        self._gone = asyncio.Event()
+        """Send what is shown whenever it has changed, until the page is closed."""
         self.set_header("Content-Type", "text/event-stream")
         self.write(f"retry: 1000\nevent: clock\ndata: {time.time():.3f}\n\n".encode())
-        await self.flush()  # the first look at a class takes seconds
-        await self.publisher.add(self)
-        try:
-            await self._gone.wait()
-        finally:
-            self.publisher.remove(self)
-
-    def on_connection_close(self) -> None:
-        self._gone.set()
-
-    async def send(self, data: bytes) -> None:
-        """Send data; "": only a sign of life. A viewer that does not read it in time is left."""
-        try:
-            self.write(b"data: " + data + b"\n\n" if data else b":\n\n")
-            await asyncio.wait_for(self.flush(), EVERY_S)
-        except (StreamClosedError, TimeoutError):
-            self._gone.set()
-            self.request.connection.close()  # type: ignore[union-attr]
+        sent = b""
+        with suppress(StreamClosedError):
+            while True:
+                await self.flush()  # the first look at a class takes seconds
+                data = await self.shown.now()
+                # A comment finds out whether the page is still open.
+                self.write(b":\n\n" if data == sent else b"data: " + data + b"\n\n")
+                sent = data
+                await self.flush()
+                await asyncio.sleep(EVERY_S)
 
 
-def application(wanted: str, publisher: Publisher) -> Application:
+def application(wanted: str, shown: Shown) -> Application:
     """Return the board's application.
 
     Args:
         wanted: The token.
-        publisher: What its viewers get.
+        shown: What its viewers get.
     """
     # Its warnings are about requests, with the token that was given.
     logging.getLogger("tornado").setLevel(logging.ERROR)
-    shared = {"wanted": wanted, "publisher": publisher}
+    shared = {"wanted": wanted, "shown": shown}
     routes: list[Any] = [(path, _Page, shared) for path in _FILES]
     return Application(
         [*routes, ("/events", _Events, shared)],
@@ -232,19 +186,19 @@ async def serve(source: Source, port: int) -> None:
     Raises:
         LabError: Another program has the port.
     """
-    publisher, wanted = Publisher(source), token()
+    wanted = token()
     try:
         sockets = bind_sockets(port, ADDRESS)
     except OSError as error:
         raise LabError(
             f"port {port} on {ADDRESS} cannot be used: {error.strerror}", "choose another --port"
         ) from error
-    server = HTTPServer(application(wanted, publisher))
+    server = HTTPServer(application(wanted, Shown(source)))
     server.add_sockets(sockets)
     print(f"http://{ADDRESS}:{port}/?token={wanted}", flush=True)
     LOG.info("open this address in a browser here; Ctrl-C ends the board")
     try:
-        await publisher.run()
+        await asyncio.Event().wait()
     finally:
         server.stop()
         await server.close_all_connections()

@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock, Mock
 
 import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
@@ -23,7 +22,7 @@ from lab.backends.state import state_directory
 from lab.board import server
 from lab.board.run_feed import NewestRun, ReplayFeed, RunFeed
 from lab.board.run_view import MOST_POINTS, Curve
-from lab.board.server import ADDRESS, Publisher, application, token
+from lab.board.server import ADDRESS, Shown, application, token
 from lab.board.source import encoded
 from lab.errors import LabError
 from lab.run.replay import Recording
@@ -230,20 +229,17 @@ class Asked:
 
 
 def served(
-    check: Callable[[Asked, Publisher], Awaitable[None]], source: server.Source = lambda: b"{}"
+    check: Callable[[Asked], Awaitable[None]], source: server.Source = lambda: b"{}"
 ) -> None:
     """Serve a board during a check."""
 
     async def serve() -> None:
-        publisher = Publisher(source)
         (socket,) = bind_sockets(0, ADDRESS)
-        board = HTTPServer(application(token(), publisher))
+        board = HTTPServer(application(token(), Shown(source)))
         board.add_sockets([socket])
-        looking = asyncio.create_task(publisher.run())
         try:
-            await check(Asked(socket.getsockname()[1]), publisher)
+            await check(Asked(socket.getsockname()[1]))
         finally:
-            looking.cancel()
             board.stop()
             await board.close_all_connections()
 
@@ -251,7 +247,7 @@ def served(
 
 
 def test_only_who_has_the_token_gets_anything() -> None:
-    async def check(asked: Asked, _: Publisher) -> None:
+    async def check(asked: Asked) -> None:
         for path in ("/", "/board.js", "/events", "/nothing"):
             for headers in ({}, {"Cookie": "lab-board=x"}, {"Cookie": "lab-board="}):
                 answer = await asked.get(path, headers=headers)
@@ -291,84 +287,45 @@ def test_a_damaged_token_is_replaced(kept: bytes) -> None:
 def test_viewers_get_what_changes_from_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "EVERY_S", 0.02)
     looks = []
-    pause, rounds = asyncio.sleep, AsyncMock(wraps=asyncio.sleep)
-    monkeypatch.setattr(asyncio, "sleep", rounds)  # the publisher sleeps between its rounds
 
     def source() -> bytes:
         looks.append(1)
         return b'{"look": %d}' % (len(looks) // 3)
 
-    async def a_round() -> None:
-        seen = rounds.call_count
-        while rounds.call_count == seen:
-            await pause(0.01)
-
-    async def check(asked: Asked, publisher: Publisher) -> None:
+    async def check(asked: Asked) -> None:
         found = await asyncio.gather(*(asked.events(4) for _ in range(5)))
         for events in found:
             numbers = [json.loads(event)["look"] for event in events]
             assert numbers == sorted(set(numbers))
             assert len(numbers) >= 4
         assert len(looks) < 3 * 8
-        while publisher._viewers:
-            await pause(0.01)
-        await a_round()  # a look that had begun has ended
-        seen = len(looks)
-        await a_round()
-        assert len(looks) == seen  # nobody looks
+        async with asyncio.timeout(20):
+            seen = -1
+            while seen != len(looks):  # nobody looks when all pages are closed
+                seen = len(looks)
+                await asyncio.sleep(0.5)
 
     served(check, source)
 
 
-def test_one_look_at_a_time_for_many_viewers_and_for_one_who_comes_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(server, "EVERY_S", 0.02)
-    may_end, is_blocked = threading.Event(), threading.Event()
+def test_one_look_at_a_time_for_many_viewers() -> None:
+    may_end, looks = threading.Event(), []
 
     def source() -> bytes:
-        if not may_end.is_set():
-            is_blocked.set()
+        looks.append(1)
         assert may_end.wait(60)
         return b"{}"
 
-    async def check(asked: Asked, publisher: Publisher) -> None:
-        look, add = AsyncMock(wraps=publisher._look), AsyncMock(wraps=publisher.add)
-        monkeypatch.setattr(publisher, "_look", look)
-        monkeypatch.setattr(publisher, "add", add)
-        viewers = asyncio.gather(*(asked.events(1) for _ in range(8)))
-        while add.call_count < 8:
+    async def check() -> None:
+        shown = Shown(source)
+        viewers = asyncio.gather(*(shown.now() for _ in range(8)))
+        while not looks:
             await asyncio.sleep(0.01)
-        assert look.call_count == 1
         may_end.set()
-        await viewers
-        while publisher._viewers:
-            await asyncio.sleep(0.01)
-        one, again = Mock(send=AsyncMock()), Mock(send=AsyncMock())
-        await publisher.add(one)
-        is_blocked.clear()
-        may_end.clear()
-        while not is_blocked.is_set():
-            await asyncio.sleep(0.01)
-        seen = look.call_count
-        publisher.remove(one)  # the page is loaded again during a look
-        coming_back = asyncio.create_task(publisher.add(again))
-        await asyncio.sleep(0)  # it has begun
-        assert look.call_count == seen
-        may_end.set()
-        await coming_back
+        assert await viewers == [b"{}"] * 8
 
-    served(check, source)
-
-
-def test_there_is_a_limit_of_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MOST_VIEWERS", 0)
-
-    async def check(asked: Asked, _: Publisher) -> None:
-        answer = await asked.get("/events", headers=asked.cookie)
-        assert (answer.code, answer.body) == (503, b"too many viewers\n")
-
-    served(check)
+    asyncio.run(check())
+    assert len(looks) == 1
 
 
 def test_a_port_that_is_taken_is_an_error() -> None:
