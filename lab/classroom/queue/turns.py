@@ -23,7 +23,6 @@ from lab.errors import InputError, LabError
 from lab.formatting import about
 from lab.log import LOG, passed_on
 
-_MAX_RETRY_S: Final = 300.0
 _MAX_LINES: Final = 100
 _THREADS: Final = 1024
 """A seat has a step and an order at most, so none waits for that of another seat."""
@@ -40,22 +39,20 @@ class Delays:
     """The delays of the queue, in seconds.
 
     Attributes:
-        keep_s: An ended environment is shown to its seat for this time.
         no_follow_s: Without a request, a waiting environment loses its place after this time.
         grace_s: At the end of its turn, a seat has this time to cancel and collect its run.
         follows_s: A seat that has not asked for this time does not follow its run.
         tick_s: The time between two looks at the ledger.
         check_s: The time between two checks of an environment.
-        retry_s: The time until a step that failed is repeated; it doubles with each failure.
+        retry_s: The time until a removal of containers that failed is repeated.
     """
 
-    keep_s: float = 3600.0
     no_follow_s: float = 60.0
     grace_s: float = 20.0
     follows_s: float = 10.0
     tick_s: float = 1.0
     check_s: float = 15.0
-    retry_s: float = 5.0
+    retry_s: float = 30.0
 
 
 @dataclass
@@ -67,8 +64,6 @@ class _Seat:
         contact_s: When the seat last asked for its environment.
         checked_s: When the containers were last checked.
         closed_s: Until when the seat cannot order.
-        state: The state of the environment when its step was last considered.
-        failures: The number of steps that failed in this state, one after the other.
         not_before_s: When the next step may begin.
         step: The step that is under way.
     """
@@ -77,8 +72,6 @@ class _Seat:
     contact_s: float = field(default_factory=time.monotonic)
     checked_s: float = field(default_factory=time.monotonic)
     closed_s: float = 0.0
-    state: State = State.WAITING
-    failures: int = 0
     not_before_s: float = 0.0
     step: asyncio.Task[None] | None = None
 
@@ -210,8 +203,6 @@ class Turns:
                 if entry.state is State.WAITING and silence_s > delays.no_follow_s:
                     LOG.info(f"{seat}: {entry.name} left the queue")
                     self.ledger.remove(seat)
-                elif entry.state is State.ENDED and now - entry.state_unix > delays.keep_s:
-                    self.ledger.remove(seat)
             self.ledger.grant(now)
             for entry in self.ledger.overdue(now):
                 self._end(entry.seat, f"its turn of {self._slice} has ended")
@@ -227,8 +218,6 @@ class Turns:
 
     def _start_step(self, entry: Entry) -> None:
         seat, now_s = self._seats[entry.seat], time.monotonic()
-        if seat.state is not entry.state:
-            seat.state, seat.failures, seat.not_before_s = entry.state, 0, 0.0
         if seat.step is not None or now_s < seat.not_before_s:
             return
         step: _Step
@@ -245,7 +234,6 @@ class Turns:
     async def _take(self, step: _Step, entry: Entry) -> None:
         try:
             await step(entry)
-            self._seats[entry.seat].failures = 0
         except Exception as error:  # noqa: BLE001  (one environment must not stop the others)
             self._fail(entry, error)
         finally:
@@ -253,17 +241,15 @@ class Turns:
         self.advance()
 
     def _fail(self, entry: Entry, error: Exception) -> None:
-        """Repeat a step that failed, later; but end a failed boot, which gives its GPUs back."""
+        """End a failed boot, which gives its GPUs back; repeat other steps later."""
         seat, what = self._seats[entry.seat], str(error)
         if entry.state is State.GRANTED:
             # Without its hint, which is for the teacher, as is the log.
             reason = error.what if isinstance(error, LabError) else "the boot failed"
             self._end(entry.seat, reason, released=True)
-        elif self._state(entry) is entry.state:  # the end of a turn waits for no check
-            delay_s = min(self.delays.retry_s * 2 ** min(seat.failures, 8), _MAX_RETRY_S)
-            what = f"{error}; trying again in {about(delay_s)}"
-            seat.failures += 1
-            seat.not_before_s = time.monotonic() + delay_s
+        elif entry.state is State.ENDING:  # the end of a turn waits for no check
+            what = f"{error}; trying again in {about(self.delays.retry_s)}"
+            seat.not_before_s = time.monotonic() + self.delays.retry_s
             seat.note(what)
         expected = isinstance(error, LabError | OSError)
         LOG.warning(f"{entry.project}: {what}", exc_info=None if expected else error)
