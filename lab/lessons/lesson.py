@@ -34,7 +34,7 @@ class Value(_Part, frozen=True, kw_only=True):
         of: The run, by its name in the stage.
         task: The task: `worker-0`.
         job: The job whose tasks are taken: `worker`.
-        take: How their values become one: `sum`, `mean`, `least`, `most`, or the name of the task
+        take: How their values become one: `sum`, `least`, `most`, or the name of the task
             with the least or the most: `least-task`, `most-task`.
         less: What is subtracted from the value.
         over: What it is divided by, after that.
@@ -49,8 +49,8 @@ class Value(_Part, frozen=True, kw_only=True):
     task: str = ""
     job: str = ""
     take: str = ""
-    less: Value | None = None
-    over: Value | None = None
+    less: Value | float = 0.0
+    over: Value | float = 1.0
     times: float = 1.0
     plus: float = 0.0
 

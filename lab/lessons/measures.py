@@ -62,7 +62,6 @@ _TASK: Final = {measure.name: measure.of for measure in OF_TASK}
 
 _TAKES: Final[Mapping[str, Callable[[Mapping[str, float]], Figure]]] = {
     "sum": lambda found: sum(found.values()),
-    "mean": lambda found: sum(found.values()) / len(found),
     "least": lambda found: min(found.values()),
     "most": lambda found: max(found.values()),
     "least-task": lambda found: min(found, key=lambda task: found[task]),
@@ -88,24 +87,13 @@ def figure_of(operand: Operand, runs: Mapping[str, MeasuredRun]) -> Figure | Non
     found = _found(operand, runs)
     if found is None or isinstance(found, str):
         return found
-    for other, change in ((operand.less, _minus), (operand.over, _divided)):
-        if other is not None:
-            second = figure_of(other, runs)
-            if not isinstance(second, int | float):
-                return None
-            found = change(found, second)
-            if found is None:
-                return None
+    less, over = figure_of(operand.less, runs), figure_of(operand.over, runs)
+    if not isinstance(less, int | float) or not isinstance(over, int | float) or not over:
+        return None
+    found = found - less if less else found
+    found = found / over if over != 1 else found
     is_plain = operand.times == 1 and not operand.plus
     return found if is_plain else found * operand.times + operand.plus
-
-
-def _minus(first: float, second: float) -> float | None:
-    return first - second
-
-
-def _divided(first: float, second: float) -> float | None:
-    return first / second if second else None
 
 
 def _found(value: Value, runs: Mapping[str, MeasuredRun]) -> Figure | None:
