@@ -20,8 +20,9 @@ from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+import msgspec
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
@@ -30,6 +31,7 @@ from tornado.web import Application, HTTPError, RequestHandler
 from lab.backends.state import state_directory
 from lab.errors import LabError
 from lab.log import LOG
+from lab.text import short
 
 ADDRESS: Final = "127.0.0.1"
 PORT: Final = 8700
@@ -60,6 +62,28 @@ _TOKEN: Final = re.compile(rb"[\w-]{32}")
 
 Source = Callable[[], bytes]
 """Returns what is shown now, as JSON on one line."""
+
+
+class Feed(Protocol):
+    """Knows what a run or a class does now."""
+
+    def now(self) -> msgspec.Struct | None:
+        """Return it as it is now; None: there is no run."""
+
+
+def encoded(name: str, feed: Feed) -> bytes:
+    """Return what a board shows as JSON on one line, or why it cannot be read now.
+
+    Args:
+        name: What the page shows: `run` or `class`.
+        feed: Knows it.
+    """
+    found, problem = None, ""
+    try:
+        found = feed.now()
+    except (LabError, OSError) as error:
+        problem = short(str(error))
+    return msgspec.json.encode({name: found, "problem": problem})
 
 
 def token() -> str:

@@ -121,8 +121,11 @@ def _local(time_unix: float | None) -> datetime | None:
 def board(options: ClassOptions) -> None:
     """Show the seats, their stages, the queue and the time left as a page, until Ctrl-C."""
     from lab.board.class_feed import ClassFeed  # noqa: PLC0415  (docker-py)
-    from lab.board.server import PORT, serve  # noqa: PLC0415
-    from lab.board.source import encoded  # noqa: PLC0415
+    from lab.board.server import (  # noqa: PLC0415
+        PORT,
+        encoded,
+        serve,
+    )
 
     feed = ClassFeed(running_class(options.file))
     asyncio.run(serve(partial(encoded, "class", feed), options.port or PORT))

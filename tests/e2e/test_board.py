@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from lab.board.class_feed import ClassBoard, SeatRow
-from lab.board.server import serve, token
-from lab.board.source import encoded
+from lab.board.server import encoded, serve, token
 from lab.store.directory import RunDir
 from lab.variables import LAB_STATE
 from lab.volume.states import State

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from lab.board.class_feed import ClassFeed
-from lab.board.server import serve, token
-from lab.board.source import encoded
+from lab.board.server import encoded, serve, token
 from lab.classroom.config import parse_class
 from lab.classroom.environment import down, up
 from lab.classroom.planning import HostFacts, plan_class

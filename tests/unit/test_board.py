@@ -22,8 +22,7 @@ from lab.backends.state import state_directory
 from lab.board import server
 from lab.board.run_feed import NewestRun, ReplayFeed, RunFeed
 from lab.board.run_view import MOST_POINTS, Curve
-from lab.board.server import ADDRESS, Shown, application, token
-from lab.board.source import encoded
+from lab.board.server import ADDRESS, Shown, application, encoded, token
 from lab.errors import LabError
 from lab.run.replay import Recording
 from lab.run.view import Clock

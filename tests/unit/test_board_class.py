@@ -10,7 +10,7 @@ import pytest
 
 from lab.board import class_feed
 from lab.board.class_feed import EVERY_S, ClassFeed
-from lab.board.source import encoded
+from lab.board.server import encoded
 from lab.classroom.queue.folder import Queued
 from lab.classroom.seat_report import RunReport
 from lab.classroom.state import ClassDir
