@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.board.run_view import BoardView, RunBoard
-from lab.errors import LabError
 from lab.records.reader import LineReader
 from lab.run.replay import Player, Recording
 from lab.run.state import state_under_way
 from lab.run.view import GPU_FRESH_S, NOW, Clock
-from lab.store.directory import RunDir, RunStatus
+from lab.store.directory import RunDir, RunStatus, infos
 from lab.store.gpu_samples import use_by_moment
 from lab.volume.files import open_regular
 
@@ -124,7 +123,6 @@ class NewestRun:
 
     def __init__(self, store: Path) -> None:
         self._store = store
-        self._starts: dict[str, float] = {}
         self._feed: RunFeed | None = None
 
     def now(self) -> RunBoard | None:
@@ -133,23 +131,9 @@ class NewestRun:
         Raises:
             LabError: Its files cannot be read.
         """
-        paths = self._store.iterdir() if self._store.is_dir() else ()
-        runs = {path.name: RunDir(path) for path in paths}
-        for name in runs.keys() - self._starts.keys():
-            if runs[name].info_path.is_file():
-                self._starts[name] = _start(runs[name])
-        known = self._starts.keys() & runs.keys()
-        newest = max(known, key=lambda name: (self._starts[name], name), default=None)
+        newest = next(reversed(infos(self._store)), None)
         if newest is None:
             return None
-        if self._feed is None or self._feed.run_id != newest:
-            self._feed = RunFeed(runs[newest])
+        if self._feed is None or self._feed.run_id != newest.run_id:
+            self._feed = RunFeed(newest)
         return self._feed.now()
-
-
-def _start(run: RunDir) -> float:
-    """Return when a run started; a damaged one is older than all others."""
-    try:
-        return run.read().started_unix
-    except LabError:
-        return 0.0

@@ -78,7 +78,7 @@ def _serve(run: str | None, store: Path, speed: str | None, port: int | None) ->
         raise InputError("--speed is given without a run", "name the run, such as `straggler`")
     # Imported here: its packages belong to an extra.
     from lab.board.run_feed import NewestRun, ReplayFeed, RunFeed  # noqa: PLC0415
-    from lab.board.server import PORT, Feed, encoded, serve  # noqa: PLC0415  # noqa: PLC0415
+    from lab.board.server import PORT, Feed, encoded, serve  # noqa: PLC0415
 
     feed: Feed = NewestRun(store)
     if run is not None:
