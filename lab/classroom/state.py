@@ -18,8 +18,9 @@ from lab.backends.state import state_directory
 from lab.classroom import names
 from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan
-from lab.errors import LabError
+from lab.errors import InputError, LabError
 from lab.text import short
+from lab.units import duration_s
 from lab.volume.files import write_atomically
 
 _ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"  # without characters that look alike
@@ -31,6 +32,7 @@ _PRIVATE: Final = 0o077
 """The permissions that no other user may have on a file with tokens."""
 
 _MAX_LOG_BYTES: Final = 10_000_000
+_LONGEST_CLASS_S: Final = 7 * 86_400
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -206,6 +208,32 @@ def class_dirs() -> list[ClassDir]:
     """Return all classes that are up, or partly up."""
     found = (state_directory() / "classes").glob("*/")
     return [ClassDir(path.name) for path in sorted(found)]
+
+
+def changed_end(text: str, ends_unix: float | None, now: float) -> float | None:
+    """Return the new end of a class for the countdown of its board; None: none.
+
+    Args:
+        text: `45m` from now, `+15m` later than it is or than now, or `off`.
+        ends_unix: The end so far, in seconds since the epoch.
+        now: The time, in seconds since the epoch.
+
+    Raises:
+        InputError: The text is none of these, or there is no end to extend.
+    """
+    if text == "off":
+        return None
+    seconds = duration_s(text.removeprefix("+"))
+    if seconds is None or not 1 <= seconds <= _LONGEST_CLASS_S:
+        raise InputError(
+            f"no time from 1s to 7d: {short(text)!r}",
+            "use a duration such as 45m or 1h30m, +15m to extend the class, or off",
+        )
+    if not text.startswith("+"):
+        return now + seconds
+    if ends_unix is None:
+        raise InputError("the class has no end to extend", "set one with `lab class time 45m`")
+    return max(ends_unix, now) + seconds
 
 
 def _new_token() -> str:

@@ -12,8 +12,8 @@ from time import time as now
 
 import msgspec
 
-from lab.classroom.class_time import changed_end
 from lab.classroom.preparation import boot, plan_from, running_class
+from lab.classroom.state import changed_end
 from lab.cli import class_tables
 from lab.console import confirm, print_json
 from lab.errors import ConfigError, InputError

@@ -19,10 +19,9 @@ from syrupy.assertion import SnapshotAssertion
 from lab.backends.engine.client import Engine
 from lab.classroom import environment, image
 from lab.classroom import preparation as classroom
-from lab.classroom.class_time import changed_end
 from lab.classroom.queue.folder import Queued
 from lab.classroom.seat_report import RunReport
-from lab.classroom.state import ClassDir, StoredClass
+from lab.classroom.state import ClassDir, StoredClass, changed_end
 from lab.classroom.status import SeatStatus
 from lab.cli import class_tables, main
 from lab.errors import InputError
