@@ -87,11 +87,7 @@ LAB_SLURM_NODES: Final = "LAB_SLURM_NODES"
 LAB_LAZY_KERAS: Final = "LAB_LAZY_KERAS"
 """The agent (default: none): set if `lab`, not the user, has deferred Keras."""
 
-LAB_CLASS: Final = "LAB_CLASS"
-"""A class: name of the class, for hub and queue."""
-LAB_QUEUE_TOKEN: Final = "LAB_QUEUE_TOKEN"  # noqa: S105  (a variable's name)
-"""A class: token of a seat for the queue."""
-LAB_QUEUE_URL: Final = "LAB_QUEUE_URL"
-"""A class: address of the queue, in a seat."""
+LAB_QUEUE: Final = "LAB_QUEUE"
+"""A class: address of the queue, and a seat's token for it."""
 LAB_CLUSTER_CONFIG: Final = "LAB_CLUSTER_CONFIG"
 """A class (default: that of the image): text of a seat's config."""

@@ -6,7 +6,6 @@ its routes. Only the settings are lab's own.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.queue.folder import queue_variables
 from lab.classroom.state import ClassDir, StoredClass, Tokens
-from lab.variables import LAB_CLASS, LAB_CLUSTER_CONFIG
+from lab.variables import LAB_CLUSTER_CONFIG
 
 _SERVICE: Final = "lab"
 """The name under which `lab` sends requests to JupyterHub."""

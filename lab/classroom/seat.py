@@ -7,7 +7,6 @@ The image runs it as `python -P -m lab.classroom.seat`, with arguments for jupyt
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import shutil

@@ -185,7 +185,7 @@ def test_a_wrong_value_is_named_with_what_is_expected(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "the file is empty; write a config with `lab init`"),
+        ("", "the file is empty; begin with an example from docs/reference"),
         ("- 1", "must be a mapping (`version: 1`, …), not a list"),
         (" " * (2**20 + 1), "the file is larger than 1 MiB; is it a config?"),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
@@ -230,8 +229,7 @@ def test_a_seat_has_few_rights_and_only_its_own_gpus() -> None:
     }
     assert (found["name"], found["user"]) == (name, "1000:1000")
     assert found["labels"] == {names.CLASS: "w", names.SEAT: "bob"}
-    seat = json.loads(found["environment"]["LAB_SEAT"])
-    assert seat["cluster"] == CLUSTER  # braces are no template
+    assert found["environment"]["LAB_CLUSTER_CONFIG"] == CLUSTER  # braces are no template
     unset = {"PATH", "HOME", "LAB_STATE", "CUDA_VISIBLE_DEVICES"}
     assert not unset & set(found["environment"])
 

@@ -28,9 +28,9 @@ from tests.support.docker import Output
 WAIT = seat.wait_until_isolated
 
 
-def filled(folder: Path, **own: object) -> set[str]:
+def filled(folder: Path, **variables: str) -> set[str]:
     """The files of a student after the start of the seat, relative to the home directory."""
-    seat.fill(folder, {"LAB_SEAT": json.dumps(own)} if own else {}, ROOT)
+    seat.fill(folder, variables, ROOT)
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
