@@ -1,11 +1,12 @@
 """The golden files: every description beside what must come of it.
 
 `good/NAME.yaml` stands beside `good/NAME.index.compose.yml` and `good/NAME.sbatch`. What another
-mode or other options change is a diff: `good/NAME.none.compose.yml.diff`,
-`good/NAME.container.sbatch.diff`. Two descriptions have files for Kubernetes,
-`good/NAME.jobset.yml` and `good/NAME.plain.yml`; `tests/unit/test_render_kubernetes.py` compares
-the others with them. If a target refuses a description, its errors are there instead.
-`bad/NAME.yaml` stands beside `bad/NAME.error.txt`. `make golden` writes the expectations anew.
+mode or other options change is a diff of some of them: `good/NAME.none.compose.yml.diff`,
+`good/NAME.container.sbatch.diff`. Of each flavour for Kubernetes there is one file,
+`good/default.plain.yml` and `good/run.jobset.yml`; `tests/unit/test_render_kubernetes.py`
+compares all descriptions with the default one. If a target refuses a description, its errors are
+there instead. `bad/NAME.yaml` stands beside `bad/NAME.error.txt`. `make golden` writes the
+expectations anew.
 """
 
 from __future__ import annotations
@@ -49,8 +50,11 @@ FILES: dict[str, dict[str, Values]] = {
 Slurm's first file is whole; the others say how they differ from it.
 """
 
-ON_KUBERNETES = ("default", "run")
-"""The descriptions that have files for Kubernetes."""
+DIFFERING = ("default", "exclusive-beside-shared", "run", "shared")
+"""The descriptions of which other modes and options are shown, too."""
+
+ON_KUBERNETES = {"default": "plain.yml", "run": "jobset.yml"}
+"""The descriptions that have a file for Kubernetes, and which one."""
 
 _SECTION = re.compile(r"(?:  )?[^\s#]+:(?: &\S+)?\n")
 """The line of a service, or of another part of a compose file."""
@@ -75,9 +79,8 @@ def good_outputs(source: Path) -> Iterator[tuple[Path, str]]:
         else:
             if target == SLURM:
                 yield from _with_differences(source, texts)
-            elif source.stem in ON_KUBERNETES:
-                for name, text in texts.items():
-                    yield source.with_name(f"{source.stem}.{name}"), text
+            elif name := ON_KUBERNETES.get(source.stem):
+                yield source.with_name(f"{source.stem}.{name}"), texts[name]
 
 
 def rendered_files(source: Path, target: str) -> dict[str, str]:
@@ -98,10 +101,10 @@ def _refusal(source: Path, target: str) -> Path:
 
 
 def _with_differences(source: Path, texts: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """The first text, and how each of the others differs from it."""
+    """The first text, and how each of the others differs from it if that is shown."""
     (base, first), *others = ((f"{source.stem}.{name}", text) for name, text in texts.items())
     yield source.with_name(base), first
-    for name, text in others:
+    for name, text in others if source.stem in DIFFERING else ():
         head = f"--- {base}\n+++ {name}\n"
         yield source.with_name(f"{name}.diff"), head + "".join(_hunks(first, text))
 

@@ -17,9 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab import api
 from lab.errors import ConfigError, InputError, LabError
-from lab.experiments.policy import OnFailure
 from lab.project import default_name
-from lab.run.run_queue import Ticket
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary, TaskSummary, write_summary
@@ -74,15 +72,6 @@ def test_train_returns_the_result_of_a_run(
     assert out == ""
     assert f"run {done.id}: succeeded" in err
     assert "booting" in err
-
-
-def test_a_run_waits_for_its_turn(
-    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(Ticket, "wait", lambda self: asked.append(self.project))
-    api.run("async", quiet=True, gpus="none")
-    assert asked == ["mnist"]
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -152,22 +141,6 @@ def test_config_object(environment: FakeEnvironment) -> None:
     assert done.info.cluster_file == ""
     assert done.info.cluster_sha256 == api.plan("cluster.yaml").cluster_sha256
     assert api.find("last") == api.find(done.id) == done
-
-
-def test_start_and_resume_options_are_passed_on(environment: FakeEnvironment) -> None:
-    done = api.run(
-        "async",
-        start={"worker-1": "10s"},
-        fault=["pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps"],
-        on_failure="restart:2",
-        stall=7,
-        max_time=600,
-    )
-    info = done.info
-    assert info.spec.start == {"worker-1": "10s"}
-    assert info.spec.faults == ("pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps")
-    assert (info.spec.on_failure, info.spec.restarts) == (OnFailure.RESTART, 2)
-    assert (info.spec.stall_s, info.spec.ready_s, info.spec.max_time_s) == (7, 120, 600)
 
 
 def fails(volume: Volume, request: Request) -> None:

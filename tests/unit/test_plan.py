@@ -11,7 +11,7 @@ from lab.errors import InputError, LabError
 from lab.gpu import Gpu, Inventory, Process, take_inventory
 from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import place
-from lab.placement.plan import Link, Plan
+from lab.placement.plan import Plan
 from lab.units import GIB
 from tests.golden.boxes import box, mig_of, uuid_of, wired
 from tests.support.shown import ROOT, assert_shows
@@ -35,44 +35,6 @@ def test_the_page_on_own_programs_shows_the_flags_of_the_cluster() -> None:
     assert_shows("docs/how-to/own-program.md", "--ps_hosts", flags)
 
 
-def test_ports_count_up_on_a_node_in_the_order_of_the_jobs() -> None:
-    config = cluster(
-        "{tf1: {}, tf2: {}}",
-        "{worker: {on: [tf1, tf2, tf1]}, ps: {on: [tf2, tf1]}}",
-        "port: 9001",
-    )
-    plan = place(config, take_inventory("none", config))
-    assert plan.cluster_spec() == {
-        "worker": ["tf1:9001", "tf2:9001", "tf1:9002"],
-        "ps": ["tf2:9002", "tf1:9003"],
-    }
-    assert [task.name for task in plan.tasks] == [
-        "worker-0",
-        "worker-1",
-        "worker-2",
-        "ps-0",
-        "ps-1",
-    ]
-
-
-def test_the_books_config_has_the_books_settings() -> None:
-    config = cluster(
-        "{tf1: {gpus: 1}}",
-        "{ps: {on: [tf1]}, worker: {on: [tf1, tf1, tf1], share: true, gpu_memory_fraction: 0.2}}",
-        "port: 9001",
-    )
-    plan = place(config, box(1))
-    assert plan.cluster_spec() == {
-        "ps": ["tf1:9001"],
-        "worker": ["tf1:9002", "tf1:9003", "tf1:9004"],
-    }
-    ps, *workers = plan.tasks
-    assert (ps.gpus, ps.shares_gpus, ps.gpu_memory_fraction) == ((), False, None)
-    for worker in workers:
-        assert worker.gpus == (uuid_of(0),)
-        assert (worker.shares_gpus, worker.gpu_memory_fraction) == (True, 0.2)
-
-
 def test_pins_may_be_indices_uuids_and_slices() -> None:
     config = cluster(
         f"{{a: {{gpus: 1}}, b: {{gpus: [{uuid_of(0)}, 2]}}, c: {{gpus: [{mig_of(1)}]}}}}",
@@ -84,15 +46,6 @@ def test_pins_may_be_indices_uuids_and_slices() -> None:
         "worker-1": [uuid_of(0), uuid_of(2)],
         "worker-2": [mig_of(1)],
     }
-
-
-def test_a_plan_names_its_project_mode_and_config_and_its_nodes_gpus() -> None:
-    plan = place(TWO, box(2))
-    assert (plan.name, plan.mode, plan.cluster_sha256) == ("m", "uuid", TWO.sha256)
-    assert [(node.name, node.gpus) for node in plan.nodes] == [
-        ("tf1", (uuid_of(0),)),
-        ("tf2", (uuid_of(1),)),
-    ]
 
 
 def test_without_gpus_nothing_is_shared_and_no_memory_fraction_is_set() -> None:
@@ -161,12 +114,6 @@ def test_a_pin_without_gpus_is_named() -> None:
     config = cluster(f"{{a: {{gpus: [{mig_of(7)}]}}}}", "{worker: {on: [a]}}")
     with pytest.raises(LabError, match=r"has no GPU MIG-.* \(it has none\)"):
         place(config, box(0))
-
-
-def test_without_gpus_nothing_is_pinned() -> None:
-    plan = place(TWO, Inventory("none", (), 64, 64 * GIB))
-    assert gpus(plan) == {"ps-0": [], "worker-0": [], "worker-1": []}
-    assert all(not node.gpus for node in plan.nodes)
 
 
 def test_uuids_of_another_host_stay_unchanged() -> None:
@@ -242,13 +189,6 @@ def test_the_limits_of_a_host(
     expected = [memory * GIB, memory * GIB, None, None, None]
     assert [task.memory_bytes for task in plan.tasks] == expected
     assert plan.notices == tuple(notices)
-
-
-def test_links_belong_to_their_nodes() -> None:
-    links = "links: {b: {rate: 100mbit, delay: 5ms}}"
-    config = cluster("{a: {}, b: {}}", "{worker: {on: [a, b]}}", links)
-    plan = place(config, take_inventory("none", config))
-    assert [node.link for node in plan.nodes] == [None, Link(100_000_000, 5000)]
 
 
 def test_inventory_notices_are_first() -> None:

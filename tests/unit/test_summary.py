@@ -119,15 +119,6 @@ def test_verdict(states: dict[str, State], state: State, reason: str) -> None:
     assert verdict(NEW, statuses(**states)) == (state, reason)
 
 
-def test_the_first_that_failed_is_the_reason() -> None:
-    found = {
-        "ps-0": TaskStatus("ps-0", State.CANCELLED, ended_unix=9.0),
-        "worker-0": TaskStatus("worker-0", State.FAILED, exit_code=1, ended_unix=8.0),
-        "worker-1": TaskStatus("worker-1", State.FAILED, signal="SIGKILL", ended_unix=7.0),
-    }
-    assert verdict(NEW, found) == (State.FAILED, "worker-1 failed: SIGKILL")
-
-
 @pytest.mark.parametrize(("state", "shown"), [(State.LOST, "lost"), (State.TRAINING, "starting")])
 def test_a_task_that_wrote_no_end_is_lost_when_its_run_has_ended(state: State, shown: str) -> None:
     statuses = {"ps-0": TaskStatus("ps-0", State.STARTING, started_unix=1.0)}

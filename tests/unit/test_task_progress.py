@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import time
-from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,15 +14,8 @@ from hypothesis import strategies as st
 
 from lab.records.reader import LineReader
 from lab.store.progress import TaskProgress, read_progress
-from lab.store.run_info import RunInfo
 from lab.store.summarize import summary_of
 from lab.store.summary import Summary
-from lab.task.agent.output import Output
-from lab.task.agent.output_parser import OutputParser
-from lab.task.agent.record_tags import RecordTags
-from lab.volume import RunSpec
-from lab.volume.states import State
-from tests.support.agents import wait_for
 from tests.support.fakes import record
 from tests.support.summaries import INFO, folded, shown
 
@@ -67,111 +56,6 @@ def test_a_torn_or_foreign_line_is_skipped_and_counted(tmp_path: Path) -> None:
     progress = read_progress(path, "worker-0")
     assert (progress.records, progress.lost) == (2, 1)
     assert read_progress(tmp_path / "none.jsonl", "x").records == 0
-
-
-def printed(folder: Path, task: str, lines: Sequence[tuple[float, str]]) -> TaskProgress:
-    """The summary of a program that prints these lines at these times, in seconds."""
-    job, _, index = task.rpartition("-")
-    path, log, clock = folder / f"{task}.jsonl", folder / f"{task}.log", [0.0]
-    with pytest.MonkeyPatch.context() as patch:
-        fake = SimpleNamespace(monotonic=lambda: clock[0], sleep=time.sleep)
-        patch.setattr("lab.task.agent.output.unix_time", lambda: clock[0])
-        patch.setattr("lab.task.agent.output.time", fake)
-        reading, writing = os.pipe()
-        parser = OutputParser(RecordTags("r", 0, job, int(index)))
-        output = Output(reading, path, log, parser, lambda _: None)
-        output.start()
-        for clock[0], line in lines:
-            os.write(writing, f"{line}\n".encode())
-            wait_for(lambda line=line: log.read_text().endswith(f"{line}\n"), line)
-        os.close(writing)
-        output.finish(5)
-    assert parser.training == (job == "worker")
-    assert parser.started
-    return read_progress(path, task)
-
-
-STARTED = (
-    "I tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc:316] "
-    "Started server with target: grpc://localhost:2222"
-)
-
-
-LISTING = RunInfo(
-    run_id="r",
-    spec=RunSpec(experiment="listing"),
-    state=State.SUCCEEDED,
-    cluster={"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]},
-    started_unix=100.0,
-    stopped_unix=200.0,
-)
-
-
-BOOK = ((10896, 22453, 55513, 72002), (11085, 22728, 55599, 72105), (37367, 53859, 76999, 82499))
-
-
-BLOG = ((100, 200, 300), (2882, 3182, 3459), (2052, 2252, 2472))
-
-
-def of_book(worker: int, number: int, step: int) -> str:
-    return (
-        f"worker={worker},epoch={10 * number + 9},global_step={step}, "
-        f"local_step={5500 * (number + 1)}, loss = {1.25 - number / 4}"
-    )
-
-
-def of_blog(_worker: int, number: int, step: int) -> str:
-    return (
-        f"After {100 * (number + 1):4d} training steps ({step:6d} global steps), "
-        f"loss on training batch is {0.5 - number / 8:9g}.  (  0.000 sec/batch)"
-    )
-
-
-@pytest.mark.parametrize(
-    ("steps", "line", "task"),
-    [
-        (BOOK, of_book, {"epoch": 39, "local_step": 22000, "loss": 0.5, "steps_per_s": 1100.0}),
-        (BLOG, of_blog, {"epoch": None, "local_step": 300, "loss": 0.25, "steps_per_s": 20.0}),
-    ],
-    ids=["book", "blog"],
-)
-def test_the_prints_of_a_listing_add_up_to_a_summary(
-    tmp_path: Path,
-    steps: Sequence[Sequence[int]],
-    line: Callable[[int, int, int], str],
-    task: dict[str, object],
-) -> None:
-    """The steps of the book's and the blog's own output; one worker prints an accuracy."""
-    progress = {"ps-0": printed(tmp_path, "ps-0", [(101.0, STARTED)])}
-    for worker, each in enumerate(steps):
-        lines = [(101.0, STARTED)]
-        for number, step in enumerate(each):
-            lines.append((110.0 + 10 * worker + 5 * number, line(worker, number, step)))
-        if worker == 2:
-            lines.append((190.0, "worker=2, final accuracy = 0.8894000053405762"))
-        progress[f"worker-{worker}"] = printed(tmp_path, f"worker-{worker}", lines)
-    summary = summary_of(LISTING, {}, progress)
-    service, *workers = summary.tasks
-    for found, each in zip(workers, steps, strict=True):
-        assert {name: getattr(found, name) for name in task} == task
-        assert (found.global_step, found.loss_records) == (each[-1], 1)
-    assert [found.accuracy for found in workers] == [None, None, 0.8894000053405762]
-    assert summary.global_step == max(each[-1] for each in steps)
-    last = 110.0 + 20 + 5 * (len(steps[2]) - 1)
-    assert summary.steps_per_s == round((steps[2][-1] - steps[0][0]) / (last - 110), 3)
-    assert summary.records_lost == 0
-    # No output has these: the first task, the effect of the last parameters, the probe.
-    assert (summary.first_step_s, summary.accuracy, summary.updates_conserved) == (None,) * 3
-    assert (service.local_step, service.steps_per_s, service.accuracy) == (None,) * 3
-
-
-def test_the_first_step_of_the_tower_program_is_its_first_print(tmp_path: Path) -> None:
-    line = "2017-10-31 16:00:00.1: step {}, loss = 2.31 (8123.4 examples/sec; 0.012 sec/batch)"
-    lines = [(101.0, STARTED), *((110.0 + step, line.format(step)) for step in (0, 10, 20))]
-    info = RunInfo("r", RunSpec("towers"), cluster={"worker": ["tf1:2222"]}, started_unix=100.0)
-    summary = summary_of(info, {}, {"worker-0": printed(tmp_path, "worker-0", lines)})
-    assert (summary.first_step_s, summary.tasks[0].steps_per_s) == (10.0, 1.0)
-    assert (summary.tasks[0].local_step, summary.steps_per_s) == (20, None)
 
 
 @pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
