@@ -24,7 +24,7 @@ from lab.runtimes import HERITAGE, JAX, TORCH, Runtime
 from tests.groups.group import GROUPS, mark
 from tests.support import engine as engines
 from tests.support import slurm as slurms
-from tests.support.conditions import lacking
+from tests.support.conditions import ATTACKS, lacking
 from tests.support.signals import restore_signals
 from tests.support.trainings import add_trainings
 
@@ -36,7 +36,7 @@ restore_signals()
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 # The time of an example depends on the load of the machine, not on the code.
-settings.register_profile("lab", deadline=None)
+settings.register_profile("lab", deadline=None, max_examples=40 * ATTACKS)
 settings.load_profile("lab")
 
 

@@ -21,3 +21,7 @@ def needs_namespaces() -> None:
     """Go on only where nodes can have namespaces of their own."""
     if (reason := isolation.unavailable_reason()) is not None:
         lacking(f"no namespaces here: {reason}")
+
+
+ATTACKS = int(os.environ.get("LAB_ATTACKS", "1"))
+"""How many times as many examples as at a landing the property tests have."""

@@ -23,6 +23,7 @@ from lab.placement.plan import Plan
 from lab.units import GIB, MIB
 from tests.golden.boxes import box, mig_of, uuid_of
 from tests.support.cli import ROOT, lab, lab_process, refused
+from tests.support.conditions import ATTACKS
 from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
 
@@ -100,7 +101,7 @@ def test_the_text_of_a_config_for_slices(snapshot: SnapshotAssertion) -> None:
 # ---- Any host
 
 
-@settings(max_examples=300)
+@settings(max_examples=60 * ATTACKS)
 @given(
     st.builds(
         lambda whole, slices, cpus, memory, cards: Inventory(

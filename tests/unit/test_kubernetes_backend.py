@@ -189,16 +189,6 @@ def test_an_image_with_other_code_is_refused(
     assert cluster.left() == []
 
 
-def test_the_pod_of_the_run_volume_is_started_again(cluster: Cluster, tmp_path: Path) -> None:
-    environment = up(tmp_path)
-    cluster.delete("Pod", "lab-mnist-volume", None)
-    assert environment.runs() == []
-    evicted = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
-    cluster.end("lab-mnist-volume", evicted)
-    assert environment.collected() == {}
-    environment.down()
-
-
 def test_a_volume_that_is_not_writable_is_named(cluster: Cluster, tmp_path: Path) -> None:
     (cluster.folder / "volume").rmdir()
     (cluster.folder / "volume").touch()  # so that no user can make a directory in it
@@ -241,13 +231,24 @@ def test_requests_and_their_files_reach_the_run_volume(cluster: Cluster, tmp_pat
     assert cluster.left() == []
 
 
-def test_a_second_boot_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_environment_outlasts_a_second_boot_its_server_and_its_volume_pod(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     environment = up(tmp_path)
     assert failure(tmp_path) == (
         "the kubernetes environment 'mnist' exists already, in course; remove it with"
         " `lab down mnist`"
     )
+    cluster.answers = False
+    with pytest.raises(LabError, match="listing Pods: the API server does not answer"):
+        environment.tasks()
+    cluster.answers = True
     assert environment.is_up
+    cluster.delete("Pod", "lab-mnist-volume", None)
+    assert environment.runs() == []
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
+    cluster.end("lab-mnist-volume", evicted)
+    assert environment.collected() == {}
     environment.down()
     assert cluster.left() == []
 
@@ -276,17 +277,6 @@ def test_without_access_the_backend_gives_the_reason(
     reason = KubernetesBackend().unavailable_reason()
     assert reason is not None
     assert "its client is not installed; use `" in reason
-
-
-def test_a_server_that_is_away_is_named(cluster: Cluster, tmp_path: Path) -> None:
-    environment = up(tmp_path)
-    cluster.answers = False
-    with pytest.raises(LabError, match="listing Pods: the API server does not answer"):
-        environment.tasks()
-    cluster.answers = True
-    assert environment.is_up
-    environment.down()
-    assert cluster.left() == []
 
 
 def test_a_call_gives_all_output_its_exit_code_and_no_silence(cluster: Cluster) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import signal
@@ -27,7 +26,7 @@ from lab.gpu import take_inventory
 from lab.gpu.nvml import fault_of
 from tests.support.agents import PATIENCE_S
 from tests.support.engine import ROOT
-from tests.support.nvml.asking import ONE_GPU, Question, ask, calls, run
+from tests.support.nvml.asking import ONE_GPU, Question, ask, calls
 from tests.support.nvml.box import BOXES, MIB, Box, Card, Slice, cpu_ids, load
 from tests.support.nvml.library import Driver
 
@@ -210,22 +209,6 @@ def test_a_driver_that_hangs_does_not_keep_ctrl_c_from_ending_the_command(driver
     finally:
         looking.kill()
         looking.wait()
-
-
-def test_config_is_made_for_the_host_and_pinned(driver: Have, tmp_path: Path) -> None:
-    host = driver("eight-h100")
-    (tmp_path / "scripts").mkdir()
-    file = str(tmp_path / "cluster.yaml")
-    made = run(host, "-m", "lab", "init", "--output", file)
-    assert "this host has 8 GPUs (8 x NVIDIA H100 NVL, 93.58 GiB)" in made.stderr
-    # The plan has their ids; the driver shows that they are this host's.
-    done = run(host, "-m", "lab", "render", "--cluster", file, "--output", "-")
-    assert (made.returncode, done.returncode) == (0, 0), done.stderr
-    pinned = set(re.findall(r"GPU-[0-9a-f-]{36}", done.stdout))
-    assert pinned
-    assert pinned <= {gpu.uuid for gpu in host.box.cards}
-    shown = json.loads(run(host, "-m", "lab", "gpus", "--json").stdout)
-    assert len(shown["gpus"]) == 8
 
 
 # ---- Parts

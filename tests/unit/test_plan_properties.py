@@ -21,6 +21,7 @@ from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.units import GIB
 from tests.golden.boxes import box, mig_of, uuid_of
+from tests.support.conditions import ATTACKS
 
 NODES = ("tf1", "tf2", "tf3", "tf4")
 
@@ -115,7 +116,7 @@ CONFIGS = {"any": descriptions, "pins": pinned, "counts": counted, "sharing": sh
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-@settings(max_examples=200)
+@settings(max_examples=50 * ATTACKS)
 @given(st.data())
 def test_a_config_gives_an_error_or_a_plan_without_duplicates(
     kind: str, data: st.DataObject
