@@ -288,6 +288,12 @@ def test_an_environment_without_agents_has_lost_tasks_and_nothing_to_cancel(
     assert not environment.volume.cancel("r1").exists()
 
 
+def test_attach_stores_a_loss(backend: FakeBackend, run: RunDir, cli: Cli) -> None:
+    backend.environment = None
+    assert "run r1 lost (its environment no longer runs)" in cli("attach", "r1", code=1).err
+    assert run.read().state is State.LOST
+
+
 def test_runs_collects_what_a_dead_client_left(
     backend: FakeBackend, run: RunDir, environment: Shown, cli: Cli
 ) -> None:

@@ -127,6 +127,13 @@ def test_records_without_a_number_are_not_lost_and_a_late_first_one_is_no_first_
     assert progress.first_step_unix is None
 
 
+def test_the_first_step_may_be_step_0_and_is_counted_back_from_a_later_one() -> None:
+    first, later = TaskProgress("worker-0"), TaskProgress("worker-1")
+    first.add(record("worker-0", 0, local_step=0, time_unix=110.0))
+    later.add(record("worker-1", 0, local_step=10, step_time_s=0.5, time_unix=110.0))
+    assert (first.first_step_unix, later.first_step_unix) == (110.0, 105.5)
+
+
 NAMES = "seq attempt epoch local_step global_step loss accuracy probe time_unix step_time_s message"
 
 
