@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile import archives, arguments, configs, runs
+from tests.hostile.calls import Said
 from tests.support.conditions import ATTACKS
 
 
@@ -41,3 +42,38 @@ SHARES = [
 def test_no_attack_finds_a_fault(kind: str, seeds: range, folder: Path) -> None:
     found = {seed: list(KINDS[kind][0](seed, folder)) for seed in seeds}
     assert not any(found.values()), {seed: faults for seed, faults in found.items() if faults}
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "what"),
+    [
+        (0, "all\n", "", ""),
+        (1, "", "error: x\n", ""),
+        (1, "", "error: internal: KeyError: x\n", "a traceback"),
+        (-1, "", "error: x\n", "it did not end"),
+        (3, "", "error: x\n", "another exit code"),
+        (1, "", "", "1 with 0 errors"),
+        (0, "", "error: x\n", "0 with 1 errors"),
+        (1, "", f"error: {'x' * 2000}\n", "too long"),
+        (0, "\x1b[31m", "", "control characters"),
+        (0, "", "RuntimeWarning: overflow\n", "a warning of a library"),
+    ],
+)
+def test_faults_of_commands(code: int, out: str, err: str, what: str) -> None:
+    found = list(Said(("runs",), code, out, err).faults())
+    assert [what in fault for fault in found] == ([True] if what else [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("name: mnist", "name: mnist"),
+        ("cap_drop: [ALL]", "cap_drop: []"),
+        ("source: ./scripts", "source: /etc"),
+        ("LAB_PROJECT: mnist", "LAB_PROJECT: ${HOME}"),
+        ("networks: [cluster]", "ports: ['80:80']"),
+    ],
+)
+def test_unsafe_output(before: str, after: str) -> None:
+    text = (runs.ROOT / "tests/golden/good/default.index.compose.yml").read_text("utf-8")
+    assert bool(list(configs.unsafe(text.replace(before, after)))) is (before != after)

@@ -178,6 +178,15 @@ def test_program_that_replaces_its_status_by_a_directory_ends_the_run(crew: Crew
         crew.wait_state(task, State.TRAINING, "r2")
 
 
+def test_hanging_agent_is_lost(crew: Crew) -> None:
+    crew.begin()
+    crew.agents["worker-1"].send_signal(signal.SIGSTOP)
+    reason = "its agent has sent no heartbeat for 15 s"
+    assert crew.wait_state("worker-1", State.LOST).reason == reason
+    for task in ("ps-0", "worker-0"):
+        assert crew.wait_state(task, State.CANCELLED).reason == f"worker-1 was lost: {reason}"
+
+
 @pytest.mark.parametrize("told_to_go", [False, True])
 def test_agent_that_others_declared_lost_ends(crew: Crew, told_to_go: bool) -> None:
     crew.begin()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from lab.backends.compose.dumper import Variable, compose_yaml
 from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.names import COMPOSE
 from lab.backends.rendered_file import Rendering, RenderOptions, stale_diff, write
-from lab.errors import InputError, LabError
+from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.support.rendering import plan_file, read_header, render_file
 
@@ -233,3 +235,19 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         write(file, "new\n")
     assert file.read_text() == "old\n"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_nothing_is_written_for_an_invalid_config(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("version: 2\n")
+    with pytest.raises(ConfigError):
+        render_file(bad, RenderOptions("none"))
+    assert list(tmp_path.iterdir()) == [bad]
+
+
+def test_rendering_needs_neither_docker_nor_tensorflow_nor_the_driver() -> None:
+    code = "import sys, lab.cli.commands.render; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"docker", "tensorflow", "pynvml", "numpy", "rich", "fire"} & set(loaded)

@@ -19,7 +19,7 @@ from lab.backends.slurm.backend import SlurmBackend
 from lab.backends.slurm.environment import SlurmEnvironment
 from lab.cli import main
 from lab.config import parse_cluster
-from lab.errors import InputError, LabError
+from lab.errors import ConfigError, InputError, LabError
 from lab.log import shown_by
 from lab.run.lifecycle import has_stopped
 from lab.run.planning import make_plan, report_warnings
@@ -311,6 +311,17 @@ def test_the_agents_run_on_the_python_of_the_plans_tensorflow(
     current = replace(site.plan, runtime="tensorflow")
     reason = SlurmBackend().missing_image(current, root=site.root)
     assert str(reason).startswith("TensorFlow 2.21 is not installed for ")
+
+
+def test_a_plan_for_slurm_knows_only_numbers_of_gpus() -> None:
+    cluster = parse_cluster(CLUSTER.encode(), "x.yaml")
+    plan = make_plan(cluster, "none", backend="slurm").plan
+    assert [task.gpus for task in plan.tasks] == [(), ()]
+    with pytest.raises(InputError, match="--gpus uuid: Slurm selects the GPUs; leave it out"):
+        make_plan(cluster, "uuid", backend="slurm")
+    shared = parse_cluster(CLUSTER.replace("[tf2]", "[tf2], share: true").encode(), "x.yaml")
+    with pytest.raises(ConfigError, match=r"jobs\.worker\.share: a Slurm job gets whole GPUs"):
+        make_plan(shared, AUTO, backend="slurm")
 
 
 @pytest.mark.parametrize("pins", ["[3]", "[GPU-6d1f7b9a-0000-4000-8000-000000000001]"])
