@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -43,7 +43,8 @@ class Claim:
         text: The claim as a text for users.
         kind: Its kind: a key of `KINDS`.
         where: The place in the source; for a check of our own, the fact that it follows from.
-        measure: The name of the measured quantity; `lab.reproduce.measures` defines them.
+        measure: A name in `lab.store.measures`, of the run or of the worker in `keys`; or one in
+            `lab.reproduce.measures`.
         value: The printed value, or the expected value of a setting or a check; or None.
         unit: The unit of the value.
         role: The role of the runs that the claim is evaluated on.
@@ -53,7 +54,7 @@ class Claim:
         direction: `above` or `below`: the side of `effect` on which the statement holds.
         effect: The smallest effect of interest of a qualitative claim.
         margin: The largest difference from the NumPy reference that is called equivalent.
-        keys: Arguments of the measure: worker, epoch, steps.
+        keys: Arguments of the measure: worker, local_step, steps.
     """
 
     id: str
@@ -78,7 +79,6 @@ class Recipe:
     """How to make the runs of a role.
 
     Attributes:
-        role: Its name.
         experiment: The experiment.
         quick: The experiment with `--quick`.
         runs: The number of runs, each with its own seed.
@@ -91,17 +91,16 @@ class Recipe:
         fitted: The parameters that were fitted to the source; claims on such runs are not counted.
     """
 
-    role: str
     experiment: str
     quick: str
     runs: int
     flags: Mapping[str, Any] = field(default_factory=dict)
     quick_flags: Mapping[str, Any] = field(default_factory=dict)
     start: Mapping[str, str] = field(default_factory=dict)
-    faults: tuple[str, ...] = ()
+    faults: Sequence[str] = ()
     in_quick: bool = True
     workers: int | None = None
-    fitted: tuple[str, ...] = ()
+    fitted: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,31 +124,7 @@ def load(name: str) -> Source:
     """Load a source and its claims; `name` is one of `NAMES`."""
     raw: dict[str, Any] = YAML(typ="safe", pure=True).load(DATA / f"{name}.yaml")
     recipes = {
-        role: _recipe(role, {"runs": raw["runs"], **each}) for role, each in raw["roles"].items()
+        role: Recipe(**{"runs": raw["runs"], "quick": own["experiment"], **own})
+        for role, own in raw["roles"].items()
     }
-    claims = tuple(claim for each in raw["claims"] for claim in _claims(each))
-    return Source(name, raw["title"], recipes, claims)
-
-
-def _recipe(role: str, raw: Mapping[str, Any]) -> Recipe:
-    lists = {name: tuple(raw.get(name, ())) for name in ("faults", "fitted")}
-    return Recipe(role=role, **{"quick": raw["experiment"], **raw, **lists})
-
-
-_OWN: Final = {each.name for each in fields(Claim)} - {"id", "keys"}
-_SHOWN: Final = {"worker": "worker-{}", "epoch": "epoch {}", "local_step": "step {:,}"}
-
-
-def _claims(raw: Mapping[str, Any]) -> Iterator[Claim]:
-    """Yield the claim, or a claim for each row if it has a table."""
-    rows = raw.get("rows", [[]])
-    shared = {name: raw[name] for name in raw if name not in {"id", "each", "rows"}}
-    for row in rows:
-        own = {**shared, **dict(zip(raw.get("each", ()), row, strict=True))}
-        shown = [
-            form.format(own[key]) for key, form in _SHOWN.items() if key in raw.get("each", ())
-        ]
-        place = "".join(f".{each}" for each in shown).replace(" ", "-").replace(",", "")
-        text = ": ".join([raw["text"], *([", ".join(shown)] if shown else [])])
-        keys = {name: own.pop(name) for name in set(own) - _OWN}
-        yield Claim(id=f"{raw['id']}{place}", keys=keys, **{**own, "text": text})
+    return Source(name, raw["title"], recipes, tuple(Claim(**own) for own in raw["claims"]))

@@ -42,7 +42,7 @@ class Evaluation:
     source: str
     made: str = ""
     summary: str
-    fitted: Mapping[str, tuple[str, ...]]
+    fitted: Mapping[str, Sequence[str]]
     claims: Sequence[Result]
     runs: Mapping[str, Mapping[int, str]]
     excluded: Mapping[str, str]

@@ -39,9 +39,7 @@ def statement(name: str = "statement", direction: str = "above", effect: float =
 
 def source_of(*claims: Claim, runs: int = RUNS) -> Source:
     """A source with these claims, all on runs of one role."""
-    return Source(
-        "made", "a source", {"whole": Recipe("whole", "async", "async-fast", runs)}, claims
-    )
+    return Source("made", "a source", {"whole": Recipe("async", "async-fast", runs)}, claims)
 
 
 def by_seed(values: Sequence[float | None]) -> dict[int, float | None]:

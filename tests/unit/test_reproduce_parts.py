@@ -323,7 +323,7 @@ def test_a_value_that_is_no_number_is_shown_and_is_valid_json() -> None:
     assert '"1": null' in dump(found)
     assert found["runs"] == {"whole": {1: "run"}}
     assert found["excluded"] == {"other": "a reason"}
-    assert found["fitted"] == {"late-worker": ("the start of worker 2 at 20,900 steps",)}
+    assert found["fitted"] == {"late-worker": ["the start of worker 2 at 20,900 steps"]}
 
 
 def test_two_results_of_one_second_have_two_files(
