@@ -102,6 +102,11 @@ class Recipe:
     workers: int | None = None
     fitted: Sequence[str] = ()
 
+    @property
+    def args(self) -> tuple[str, ...]:
+        """The flags as arguments of the program."""
+        return tuple(f"--{name}={value}" for name, value in self.flags.items())
+
 
 @dataclass(frozen=True, slots=True)
 class Source:

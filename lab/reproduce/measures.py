@@ -6,13 +6,13 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from lab.reproduce.claims import DATA, Claim
 from lab.reproduce.metrics import RunMetrics, Step, WorkerMetrics
@@ -26,8 +26,14 @@ LEAST_RECORDS: Final = 30
 
 def values(claim: Claim, runs: Runs) -> dict[int, float | None]:
     """The value of each run of the claim's role, by seed; None: the run does not have it."""
-    measure = _MEASURES[claim.measure]
+    measure = _MEASURES.get(claim.measure, _in_table)
     return {seed: measure(claim, run, runs) for seed, run in runs[claim.role].items()}
+
+
+def _in_table(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+    """A measure of `lab.store.measures`, of the run or of the worker that the claim names."""
+    value = getattr(_worker(claim, run) if "worker" in claim.keys else run, claim.measure)
+    return None if value is None else float(value)
 
 
 def _partner(run: RunMetrics, others: Mapping[int, RunMetrics]) -> RunMetrics | None:
@@ -54,14 +60,12 @@ def _learning_rate(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
     return None if None in rates else next((r for r in rates if r != claim.value), claim.value)
 
 
-def _updates_lost(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
-    return None if run.updates_lost is None else float(run.updates_lost)
-
-
 def _beyond_reference(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
     """The final accuracy minus that of the NumPy reference from the same initial weights."""
-    known = reference(claim.keys["mode"]).by_seed.get(run.seed or 0)
-    return None if known is None or run.accuracy is None else run.accuracy - known
+    known = reference(claim.keys["mode"])
+    if run.seed not in known or run.accuracy is None:
+        return None
+    return run.accuracy - float(known[run.seed].mean())
 
 
 # Printed numbers.
@@ -77,7 +81,7 @@ def _accuracy_at_end(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | Non
     """The final test accuracy of the worker that ended last."""
     if not all(worker.steps for worker in run.workers):
         return None
-    return max(run.workers, key=lambda worker: worker.steps[-1].total).accuracy
+    return max(run.workers, key=lambda worker: worker.steps[-1].total).test_accuracy
 
 
 def _losses_near(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
@@ -113,7 +117,7 @@ def overlapping_steps(run: RunMetrics) -> Iterator[list[Step]]:
 
 def _accuracy_range(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
     """The highest minus the lowest final accuracy of a run's workers."""
-    tested = [worker.accuracy for worker in run.workers if worker.accuracy is not None]
+    tested = [each.test_accuracy for each in run.workers if each.test_accuracy is not None]
     return round(max(tested) - min(tested), 6) if len(tested) == len(run.workers) else None
 
 
@@ -246,13 +250,9 @@ def _stale_cure(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
 _MEASURES: Final[Mapping[str, Callable[[Claim, RunMetrics, Runs], float | None]]] = {
     "flag": _flag,
     "learning_rate": _learning_rate,
-    "global_steps": lambda _claim, run, _runs: float(run.global_steps),
-    "local_steps": lambda claim, run, _runs: float(_worker(claim, run).local_steps),
-    "local_total": lambda _claim, run, _runs: float(sum(w.local_steps for w in run.workers)),
-    "updates_lost": _updates_lost,
+    "local_total": lambda _claim, run, _runs: float(sum(w.local_step or 0 for w in run.workers)),
     "beyond_reference": _beyond_reference,
     "global_step_at": _global_step_at,
-    "accuracy": lambda claim, run, _runs: _worker(claim, run).accuracy,
     "accuracy_at_end": _accuracy_at_end,
     "losses_near": _losses_near,
     "pace": _pace,
@@ -271,32 +271,15 @@ _MEASURES: Final[Mapping[str, Callable[[Claim, RunMetrics, Runs], float | None]]
 FILE: Final = DATA / "reference.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """The final accuracies of one mode.
-
-    Attributes:
-        by_seed: For each seed of the initial weights, the mean over the batch orders.
-        deviation: The standard deviation between orders, of the mean over all seeds.
-        orders: The number of orders.
-    """
-
-    by_seed: dict[int, float]
-    deviation: float
-    orders: int
-
-
 def trainings(mode: str, variant: str = "") -> list[dict[str, Any]]:
     """The trainings of a mode and a variant, one for each batch order."""
     return [t for t in _all_trainings() if (t["mode"], t["variant"]) == (mode, variant)]
 
 
-def reference(mode: str) -> Reference:
-    """The reference of a mode, `async` or `sync`."""
+def reference(mode: str) -> pd.DataFrame:
+    """The final accuracies of a mode, `async` or `sync`: a row a batch order, a column a seed."""
     of_mode = trainings(mode)
-    table = np.array([each["accuracy"] for each in of_mode])
-    by_seed = dict(zip(of_mode[0]["seeds"], table.mean(0).tolist(), strict=True))
-    return Reference(by_seed, float(np.std(table.mean(1), ddof=1)), len(of_mode))
+    return pd.DataFrame([each["accuracy"] for each in of_mode], columns=of_mode[0]["seeds"])
 
 
 @cache

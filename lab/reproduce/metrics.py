@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 from lab.experiments.faults import DONE, OVER, Kind
 from lab.records.reader import STEPS, is_number, is_whole, read_records
 from lab.store.directory import RunDir
-from lab.store.progress import is_test_during_training
+from lab.store.measures import OF_RUN, OF_TASK, Measure
 from lab.store.summarize import summarize
+from lab.store.summary import TaskSummary
 from lab.volume.states import State
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +40,17 @@ class WorkerMetrics:
 
     Attributes:
         steps: Its steps, in the order of their records.
-        accuracy: The test accuracy at the worker's end (0 to 1); None if it ended before the test.
-        ended_at: The local step of its final record; 0: it has none.
+        test_accuracy: The measure of `lab.store.measures`; None if it ended before the test.
+        local_step: The measure: the number of its steps.
         rate: The recorded learning rate, before it decays.
         slowed: The times between which a fault slowed it, in seconds since the epoch, or None.
-        faults: The faults that it had, a line each.
     """
 
     steps: tuple[Step, ...]
-    accuracy: float | None = None
-    ended_at: int = 0
+    test_accuracy: float | None = None
+    local_step: int | None = None
     rate: float | None = None
     slowed: tuple[float, float] | None = None
-    faults: tuple[str, ...] = ()
-
-    @property
-    def local_steps(self) -> int:
-        """The number of its steps; only its final record counts the last ones."""
-        return max([self.ended_at, *(step.local for step in self.steps[-1:])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +64,12 @@ class RunMetrics:
         succeeded: Whether the run succeeded.
         parameters: The recorded hyperparameters.
         start: The requested start of each late task.
-        faults: The requested faults, a line each.
+        faults: The faults that were requested, or injected by `lab fault`, a line each.
         workers: Its workers, in the order of their indices.
-        global_steps: The highest global step.
-        updates_lost: Updates that were counted and never reached the parameters; None: not known.
-        accuracy: The test accuracy of the final parameters (0 to 1), or None.
-        mean_staleness: The mean staleness over all steps of all workers; None: not known.
+        global_step: The measure of `lab.store.measures`, like the next three.
+        updates_lost: Updates that were counted and never reached the parameters.
+        accuracy: The test accuracy of the final parameters, from 0 to 1.
+        mean_staleness: The mean staleness over all steps of all workers.
         results: The measurements of its experiment, by name: `test loss`.
     """
 
@@ -85,7 +81,7 @@ class RunMetrics:
     start: Mapping[str, str]
     faults: tuple[str, ...]
     workers: tuple[WorkerMetrics, ...]
-    global_steps: int
+    global_step: int | None
     updates_lost: int | None
     accuracy: float | None
     mean_staleness: float | None = None
@@ -98,9 +94,10 @@ def read_metrics(run: RunDir) -> RunMetrics:
     Raises:
         LabError: `run.json` is missing or unreadable.
     """
-    info = run.read()
-    summary = summarize(run)
-    workers = [task for task in info.task_names() if task.rpartition("-")[0] == "worker"]
+    info, summary = run.read(), summarize(run)
+    workers = [task for task in summary.tasks if task.job_name == "worker"]
+    records = {task.task: list(read_records(run.records(task.task))) for task in workers}
+    injected = [fault for each in records.values() for fault in _moments(each, DONE)]
     return RunMetrics(
         run_id=info.run_id,
         experiment=info.spec.program if info.spec.own else info.spec.experiment,
@@ -108,14 +105,17 @@ def read_metrics(run: RunDir) -> RunMetrics:
         succeeded=info.state is State.SUCCEEDED,
         parameters=without_zeros(info.hyperparameters),
         start=info.spec.start,
-        faults=info.spec.faults,
-        workers=tuple(_worker(run, task) for task in workers),
-        global_steps=summary.global_step or 0,
-        updates_lost=summary.updates_lost,
-        accuracy=summary.accuracy,
-        mean_staleness=summary.mean_staleness,
+        faults=tuple(dict.fromkeys([*info.spec.faults, *injected])),
+        workers=tuple(_worker(task, records[task.task]) for task in workers),
         results={each.name: each.value for each in summary.results if each.value is not None},
+        **_measured(OF_RUN, summary, RunMetrics),
     )
+
+
+def _measured(measures: Sequence[Measure[T]], of: T, kind: type) -> dict[str, Any]:
+    """The measures of a run or a task that `kind` has a field for."""
+    names = {field.name for field in fields(kind)}
+    return {measure.name: measure.of(of) for measure in measures if measure.name in names}
 
 
 def without_zeros(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,38 +123,28 @@ def without_zeros(flags: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in flags.items() if value is False or value != 0}
 
 
-def _worker(run: RunDir, task: str) -> WorkerMetrics:
-    steps: list[Step] = []
-    fault: dict[str, float] = {}
-    faults: list[str] = []
-    accuracy, ended_at, rate = None, 0, None
-    for record in read_records(run.records(task)):
-        kind, message = record.get("kind"), record.get("message")
-        if is_number(record.get("learning_rate")):
-            rate = record["learning_rate"]
-        if kind in STEPS and (step := _step(record)) is not None:
-            steps.append(step)
-        elif is_test_during_training(record):
-            continue
-        elif kind == "eval" and "probe" not in record and is_number(record.get("accuracy")):
-            accuracy = record["accuracy"]
-        elif kind == "final" and is_whole(record.get("local_step")):
-            ended_at = record["local_step"]
-        elif kind == "event" and isinstance(message, str):
-            if message.startswith(DONE):
-                faults.append(message.removeprefix(DONE))
-            for moment in (DONE, OVER):
-                time_s = record.get("time_unix")
-                if message.startswith(f"{moment}{Kind.SLOW}") and is_number(time_s):
-                    fault[moment] = time_s
+def _worker(task: TaskSummary, records: Sequence[Mapping[str, Any]]) -> WorkerMetrics:
+    rates = [r["learning_rate"] for r in records if is_number(r.get("learning_rate"))]
+    slowed = [_moments(records, moment, Kind.SLOW) for moment in (DONE, OVER)]
+    times = [time for moments in slowed for time in list(moments.values())[-1:] if is_number(time)]
+    steps = (_step(record) for record in records if record.get("kind") in STEPS)
     return WorkerMetrics(
-        steps=tuple(steps),
-        accuracy=accuracy,
-        ended_at=ended_at,
-        rate=rate,
-        slowed=(fault[DONE], fault[OVER]) if len(fault) == 2 else None,  # noqa: PLR2004
-        faults=tuple(faults),
+        steps=tuple(step for step in steps if step is not None),
+        rate=rates[-1] if rates else None,
+        slowed=(times[0], times[1]) if len(times) == len(slowed) else None,
+        **_measured(OF_TASK, task, WorkerMetrics),
     )
+
+
+def _moments(records: Iterable[Mapping[str, Any]], moment: str, kind: str = "") -> dict[str, Any]:
+    """Each fault of which a worker reported this moment, with the time of the record."""
+    return {
+        message.removeprefix(moment): record.get("time_unix")
+        for record in records
+        if record.get("kind") == "event"
+        and isinstance(message := record.get("message"), str)
+        and message.startswith(f"{moment}{kind}")
+    }
 
 
 def _step(record: Mapping[str, Any]) -> Step | None:

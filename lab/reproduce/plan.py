@@ -14,8 +14,8 @@ from lab.experiments.faults import parse
 from lab.extras import check_extra
 from lab.log import shown_once
 from lab.project import Project
-from lab.reproduce.claims import Source
-from lab.reproduce.recipes import points, recipe_for, role_of_point, worker_counts
+from lab.reproduce.claims import Recipe, Source
+from lab.reproduce.recipes import recipe_for
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
 from lab.store.directory import RunDir
 from lab.store.names import named_runs, without_copies
@@ -26,6 +26,9 @@ CONFIG: Final = "clusters/book.yaml"
 
 MAX_REPEATS: Final = 100
 """The maximum number of runs of each role."""
+
+_ROLE: Final = "run"
+"""The parameter of a point that has the role of its run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +71,45 @@ def plan_reproduction(
             no backend can be used.
     """
     check_extra("report")
-
-    def batch(workers: int | None) -> Batch:
-        resized = project.with_workers(workers)
-        runs = points(source, workers, quick=options.quick, most=options.most)
-        prepared: dict[str, PreparedRun] = {}
-        first = None
-        for role in dict.fromkeys(map(role_of_point, runs)):
-            wanted = _run_options(options, source, role)
-            prepared[role] = prepare_run(wanted, resized, runs_dir, beside=first)
-            first = first or prepared[role]
-
-        def prepared_for(point: Point) -> PreparedRun:
-            run = prepared[role_of_point(point)]
-            return run.with_args(*run.spec.args, f"--seed={options.seed + point.repeat}")
-
-        return Batch(runs, next(iter(prepared.values())), prepared_for)
-
-    return [batch(workers) for workers in worker_counts(source)]
+    counts = dict.fromkeys(recipe.workers for recipe in source.recipes.values())
+    return [_batch(options, source, project.with_workers(each), runs_dir, each) for each in counts]
 
 
-def _run_options(options: ReproduceOptions, source: Source, role: str) -> RunOptions:
-    wanted = recipe_for(source.recipes[role], quick=options.quick)
-    args = tuple(f"--{name}={value}" for name, value in wanted.flags.items())
+def _batch(
+    options: ReproduceOptions, source: Source, project: Project, runs_dir: Path, workers: int | None
+) -> Batch:
+    """The runs with this number of workers: each role once, then all again for each repeat."""
+    recipes = {
+        role: recipe_for(recipe, quick=options.quick)
+        for role, recipe in source.recipes.items()
+        if recipe.workers == workers and (recipe.in_quick or not options.quick)
+    }
+    points = [
+        Point({_ROLE: role}, repeat)
+        for repeat in range(options.most or MAX_REPEATS)
+        for role, recipe in recipes.items()
+        if repeat < recipe.runs
+    ]
+    prepared: dict[str, PreparedRun] = {}
+    first = None
+    for role, recipe in recipes.items():
+        prepared[role] = prepare_run(_run_options(options, recipe), project, runs_dir, beside=first)
+        first = first or prepared[role]
+
+    def prepared_for(point: Point) -> PreparedRun:
+        run = prepared[point.values[_ROLE]]
+        return run.with_args(*run.spec.args, f"--seed={options.seed + point.repeat}")
+
+    return Batch(points, next(iter(prepared.values())), prepared_for)
+
+
+def _run_options(options: ReproduceOptions, recipe: Recipe) -> RunOptions:
     return RunOptions(
-        spec=RunSpec(wanted.experiment, args=args, start=wanted.start),
+        spec=RunSpec(recipe.experiment, args=recipe.args, start=recipe.start),
         backend=options.backend,
         option=options.option,
         gpus=options.gpus,
-        faults=[parse(line) for line in wanted.faults],
+        faults=[parse(line) for line in recipe.faults],
     )
 
 

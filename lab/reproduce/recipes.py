@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from lab.analysis.grid import Point
-from lab.experiments.faults import Trigger, parse, parse_trigger
+from lab.experiments.faults import Fault, Trigger, parse, parse_trigger
 from lab.experiments.registry import EXPERIMENTS, with_defaults
+from lab.formatting import counted
 from lab.reproduce.claims import Recipe, Source
 from lab.reproduce.metrics import RunMetrics, without_zeros
-
-_ROLE: Final = "run"
 
 _FREE: Final = frozenset({"seed", "record_every"})
 """Flags that a run may have otherwise than its recipe, unless the recipe names them."""
@@ -23,41 +21,6 @@ def recipe_for(recipe: Recipe, *, quick: bool) -> Recipe:
     if not quick:
         return recipe
     return replace(recipe, experiment=recipe.quick, flags={**recipe.flags, **recipe.quick_flags})
-
-
-def worker_counts(source: Source) -> list[int | None]:
-    """The numbers of workers of a source's runs; each number needs its own environment."""
-    return list(dict.fromkeys(recipe.workers for recipe in source.recipes.values()))
-
-
-def points(
-    source: Source, workers: int | None = None, *, quick: bool = False, most: int | None = None
-) -> list[Point]:
-    """The runs with this number of workers: each role once, then all again for each repeat.
-
-    Args:
-        source: The claims.
-        workers: The number of workers.
-        quick: Whether to leave out the long runs.
-        most: The most runs of each role; None: as many as the claim file asks for.
-    """
-    recipes = {
-        role: recipe
-        for role, recipe in source.recipes.items()
-        if recipe.workers == workers and (recipe.in_quick or not quick)
-    }
-    counts = {role: min(recipe.runs, most or recipe.runs) for role, recipe in recipes.items()}
-    return [
-        Point({_ROLE: role}, repeat)
-        for repeat in range(max(counts.values(), default=0))
-        for role in recipes
-        if repeat < counts[role]
-    ]
-
-
-def role_of_point(point: Point) -> str:
-    """The role of a run that will be made."""
-    return point.values[_ROLE]
 
 
 def choose_runs(
@@ -100,62 +63,46 @@ def choose_runs(
 
 def _role(run: RunMetrics, source: Source, *, quick: bool) -> str | None:
     """The role whose recipe a run follows; None: it follows no recipe."""
-    try:
-        start, faults = _start_times(run.start), frozenset(map(parse, _faults(run)))
-    except ValueError:  # lab did not write this run.json
-        return None
-    for role, each in source.recipes.items():
-        recipe = recipe_for(each, quick=quick)
-        if (
-            run.experiment == recipe.experiment
-            and run.workers
-            and recipe.workers in {None, len(run.workers)}
-            and start == _start_times(recipe.start)
-            and faults == frozenset(map(parse, recipe.faults))
-            and _odd_flag(run, recipe) is None
-        ):
+    for role, recipe in source.recipes.items():
+        wanted = recipe_for(recipe, quick=quick)
+        if run.experiment == wanted.experiment and not _differences(run, wanted):
             return role
     return None
 
 
 def _misfit(run: RunMetrics, source: Source) -> str:
-    """Why a run follows no recipe, as far as it is known."""
-    same = [r for r in source.recipes.values() if run.experiment in {r.experiment, r.quick}]
-    if not same:
-        return f"no claim is about a run of {run.experiment}"
-    if (faults := _faults(run)) and not any(recipe.faults for recipe in same):
-        return f"no claim wants the fault {faults[0]!r}"
-    recipe = recipe_for(same[0], quick=run.experiment != same[0].experiment)
-    if (name := _odd_flag(run, recipe)) is not None:
-        both = _parameters(run, recipe), _flags(recipe)
-        mine, wanted = (each.get(name, "the default") for each in both)
-        return f"its {name} is {mine}, not {wanted}"
-    return "its start, faults or number of workers is that of no claim"
+    """What differs from the recipe that the run follows best."""
+    recipes = [recipe_for(r, quick=q) for r in source.recipes.values() for q in (False, True)]
+    same = [_differences(run, each) for each in recipes if each.experiment == run.experiment]
+    return min(same, key=len)[0] if same else f"no claim is about a run of {run.experiment}"
 
 
-def _start_times(start: Mapping[str, str]) -> dict[str, Trigger]:
-    return {task: parse_trigger(moment) for task, moment in start.items()}
+def _differences(run: RunMetrics, recipe: Recipe) -> list[str]:
+    """What a run has otherwise than a recipe of its experiment."""
+    wanted = _flags(recipe, *EXPERIMENTS[recipe.experiment].args, *recipe.args)
+    flags = {**_flags(recipe), **run.parameters}  # one that was not recorded had its default
+    default = "the default"
+    differences = [
+        f"its {name} is {flags.get(name, default)}, not {wanted.get(name, default)}"
+        for name in sorted((wanted.keys() | flags.keys()) - (_FREE - recipe.flags.keys()))
+        if flags.get(name) != wanted.get(name)
+    ]
+    if not run.workers or recipe.workers not in {None, len(run.workers)}:
+        differences.append(f"no claim wants a run of {counted(len(run.workers), 'worker')}")
+    if _events(run) != _events(recipe):
+        differences.append("no claim wants a run with its faults and late tasks")
+    return differences
 
 
-def _faults(run: RunMetrics) -> list[str]:
-    """The faults that were requested, and those that `lab fault` injected."""
-    return [*run.faults, *(fault for worker in run.workers for fault in worker.faults)]
+def _flags(recipe: Recipe, *args: str) -> dict[str, Any]:
+    """All flags of a recipe's experiment with these arguments."""
+    return without_zeros(with_defaults(EXPERIMENTS[recipe.experiment], args))
 
 
-def _flags(recipe: Recipe) -> dict[str, Any]:
-    """All flags of a recipe's runs."""
-    known = EXPERIMENTS[recipe.experiment]
-    args = (*known.args, *(f"--{name}={value}" for name, value in recipe.flags.items()))
-    return without_zeros(with_defaults(known, args))
-
-
-def _odd_flag(run: RunMetrics, recipe: Recipe) -> str | None:
-    """A flag of the run that is not as in the recipe, or None."""
-    wanted, mine = _flags(recipe), _parameters(run, recipe)
-    compared = (wanted.keys() | mine.keys()) - (_FREE - recipe.flags.keys())
-    return next((name for name in sorted(compared) if mine.get(name) != wanted.get(name)), None)
-
-
-def _parameters(run: RunMetrics, recipe: Recipe) -> dict[str, Any]:
-    """The flags of a run. One that it did not record had its default."""
-    return {**without_zeros(with_defaults(EXPERIMENTS[recipe.experiment], ())), **run.parameters}
+def _events(run: RunMetrics | Recipe) -> tuple[dict[str, Trigger], set[Fault]] | None:
+    """Late starts and faults; None: a text is neither, so `lab` did not write it."""
+    try:
+        starts = {task: parse_trigger(moment) for task, moment in run.start.items()}
+        return starts, set(map(parse, run.faults))
+    except ValueError:
+        return None

@@ -27,7 +27,12 @@ OWN: Final = 27_500
 
 def number(value: float, matters: float, **changes: Any) -> Claim:
     """A number that a source printed."""
-    fields = {"kind": "measured", "where": "a table", "fault": "a fault", "measure": "accuracy"}
+    fields = {
+        "kind": "measured",
+        "where": "a table",
+        "fault": "a fault",
+        "measure": "test_accuracy",
+    }
     name = changes.pop("id", "number")
     return Claim(id=name, text=name, value=value, matters=matters, **{**fields, **changes})
 
@@ -59,7 +64,7 @@ def worker(
     n = len(totals)
     columns = zip(totals, losses or [0.5] * n, times or range(n), strict=True)
     steps = (Step(every * (i + 1), *(row)) for i, row in enumerate(columns))
-    return WorkerMetrics(tuple(steps), **{"ended_at": every * n, "rate": 0.01, **changes})
+    return WorkerMetrics(tuple(steps), **{"local_step": every * n, "rate": 0.01, **changes})
 
 
 def run_of(
@@ -100,7 +105,7 @@ def run_of(
             worker([i + 1], losses=[(seed or 0) + quick / 9 + sum(map(ord, role)) / 1e6])
             for i in range(recipe.workers or 3)
         ),
-        "global_steps": 3 * OWN,
+        "global_step": 3 * OWN,
         "updates_lost": 0,
         "accuracy": None,
     }
@@ -115,7 +120,7 @@ def chapter_run(source: Source, seed: int, role: str = "whole", **changes: Any) 
     random = np.random.default_rng([seed, len(role)])
     own = np.arange(250, OWN + 1, 250)
     late = 20_900 if source.recipes[role].start else 0
-    final = reference("async").by_seed[seed] + 0.0003 * random.standard_normal()
+    final = reference("async")[seed].mean() + 0.0003 * random.standard_normal()
     workers = []
     for index in range(3):
         # While worker 2 is not there, each of the others makes half of the updates; at last it is
@@ -125,9 +130,9 @@ def chapter_run(source: Source, seed: int, role: str = "whole", **changes: Any) 
         losses = 0.55 * np.exp(0.3 * random.standard_normal(len(own)))
         accuracy = round(final - 0.0002 * (2 - index), 4)
         workers.append(
-            worker(totals.tolist(), losses=losses.tolist(), accuracy=accuracy, every=250)
+            worker(totals.tolist(), losses=losses.tolist(), test_accuracy=accuracy, every=250)
         )
-    return run_of(source, role, seed, workers, **{"accuracy": workers[2].accuracy, **changes})
+    return run_of(source, role, seed, workers, **{"accuracy": workers[2].test_accuracy, **changes})
 
 
 def in_step(run: RunMetrics) -> RunMetrics:
@@ -136,7 +141,7 @@ def in_step(run: RunMetrics) -> RunMetrics:
         replace(each, steps=tuple(replace(step, total=step.local) for step in each.steps))
         for each in run.workers
     )
-    return replace(run, workers=workers, global_steps=OWN)
+    return replace(run, workers=workers, global_step=OWN)
 
 
 def write_run(store: Path, run: RunMetrics) -> RunDir:
@@ -176,16 +181,16 @@ def _records(of: WorkerMetrics) -> list[Mapping[str, Any]]:
              "loss": s.loss, "time_unix": s.time_s}
             for s in of.steps
         ),
-        {"kind": "final", "local_step": of.ended_at},
+        {"kind": "final", "local_step": of.local_step},
     ]  # fmt: skip
-    if of.accuracy is not None:
-        found.insert(-1, {"kind": "eval", "accuracy": of.accuracy, "global_step": 1})
+    if of.test_accuracy is not None:
+        found.insert(-1, {"kind": "eval", "accuracy": of.test_accuracy, "global_step": 1})
     return found
 
 
 def _chief_records(run: RunMetrics) -> list[Mapping[str, Any]]:
     lost = run.updates_lost or 0
     return [
-        {"kind": "eval", "accuracy": run.accuracy or 0.0, "global_step": run.global_steps,
-         "probe": run.global_steps - lost},
+        {"kind": "eval", "accuracy": run.accuracy or 0.0, "global_step": run.global_step,
+         "probe": (run.global_step or 0) - lost},
     ]  # fmt: skip

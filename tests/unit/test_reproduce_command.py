@@ -108,7 +108,7 @@ def test_each_source_has_its_recipes(
     reproduce("book-sync", "--repeats", "1", "--gpus", "none", "--quick")
     asked = environment.runs()
     assert [each.spec.experiment for each in asked] == ["sync-fast", "sync-fast", "async-fast"]
-    wanted = [recipe.faults for recipe in load("book-sync").recipes.values()]
+    wanted = [tuple(recipe.faults) for recipe in load("book-sync").recipes.values()]
     assert [each.spec.faults for each in asked] == wanted
     reproduce("staleness", "--repeats", "1", "--gpus", "none")  # an environment for each number
     asked = environment.runs()[3:]
