@@ -67,6 +67,8 @@ class Breaking(FakeEnvironment):
     def stream(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
+        if follow and self.is_volume_only:
+            raise LabError("no task runs in which to follow the run")
         for chunk in super().stream(run_id, offsets, follow=follow, **more):
             has_recorded = Volume(self.root).records(run_id, "worker-0").exists()
             if self.breaks and has_recorded and chunk and chunk.path.startswith(self.before):
@@ -288,10 +290,11 @@ def test_a_run_without_its_model_is_not_complete(run: RunDir, environment: Break
     assert run.complete()
 
 
+@pytest.mark.parametrize("follow", [True, False], ids=["attach", "collect"])
 @pytest.mark.parametrize("known", ["by its client", "by nobody"])
 @pytest.mark.parametrize("ends", [State.LOST, State.CANCELLED])
 def test_a_run_of_which_only_the_volume_is_left_keeps_its_tasks(
-    run: RunDir, environment: Breaking, ends: State, known: str
+    run: RunDir, environment: Breaking, ends: State, known: str, follow: bool
 ) -> None:
     request = replace(REQUEST, run_id=run.run_id) if known == "by its client" else REQUEST
     run = RunDir(run.path.parent / request.run_id)
@@ -301,7 +304,7 @@ def test_a_run_of_which_only_the_volume_is_left_keeps_its_tasks(
         for task in request.tasks():
             end(environment.volume, request.run_id, task, ends)
     environment.is_volume_only = environment.is_left = True
-    assert collect(run, environment) == []
+    collect_one(request, environment, run.path.parent, follow=follow)
     assert run.read().state is ends
     assert run.read().task_names() == request.tasks()
     summary = json.loads(run.summary_path.read_text())
