@@ -169,3 +169,28 @@ def test_the_queue_runner_of_a_monitored_session_is_no_fault(tmp_path: Path) -> 
     lines = [each for each in done.stdout.splitlines() if each.startswith(("weight", "ended"))]
     assert lines == [*["weight 2.5"] * 3, "ended"]
     assert "Exception in thread" not in done.stderr
+
+
+TOKENS = """
+import tensorflow.compat.v1 as tf
+from lab.task.tf1.synchronous import _Tokens
+
+tf.disable_eager_execution()
+tokens = _Tokens(0, 3, 1, tf.int64, shapes=(), name="tokens", shared_name="tokens")
+fill = tokens._queues[1].enqueue(7)
+give = tokens.enqueue_many((tf.constant([1, 1, 1], tf.int64),))
+with tf.Session() as session:
+    session.run(fill)
+    try:
+        session.run(give, options=tf.RunOptions(timeout_in_ms=1000))
+    except tf.errors.DeadlineExceededError:
+        print(*session.run([queue.size() for queue in tokens._queues]))
+"""
+
+
+def test_the_chief_gets_its_token_after_all_others() -> None:
+    """While worker-1 cannot take a token, worker-2 has one, and the chief has none."""
+    done = subprocess.run(
+        [sys.executable, "-c", TOKENS], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0", "1", "1"]
