@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -22,6 +22,7 @@ _NAME: Final = re.compile("[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?")
 _LABEL: Final = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 # A name has at most 253 characters, with that of a seat in front. An IP address is none.
 _DOMAIN: Final = re.compile(rf"(?=.{{1,200}}$)({_LABEL}\.)+(?!\d+$){_LABEL}")
+_ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})")
 _LONGEST_SLICE_S: Final = 24 * 3600
 
 _NAME_TEXT: Final = "lower-case letters, digits and hyphens, at most 20, no hyphen at an end"
@@ -69,16 +70,11 @@ def _network(text: str) -> IPv4Network:
 
 
 def _address(text: str) -> Address:
-    host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and len(port) <= len(str(MAX_PORT))):
+    found = _ADDRESS.fullmatch(text)
+    if not found or not 1 <= int(found[3]) <= MAX_PORT:
         raise ValueError(_ADDRESS_TEXT)
-    in_brackets = host.startswith("[") and host.endswith("]")
-    found = ip_address(host[1:-1] if in_brackets else host)
-    has_scope = bool(getattr(found, "scope_id", None))
-    brackets_fit = in_brackets == (found.version == 6)  # noqa: PLR2004
-    if not 1 <= int(port) <= MAX_PORT or not brackets_fit or has_scope:
-        raise ValueError(_ADDRESS_TEXT)
-    return Address(found, int(port))
+    host = IPv6Address(found[1]) if found[1] else IPv4Address(found[2])
+    return Address(host, int(found[3]))
 
 
 def _path(text: str) -> Path:
