@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -95,27 +94,25 @@ def start_seats(api: HubApi, folder: ClassDir, seats: Sequence[str]) -> list[str
     Raises:
         LabError: JupyterHub does not answer.
     """
-    waiting, starting, problems = deque(seats), set[str](), list[str]()
+    waiting, starting, problems = list(seats), dict[str, float](), list[str]()
     ready = 0
-    until = time.monotonic() + SEAT_S
     while waiting or starting:
         while waiting and len(starting) < _STARTS_AT_ONCE:
-            starting.add(waiting[0])
-            api.start(waiting.popleft())
-        servers, is_late = api.servers(), time.monotonic() > until
-        for seat in sorted(starting):
+            starting[waiting[0]] = time.monotonic() + SEAT_S
+            api.start(waiting.pop(0))
+        servers = api.servers()
+        for seat, until in list(starting.items()):
             server = servers.get(seat, {})
             if server.get("ready"):
                 ready += 1
                 LOG.info(f"{seat}: ready ({ready} of {len(seats)})")
             elif not server.get("pending"):
                 problems.append(f"{seat} does not start: {_last_error(folder)}")
-            elif is_late:
+            elif time.monotonic() > until:
                 problems.append(f"{seat} is not ready after {SEAT_S:g} s")
             else:
                 continue
-            starting.remove(seat)
-            until = time.monotonic() + SEAT_S
+            del starting[seat]
         time.sleep(POLL_S)
     return problems
 
