@@ -129,8 +129,7 @@ class ClassPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""
-        found: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
-        return found
+        return dict(msgspec.to_builtins(self, enc_hook=str))
 
 
 def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassPlan:
@@ -139,12 +138,14 @@ def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassP
     Raises:
         ConfigError: The host has too little; the error lists all shortages.
     """
-    if problems := list(shortages(config, host, cluster)):
-        raise ConfigError(texts(problems))
     names, seat, tls = config.seats, config.seat, config.tls
-    devices = usable_gpus(host.inventory)
+    # MIG slices only where there is nothing else.
+    devices = host.inventory.whole_gpus or host.inventory.slices
+    runs = config.cpu_runs + (len(devices) if seat.gpus.queue else 0)
+    if problems := list(_shortages(config, host, cluster, devices, runs)):
+        raise ConfigError(texts(problems))
     gpus = _gpus_by_seat(config, devices, host.inventory)
-    proxy, *networks = class_networks(config, devices)
+    proxy, *networks = _networks(config, runs)
     # Browsers know the names below `localhost` without DNS.
     local = f"{config.name}.localhost" if config.address.host.is_loopback else ""
     plan = ClassPlan(
@@ -205,7 +206,7 @@ def _notices(
     seats, runs = len(plan.seats), len(plan.run_networks)
     if seat.cpus is not None and cpus is not None and seat.cpus * (seats + runs) > cpus:
         yield (
-            f"{' and '.join(users_of(seats, runs))} may use {seat.cpus * (seats + runs):g} "
+            f"{' and '.join(_users(seats, runs))} may use {seat.cpus * (seats + runs):g} "
             f"CPUs together, this host has {cpus}: programs that compute at once are slower"
         )
     limits = {"CPUs": seat.cpus, "memory": seat.memory, "disk": seat.disk}
@@ -248,77 +249,60 @@ def _cluster_notices(config: ClassConfig, cluster: Cluster) -> Iterator[str]:
 # Shortages.
 
 
-def usable_gpus(inventory: Inventory) -> Sequence[Gpu]:
-    """Return the GPUs that the class can use: MIG slices only where there is nothing else."""
-    return inventory.whole_gpus or inventory.slices
-
-
-def run_count(config: ClassConfig, devices: Sequence[Gpu]) -> int:
-    """Return the number of runs of the queue that can be active, with and without GPUs."""
-    return config.cpu_runs + (len(devices) if config.seat.gpus.queue else 0)
-
-
-def class_networks(config: ClassConfig, devices: Sequence[Gpu]) -> list[IPv4Network]:
+def _networks(config: ClassConfig, runs: int) -> list[IPv4Network]:
     """Return the networks of the proxy, the seats and the runs, as far as the range has them."""
-    needed = 1 + len(config.seats) + run_count(config, devices)
+    needed = 1 + len(config.seats) + runs
     return list(islice(config.network.subnets(new_prefix=SEAT_PREFIX), needed))
 
 
-def users_of(seats: int, runs: int) -> list[str]:
+def _users(seats: int, runs: int) -> list[str]:
     """Return what uses the host, for messages: the seats, and the runs of the queue if any."""
     return [counted(seats, "seat"), *([f"{counted(runs, 'run')} of the queue"] if runs else [])]
 
 
-def shortages(config: ClassConfig, host: HostFacts, cluster: Cluster) -> Iterator[Problem]:
+def _shortages(
+    config: ClassConfig, host: HostFacts, cluster: Cluster, devices: Sequence[Gpu], runs: int
+) -> Iterator[Problem]:
     """Yield a problem for each part of the class that the host cannot provide."""
-    seat, seats = config.seat, len(config.seats)
-    inventory = host.inventory
-    devices = usable_gpus(inventory)
-    if shortage := _gpu_shortage(seat.gpus, seats, devices, inventory):
-        yield shortage
-    if problem := _cluster_problem(config, cluster, devices):
-        yield problem
+    seat, inventory, users = config.seat, host.inventory, (len(config.seats), runs)
+    if message := _gpu_shortage(seat.gpus, len(config.seats), len(devices), inventory):
+        yield Problem(("seat", "gpus"), message)
+    if message := _cluster_problem(config, cluster, len(devices)):
+        yield Problem(("cluster",), message)
     if seat.cpus is not None and inventory.cpus is not None and seat.cpus > inventory.cpus:
         message = f"a seat needs {seat.cpus:g} CPUs, this host has {inventory.cpus}; "
         yield Problem(("seat", "cpus"), f"{message}use `cpus: {inventory.cpus}` or less")
-    runs = run_count(config, devices)
-    has = inventory.memory_bytes
-    yield from _bytes_shortage("memory", "memory", seat.memory, has, (seats, runs))
-    has = host.disk_free_bytes
-    yield from _bytes_shortage("disk", "free disk space", seat.disk, has, (seats, 0))
-    yield from _network_problems(config, class_networks(config, devices), runs, host.networks)
+    yield from _bytes_shortage("memory", seat.memory, inventory.memory_bytes, *users)
+    yield from _bytes_shortage("disk", seat.disk, host.disk_free_bytes, len(config.seats), 0)
+    for message in _network_problems(config, runs, host.networks):
+        yield Problem(("network",), message)
 
 
-def _gpu_shortage(
-    gpus: SeatGpus, seats: int, devices: Sequence[Gpu], inventory: Inventory
-) -> Problem | None:
+def _gpu_shortage(gpus: SeatGpus, seats: int, has: int, inventory: Inventory) -> str:
     if not gpus.count and not gpus.queue:
-        return None
-    loc, has = ("seat", "gpus"), len(devices)
+        return ""
     if not has:
         why = f" ({short(inventory.notices[-1])})" if inventory.notices else ""
-        message = f"this host has no GPU{why}; use `gpus: 0`: then every seat trains on CPUs"
-        return Problem(loc, message)
+        return f"this host has no GPU{why}; use `gpus: 0`: then every seat trains on CPUs"
     if gpus.count > has:
         message = f"a seat needs {counted(gpus.count, 'GPU')}, this host has {has}"
-        return Problem(loc, f"{message}; use `count: {has}` or less, or {_IN_TURNS}")
+        return f"{message}; use `count: {has}` or less, or {_IN_TURNS}"
     needed = 0 if gpus.share else seats * gpus.count
     if needed <= has:
-        return None
+        return ""
     message = (
         f"{counted(seats, 'seat')} with {counted(gpus.count, 'GPU')} each need "
         f"{counted(needed, 'GPU')}, this host has {has}"
     )
     ways = f"{_IN_TURNS}, `gpus: {{count: {gpus.count}, share: true}}`"
-    return Problem(loc, f"{message}; use {ways}, or {counted(has // gpus.count, 'seat')} at most")
+    return f"{message}; use {ways}, or {counted(has // gpus.count, 'seat')} at most"
 
 
 def _bytes_shortage(
-    key: str, noun: str, each: int | None, has: int | None, counts: tuple[int, int]
+    key: str, each: int | None, has: int | None, seats: int, runs: int
 ) -> Iterator[Problem]:
     """Yield a problem if the seats, and runs with the same limit, need more than the host has."""
-    seats, runs = counts
-    users = seats + runs
+    users, noun = seats + runs, {"disk": "free disk space"}.get(key, key)
     if each is None or has is None or each * users <= has:
         return
     ways = []
@@ -327,50 +311,44 @@ def _bytes_shortage(
     if has // each > runs:
         ways.append(f"{counted(has // each - runs, 'seat')} at most")
     message = (
-        f"{' and '.join(users_of(seats, runs))} with {memory_for_people(each)} each need "
+        f"{' and '.join(_users(seats, runs))} with {memory_for_people(each)} each need "
         f"{memory_for_people(each * users)}, this host has {memory_for_people(has)} of {noun}"
     )
-    yield Problem(
-        ("seat", key),
-        f"{message}; use {', or '.join(ways) or 'fewer and smaller seats'}",
-    )
+    use = ", or ".join(ways) or "fewer and smaller seats"
+    yield Problem(("seat", key), f"{message}; use {use}")
 
 
-def _network_problems(
-    config: ClassConfig, networks: Sequence[IPv4Network], runs: int, used: Sequence[IPv4Network]
-) -> Iterator[Problem]:
-    """Yield a problem if the range is too small, and if the host uses some of the networks."""
-    needed = len(config.seats) + 1 + runs
+def _network_problems(config: ClassConfig, runs: int, used: Sequence[IPv4Network]) -> Iterator[str]:
+    """Yield a message if the range is too small, and if the host uses some of the networks."""
+    needed, networks = len(config.seats) + 1 + runs, _networks(config, runs)
     if len(networks) < needed:
-        users = ", ".join(users_of(len(config.seats), runs))
+        users = ", ".join(_users(len(config.seats), runs))
         message = f"{users} and the proxy need {needed} networks of /{SEAT_PREFIX}, and"
         fix = f"use a range of /{SEAT_PREFIX - (needed - 1).bit_length()}"
-        yield Problem(("network",), f"{message} {config.network} has {len(networks)}; {fix}")
+        yield f"{message} {config.network} has {len(networks)}; {fix}"
     taken = [each for each in dict.fromkeys(used) if any(map(each.overlaps, networks))]
     if taken:
         shown = ", ".join(map(str, taken[:_MOST_SHOWN])) + (", …" if taken[_MOST_SHOWN:] else "")
         message = f"the class takes its networks from {networks[0]} on, and this host uses {shown}"
-        yield Problem(("network",), f"{message}; use another private range of this size")
+        yield f"{message}; use another private range of this size"
 
 
-def _cluster_problem(
-    config: ClassConfig, cluster: Cluster, devices: Sequence[Gpu]
-) -> Problem | None:
-    """Return a problem if `lab run` would refuse the cluster config in every seat."""
+def _cluster_problem(config: ClassConfig, cluster: Cluster, gpus_of_host: int) -> str:
+    """Return why `lab run` would refuse the cluster config in every seat; "": it would not."""
     gpus, needed = config.seat.gpus, cluster.gpus_needed
     if not needed or not (gpus.count or gpus.queue):
-        return None
+        return ""
     name = short(str(config.cluster))
     for node, each in cluster.nodes.items():
         if any(isinstance(pin, str) for pin in each.pins):
             where = path_text(("nodes", node, "gpus"))
             message = f"{where} in {name} names a GPU by its UUID, and seats have different GPUs"
-            return Problem(("cluster",), f"{message}; state a number of GPUs there")
-    has = len(devices) if gpus.queue else gpus.count
+            return f"{message}; state a number of GPUs there"
+    has = gpus_of_host if gpus.queue else gpus.count
     if needed <= has or not has:  # a host without any GPU has a shortage of its own
-        return None
+        return ""
     where = "the queue" if gpus.queue else "a seat"
     message = f"{name} needs {counted(needed, 'GPU')}, and {where} has {has}"
     ways = "name a smaller config, such as clusters/book.yaml for 1 GPU"
     more = "" if gpus.queue else f", or use `count: {needed}`"
-    return Problem(("cluster",), f"{message}; {ways}{more}")
+    return f"{message}; {ways}{more}"
