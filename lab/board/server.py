@@ -154,6 +154,8 @@ class _Page(_Handler):
             self.set_cookie(_COOKIE, self.wanted, **options)
             self.redirect("/")
             return
+        if self.request.path not in _FILES:
+            raise HTTPError(404)
         name, kind = _FILES[self.request.path]
         self.set_header("Content-Type", kind)
         self.finish((_FOLDER / name).read_bytes())
@@ -186,18 +188,7 @@ def application(wanted: str, shown: Shown) -> Application:
     # Its warnings are about requests, with the token that was given.
     logging.getLogger("tornado").setLevel(logging.ERROR)
     shared = {"wanted": wanted, "shown": shown}
-    routes: list[Any] = [(path, _Page, shared) for path in _FILES]
-    return Application(
-        [*routes, ("/events", _Events, shared)],
-        default_handler_class=_Missing,
-        default_handler_args=shared,
-    )
-
-
-class _Missing(_Handler):
-    def prepare(self) -> None:
-        super().prepare()
-        raise HTTPError(404)
+    return Application([("/events", _Events, shared), ("/.*", _Page, shared)])
 
 
 async def serve(source: Source, port: int) -> None:
