@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -27,6 +27,9 @@ from lab.log import LOG
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
+
+
+_NOTHING: Final = SeatReport(None, {})
 
 
 class SeatStatus(msgspec.Struct, frozen=True):
@@ -62,18 +65,16 @@ def seat_statuses(folder: ClassDir) -> list[SeatStatus]:
     """
     plan = folder.stored().plan
     reports = _reports(plan.name)
-    users: dict[str, Mapping[str, Any]] | None
+    users: Mapping[str, Mapping[str, Any]] | None = None
     try:
         api = hub_api(plan, folder.tokens().service)
         users = {user["name"]: user for user in api.users()}
     except LabError as error:
         LOG.warning(f"warning: {error}")
-        users = None
 
     def status(seat: SeatPlan) -> SeatStatus:
-        report = reports.get(seat.name)
-        found = None if isinstance(report, LabError) else report
-        run = found.run if found else None
+        answers = reports.get(seat.name, _NOTHING) is not None
+        report = reports.get(seat.name) or _NOTHING
         user = {} if users is None else users.get(seat.name, {})
         running = "running" if seat.name in reports else "stopped"
         return SeatStatus(
@@ -81,24 +82,24 @@ def seat_statuses(folder: ClassDir) -> list[SeatStatus]:
             state=running if users is None else _state(user),
             gpus=seat.gpus,
             idle_s=_idle_s(user),
-            answers=not isinstance(report, LabError),
-            run=run,
-            stuck=run is not None and run.is_stuck,
-            passed=found.passed if found else {},
+            answers=answers,
+            run=report.run,
+            stuck=report.run is not None and report.run.is_stuck,
+            passed=report.passed,
         )
 
     return [status(seat) for seat in plan.seats]
 
 
-def _reports(name: str) -> dict[str, SeatReport | LabError]:
+def _reports(name: str) -> dict[str, SeatReport | None]:
     """Run the report command in every seat that runs, in several at once.
 
     Returns:
-        The report of each of these seats, or why it gives no answer.
+        The report of each of these seats; None: it gives no answer.
     """
     engine = Engine()
 
-    def report(container: Container) -> tuple[str, SeatReport | LabError]:
+    def report(container: Container) -> tuple[str, SeatReport | None]:
         seat = container.labels[names.SEAT]
         try:
             # A student's container may have no process or memory left for the command.
@@ -112,8 +113,8 @@ def _reports(name: str) -> dict[str, SeatReport | LabError]:
                 workdir="/",
             )
             return seat, parse_report(done.stdout)
-        except LabError as error:
-            return seat, error
+        except LabError:
+            return seat, None
 
     seats = engine.containers(f"{names.CLASS}={name}", names.SEAT)
     running = [each for each in seats if each.status == "running"]
@@ -130,6 +131,4 @@ def _state(user: Mapping[str, Any]) -> str:
 
 def _idle_s(user: Mapping[str, Any]) -> float | None:
     last = user.get("last_activity")
-    if last is None:
-        return None
-    return (datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds()
+    return last and (datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds()
