@@ -178,9 +178,7 @@ class Containers:
     def _proxies(self) -> list[Container]:
         """Return the containers of the proxy and its relays, as far as they exist."""
         # A relay has the network of its proxy, and is of no use without it.
-        own = {names.proxy_container(self._plan.name)}
-        own |= {names.relay_container(self._plan.name, to) for to in self._relays()}
-        return [each for each in self._containers() if each.name in own]
+        return [each for each in self._containers() if names.SEAT not in each.labels]
 
     def _create_proxy(self, secret: dict[str, str]) -> Container:
         """Create the proxy's container in its own network."""

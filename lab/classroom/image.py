@@ -56,7 +56,8 @@ def ensure_image(engine: Engine, *, gpus: bool, root: Path, cpu_runs: bool = Fal
     Raises:
         LabError: There is no engine with compose, a build fails, or the directory is no project.
     """
-    base, *_ = task_images(gpus=gpus, root=root, cpu_runs=cpu_runs)
+    kinds = [True, False] if gpus and cpu_runs else [gpus]
+    base, *_ = [build_image(_plan(gpus=each), root=root, if_needed=True) for each in kinds]
     name = f"{_PROJECT}:{'cuda' if gpus else 'cpu'}"
     found, images = None, engine.client().images
     with engine_errors(_DOING):
@@ -69,16 +70,6 @@ def ensure_image(engine: Engine, *, gpus: bool, root: Path, cpu_runs: bool = Fal
         LOG.info(f"the image {name} was built from other files; building it again")
     _build(name, base, digest, root)
     return name
-
-
-def task_images(*, gpus: bool, root: Path, cpu_runs: bool = False) -> list[str]:
-    """Build the images of the tasks of a class, as `ensure_image` does; return their names.
-
-    Raises:
-        LabError: As `ensure_image`.
-    """
-    kinds = [True, False] if gpus and cpu_runs else [gpus]
-    return [build_image(_plan(gpus=each), root=root, if_needed=True) for each in kinds]
 
 
 def _build(name: str, base: str, digest: str, root: Path) -> None:

@@ -34,7 +34,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 def thing(name: str, refusal: Exception | None = None) -> Mock:
     """A container, a network or a volume, which the engine may refuse to remove."""
-    found = Mock(id=name, remove=Mock(side_effect=refusal))
+    found = Mock(id=name, labels={}, remove=Mock(side_effect=refusal))
     found.name = name
     return found
 
@@ -93,7 +93,9 @@ def test_the_proxy_is_ready_when_its_relays_listen(
     plan = a_plan(cpu_runs=1)
     created(plan)
     own = [thing(f"lab-class-w.{each}") for each in ("proxy", "relay-hub", "relay-queue")]
-    for each in (*own, seat := thing("lab-class-w-ada")):
+    seat = thing("lab-class-w-ada")
+    seat.labels = {names.SEAT: "ada"}
+    for each in (*own, seat):
         each.status = "running"
     monkeypatch.setattr(Engine, "containers", lambda *_: [seat, *own])
     listening = {names.PUBLIC_PORT, names.PROXY_API_PORT, names.RELAY_PORT}
