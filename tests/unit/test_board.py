@@ -7,7 +7,6 @@ import json
 import os
 import re
 import stat
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -305,26 +304,6 @@ def test_viewers_get_what_changes_from_one_look(monkeypatch: pytest.MonkeyPatch)
                 await asyncio.sleep(0.5)
 
     served(check, source)
-
-
-def test_one_look_at_a_time_for_many_viewers() -> None:
-    may_end, looks = threading.Event(), []
-
-    def source() -> bytes:
-        looks.append(1)
-        assert may_end.wait(60)
-        return b"{}"
-
-    async def check() -> None:
-        shown = Shown(source)
-        viewers = asyncio.gather(*(shown.now() for _ in range(8)))
-        while not looks:
-            await asyncio.sleep(0.01)
-        may_end.set()
-        assert await viewers == [b"{}"] * 8
-
-    asyncio.run(check())
-    assert len(looks) == 1
 
 
 def test_a_port_that_is_taken_is_an_error() -> None:

@@ -1,7 +1,8 @@
-"""How commands choose the queue of a class, and what is different there."""
+"""How commands choose the queue of a class, and requests to it and to JupyterHub."""
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,12 +14,14 @@ from lab.backends.classroom.backend import ClassBackend
 from lab.backends.classroom.protocol import Gone, Queue
 from lab.backends.names import CLASS
 from lab.backends.selection import choose
+from lab.classroom.hub_api import HubApi, hub_api
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.log import shown_by
 from lab.placement.plan import Plan
 from lab.run.planning import make_plan, report_warnings
 from lab.threads import in_background
+from tests.support.classes import a_plan
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
 
 LOCAL = FakeBackend("local")
@@ -88,41 +91,47 @@ def test_containers_see_the_home_directory_of_the_seat_alone(
 
 # ---- Requests
 
-DONE = (200, b"true")
-DOWN = (503, b"down")
-Answer = tuple[int, bytes] | None
+
+def http(code: int, content: bytes = b"", head: str = "") -> bytes:
+    """An answer."""
+    return f"HTTP/1.1 {code} X\r\nContent-Length: {len(content)}\r\n{head}\r\n".encode() + content
+
+
+DONE = http(200, b"true")
+DOWN = http(503, b"down")
 
 
 class Served:
-    """A queue that sends given answers, one a connection; None: it closes the connection.
+    """A server that sends given answers, one a connection, and then closes the connection.
 
     Attributes:
-        arrived: The methods of the requests.
-        client: Its client.
+        arrived: The methods and paths of the requests.
+        client: Its client, if it is a queue.
+        hub: Its client, if it is JupyterHub.
     """
 
     def __init__(self, server: socket.socket) -> None:
         self._server = server
         self.arrived: list[str] = []
-        self.client = Queue(f"http://127.0.0.1:{server.getsockname()[1]}", "mine")
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        self.client, self.hub = Queue(url, "secret"), HubApi(url, "secret")
 
-    def answers(self, *answers: Answer) -> None:
+    def answers(self, *answers: bytes) -> None:
         self._server.listen()
         in_background(lambda: [self._answer(each) for each in answers])
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: bytes) -> None:
         with self._server.accept()[0] as connection:
-            self.arrived.append(connection.recv(1 << 16).split()[0].decode())
-            if answer is not None:
-                head = f"HTTP/1.1 {answer[0]} X\r\nContent-Length: {len(answer[1])}\r\n\r\n"
-                connection.sendall(head.encode() + answer[1])
+            head, *_ = connection.recv(1 << 16).split(b" HTTP")
+            self.arrived.append(head.decode())
+            connection.sendall(answer)
 
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """A queue that refuses connections until it has answers; the user's variables name a proxy."""
+    """A server that refuses connections until it has answers; the user's variables name a proxy."""
     monkeypatch.setattr("lab.backends.classroom.protocol._PAUSE_S", 0.01)
-    for name in ("http_proxy", "HTTP_PROXY"):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -133,9 +142,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 def test_a_request_is_repeated_while_the_queue_is_started_again(
     served: Served, method: str
 ) -> None:
-    served.answers(DOWN, None, DONE)
+    served.answers(DOWN, b"", DONE)
     assert served.client.request(bool, method)
-    assert served.arrived == [method] * 3
+    assert served.arrived == [f"{method} /environment"] * 3
 
 
 def test_a_queue_that_stays_down(served: Served) -> None:
@@ -149,17 +158,71 @@ def test_a_queue_that_stays_down(served: Served) -> None:
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
-        ((404, b'{"error": "none", "fix": "see it"}'), Gone, "none; see it"),
-        ((500, b'{"error": "failed", "fix": ""}'), LabError, "failed"),
-        ((500, b"<html>"), LabError, "does not know the queue's answer 500: .*; ask your teacher"),
-        ((200, b'"yes"'), LabError, "does not know the queue's answer 200: Expected `bool`"),
-        ((302, b"{}"), LabError, "does not know the queue's answer 302"),
+        (http(404, b'{"error": "none", "fix": "see it"}'), Gone, "none; see it"),
+        (http(500, b'{"error": "failed", "fix": ""}'), LabError, "failed"),
+        (http(500, b"<html>"), LabError, "not know the queue's answer 500: .*; ask your teacher"),
+        (http(200, b'"yes"'), LabError, "does not know the queue's answer 200: Expected `bool`"),
+        (http(302, b"{}"), LabError, "does not know the queue's answer 302"),
     ],
 )
 def test_an_answer_that_is_an_error(
-    served: Served, answer: Answer, error: type[LabError], message: str
+    served: Served, answer: bytes, error: type[LabError], message: str
 ) -> None:
     served.answers(answer)
     with pytest.raises(error, match=message):
         served.client.request(bool, "GET")
-    assert served.arrived == ["GET"]
+    assert served.arrived == ["GET /environment"]
+
+
+def test_what_is_asked_of_jupyterhub(served: Served) -> None:
+    users = [{"name": "ada", "servers": {"": {"ready": True}}}, {"name": "teacher", "servers": {}}]
+    known, done = http(200, json.dumps(users).encode()), http(204)
+    served.answers(known, known, done, done, done)
+    assert served.hub.answers()
+    assert served.hub.servers() == {"ada": {"ready": True}, "teacher": {}}
+    served.hub.start("ada")
+    served.hub.stop("ada")
+    served.hub.restore_routes()
+    assert served.arrived == [
+        *("GET /", "GET /users", "POST /users/ada/server", "DELETE /users/ada/server"),
+        "POST /proxy",
+    ]
+    assert hub_api(a_plan(), "x").url == "http://10.89.0.1:8081/hub/api"
+
+
+LONG = json.dumps({"message": "ada is \x1b[2J pending stop " + "x" * 9_000}).encode()
+NO_ANSWER = "JupyterHub does not answer at http"
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        *(
+            (http(404, content), "JupyterHub refused: 404 X")
+            for content in (b"", b"<html>", b"[]", b'{"message": null}', b'{"a": 1}', b"\xff")
+        ),
+        (http(404, LONG), r"JupyterHub refused: ada is \x1b[2J pending stop xxx"),
+        # A redirection is not followed.
+        (http(302, head="Location: file:///etc/passwd\r\n"), "JupyterHub refused: "),
+        (b"", NO_ANSWER),
+        (b"\x1b[2J\r\n\r\n", NO_ANSWER),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[", NO_ANSWER),
+        (http(200, b"no JSON"), NO_ANSWER),
+        (None, NO_ANSWER),  # nothing listens
+    ],
+)
+def test_a_refusal_of_jupyterhub_is_one_line_without_the_token(
+    answer: bytes | None, line: str, served: Served
+) -> None:
+    if answer is not None:
+        served.answers(answer, answer)
+    assert not served.hub.answers()
+    with pytest.raises(LabError) as caught:
+        served.hub.start("ada")
+    found = str(caught.value)
+    assert found.startswith(line)
+    assert found.isprintable()
+    assert "secret" not in found
+    assert len(found) < 300
+    if line == NO_ANSWER:
+        assert caught.value.fix == "start it with `lab class up`"

@@ -16,12 +16,11 @@ from lab.backends.engine.info import EngineInfo, read_engine
 from lab.backends.engine.kind import EngineKind
 from lab.classroom import preparation as classroom
 from lab.classroom.config import parse_class
-from lab.classroom.planning import ClassPlan
-from lab.errors import ConfigError, LabError
+from lab.errors import LabError
 from lab.gpu import Inventory, chosen_host
 from lab.units import MIB, memory_for_people
 from tests.golden.boxes import box
-from tests.support.classes import CERTIFICATE, CLASS, CLUSTER, KEY, a_host, plan
+from tests.support.classes import CERTIFICATE, CLASS, CLUSTER, KEY, plan
 from tests.support.cli import lab, refused
 
 ROOT = Path(__file__).parents[2]
@@ -323,7 +322,7 @@ def table(page: str, heading: str) -> dict[str, list[str]]:
     return {first: others for first, *others in cells}
 
 
-def test_what_the_page_says_the_example_needs(place: Path) -> None:
+def test_what_the_page_says_the_example_needs() -> None:
     page = (ROOT / "docs/reference/class.md").read_text("utf-8")
     config = parse_class(example().encode(), "class.yaml")
     seat, seats, runs = config.seat, len(config.seats), 8 + config.cpu_runs
@@ -339,20 +338,6 @@ def test_what_the_page_says_the_example_needs(place: Path) -> None:
     memory, cpus = memory_for_people(seat.memory * counts[-1]), f"{seat.cpus * counts[-1]:g}"
     words = f"needs {memory} of memory and {disk[1]} of free disk space, and {cpus} CPUs"
     assert words in " ".join((ROOT / "docs/how-to/class.md").read_text("utf-8").split())
-
-    def planned(cpus: int = 0, memory: int = 0, free: int = 0) -> ClassPlan:
-        """The plan on a host that has what the table says, and some more or less."""
-        has = seat.memory * (seats + runs) + memory
-        inventory = box(8, cpus=int(seat.cpus * (seats + runs)) + cpus, memory_bytes=has)
-        return plan(config, a_host(inventory, disk_free_bytes=seat.disk * seats + free))
-
-    assert len(planned().run_networks) == runs
-    slower = "programs that compute at once are slower"
-    assert [slower in " ".join(planned(cpus).notices) for cpus in (0, -1)] == [False, True]
-    with pytest.raises(ConfigError, match=r"^seat\.memory: "):
-        planned(memory=-1)
-    with pytest.raises(ConfigError, match=r"^seat\.disk: "):
-        planned(free=-1)
 
 
 def test_a_seat_of_the_example_has_the_memory_of_a_training() -> None:

@@ -248,13 +248,3 @@ def test_a_seat_that_stops_slowly_delays_no_other() -> None:
     waiting = [SeatSpawner._executor.submit(meeting.wait, 10) for _ in range(AT_ONCE)]
     assert sorted(each.result() for each in waiting) == list(range(AT_ONCE))
     assert AT_ONCE > 1
-
-
-def test_jupyterhub_listens_only_in_the_proxy_s_network(tmp_path: Path) -> None:
-    config = configured(created(a_plan(tls=certificate(tmp_path))))
-    assert config.JupyterHub.hub_ip == "10.89.0.1"
-    assert config.JupyterHub.bind_url == "https://:8000"
-    assert config.JupyterHub.subdomain_host == "https://w.localhost:8000"
-    assert config.JupyterHub.hub_routespec == "w.localhost/"
-    assert config.ConfigurableHTTPProxy.api_url == "http://10.89.0.2:8001"
-    assert not config.ConfigurableHTTPProxy.should_start

@@ -239,11 +239,6 @@ def test_a_class_with_a_domain_has_one_address(tmp_path: Path) -> None:
         write_handouts(ClassDir("w"), tmp_path / "page.html", "https://h")
 
 
-def test_a_class_with_one_address_has_no_teacher(tmp_path: Path) -> None:
-    assert page_of(tmp_path).texts["h2"] == ["ada", "bob"]
-    assert set(ClassDir("w").tokens().seats) == {"ada", "bob"}
-
-
 def test_only_the_user_can_read_the_page(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("earlier")

@@ -68,16 +68,6 @@ def test_staleness_counts_the_updates_since_the_read(compute: tuple[int, ...], p
     assert 0 <= rules.mean_staleness(gradients) <= len(compute) - 1
 
 
-@pytest.mark.parametrize("workers", [2, 4, 8])
-@pytest.mark.parametrize("pause", [0, 200])
-def test_the_mean_of_equal_workers_is_the_others_times_the_share(workers: int, pause: int) -> None:
-    speeds = rules.Speeds((300,) * workers, pause, spread=30)
-    held = speeds.read_ms + 300 + pause
-    expected = (workers - 1) * held / (held + speeds.apply_ms)
-    found = rules.mean_staleness(rules.asynchronous(speeds, 600_000))
-    assert found == pytest.approx(expected, rel=0.02)
-
-
 # ---- Synchronous
 
 
@@ -94,16 +84,6 @@ def test_a_backup_worker_makes_updates_earlier_and_drops_gradients() -> None:
     assert backup.updates[:5] < alone.updates[:5]
     assert all(each.accepted for each in alone.works)
     assert {each.worker for each in backup.works if not each.accepted} == {0, 1, 2}
-
-
-def test_of_a_worker_that_is_always_slow_every_gradient_is_dropped() -> None:
-    slow = ((8,) * 9, (9,) * 9, (30,) * 3)
-    alone = rules.Synchronous(slow, needed=3, apply_ms=2)
-    backup = rules.Synchronous(slow, needed=2, apply_ms=2)
-    accepted = {each.worker for each in backup.works if each.accepted}
-    assert accepted == {0, 1}
-    assert {each.worker for each in backup.works} == {0, 1, 2}
-    assert backup.updates[:3] < alone.updates[:3]
 
 
 def test_a_fast_worker_takes_two_tokens_and_both_gradients_enter_one_update() -> None:
