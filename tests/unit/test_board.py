@@ -1,4 +1,4 @@
-"""The board: what it shows of a run, and who gets it."""
+"""The board: what it shows of a run and of a class, and who gets it."""
 
 from __future__ import annotations
 
@@ -7,28 +7,36 @@ import json
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import msgspec
 import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 from lab.backends.state import state_directory
-from lab.board import server
+from lab.board import class_feed, server
+from lab.board.class_feed import EVERY_S, ClassFeed
 from lab.board.run_feed import NewestRun, ReplayFeed, RunFeed
 from lab.board.run_view import MOST_POINTS, Curve
 from lab.board.server import ADDRESS, Shown, application, encoded, token
+from lab.classroom.queue.folder import Queued
+from lab.classroom.seat_report import RunReport
+from lab.classroom.state import ClassDir
+from lab.classroom.status import SeatStatus
 from lab.errors import LabError
 from lab.run.replay import Recording
 from lab.run.view import Clock
 from lab.store.directory import RunDir
-from lab.variables import LAB_STATE
 from lab.volume.states import State
 from tests.support.agents import wait_for
+from tests.support.classes import a_plan, created, own_state, stored  # noqa: F401
 from tests.support.recorded import BEGAN_UNIX, make
 from tests.support.specs import HOSTILE, update
 
@@ -36,11 +44,6 @@ from tests.support.specs import HOSTILE, update
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     return make(tmp_path / "runs", "20261127-0900-async-aaaa", steps=550)
-
-
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LAB_STATE, str(tmp_path / "state"))
 
 
 def under_way(run: RunDir, task: str) -> None:
@@ -306,6 +309,26 @@ def test_viewers_get_what_changes_from_one_look(monkeypatch: pytest.MonkeyPatch)
     served(check, source)
 
 
+def test_one_look_at_a_time_for_many_viewers() -> None:
+    may_end, looks = threading.Event(), []
+
+    def source() -> bytes:
+        looks.append(1)
+        assert may_end.wait(60)
+        return b"{}"
+
+    async def check() -> None:
+        shown = Shown(source)
+        viewers = asyncio.gather(*(shown.now() for _ in range(8)))
+        while not looks:
+            await asyncio.sleep(0.01)
+        may_end.set()
+        assert await viewers == [b"{}"] * 8
+
+    asyncio.run(check())
+    assert len(looks) == 1
+
+
 def test_a_port_that_is_taken_is_an_error() -> None:
     (taken,) = bind_sockets(0, ADDRESS)
     try:
@@ -313,3 +336,72 @@ def test_a_port_that_is_taken_is_an_error() -> None:
             asyncio.run(server.serve(lambda: b"{}", taken.getsockname()[1]))
     finally:
         taken.close()
+
+
+# ---- The board of a class
+
+REPORT = RunReport("r1", "async", "training", 61.0, 1_200, 2.0)
+LATE = msgspec.structs.replace(REPORT, since_step_s=95.0)
+FORGED = RunReport("r1", HOSTILE[:60], HOSTILE[:60], 1.0, None, None)
+SEATS = [
+    SeatStatus("ada", "ready", ("GPU-0123456789ab",), 3.0, True, REPORT, False, {"async": (2, 3)}),
+    SeatStatus("bob", "ready", (), None, True, LATE, True, {"async": (0, 3), HOSTILE[:9]: (1, 1)}),
+    SeatStatus("cy", "ready", (), None, False, None, stuck=False),
+    SeatStatus("dan", "stopped", (), None, True, FORGED, stuck=False),
+]
+QUEUE = [
+    Queued("dan", HOSTILE, "up", None, 1, ("GPU-a",), 70.0),
+    Queued("cy", "mnist", "waiting", 1, 2, (), 30.0),
+]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """The class of these seats; how often they were asked."""
+    statuses = Mock(return_value=SEATS)
+    monkeypatch.setattr(class_feed, "queued", lambda _: QUEUE)
+    monkeypatch.setattr(class_feed, "seat_statuses", statuses)
+    return statuses
+
+
+def test_seats_queue_and_the_time_left(asked: Mock) -> None:
+    board = ClassFeed(ClassDir("w")).now()
+    assert (board.name, board.ends_unix) == ("w", None)
+    ada, bob, cy, dan = board.seats
+    assert (ada.state, ada.run, ada.step) == ("training", "async", "1,200")
+    assert ada.passed == "async 2 of 3"
+    assert (bob.stuck, bob.state) == (True, "stuck for 95 s")
+    assert (cy.state, cy.run, cy.passed) == ("no answer", "", "")
+    assert dan.state == "stopped"
+    assert board.queue == ["dan: running for 70 s, 1 GPU", "cy: waiting, place 1"]
+
+
+def test_a_new_end_is_shown_although_the_seats_are_not_asked_again(asked: Mock) -> None:
+    folder = created()
+    feed = ClassFeed(folder)
+    assert feed.now().ends_unix is None
+    for end in (2000.0, 3000.0, None):
+        folder.set_end(end)
+        assert feed.now().ends_unix == end
+    assert asked.call_count == 1
+
+
+def test_no_text_of_a_student_is_shown_raw(asked: Mock) -> None:
+    shown = json.loads(encoded("class", ClassFeed(ClassDir("w"))))["class"]
+    texts = [text for seat in shown["seats"] for text in map(str, seat.values())]
+    assert all(text.isprintable() for text in [*texts, *shown["queue"]])
+
+
+def test_the_seats_are_asked_seldom_and_a_fault_is_shown(asked: Mock) -> None:
+    now = 0.0
+    feed = ClassFeed(ClassDir("w"), lambda: now)
+    for _ in range(3):
+        feed.now()
+    assert asked.call_count == 1
+    now = EVERY_S
+    asked.side_effect = LabError("the engine does not answer")
+    shown = json.loads(encoded("class", feed))
+    assert shown == {"class": None, "problem": "the engine does not answer"}
+    asked.side_effect = None
+    assert feed.now().seats
+    assert asked.call_count == 3

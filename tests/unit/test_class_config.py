@@ -1,8 +1,9 @@
-"""Reading a class config: accepted values, and every error with its position."""
+"""Reading a class config: accepted values, every error with its position, and the page."""
 
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -15,6 +16,9 @@ from lab.classroom.config import ClassConfig, load_class, parse_class
 from lab.classroom.values import Address
 from lab.errors import ConfigError, InputError
 from lab.text import visible
+from lab.units import MIB, memory_for_people
+from tests.support.classes import CERTIFICATE, CLUSTER, KEY
+from tests.support.cli import lab
 
 ROOT = Path(__file__).parents[2]
 SMALL = "version: 1\nname: w\nseats: 2\n"
@@ -244,3 +248,69 @@ def test_any_values_give_a_class_or_problems(file: dict[str, object]) -> None:
         assert parse(text).seats
     except ConfigError as error:
         assert all(line.startswith("class.yaml:1:") for line in error.problems)
+
+
+# ---- The page
+
+
+def example() -> str:
+    """The class config that docs/reference/class.md shows."""
+    page = (ROOT / "docs/reference/class.md").read_text("utf-8")
+    (text,) = re.findall(r"^```yaml\n(version: 1\n.*?)^```", page, re.MULTILINE | re.DOTALL)
+    return str(text)
+
+
+def test_the_documented_example_is_valid(tmp_path: Path) -> None:
+    files = {"class.yaml": example(), "cluster.yaml": CLUSTER}
+    for name, text in (files | {"cert.pem": CERTIFICATE, "key.pem": KEY}).items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
+    done = lab(tmp_path, "class", "validate", "--gpus", "8")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.endswith("class.yaml: valid: tf-workshop, 30 seats\n")
+
+
+def table(page: str, heading: str) -> dict[str, list[str]]:
+    """The rows of the table below a heading row, by their first cell."""
+    _, _, below = page.partition(heading)
+    rows = re.match(r"(\n *\|.*)*", below).group().splitlines()[2:]
+    cells = [[each.strip() for each in row.strip().strip("|").split("|")] for row in rows]
+    return {first: others for first, *others in cells}
+
+
+def test_what_the_page_says_the_example_needs() -> None:
+    page = (ROOT / "docs/reference/class.md").read_text("utf-8")
+    config = parse_class(example().encode(), "class.yaml")
+    seat, seats, runs = config.seat, len(config.seats), 8 + config.cpu_runs
+    assert seat.cpus and seat.memory and seat.disk
+    heading = f"| | each | {seats} seats | {runs} runs of the queue | together |"
+    counts = (1, seats, runs, seats + runs)
+    disk = [memory_for_people(seat.disk * each) for each in (1, seats)]
+    assert table(page, heading) == {
+        "memory": [memory_for_people(seat.memory * each) for each in counts],
+        "disk": [*disk, "that of their seats", disk[1]],
+        "CPUs": [f"{seat.cpus * each:g}" for each in counts],
+    }
+    memory, cpus = memory_for_people(seat.memory * counts[-1]), f"{seat.cpus * counts[-1]:g}"
+    words = f"needs {memory} of memory and {disk[1]} of free disk space, and {cpus} CPUs"
+    assert words in " ".join((ROOT / "docs/how-to/class.md").read_text("utf-8").split())
+
+
+def test_a_seat_of_the_example_has_the_memory_of_a_training() -> None:
+    page = (ROOT / "docs/evidence/seats.md").read_text("utf-8")
+    largest = table(page, "| what | figure |")["the largest during a training"][0]
+    measured = int(largest.removesuffix(" MiB").replace(",", "")) * MIB
+    memory = parse_class(example().encode(), "class.yaml").seat.memory
+    assert memory is not None
+    assert measured < memory
+
+
+def test_every_key_is_documented_and_in_the_example() -> None:
+    page = (ROOT / "docs/reference/class.md").read_text("utf-8")
+    config = parse_class(example().encode(), "class.yaml")
+    parts = {"seat": config.seat, "seat.gpus": config.seat.gpus}
+    keys = set(type(config).model_fields)
+    for name, part in (parts | {"tls": config.tls}).items():
+        keys |= {f"{name}.{key}" for key in type(part).model_fields}
+    documented = set(re.findall(r"^\| `([a-z_.]+)` \|", page, re.MULTILINE))
+    assert documented == keys - {"seat", "tls"}

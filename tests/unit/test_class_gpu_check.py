@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, count, repeat
@@ -19,7 +22,10 @@ from lab.gpu.model import Fault
 from lab.log import shown_by
 from lab.units import GIB
 from tests.golden.boxes import box, uuid_of
+from tests.support.agents import ROOT
 from tests.support.classes import a_plan
+from tests.support.nvml.box import Box
+from tests.support.nvml.library import Driver
 
 FIRST, SECOND = uuid_of(0), uuid_of(1)
 PYTHON = Process(4711, "/usr/bin/python3", 3 * GIB)
@@ -106,3 +112,22 @@ def test_a_seat_stays_stopped_while_a_process_uses_a_gpu_of_its_own(
     with pytest.raises(LabError, match=r"ada stays stopped: GPU 0 is .* `lab class reset ada`"):
         environment._check_gpus(a_plan(("ada", "bob"), gpus), "ada")
     assert list(look.call_args.args[0]) == checked
+
+
+REAL = """
+import sys
+from lab.classroom import gpu_check
+from lab.log import shown_by
+gpu_check._WAIT_S = 0
+gpu_check._POLL_S = 0.01
+with shown_by(print):
+    print(gpu_check.programs_left({gpu: ["ada"] for gpu in sys.argv[1:]}))
+"""
+
+
+def test_with_the_real_library_for_nvml(driver: Callable[[str | Box], Driver]) -> None:
+    used, free = (f"MIG-0000000{n}-1111-2222-3333-444444444444" for n in (0, 1))
+    variables = {**os.environ, **driver("mig").environment, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", REAL, FIRST, used, free]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout == (f"GPU 1 ({used}, ada) is in use: /usr/bin/python3 (pid 4242, 900 MiB)\n")
