@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from pydantic import ValidationError
@@ -32,8 +32,6 @@ MAX_NODES: Final = 13
 """The maximum number of nodes: a /28 has 14 addresses, and the host has one."""
 
 MAX_TASKS: Final = 32
-
-T = TypeVar("T", int, float)
 
 _LEAST_BYTES: Final = 64 * MIB
 _PROJECT_CHARACTERS: Final = 24  # with a hyphen and six more, 31
@@ -96,13 +94,11 @@ def cluster_of(config: str) -> Cluster:
     if (problem := next(validate(cluster), None)) is not None:
         raise InputError(f"the cluster config is invalid: {short(problem.text())}", _UPDATE)
     tasks = sum(len(job.on) for job in cluster.jobs.values())
-    for what, count, limit in (
-        ("nodes", len(cluster.nodes), MAX_NODES),
-        ("tasks", tasks, MAX_TASKS),
-    ):
+    counts = {"nodes": (len(cluster.nodes), MAX_NODES), "tasks": (tasks, MAX_TASKS)}
+    for noun, (count, limit) in counts.items():
         if count > limit:
             raise InputError(
-                f"the cluster has {count} {what}, and the queue allows {limit}",
+                f"the cluster has {count} {noun}, and the queue allows {limit}",
                 "use a smaller config",
             )
     for name, node in cluster.nodes.items():
@@ -154,13 +150,8 @@ def _limited(tasks: Sequence[PlannedTask], seat: SeatPlan) -> tuple[PlannedTask,
         replace(
             task,
             cpuset=None,
-            cpus=_least(task.cpus, cpus),
-            memory_bytes=_least(task.memory_bytes, memory),
+            cpus=min(filter(None, (task.cpus, cpus)), default=None),
+            memory_bytes=min(filter(None, (task.memory_bytes, memory)), default=None),
         )
         for task in tasks
     )
-
-
-def _least(asked: T | None, limit: T | None) -> T | None:
-    stated = [each for each in (asked, limit) if each is not None]
-    return min(stated, default=None)
