@@ -117,6 +117,7 @@ def test_no_user_makes_the_log_grow_without_limit(routes: dict[str, Any]) -> Non
     with log.open("a") as file:
         file.write("x" * 11_000_000)
     wait_for(lambda: log.stat().st_size < 1_000_000, "the log is not bounded")
+    assert log.with_suffix(".log.1").stat().st_size > 11_000_000
     size = log.stat().st_size
     assert browser().sign_in("eve", "a password")[0] == 403
     assert size < log.stat().st_size < 1_000_000

@@ -18,7 +18,6 @@ import pytest
 import segno
 
 from lab.backends.process import ProcessHandle
-from lab.classroom import state
 from lab.classroom.config import TEACHER
 from lab.classroom.handouts import write_handouts
 from lab.classroom.planning import ClassPlan
@@ -124,19 +123,6 @@ def test_the_classes_of_this_user(tmp_path: Path) -> None:
             for process in (hub, service, another):
                 process.kill()
     assert not folder.is_up
-
-
-def test_the_log_of_jupyterhub_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = created()
-    folder.bound_log()  # there is none yet
-    monkeypatch.setattr(state, "_MAX_LOG_BYTES", 100)
-    with folder.log.open("ab", buffering=0) as log:  # as JupyterHub and its services have it
-        for _ in range(3):
-            log.write(b"x" * 99 + b"\n")
-            folder.bound_log()
-        log.write(b"error\n")
-    assert folder.log.read_bytes() == b"x" * 99 + b"\nerror\n"
-    assert folder.log.with_suffix(".log.1").stat().st_size == 200
 
 
 # ---- The page with the passwords
