@@ -26,7 +26,7 @@ Pair = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    ends = socket.socketpair()
+    ends = socket.socketpair(type=socket.SOCK_SEQPACKET)
     yield ends
     for end in ends:
         end.close()
@@ -45,9 +45,9 @@ def test_a_message_carries_its_descriptor(pair: Pair) -> None:
     os.close(reading)
 
 
-@pytest.mark.parametrize("output", [b"", b"\0\0", b"\0\0\0\7{", b"\0\0\0\1{"])
+@pytest.mark.parametrize("output", [b"", b"{"])
 def test_a_partial_or_invalid_message_closes_the_connection(pair: Pair, output: bytes) -> None:
-    pair[0].sendall(output)
+    pair[0].send(output)
     pair[0].close()
     with pytest.raises(ConnectionClosed):
         receive(pair[1])

@@ -35,6 +35,10 @@ FORKED = "has started, forked from the fork server"
 IT_TRAINS = "import tensorflow\nprint('it trains')\n"
 
 
+def pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(type=socket.SOCK_SEQPACKET)
+
+
 class Home(Stage):
     """A stage whose agents have a fork server, which imports a stand-in of TensorFlow."""
 
@@ -75,7 +79,7 @@ class Home(Stage):
 
     def forking(self, *tasks: str, **more: str) -> subprocess.Popen[bytes]:
         """Start a fork server, and an agent for each task, which may have other variables."""
-        pairs = {task: socket.socketpair() for task in tasks or ("worker-0",)}
+        pairs = {task: pair() for task in tasks or ("worker-0",)}
         process = self.serve([pair[1] for pair in pairs.values()])
         for task, (ours, _) in pairs.items():
             own = {"CUDA_VISIBLE_DEVICES": "-1", **self.variables, **more}
@@ -353,7 +357,7 @@ def test_a_cancelled_run_ends_its_forked_program(home: Home) -> None:
 
 
 def test_a_program_that_cannot_be_started_has_not_succeeded(home: Home) -> None:
-    ours, theirs = socket.socketpair()
+    ours, theirs = pair()
     home.serve([theirs])
     client = ForkClient(ours)
     wait_for(client.is_settled, "the import")

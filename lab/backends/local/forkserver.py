@@ -44,7 +44,7 @@ def start_forkserver(record: EnvironmentRecord, state_dir: StateDir) -> ForkServ
     tasks = [task for task in record.tasks if not task.gpus]
     if unavailable_reason(record.runtime) is not None or not tasks:
         return ForkServer()
-    pairs = {task.task: socket.socketpair() for task in tasks}
+    pairs = {task.task: socket.socketpair(type=socket.SOCK_SEQPACKET) for task in tasks}
     server_ends = [pair[1].fileno() for pair in pairs.values()]
     # The variables that all agents have in common.
     shared = dict(set.intersection(*(set(task.environ.items()) for task in record.tasks)))

@@ -1,7 +1,7 @@
 """The agent's connection to the fork server (`lab.task.agent.forkserver`). Linux only.
 
-An agent and its task parent in the fork server exchange JSON messages over a socket pair. A message
-can carry one file descriptor.
+An agent and its task parent in the fork server exchange JSON messages over a socket pair that keeps
+the bounds of messages (SOCK_SEQPACKET). A message can carry one file descriptor.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import socket
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +19,8 @@ from typing import Any, Final
 _ANSWER_S: Final = 10.0
 """Time limit for an answer, in seconds. The fork server normally answers in milliseconds."""
 
-_LENGTH: Final = struct.Struct("!I")
+_MAX_BYTES: Final = 1 << 18
+"""The limit for a message: more than the kernel accepts (`net.core.wmem_default`)."""
 
 
 class ConnectionClosed(Exception):  # noqa: N818  (a state)
@@ -36,14 +36,11 @@ def send(sock: socket.socket, message: Mapping[str, object], descriptor: int | N
         descriptor: A file descriptor; the other process gets a copy.
 
     Raises:
-        OSError: The connection is closed, or the socket's time-out is over.
+        OSError: The connection is closed, the message is too long, or the socket's time-out is
+            over.
     """
-    data = json.dumps(message).encode()
-    length = _LENGTH.pack(len(data))
     descriptors = [] if descriptor is None else [descriptor]
-    # A message of four bytes is sent completely or not at all.
-    socket.send_fds(sock, [length], descriptors)
-    sock.sendall(data)
+    socket.send_fds(sock, [json.dumps(message).encode()], descriptors)
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], int | None]:
@@ -56,33 +53,13 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], int | None]:
         ConnectionClosed: The connection is closed, or the message is invalid.
         OSError: No message arrived within the socket's time-out.
     """
-    head, descriptors, _, _ = socket.recv_fds(sock, _LENGTH.size, 1)
+    data, descriptors, _, _ = socket.recv_fds(sock, _MAX_BYTES, 1)
     try:
-        head += _rest(sock, _LENGTH.size - len(head))
-        message = json.loads(_rest(sock, _LENGTH.unpack(head)[0]))
-    except ValueError as error:
-        _close(descriptors)
+        return json.loads(data), descriptors[0] if descriptors else None
+    except ValueError as error:  # without data, the connection is closed
+        for descriptor in descriptors:
+            os.close(descriptor)
         raise ConnectionClosed(str(error)) from error
-    except BaseException:
-        _close(descriptors)
-        raise
-    return message, descriptors[0] if descriptors else None
-
-
-def _rest(sock: socket.socket, count: int) -> bytes:
-    pieces = []
-    while count:
-        piece = sock.recv(count)
-        if not piece:
-            raise ConnectionClosed("the other process has closed the connection")
-        pieces.append(piece)
-        count -= len(piece)
-    return b"".join(pieces)
-
-
-def _close(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
 
 
 class ForkRefused(Exception):  # noqa: N818  (an answer)
