@@ -26,9 +26,6 @@ from lab.volume.files import write_atomically
 _PERIOD_S: Final = 0.1
 """Seconds of one period. A slowed program runs for a share of it and is stopped for the rest."""
 
-_RECENT_S: Final = 2.0
-"""Seconds during which a directory may change again without a new modification time."""
-
 _SENT: Final = {Kind.KILL: signal.SIGKILL, Kind.STOP: signal.SIGTERM}
 
 
@@ -139,8 +136,6 @@ class FaultInjector:
         # By names that stay the same after a restart of the agent.
         self._pending: dict[str, Fault] = {}
         self._read_numbers: set[int] = set()
-        self._stamp: int | None = None  # of the folder, when it was last read
-        self._recent_until = 0.0
         self._active: list[tuple[float, Fault]] = []  # (end time, fault)
         self._lines: list[str] = []
         self._throttle: Throttle | None = None
@@ -192,17 +187,7 @@ class FaultInjector:
             self._active = [held for held in self._active if held[1].kind.on_network]
 
     def _read_new(self) -> None:
-        """Read the fault files since the last check; without new files it costs one `stat`."""
-        try:
-            stamp = self._folder.stat().st_mtime_ns
-        except OSError:
-            return
-        now = self._monotonic()
-        if stamp != self._stamp:
-            # A later file within the same clock tick leaves the modification time unchanged.
-            self._stamp, self._recent_until = stamp, now + _RECENT_S
-        elif now >= self._recent_until:
-            return
+        """Read the fault files since the last check."""
         for number, path in injected_faults(self._folder).items():
             if number not in self._read_numbers:
                 self._read_numbers.add(number)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,29 +31,25 @@ _HOST_OOM_COUNTER: Final = Path("/proc/vmstat")
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
-_LINUX = sys.platform == "linux"
-_libc = ctypes.CDLL(None, use_errno=True) if _LINUX else None
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def set_subreaper() -> None:
-    """Make this process the parent of the orphans of its programs. Linux only.
+    """Make this process the parent of the orphans of its programs.
 
     A program's background processes may leave its process group. When they become orphans, the
     kernel gives them to the nearest subreaper, which can then end them.
     """
-    if _libc is not None:
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def child_setup() -> Callable[[], None] | None:
+def child_setup() -> Callable[[], None]:
     """Return the function that a new child calls first, so that it ends with this process."""
-    parent = os.getpid()
-    return (lambda: set_pdeathsig(parent)) if _LINUX else None
+    return functools.partial(set_pdeathsig, os.getpid())
 
 
 def set_process_name(name: str) -> None:
-    """Set this process's name as `ps -o comm` and `top` show it. Linux only."""
-    assert _libc is not None  # noqa: S101 (narrows the type)
+    """Set this process's name as `ps -o comm` and `top` show it."""
     _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
@@ -128,7 +124,7 @@ class ChildProcess:
         if self._has_sessions and number in {signal.SIGSTOP, signal.SIGCONT}:
             groups |= {int(fields[2]) for fields in _family(self.pid)}
         for group in groups:
-            # macOS raises an error if only the unreaped leader is left in the group.
+            # A program may have changed its user.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, number)
 
@@ -164,7 +160,7 @@ def cpu_time_s() -> float | None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process or one of its descendants is stopped, as by SIGSTOP. Linux only."""
+    """Whether a process or one of its descendants is stopped, as by SIGSTOP."""
     return any(fields[0] == b"T" for fields in _family(pid))
 
 
@@ -178,9 +174,9 @@ def _family(pid: int) -> list[list[bytes]]:
 
 
 def _stats() -> dict[int, list[bytes]]:
-    """The fields of `/proc/PID/stat` after the name, of each process; empty without Linux."""
+    """The fields of `/proc/PID/stat` after the name, of each process."""
     found = {}
-    for path in Path("/proc").glob("[0-9]*/stat") if _LINUX else ():
+    for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found[int(path.parent.name)] = path.read_bytes().rpartition(b")")[2].split()
     return found
