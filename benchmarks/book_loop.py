@@ -11,8 +11,9 @@ workers wait for tokens.
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from lab.experiments.program_flags import boolean
 from lab.mnist import load_mnist
-from lab.task.sdk.flags import boolean, experiment_flags, parse
+from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import wait_for_start
 from lab.task.sdk.recorder import Recorder
 

@@ -20,7 +20,7 @@ import pandas as pd
 from common import at_root, check, sample, steps_of
 
 from lab import api
-from lab.task.sdk.data import load_mnist
+from lab.mnist import load_mnist
 
 at_root()
 

@@ -16,8 +16,8 @@ import tensorflow as tf
 from begin import begin
 from mnist_model import MODELS, share_correct
 
+from lab.mnist import load_mnist
 from lab.task.sdk import LOST_CONTACT
-from lab.task.sdk.data import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import ProgramError, wait_for_start

@@ -7,7 +7,7 @@ import hashlib
 
 import numpy as np
 
-from lab.task.sdk.data import CLASSES, PIXELS
+from lab.mnist import CLASSES, PIXELS
 
 
 class Softmax:

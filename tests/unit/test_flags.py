@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab.task.sdk.flags import amount, experiment_flags, one_of, parse
+from lab.experiments.program_flags import amount, one_of
+from lab.task.sdk.flags import experiment_flags, parse
 
 CLUSTER = ["--job_name=worker", "--task_index=1", "--ps_hosts=tf1:2222"]
 WORKERS = "--worker_hosts=tf2:2222,tf3:2222"

@@ -16,31 +16,10 @@ from lab.experiments.program_flags import (
     TRAINING_FLAGS,
     OneOf,
     ProgramFlag,
-    amount,
-    boolean,
     hosts,
-    one_of,
-    positive,
-    rate,
-    share,
     whole,
 )
 from lab.experiments.registry import EXPERIMENTS
-
-__all__ = [
-    "JOBS",
-    "amount",
-    "boolean",
-    "experiment_flags",
-    "hosts",
-    "one_of",
-    "parse",
-    "positive",
-    "rate",
-    "share",
-    "task_flags",
-    "whole",
-]
 
 JOBS: Final = ("ps", "worker")
 
