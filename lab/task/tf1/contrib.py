@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -42,44 +41,15 @@ class GreedyLoadBalancingStrategy:
         return task
 
 
-class RandomStrategy:
-    """Assigns each variable to a parameter server by a digest of its name, as TensorFlow 1 does.
-
-    So all workers choose the same server.
-    """
-
-    def __init__(self, num_ps_tasks: int, seed: int = 0) -> None:
-        self._num_tasks = num_ps_tasks
-        self._seed = seed
-
-    def __call__(self, op: Any) -> int:
-        """Return the task for the next variable."""
-        key = f"{op.name}_{self._seed}".encode()
-        return int(hashlib.md5(key, usedforsecurity=False).hexdigest(), 16) % self._num_tasks
-
-
 class HParams:
     """Hyperparameters: each is an attribute that keeps its type."""
 
     def __init__(self, **values: Any) -> None:
-        self._values: dict[str, Any] = {}
         for name, value in values.items():
             self.add_hparam(name, value)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._values
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self.__dict__["_values"][name]
-        except KeyError:
-            raise AttributeError(f"'HParams' object has no attribute '{name}'") from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__.get("_values", ()):
-            self._values[name] = value
-        else:
-            super().__setattr__(name, value)
+        return name in vars(self)
 
     def add_hparam(self, name: str, value: Any) -> None:
         """Add a hyperparameter.
@@ -89,7 +59,7 @@ class HParams:
         """
         if hasattr(self, name):
             raise ValueError(f"Hyperparameter name is reserved: {name}")
-        self._values[name] = list(value) if isinstance(value, tuple) else value
+        setattr(self, name, list(value) if isinstance(value, tuple) else value)
 
     def set_hparam(self, name: str, value: Any) -> None:
         """Give a hyperparameter another value, in its type.
@@ -97,14 +67,15 @@ class HParams:
         Raises:
             ValueError: It does not exist, or the value does not have its type.
         """
-        if name not in self._values:
+        if name not in self:
             raise ValueError(f"Unknown hyperparameter: {name}")
-        old = self._values[name]
+        old = getattr(self, name)
         if isinstance(old, list):
-            given = value if isinstance(value, list) else [value]
-            self._values[name] = [_like(old[0] if old else None, each) for each in given]
+            items = value if isinstance(value, list) else [value]
+            value = [_like(old[0] if old else None, item) for item in items]
         else:
-            self._values[name] = _like(old, value)
+            value = _like(old, value)
+        setattr(self, name, value)
 
     def parse(self, values: str) -> HParams:
         """Set values as in `rate=0.1,sizes=[1,2]`.
@@ -130,15 +101,15 @@ class HParams:
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value, or the default if there is none."""
-        return self._values.get(key, default)
+        return getattr(self, key, default)
 
     def values(self) -> dict[str, Any]:
         """Return all values by name."""
-        return dict(self._values)
+        return dict(vars(self))
 
     def to_json(self, **options: Any) -> str:
         """Return all values as JSON, with options of `json.dumps`."""
-        return json.dumps(self._values, **options)
+        return json.dumps(vars(self), **options)
 
 
 _SETTING: Final = re.compile(r"\s*(\w+)\s*=\s*(?:\[([^\]]*)\]|([^,\[]*))\s*(?:,|$)")

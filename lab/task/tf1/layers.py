@@ -27,16 +27,13 @@ def batch_normalization(  # noqa: PLR0917  (TensorFlow 1's order of arguments)
     moving_variance_initializer: Any = None,
     beta_regularizer: Any = None,
     gamma_regularizer: Any = None,
-    beta_constraint: Any = None,
-    gamma_constraint: Any = None,
+    *,
     training: Any = False,
     trainable: bool = True,
     name: str | None = None,
     reuse: Any = None,
-    renorm: bool = False,
-    renorm_clipping: Any = None,
-    renorm_momentum: float = 0.99,
     fused: bool | None = None,
+    **unsupported: Any,
 ) -> Any:
     """Normalize the last axis, or axis 1 of images; the updates are in `tf.GraphKeys.UPDATE_OPS`.
 
@@ -46,13 +43,12 @@ def batch_normalization(  # noqa: PLR0917  (TensorFlow 1's order of arguments)
     inputs = tf.convert_to_tensor(inputs)
     rank = inputs.shape.rank
     channels_first = rank == 4 and axis in {1, -3}  # noqa: PLR2004
-    unsupported = (renorm, renorm_clipping, beta_constraint, gamma_constraint)
-    if any(unsupported) or not (channels_first or axis in {-1, rank - 1}):
+    unsupported.pop("renorm_momentum", None)
+    if any(unsupported.values()) or not (channels_first or axis in {-1, rank - 1}):
         raise NotImplementedError(
             "tf.layers.batch_normalization has no renorm, constraint or other axis here; "
             "add --framework tensorflow-2.15"
         )
-    del renorm_momentum
     initializers = {
         "beta": beta_initializer,
         "gamma": gamma_initializer,

@@ -128,7 +128,6 @@ def _contrib(rnn_cells: tuple[str, ...], has_old: bool) -> Part:
                     for name in (
                         "GreedyLoadBalancingStrategy",
                         "HParams",
-                        "RandomStrategy",
                         "byte_size_load_fn",
                     )
                 },
