@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -145,18 +145,17 @@ def _is_inside(folder: Path, path: Path) -> bool:
 
 
 def _is_data(folder: Path, file: Path) -> bool:
-    try:
-        is_file = file.suffix not in _NO_DATA and (folder / file).is_file()
-        return is_file and _is_inside(folder, file)
-    except (OSError, ValueError):  # the text is too long for a file name, or invalid as one
-        return False
+    return file.suffix not in _NO_DATA and _has_kind(folder, file, Path.is_file)
 
 
 def _is_directory(folder: Path, path: Path) -> bool:
+    return _has_kind(folder, path, Path.is_dir) and not (folder / path).is_symlink()
+
+
+def _has_kind(folder: Path, path: Path, is_kind: Callable[[Path], bool]) -> bool:
     try:
-        is_directory = (folder / path).is_dir() and not (folder / path).is_symlink()
-        return is_directory and _is_inside(folder, path)
-    except (OSError, ValueError):
+        return is_kind(folder / path) and _is_inside(folder, path)
+    except (OSError, ValueError):  # the text is too long for a file name, or invalid as one
         return False
 
 

@@ -94,23 +94,15 @@ class OwnProgram:
             data: Receives the data files.
             original: Receives the converted files in their original form.
         """
-        for file in self.files:
-            conversion = self.converted.get(file)
-            if conversion is None:
-                self._copy(file, program)
-            else:
-                self._copy(file, original)
-                (program / file).parent.mkdir(parents=True, exist_ok=True)
-                (program / file).write_bytes(conversion.source)
-        for file in self.data.files:
-            self._copy(file, data)
-            if self.data.beside:
-                self._copy(file, program)
-
-    def _copy(self, file: Path, to: Path) -> None:
-        target = to / file
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(self.folder / file, target)
+        copies = [(file, original if file in self.converted else program) for file in self.files]
+        copies += [(file, data) for file in self.data.files]
+        copies += [(file, program) for file in self.data.files if self.data.beside]
+        for file, to in copies:
+            (to / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.folder / file, to / file)
+        for file, conversion in self.converted.items():
+            (program / file).parent.mkdir(parents=True, exist_ok=True)
+            (program / file).write_bytes(conversion.source)
 
     def notes(self) -> Iterator[str]:
         """Yield what is done to the program, a line each."""

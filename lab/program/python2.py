@@ -7,15 +7,12 @@ import io
 import re
 import tempfile
 import tokenize
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import InputError
-
-_LEFT_OUT: Final = frozenset({"import"})
-"""Fixers that are not used outside packages: `import` makes imports that only work inside one."""
 
 _NAMES: Final = frozenset(
     {"xrange", "raw_input", "unicode", "basestring", "long", "reduce", "unichr"}
@@ -71,16 +68,14 @@ def convert(source: bytes, name: str, *, in_package: bool = False) -> Conversion
     Returns:
         The conversion; None if fissix fails, or its result is not valid Python 3.
     """
-    tool = _tool(() if in_package else _LEFT_OUT)
+    # The fixer `import` makes imports that only work inside a package.
+    tool = _tool(lambda fixer: in_package or fixer != "import", print_function=False)
     try:
         text, encoding = _decoded(source)
-        made = str(tool.refactor_string(text, name))
         try:
-            compile(made.encode(encoding), name, "exec", dont_inherit=True)
+            converted = _refactored(tool, text, encoding, name)
         except TabError:
-            made = str(tool.refactor_string(_expand_tabs(text), name))
-        converted = made.encode(encoding)
-        compile(converted, name, "exec", dont_inherit=True)
+            converted = _refactored(tool, _expand_tabs(text), encoding, name)
         tree = ast.parse(converted, name)
     except Exception:  # noqa: BLE001  (any fixer may fail; then the syntax error is reported)
         return None
@@ -102,15 +97,20 @@ def convert_names(source: bytes, tree: ast.Module, name: str) -> Conversion | No
     """
     if not _has_old_names(tree):
         return None
-    tool = _tool(chosen=_FIXERS_OF_NAMES)
+    tool = _tool(_FIXERS_OF_NAMES.__contains__, print_function=True)
     try:
         text, encoding = _decoded(source)
-        made = str(tool.refactor_string(text, name))
-        converted = made.encode(encoding)
-        compile(converted, name, "exec", dont_inherit=True)
+        converted = _refactored(tool, text, encoding, name)
     except Exception:  # noqa: BLE001  (any fixer may fail; then the program reports the name)
         return None
-    return Conversion(converted) if made != text else None
+    return None if converted == text.encode(encoding) else Conversion(converted)
+
+
+def _refactored(tool: Any, text: str, encoding: str, name: str) -> bytes:  # noqa: ANN401
+    """Return a converted text, which is valid Python 3; a fixer may raise any error."""
+    converted = str(tool.refactor_string(text, name)).encode(encoding)
+    compile(converted, name, "exec", dont_inherit=True)
+    return converted
 
 
 def _decoded(source: bytes) -> tuple[str, str]:
@@ -137,23 +137,19 @@ def _expand_tabs(text: str) -> str:
 
 def _has_old_names(tree: ast.Module) -> bool:
     """Whether a program uses a name of Python 2 that it does not define itself."""
-    read, bound = set[str](), set[str]()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            bound.add(node.name)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            bound.update(each.asname or each.name for each in node.names)
-        elif isinstance(node, ast.Call) and (method := getattr(node.func, "attr", "")):
-            # `six.iteritems(d)` has an argument.
-            read.update([f".{method}"] if method == "has_key" or not node.args else [])
-    if "*" in bound:
-        return False
-    methods = {f".{each}" for each in _METHODS - bound}
-    return bool(read & ((_NAMES - bound) | methods)) or any(map(_imports_old_module, tree.body))
+    nodes = [*ast.walk(tree)]
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    bound = {getattr(node, field, None) for node in nodes for field in ("name", "arg", "asname")}
+    bound |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    # `six.iteritems(d)` has an argument.
+    methods = {
+        method
+        for call in nodes
+        if isinstance(call, ast.Call) and (method := getattr(call.func, "attr", ""))
+        if method == "has_key" or not call.args
+    }
+    old = (_NAMES & {name.id for name in names}) | (_METHODS & methods)
+    return "*" not in bound and (bool(old - bound) or any(map(_imports_old_module, tree.body)))
 
 
 def _imports_old_module(statement: ast.stmt) -> bool:
@@ -164,12 +160,12 @@ def _imports_old_module(statement: ast.stmt) -> bool:
     )
 
 
-def _tool(left_out: Iterable[str] = (), chosen: Iterable[str] | None = None) -> Any:  # noqa: ANN401
-    """Return a converter with fixers of these names.
+def _tool(is_used: Callable[[str], bool], *, print_function: bool) -> Any:  # noqa: ANN401
+    """Return a converter with the fixers whose names are used.
 
     Args:
-        left_out: Fixers that are not used.
-        chosen: The fixers of a program in Python 3; None: all fixers, for Python 2.
+        is_used: Whether a fixer is used.
+        print_function: Whether `print` is a function in the text.
     """
     # Imported here because few programs need it. It would write its grammar to the user's cache.
     import fissix  # noqa: PLC0415
@@ -178,15 +174,9 @@ def _tool(left_out: Iterable[str] = (), chosen: Iterable[str] | None = None) -> 
         fissix.CACHE_DIR = Path(folder)
         from fissix import refactor  # noqa: PLC0415
 
-    names = {
-        name.rpartition(".fix_")[2]: name
-        for name in refactor.get_fixers_from_package("fissix.fixes")
-    }
-    wanted = [name for kind, name in names.items() if kind in (chosen or names)]
-    return refactor.RefactoringTool(
-        [name for name in wanted if name.rpartition(".fix_")[2] not in left_out],
-        {"print_function": chosen is not None},
-    )
+    fixers = refactor.get_fixers_from_package("fissix.fixes")
+    used = [fixer for fixer in fixers if is_used(fixer.rpartition(".fix_")[2])]
+    return refactor.RefactoringTool(used, {"print_function": print_function})
 
 
 def _divides(tree: ast.Module) -> bool:

@@ -33,8 +33,8 @@ class Sources:
     trees: dict[Path, ast.Module] = field(default_factory=dict)
     converted: dict[Path, Conversion] = field(default_factory=dict)
 
-    def read(self, folder: Path, program: Path) -> Mapping[Path, ast.Module]:
-        """Add a program and its modules; return their trees.
+    def read(self, folder: Path, program: Path) -> None:
+        """Add a program and its modules.
 
         Args:
             folder: The directory.
@@ -43,19 +43,14 @@ class Sources:
         Raises:
             InputError: A file cannot be read, or has a syntax error.
         """
-        found: dict[Path, ast.Module] = {}
         # Python executes the packages around a module before the module.
         queue = [*_modules(folder, program.parent.parts), program]
         while queue:
             file = queue.pop()
-            if file in found:
-                continue
             if file not in self.trees:
                 self.trees[file] = self._parse(folder, file)
-            found[file] = self.trees[file]
-            for name in _imported(file, found[file]):
-                queue += _modules(folder, name)
-        return found
+                for name in _imported(file, self.trees[file]):
+                    queue += _modules(folder, name)
 
     def convert_names(self, folder: Path) -> None:
         """Convert names of Python 2, such as `xrange`, in files that are valid Python 3."""
@@ -146,19 +141,13 @@ def uses_estimator(trees: Iterable[ast.Module]) -> bool:
     )
 
 
-def imported_by_call(node: ast.AST) -> str | None:
-    """Return the module that a call of `import_module` or `__import__` names; "" if computed.
-
-    None: the node is no such call.
-    """
-    if not isinstance(node, ast.Call) or _function_name(node) not in _IMPORT_CALLS:
-        return None
-    name = getattr(node.args[0], "value", None) if node.args else None
+def _imported_by_call(node: ast.AST) -> str:
+    """Return the module that a call of `import_module` or `__import__` names, or ""."""
+    if not isinstance(node, ast.Call) or not node.args:
+        return ""
+    function = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+    name = getattr(node.args[0], "value", None) if function in _IMPORT_CALLS else None
     return name if isinstance(name, str) and not name.startswith(".") else ""
-
-
-def _function_name(call: ast.Call) -> str:
-    return getattr(call.func, "attr", "") or getattr(call.func, "id", "")
 
 
 def _tree(source: bytes, path: Path) -> ast.Module:
@@ -178,7 +167,7 @@ def _imported(file: Path, tree: ast.Module) -> Iterator[tuple[str, ...]]:
             base = base if node.module else base[:-1]
             yield base
             yield from ((*base, each.name) for each in node.names if each.name != "*")
-        elif name := imported_by_call(node):
+        elif name := _imported_by_call(node):
             yield tuple(name.split("."))
 
 

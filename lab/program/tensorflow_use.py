@@ -87,29 +87,24 @@ def _fits_in_strategy(trees: Mapping[Path, ast.Module]) -> bool:
 
 _TENSORFLOW: Final = "tensorflow"
 
-_ONLY_1: Final = frozenset(
-    {
-        *("app", "contrib", "flags", "gfile", "layers", "logging", "python_io", "examples"),
-        *("Session", "InteractiveSession", "ConfigProto", "GPUOptions", "RunOptions"),
-        *("placeholder", "placeholder_with_default", "sparse_placeholder", "py_func", "Print"),
-        *("get_variable", "variable_scope", "variable_op_scope", "get_collection", "GraphKeys"),
-        *("all_variables", "global_variables", "local_variables", "trainable_variables"),
-        *("global_variables_initializer", "initialize_all_variables", "tables_initializer"),
-        *("get_default_graph", "reset_default_graph", "set_random_seed", "random_normal"),
-        *("truncated_normal", "assign", "assign_add", "to_float", "to_int32", "log", "div"),
-        *("FIFOQueue", "TFRecordReader", "TextLineReader", "FixedLenFeature", "decode_raw"),
-        *("train.Server", "train.Supervisor", "train.SessionManager", "train.Scaffold"),
-        *("train.MonitoredSession", "train.MonitoredTrainingSession", "train.Saver"),
-        *("train.replica_device_setter", "train.SyncReplicasOptimizerV2", "train.SummaryWriter"),
-        *("train.get_global_step", "train.create_global_step", "train.get_or_create_global_step"),
-        *("train.exponential_decay", "train.start_queue_runners", "train.string_input_producer"),
-        *("nn.dynamic_rnn", "nn.rnn_cell", "summary.FileWriter", "summary.merge_all"),
-        *("losses.softmax_cross_entropy", "losses.sparse_softmax_cross_entropy"),
-    }
+_ONLY_1: Final = re.compile(
+    r"""(?:
+    app|contrib|examples|flags|gfile|layers|logging|python_io
+    |Session|InteractiveSession|ConfigProto|GPUOptions
+    |(?:sparse_)?placeholder(?:_with_default)?|get_variable|variable_scope
+    |all_variables|global_variables|trainable_variables|get_collection|GraphKeys
+    |global_variables_initializer|initialize_all_variables|tables_initializer
+    |get_default_graph|reset_default_graph|set_random_seed|random_normal|truncated_normal
+    |assign|assign_add|to_float|to_int32|log|div|py_func|FIFOQueue|TFRecordReader
+    |train\.(?:Server|Supervisor|Scaffold|Saver|Monitored\w*Session|replica_device_setter
+        |SummaryWriter|string_input_producer|start_queue_runners
+        |(?:get|create|get_or_create)_global_step|exponential_decay|\w+Optimizer(?:V2)?|\w+Hook)
+    |nn\.(?:dynamic_rnn|rnn_cell)|summary\.(?:FileWriter|merge_all)
+    |losses\.\w*softmax_cross_entropy
+    )(?![^.])""",
+    re.VERBOSE,
 )
 """Names that TensorFlow 2 does not have; a program for TensorFlow 1 uses one of them at least."""
-
-_ONLY_1_TRAIN: Final = re.compile(r"train\.\w+(?:Optimizer|Hook|HookV1)")
 
 _ONLY_2: Final = frozenset({"function", "GradientTape", "Module", "config"})
 """Names of TensorFlow 2. A program with them uses TensorFlow 1's in some case, or by mistake."""
@@ -144,50 +139,26 @@ def tensorflow_1_use(trees: Mapping[Path, ast.Module], python_2: Mapping[Path, i
         python_2: The files in Python 2, each with the first line that shows it. If the program
             imports TensorFlow, it is for version 1.
     """
-    found, imports = list[Use](), False
+    first: Use | None = None
     for file, tree in trees.items():
-        imports = imports or _TENSORFLOW in _imported(tree)
         for base, name, line in _uses(tree, _aliases(tree)):
             if name.partition(".")[0] in _ONLY_2:
                 return None
-            if only_1 := _only_1(name):
-                found.append(Use(f"{base}.{only_1}", file, line))
-    if not found and imports:
-        found = [Use("Python 2", file, line) for file, line in python_2.items()]
-    return found[0] if found else None
-
-
-def _only_1(name: str) -> str:
-    """Return the part of a name that TensorFlow 2 lacks: `train.Server` of `train.Server.join`."""
-    first, *rest = name.split(".")
-    second = ".".join((first, *rest[:1]))
-    if first in _ONLY_1:
-        return first
-    return second if second in _ONLY_1 or _ONLY_1_TRAIN.fullmatch(second) else ""
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (each.name.partition(".")[0] for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield (node.module or "").partition(".")[0]
+            if first is None and (only_1 := _ONLY_1.match(name)):
+                first = Use(f"{base}.{only_1[0]}", file, line)
+    if first is None and _TENSORFLOW in imported_packages(trees):
+        first = next((Use("Python 2", file, line) for file, line in python_2.items()), None)
+    return first
 
 
 def _aliases(tree: ast.Module) -> Set[str]:
     """Return the names of plain TensorFlow in a module; none that may also mean `compat.v1`."""
     plain, other = set[str](), set[str]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for each in node.names:
-                if each.name == _TENSORFLOW or (
-                    each.asname is None and each.name.startswith(f"{_TENSORFLOW}.")
-                ):
-                    plain.add(each.asname or _TENSORFLOW)
-                elif each.asname is not None:
-                    other.add(each.asname)
-        elif isinstance(node, ast.ImportFrom):
-            other.update(each.asname or each.name for each in node.names)
+        if isinstance(node, ast.alias):
+            package, dot, _ = node.name.partition(".")
+            is_plain = package == _TENSORFLOW and not (dot and node.asname)
+            (plain if is_plain else other).add(node.asname or package)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             other.add(node.id)
     return plain - other
@@ -198,31 +169,25 @@ def _uses(tree: ast.Module, aliases: Set[str]) -> Iterator[tuple[str, str, int]]
     queue: list[ast.AST] = [tree]
     while queue:
         node = queue.pop(0)
+        names: list[str] = []
         if isinstance(node, ast.Attribute):
-            name, base = _dotted(node)
-            if base in aliases:
-                yield base, name, node.lineno
-                continue
+            names = [_dotted(node)]
         elif isinstance(node, ast.Import):
-            for each in node.names:
-                if each.name.startswith(f"{_TENSORFLOW}."):
-                    yield _TENSORFLOW, each.name.partition(".")[2], node.lineno
+            names = [each.name for each in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            first, _, rest = (node.module or "").partition(".")
-            if first == _TENSORFLOW:
-                for each in node.names:
-                    name = f"{rest}.{each.name}" if rest else each.name
-                    yield _TENSORFLOW, name, node.lineno
+            names = [f"{node.module}.{each.name}" for each in node.names]
+        for name in names:
+            base, _, member = name.partition(".")
+            if base in {*aliases, _TENSORFLOW}:
+                yield base, member, getattr(node, "lineno", 1)
         queue[:0] = _unguarded(node)
 
 
-def _dotted(node: ast.expr) -> tuple[str, str]:
-    """Return the attributes and the name before them: `("train.Server", "tf")`."""
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join(reversed(parts)), getattr(node, "id", "")
+def _dotted(node: ast.expr) -> str:
+    """Return a name with its attributes, `tf.train.Server`; it begins with a dot after a call."""
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return getattr(node, "id", "")
 
 
 def _unguarded(node: ast.AST) -> Iterator[ast.AST]:
