@@ -28,34 +28,22 @@ def unavailable_reason(program: Path) -> str | None:
     except (OSError, SyntaxError, ValueError):
         return "its source cannot be read"
     for statement in body:
-        if _is_docstring(statement):
-            continue
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue  # the docstring
         modules = _modules(statement)
         if not modules:
-            return "it runs code before it imports TensorFlow, or does not import it"
-        if _TENSORFLOW in modules:
-            return _last_part(program, modules)
-        for name in modules:
-            if name not in _HARMLESS or _lies_beside(program, name):
+            break
+        for name in sorted(modules):
+            if name not in _HARMLESS | {_TENSORFLOW} or _lies_beside(program, name):
                 return f"it imports {name} before TensorFlow"
-    return "it does not import TensorFlow"
-
-
-def _last_part(program: Path, modules: set[str]) -> str | None:
-    if modules != {_TENSORFLOW}:
-        return "it imports TensorFlow and others in one statement"
-    return (
-        f"another {_TENSORFLOW} is in its directory" if _lies_beside(program, _TENSORFLOW) else None
-    )
+        if _TENSORFLOW in modules:
+            return None
+    return "it runs code before it imports TensorFlow, or does not import it"
 
 
 def _lies_beside(program: Path, module: str) -> bool:
     """Whether the program's directory has a module of this name, which Python finds first."""
     return any((program.parent / each).exists() for each in (f"{module}.py", module))
-
-
-def _is_docstring(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _modules(statement: ast.stmt) -> set[str]:
