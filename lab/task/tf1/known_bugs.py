@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import sys
 import threading
@@ -13,6 +12,8 @@ from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final
+
+from lab.task.tf1.missing import exit_with_line
 
 PATIENCE_S: Final = 10.0
 """A program may wait this long at one place before `lab` suspects a fault, in seconds."""
@@ -44,9 +45,7 @@ NotifyTask = Callable[[str], None]
 
 def exit_with_known_fault(line: str) -> None:
     """Print a last line and end this process at once, without waiting for its threads."""
-    sys.stdout.flush()
-    print(f"{ERROR}: {line}", file=sys.stderr, flush=True)
-    os._exit(1)
+    exit_with_line(f"{ERROR}: {line}")
 
 
 def worker_ended_message(worker: str) -> str:
