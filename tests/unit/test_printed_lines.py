@@ -13,6 +13,7 @@ from lab.records import FIELDS, KINDS, Record, format_record
 from lab.records.log_parsers import LogParser
 
 LOSS = {"kind": "step", "loss": 0.5}
+FINAL = {"kind": "final"}
 ABSL = "I1126 05:59:01.123456 1234 basic_session_run_hooks.py:262] "
 
 
@@ -63,13 +64,22 @@ def read(*lines: str) -> list[Record]:
             {"kind": "eval", "global_step": 1000, "loss": 0.15, "accuracy": 0.95},
         ),
         ("INFO:tensorflow:Loss for final step: 0.5.", {"kind": "final", "loss": 0.5}),
-        # lines that resemble those of the book and the blog
+        # a book and a blog
+        (
+            "worker=1,global_step=7, local_step=5, loss = 0.5",
+            {**LOSS, "local_step": 5, "global_step": 7},
+        ),
+        (
+            "worker=2, final accuracy = 0.8894000053405762",
+            {**FINAL, "accuracy": 0.8894000053405762},
+        ),
         (
             "worker=0,epoch=9,global_step=10896 local_step=5500, loss = 0.5 and more",
             {"kind": "step", "epoch": 8, "local_step": 5500, "global_step": 10896, "loss": 0.5},
         ),
         (
-            "After 100 training steps (2882 global steps), loss on training batch is 0.5",
+            "After  100 training steps (  2882 global steps), loss on training batch is  0.5.  "
+            "(1e-05 sec/batch)",
             {**LOSS, "local_step": 100, "global_step": 2882},
         ),
         # TensorFlow's tutorials

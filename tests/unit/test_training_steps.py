@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -146,24 +146,13 @@ def test_a_test_is_due_when_its_global_step_is_reached(
     assert found == due
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda descriptor: (Recorder("worker", 1, environment={}, descriptor=descriptor), FLAGS),
-        lambda descriptor: (
-            Recorder("worker", 0, environment={}, descriptor=descriptor),
-            Namespace(record_every=1, batch_size=1, eval_every=0),
-        ),
-    ],
-    ids=["not the chief", "no --eval_every"],
-)
-def test_no_test_is_due(tmp_path: Path, make: Callable[[int], tuple[Recorder, Namespace]]) -> None:
-    descriptor = os.open(tmp_path / "records", os.O_WRONLY | os.O_CREAT)
-    recorder, flags = make(descriptor)
-    recorder.begin_training(flags)
-    recorder.step(10_000, 10_000)
-    assert not recorder.test_is_due()
-    os.close(descriptor)
+@pytest.mark.parametrize(("task_index", "eval_every"), [(1, 250), (0, 0)])
+def test_no_test_is_due(tmp_path: Path, task_index: int, eval_every: int) -> None:
+    with (tmp_path / "records").open("wb") as file:
+        recorder = Recorder("worker", task_index, environment={}, descriptor=file.fileno())
+        recorder.begin_training(Namespace(record_every=1, batch_size=1, eval_every=eval_every))
+        recorder.step(10_000, 10_000)
+        assert not recorder.test_is_due()
 
 
 def test_a_task_without_steps_ends_at_the_step_from_which_it_began(training: Training) -> None:
