@@ -39,7 +39,6 @@ class Launcher:
         self._fork_client = fork_client
         self._monotonic = monotonic
         self._since: float | None = None
-        self._waiting_run = ""  # the run whose program may be forked
 
     @property
     def wake_fds(self) -> tuple[int, ...]:
@@ -52,11 +51,8 @@ class Launcher:
         """Whether the program may start now, in either way."""
         if self._fork_client is None or self._fork_client.is_settled():
             return True
-        # This is called ten times a second, so the source is parsed once.
-        if request.run_id != self._waiting_run:
-            if self.no_fork_reason(request):
-                return True
-            self._waiting_run = request.run_id
+        if self.no_fork_reason(request):
+            return True
         if self._since is None:
             self._since = self._monotonic()
         if self._monotonic() - self._since < _PATIENCE_S:

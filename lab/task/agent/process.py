@@ -10,7 +10,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -182,22 +181,14 @@ def _stats() -> dict[int, list[bytes]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class OomKills:
-    """The number of processes that the kernel has killed for lack of memory; None: unknown.
+def all_oom_kills() -> tuple[int | None, int | None]:
+    """The numbers of processes that the kernel has killed for lack of memory; None: unknown.
 
-    Attributes:
-        own: In this container.
-        shared: Among all processes of this session or job, or of this host.
+    Returns:
+        The number in this container, and that among all processes of this session or job, or of
+        this host.
     """
-
-    own: int | None
-    shared: int | None
-
-    @classmethod
-    def now(cls) -> OomKills:
-        """Read the counters."""
-        return cls(oom_kills(OOM_COUNTERS), oom_kills(shared_oom_counters()))
+    return oom_kills(OOM_COUNTERS), oom_kills(shared_oom_counters())
 
 
 def shared_oom_counters(groups: Path = Path("/proc/self/cgroup")) -> tuple[Path, ...]:

@@ -18,7 +18,7 @@ from lab.task.agent.launcher import WAITS, Launcher
 from lab.task.agent.outcomes import ProgramEnd, TaskOutcome
 from lab.task.agent.output import Output
 from lab.task.agent.output_parser import OutputParser
-from lab.task.agent.process import ChildProcess, OomKills
+from lab.task.agent.process import ChildProcess, all_oom_kills
 from lab.task.agent.record_tags import RecordTags
 from lab.volume import Request, Volume
 from lab.volume.files import REFUSED_S, Patience, write_atomically
@@ -51,7 +51,7 @@ class Program:
             output: Its output.
             lost_peer: What the message of its error has if another task was lost.
         """
-        self._oom_kills = OomKills.now()
+        self._oom_kills = all_oom_kills()
         self._lost_peer = lost_peer
         self.process = process
         self.output = output
@@ -67,7 +67,7 @@ class Program:
         code = self.process.reap()
         self.output.finish(_DRAIN_S, beat)
         self.is_running = False
-        now, parser = OomKills.now(), self.output.parser
+        oom_kills, parser = all_oom_kills(), self.output.parser
         error_line = parser.error_lines.error_line()
         lost_peer = self._lost_peer is not None and self._lost_peer.search(error_line)
         return ProgramEnd(
@@ -75,8 +75,8 @@ class Program:
             error_line=error_line,
             last_line=parser.last_own_line,
             lost_contact=parser.lost_contact or bool(lost_peer),
-            out_of_memory=now.own != self._oom_kills.own,
-            host_out_of_memory=now.shared != self._oom_kills.shared,
+            out_of_memory=oom_kills[0] != self._oom_kills[0],
+            host_out_of_memory=oom_kills[1] != self._oom_kills[1],
             fault=fault,
         )
 

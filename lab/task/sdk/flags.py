@@ -29,7 +29,7 @@ _SHORT: Final = {"ps": ("--ps",), "worker": ("--worker",)}
 
 def task_flags(
     description: str, jobs: Sequence[str] = JOBS, optional: Sequence[str] = ()
-) -> argparse.ArgumentParser:
+) -> Parser:
     """Make a parser with the flags that describe the cluster and this task.
 
     A program can add its own flags to the parser.
@@ -59,7 +59,7 @@ def task_flags(
     return parser
 
 
-def experiment_flags(experiment: str, description: str) -> argparse.ArgumentParser:
+def experiment_flags(experiment: str, description: str) -> Parser:
     """Make a parser with the flags of `task_flags` and those of an experiment in the registry.
 
     Experiments that share a program share its flags. A job that only some of them have is optional,
@@ -100,7 +100,7 @@ def _reading(flag: ProgramFlag) -> dict[str, Any]:
 
 
 def parse(
-    parser: argparse.ArgumentParser,
+    parser: Parser,
     arguments: list[str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> argparse.Namespace:
@@ -119,7 +119,7 @@ def parse(
         SystemExit: A flag is wrong: one line on stderr, exit code 2. Or `--help` was given.
     """
     flags = parser.parse_args(arguments)
-    jobs, optional = _jobs_of(parser)
+    jobs, optional = parser.jobs, parser.optional
     names = ["job_name", "task_index", *(f"{job}_hosts" for job in jobs if job not in optional)]
     missing = [name for name in names if getattr(flags, name) is None]
     text = (os.environ if environment is None else environment).get("TF_CONFIG")
@@ -142,12 +142,12 @@ def parse(
 
 
 def _check_cluster(
-    parser: argparse.ArgumentParser, flags: argparse.Namespace, cluster: Mapping[str, list[str]]
+    parser: Parser, flags: argparse.Namespace, cluster: Mapping[str, list[str]]
 ) -> None:
     """Check that this task is in the cluster, and that no two tasks share an address."""
     members = cluster[flags.job_name]
     # A task of an optional job may have no address: no other task connects to it.
-    needs_address = bool(members) or flags.job_name not in _jobs_of(parser)[1]
+    needs_address = bool(members) or flags.job_name not in parser.optional
     if needs_address and flags.task_index >= len(members):
         last = len(members) - 1
         parser.error(f"--task_index: {flags.task_index}; job {flags.job_name} has 0 to {last}")
@@ -155,11 +155,6 @@ def _check_cluster(
     for host in addresses:
         if addresses.count(host) > 1:
             parser.error(f"{host} is in the cluster twice; give each task its own port")
-
-
-def _jobs_of(parser: argparse.ArgumentParser) -> tuple[tuple[str, ...], frozenset[str]]:
-    assert isinstance(parser, Parser)  # noqa: S101 (narrows the type: `task_flags` returns a Parser)
-    return parser.jobs, parser.optional
 
 
 class Parser(argparse.ArgumentParser):

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Set
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Final
 
 from lab.task.tf1.missing import exit_with_line
@@ -63,7 +63,8 @@ def called_operation_message(error: BaseException, folder: Path) -> str | None:
     """
     if not isinstance(error, TypeError) or not _CALLED.fullmatch(str(error)):
         return None
-    own = [each for each in _frames(error.__traceback__) if _is_in(folder, each.filename)]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).resolve().is_relative_to(folder)]
     if not own:
         return None
     place = own[-1]
@@ -71,14 +72,6 @@ def called_operation_message(error: BaseException, folder: Path) -> str | None:
         f"{Path(place.filename).name}:{place.lineno}: `{place.line}` calls an"
         f" operation as if it were a function; {_FIX}"
     )
-
-
-def _frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
-    return list(traceback.extract_tb(trace))
-
-
-def _is_in(folder: Path, file: str) -> bool:
-    return Path(file).resolve().is_relative_to(folder)
 
 
 class Watch:

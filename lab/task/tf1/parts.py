@@ -22,29 +22,7 @@ _RNN_CELLS: Final = "tensorflow.python.keras.layers.legacy_rnn.rnn_cell_impl"
 _VARIABLES: Final = "tf_slim.ops.variables"
 _ARG_SCOPE: Final = "tf_slim.ops.arg_scope"
 
-_FRAMEWORK: Final = {
-    **{
-        name: f"tf.train.{name}"
-        for name in (
-            "assert_global_step",
-            "create_global_step",
-            "get_global_step",
-            "get_or_create_global_step",
-            "init_from_checkpoint",
-            "list_variables",
-            "load_checkpoint",
-            "load_variable",
-        )
-    },
-    "argsort": "tf.argsort",
-    "is_tensor": "tf.is_tensor",
-    "nest": "tf.nest",
-    "sort": "tf.sort",
-}
-_STATIC_RNN: Final = {
-    name: f"tf.nn.{name}"
-    for name in ("static_bidirectional_rnn", "static_rnn", "static_state_saving_rnn")
-}
+_FRAMEWORK: Final = {name: f"tf.{name}" for name in ("argsort", "is_tensor", "nest", "sort")}
 
 
 def tensorflow_1(train: Mapping[str, Any]) -> CompatModule:
@@ -106,7 +84,7 @@ def _contrib(rnn_cells: tuple[str, ...], has_old: bool) -> Part:
             "framework": Part(
                 {"python": Part({"ops": operations})},
                 _FRAMEWORK,
-                (_ARG_SCOPE, _VARIABLES),
+                ("tf.train", _ARG_SCOPE, _VARIABLES),
                 _NOT_IN_SLIM,
             ),
             "layers": slim_layers._replace(members={"python": Part({"layers": slim_layers})}),
@@ -120,17 +98,10 @@ def _contrib(rnn_cells: tuple[str, ...], has_old: bool) -> Part:
             ),
             "losses": slim.members["losses"],
             "metrics": slim.members["metrics"],
-            "rnn": Part(renamed=_STATIC_RNN, sources=rnn_cells),
+            "rnn": Part(sources=(*rnn_cells, "tf.nn")),
             "slim": slim._replace(members={**slim.members, "python": Part({"slim": slim})}),
             "training": Part(
-                {
-                    name: getattr(contrib, name)
-                    for name in (
-                        "GreedyLoadBalancingStrategy",
-                        "HParams",
-                        "byte_size_load_fn",
-                    )
-                },
+                vars_of(contrib),
                 sources=("tf_slim.training.training", "tf_slim.training.evaluation"),
                 why=_NOT_IN_SLIM,
             ),
