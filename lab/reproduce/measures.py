@@ -36,11 +36,6 @@ def _in_table(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
     return None if value is None else float(value)
 
 
-def _partner(run: RunMetrics, others: Mapping[int, RunMetrics]) -> RunMetrics | None:
-    """The run with the same seed."""
-    return next((other for other in others.values() if other.seed == run.seed), None)
-
-
 def _worker(claim: Claim, run: RunMetrics) -> WorkerMetrics:
     index = claim.keys["worker"]
     return run.workers[index] if index < len(run.workers) else WorkerMetrics(())
@@ -157,7 +152,7 @@ def _steps_apart(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
 
 def _steadiness(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
     """The unsteadiness of the loss, relative to that of the run of role `against` with its seed."""
-    other = _partner(run, runs[claim.keys["against"]])
+    other = runs[claim.keys["against"]].get(run.seed or 0)
     mine, theirs = _unsteadiness(run), None if other is None else _unsteadiness(other)
     return mine / theirs if mine is not None and theirs else None
 
@@ -227,7 +222,7 @@ LOSS: Final = "test loss"
 
 def _stale_harm(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
     """The loss with stale gradients, as a multiple of the loss without them."""
-    alone = _partner(run, runs[claim.keys["alone"]])
+    alone = runs[claim.keys["alone"]].get(run.seed or 0)
     # Less than half of the largest mean staleness is no test of stale gradients.
     if alone is None or (run.mean_staleness or 0) < (len(run.workers) - 1) / 2:
         return None
@@ -237,7 +232,7 @@ def _stale_harm(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
 
 def _stale_cure(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
     """The harm in the run of role `plain` with the same seed, as a multiple of the harm here."""
-    plain = _partner(run, runs[claim.keys["plain"]])
+    plain = runs[claim.keys["plain"]].get(run.seed or 0)
     mine = _stale_harm(claim, run, runs)
     if plain is None or mine is None:
         return None
@@ -250,7 +245,7 @@ def _stale_cure(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
 _MEASURES: Final[Mapping[str, Callable[[Claim, RunMetrics, Runs], float | None]]] = {
     "flag": _flag,
     "learning_rate": _learning_rate,
-    "local_total": lambda _claim, run, _runs: float(sum(w.local_step or 0 for w in run.workers)),
+    "local_total": lambda _claim, run, _runs: float(sum(w.local_step for w in run.workers)),
     "beyond_reference": _beyond_reference,
     "global_step_at": _global_step_at,
     "accuracy_at_end": _accuracy_at_end,

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 from lab.experiments.faults import DONE, OVER, Kind
 from lab.records.reader import STEPS, is_number, is_whole, read_records
 from lab.store.directory import RunDir
-from lab.store.measures import OF_RUN, OF_TASK, Measure
 from lab.store.summarize import summarize
 from lab.store.summary import TaskSummary
 from lab.volume.states import State
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +38,14 @@ class WorkerMetrics:
     Attributes:
         steps: Its steps, in the order of their records.
         test_accuracy: The measure of `lab.store.measures`; None if it ended before the test.
-        local_step: The measure: the number of its steps.
+        local_step: The measure: the number of its steps; 0 if it recorded none.
         rate: The recorded learning rate, before it decays.
         slowed: The times between which a fault slowed it, in seconds since the epoch, or None.
     """
 
     steps: tuple[Step, ...]
     test_accuracy: float | None = None
-    local_step: int | None = None
+    local_step: int = 0
     rate: float | None = None
     slowed: tuple[float, float] | None = None
 
@@ -66,7 +63,7 @@ class RunMetrics:
         start: The requested start of each late task.
         faults: The faults that were requested, or injected by `lab fault`, a line each.
         workers: Its workers, in the order of their indices.
-        global_step: The measure of `lab.store.measures`, like the next three.
+        global_step: The measure of `lab.store.measures`, like the next three; 0 without a step.
         updates_lost: Updates that were counted and never reached the parameters.
         accuracy: The test accuracy of the final parameters, from 0 to 1.
         mean_staleness: The mean staleness over all steps of all workers.
@@ -81,7 +78,7 @@ class RunMetrics:
     start: Mapping[str, str]
     faults: tuple[str, ...]
     workers: tuple[WorkerMetrics, ...]
-    global_step: int | None
+    global_step: int
     updates_lost: int | None
     accuracy: float | None
     mean_staleness: float | None = None
@@ -96,8 +93,8 @@ def read_metrics(run: RunDir) -> RunMetrics:
     """
     info, summary = run.read(), summarize(run)
     workers = [task for task in summary.tasks if task.job_name == "worker"]
-    records = {task.task: list(read_records(run.records(task.task))) for task in workers}
-    injected = [fault for each in records.values() for fault in _moments(each, DONE)]
+    records = [list(read_records(run.records(task.task))) for task in workers]
+    injected = [fault for each in records for fault in _moments(each, DONE)]
     return RunMetrics(
         run_id=info.run_id,
         experiment=info.spec.program if info.spec.own else info.spec.experiment,
@@ -106,16 +103,13 @@ def read_metrics(run: RunDir) -> RunMetrics:
         parameters=without_zeros(info.hyperparameters),
         start=info.spec.start,
         faults=tuple(dict.fromkeys([*info.spec.faults, *injected])),
-        workers=tuple(_worker(task, records[task.task]) for task in workers),
+        workers=tuple(map(_worker, workers, records)),
+        global_step=summary.global_step or 0,
+        updates_lost=summary.updates_lost,
+        accuracy=summary.accuracy,
+        mean_staleness=summary.mean_staleness,
         results={each.name: each.value for each in summary.results if each.value is not None},
-        **_measured(OF_RUN, summary, RunMetrics),
     )
-
-
-def _measured(measures: Sequence[Measure[T]], of: T, kind: type) -> dict[str, Any]:
-    """The measures of a run or a task that `kind` has a field for."""
-    names = {field.name for field in fields(kind)}
-    return {measure.name: measure.of(of) for measure in measures if measure.name in names}
 
 
 def without_zeros(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,9 +124,10 @@ def _worker(task: TaskSummary, records: Sequence[Mapping[str, Any]]) -> WorkerMe
     steps = (_step(record) for record in records if record.get("kind") in STEPS)
     return WorkerMetrics(
         steps=tuple(step for step in steps if step is not None),
+        test_accuracy=task.accuracy,
+        local_step=task.local_step or 0,
         rate=rates[-1] if rates else None,
         slowed=(times[0], times[1]) if len(times) == len(slowed) else None,
-        **_measured(OF_TASK, task, WorkerMetrics),
     )
 
 

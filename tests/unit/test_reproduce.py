@@ -183,7 +183,7 @@ NOT, FAILED, UNCLEAR = Verdict.NOT_REPRODUCED, Verdict.FAILED, Verdict.UNCLEAR
         (each_worker(taking_turns), {"global-no-pattern": NOT, "global-varies": NOT}),
         (each_worker(half_speed), {"pace": NOT, "local-steps.worker-2": FAILED}),
         (each_worker(lambda index, each: each if index < 2 else WorkerMetrics(())),
-         {"local-steps.worker-2": UNCLEAR, "pace": Verdict.INCONCLUSIVE,
+         {"local-steps.worker-2": FAILED, "pace": Verdict.INCONCLUSIVE,
           "accuracy-at-end": Verdict.INCONCLUSIVE, "accuracies-differ": Verdict.INCONCLUSIVE}),
         (rates(0.0075, 0.0075, 0.0075), {"learning-rate": FAILED}),
         (rates(0.01, 0.01, 0.0075), {"learning-rate": FAILED}),

@@ -236,8 +236,10 @@ def test_the_files_of_a_run_hold_its_metrics(tmp_path: Path) -> None:
 def test_an_invalid_record_has_no_value(tmp_path: Path, line: str) -> None:
     directory = write_run(tmp_path, run_of(BOOK, "whole", 1, [WorkerMetrics(())]))
     directory.records("worker-0").write_text(f"{line}\n")
-    (found,) = read_metrics(directory).workers
-    assert replace(found, local_step=None) == WorkerMetrics(())
+    run = read_metrics(directory)
+    (found,) = run.workers
+    assert replace(found, local_step=0) == WorkerMetrics(())
+    assert max(run.global_step, found.local_step) <= 1  # a step that was not recorded was not made
 
 
 # The display.
