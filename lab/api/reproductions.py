@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,7 +33,6 @@ from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.reproduce.plan import (
     CONFIG,
     MAX_REPEATS,
-    ReproduceOptions,
     ended_runs,
     plan_reproduction,
 )
@@ -201,12 +201,13 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
         else:
             check_main_thread("reproduce")
             first = 1 if given["seed"] is None else given["seed"]
-            options = ReproduceOptions(
-                backend, gpus, given["repeats"], first, quick, given["option"]
-            )
-            book = project(cluster, CONFIG)
+            plan = partial(
+                plan_reproduction, project=project(cluster, CONFIG), runs_dir=store,
+                repeats=given["repeats"], seed=first, quick=quick,
+                backend=backend, option=given["option"], gpus=gpus,
+            )  # fmt: skip
             for source in sources:
-                batches = plan_reproduction(options, source, book, store)
+                batches = plan(source)
                 outcome = run_all(batches) if run_all else follow(batches, out, quiet=quiet)
                 begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start
                 made.stopped = outcome.stopped

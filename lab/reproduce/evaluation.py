@@ -102,17 +102,7 @@ def evaluate(source: Source, runs: Sequence[RunDir], *, strict: bool = True) -> 
             f"no claim of {source.name} can use any of these {counted(len(given), 'run')}",
             "see the reasons above, or leave out --runs to make the runs",
         )
-    ids = {role: {seed: run.run_id for seed, run in each.items()} for role, each in chosen.items()}
-    return evaluation_of(source, judge(source, chosen), ids, excluded)
-
-
-def evaluation_of(
-    source: Source,
-    results: Sequence[Result],
-    runs: Mapping[str, Mapping[int, str]],
-    excluded: Mapping[str, str],
-) -> Evaluation:
-    """Return the evaluation of a source with these results."""
+    results = judge(source, chosen)
     return Evaluation(
         name=source.name,
         source=source.title,
@@ -120,7 +110,7 @@ def evaluation_of(
         summary=summary(results),
         fitted={role: recipe.fitted for role, recipe in source.recipes.items() if recipe.fitted},
         claims=results,
-        runs=runs,
+        runs={role: {seed: run.run_id for seed, run in of.items()} for role, of in chosen.items()},
         excluded=excluded,
     )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,86 +30,79 @@ _ROLE: Final = "run"
 """The parameter of a point that has the role of its run."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReproduceOptions:
-    """The options of a reproduction.
-
-    Attributes:
-        backend: The backend's name, or `auto`.
-        gpus: How GPUs are pinned.
-        most: The most runs of each role; None: as many as the claim file asks for.
-        seed: The seed of the first repeat; each further repeat adds 1.
-        quick: Whether to run the quick listings.
-        option: Options of the backend alone, `key=value`.
-    """
-
-    backend: str
-    gpus: str
-    most: int | None
-    seed: int
-    quick: bool
-    option: Sequence[str] = ()
-
-
 @shown_once()
 def plan_reproduction(
-    options: ReproduceOptions, source: Source, project: Project, runs_dir: Path
+    source: Source,
+    project: Project,
+    runs_dir: Path,
+    *,
+    repeats: int | None,
+    seed: int,
+    quick: bool,
+    backend: str,
+    option: Sequence[str],
+    gpus: str,
 ) -> list[Batch]:
     """Plan a source's runs, one batch for each number of workers; start nothing.
 
     Each message is shown once.
 
     Args:
-        options: The options.
         source: The claims, and the recipes of the runs.
         project: The project.
         runs_dir: The local run store.
+        repeats: The most runs of each role; None: as many as the claim file asks for.
+        seed: The seed of the first repeat; each further repeat adds 1.
+        quick: Whether to run the quick listings.
+        backend: The backend's name, or `auto`.
+        option: Options of the backend alone, `key=value`.
+        gpus: How GPUs are pinned.
 
     Raises:
         LabError: The extra `report` is not installed, a run does not fit the config or the host, or
             no backend can be used.
     """
     check_extra("report")
-    counts = dict.fromkeys(recipe.workers for recipe in source.recipes.values())
-    return [_batch(options, source, project.with_workers(each), runs_dir, each) for each in counts]
+    recipes = {
+        role: recipe_for(recipe, quick=quick)
+        for role, recipe in source.recipes.items()
+        if recipe.in_quick or not quick
+    }
+    batches = []
+    for workers in dict.fromkeys(recipe.workers for recipe in recipes.values()):
+        alike = {role: each for role, each in recipes.items() if each.workers == workers}
+        prepared: dict[str, PreparedRun] = {}
+        for role, recipe in alike.items():
+            options = RunOptions(
+                spec=RunSpec(recipe.experiment, args=recipe.args, start=recipe.start),
+                faults=[parse(line) for line in recipe.faults],
+                backend=backend,
+                option=option,
+                gpus=gpus,
+            )
+            first = next(iter(prepared.values()), None)
+            of_workers = project.with_workers(workers)
+            prepared[role] = prepare_run(options, of_workers, runs_dir, beside=first)
+        batches.append(_batch(alike, prepared, repeats or MAX_REPEATS, seed))
+    return batches
 
 
 def _batch(
-    options: ReproduceOptions, source: Source, project: Project, runs_dir: Path, workers: int | None
+    recipes: Mapping[str, Recipe], prepared: Mapping[str, PreparedRun], repeats: int, seed: int
 ) -> Batch:
-    """The runs with this number of workers: each role once, then all again for each repeat."""
-    recipes = {
-        role: recipe_for(recipe, quick=options.quick)
-        for role, recipe in source.recipes.items()
-        if recipe.workers == workers and (recipe.in_quick or not options.quick)
-    }
+    """The runs in one environment: each role once, then all again for each repeat."""
     points = [
         Point({_ROLE: role}, repeat)
-        for repeat in range(options.most or MAX_REPEATS)
+        for repeat in range(repeats)
         for role, recipe in recipes.items()
         if repeat < recipe.runs
     ]
-    prepared: dict[str, PreparedRun] = {}
-    first = None
-    for role, recipe in recipes.items():
-        prepared[role] = prepare_run(_run_options(options, recipe), project, runs_dir, beside=first)
-        first = first or prepared[role]
 
     def prepared_for(point: Point) -> PreparedRun:
         run = prepared[point.values[_ROLE]]
-        return run.with_args(*run.spec.args, f"--seed={options.seed + point.repeat}")
+        return run.with_args(*run.spec.args, f"--seed={seed + point.repeat}")
 
     return Batch(points, next(iter(prepared.values())), prepared_for)
-
-
-def _run_options(options: ReproduceOptions, recipe: Recipe) -> RunOptions:
-    return RunOptions(
-        spec=RunSpec(recipe.experiment, args=recipe.args, start=recipe.start),
-        backend=options.backend,
-        option=options.option,
-        gpus=options.gpus,
-        faults=[parse(line) for line in recipe.faults],
-    )
 
 
 def ended_runs(names: Iterable[str], runs_dir: Path) -> list[RunDir]:
@@ -121,14 +113,11 @@ def ended_runs(names: Iterable[str], runs_dir: Path) -> list[RunDir]:
     Raises:
         InputError: There is no such run, or it has not ended.
     """
-    found = [run for name in names for run in named_runs(name, runs_dir)]
-    return [_ended(run.directory) for run in without_copies(found)]
-
-
-def _ended(run: RunDir) -> RunDir:
-    if not run.read().state.ended:
-        raise InputError(
-            f"run {run.run_id} has not ended, or is not fully collected",
-            f"follow and collect it with `lab attach {run.run_id}`",
-        )
-    return run
+    found = without_copies([run for name in names for run in named_runs(name, runs_dir)])
+    for run in (each.directory for each in found):
+        if not run.read().state.ended:
+            raise InputError(
+                f"run {run.run_id} has not ended, or is not fully collected",
+                f"follow and collect it with `lab attach {run.run_id}`",
+            )
+    return [each.directory for each in found]

@@ -81,23 +81,11 @@ class Result:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A verdict with its reason, and the interval that was computed for it.
-
-    Attributes:
-        verdict: The verdict.
-        why: The reason, in a line.
-        interval: The interval, or None.
-    """
-
-    verdict: Verdict
-    why: str
-    interval: Interval | None = None
-
-
 Values = Mapping[int, float | None]
 """The value of each run by its seed; None: the run does not have it."""
+
+Ruling = tuple[Verdict, str, Interval | None]
+"""A verdict, its reason in a line, and the interval that was computed for it."""
 
 
 def judge(source: Source, runs: measures.Runs) -> list[Result]:
@@ -107,19 +95,49 @@ def judge(source: Source, runs: measures.Runs) -> list[Result]:
         source: The source.
         runs: The runs that claims may use, by role and seed.
     """
-    found = {claim.id: measures.values(claim, runs) for claim in source.claims}
-    decisions = decide(source, found)
+    values = {claim.id: measures.values(claim, runs) for claim in source.claims}
+    return list(decide(source, values).values())
 
-    def result(claim: Claim) -> Result:
-        values = {s: value for s, value in found[claim.id].items() if value is not None}
-        decision = decisions[claim.id]
-        return Result(
-            claim.id, claim.text, claim.kind, claim.where, claim.value,
-            _middle(claim, list(values.values())), decision.interval, claim.unit, values,
-            decision.verdict, decision.why,
-        )  # fmt: skip
 
-    return list(map(result, source.claims))
+def decide(source: Source, values: Mapping[str, Values]) -> dict[str, Result]:
+    """Decide on every claim by the values of its runs: claim to result."""
+    claims = source.claims
+    counted_claims = [claim for claim in claims if claim.kind in COUNTED]
+    level = SOURCE_LEVEL / max(len(counted_claims), 1)
+    known = {
+        claim.id: {seed: value for seed, value in values[claim.id].items() if value is not None}
+        for claim in claims
+    }
+    rulings = {
+        claim.id: ruling
+        for claim in claims
+        if (ruling := _lacking(claim, source.recipes[claim.role].runs, values[claim.id]))
+    }
+    complete = {c.id: list(known[c.id].values()) for c in claims if c.id not in rulings}
+    statements = [claim for claim in counted_claims if claim.kind == "qualitative"]
+    rulings |= _statements(statements, complete, level * len(statements))
+    for claim in claims:
+        if claim.id not in rulings:
+            rulings[claim.id] = _single(claim, complete[claim.id], level)
+    failed = {claim.role: claim.id for claim in claims if rulings[claim.id][0] is Verdict.FAILED}
+    return {
+        claim.id: _result(claim, known[claim.id], rulings[claim.id], failed.get(claim.role))
+        for claim in claims
+    }
+
+
+def _result(
+    claim: Claim, values: Mapping[int, float], ruling: Ruling, failed: str | None
+) -> Result:
+    """The result of a claim; `failed` is a setting or check that its runs do not have."""
+    verdict, why, interval = ruling
+    if failed is not None and verdict is Verdict.REPRODUCED:
+        verdict = Verdict.INCONCLUSIVE
+        why = f"its runs are not those of the source: {failed} FAILED"
+    return Result(
+        claim.id, claim.text, claim.kind, claim.where, claim.value,
+        _middle(claim, list(values.values())), interval, claim.unit, values, verdict, why,
+    )  # fmt: skip
 
 
 def _middle(claim: Claim, values: Sequence[float]) -> float | None:
@@ -130,52 +148,23 @@ def _middle(claim: Claim, values: Sequence[float]) -> float | None:
     return float(np.exp(np.mean(np.log(values))) if claim.scale == LOG else np.mean(values))
 
 
-def decide(source: Source, found: Mapping[str, Values]) -> dict[str, Decision]:
-    """Decide on every claim by the values of its runs: claim to decision."""
-    counted_claims = [claim for claim in source.claims if claim.kind in COUNTED]
-    level = SOURCE_LEVEL / max(len(counted_claims), 1)
-    unclear = {
-        claim.id: _lacking(claim, source.recipes[claim.role].runs, found[claim.id])
-        for claim in source.claims
-    }
-    values = {
-        claim.id: [value for value in found[claim.id].values() if value is not None]
-        for claim in source.claims
-        if unclear[claim.id] is None
-    }
-    statements = [claim for claim in counted_claims if claim.kind == "qualitative"]
-    decided = _statements(statements, values, level * len(statements))
-    decisions = {
-        claim.id: unclear[claim.id]
-        or decided.get(claim.id)
-        or _single(claim, values[claim.id], level)
-        for claim in source.claims
-    }
-    odd = {c.role: c.id for c in source.claims if decisions[c.id].verdict is Verdict.FAILED}
-    for claim in source.claims:
-        if claim.role in odd and decisions[claim.id].verdict is Verdict.REPRODUCED:
-            why = f"its runs are not those of the source: {odd[claim.role]} FAILED"
-            decisions[claim.id] = Decision(Verdict.INCONCLUSIVE, why, decisions[claim.id].interval)
-    return decisions
-
-
-def _lacking(claim: Claim, wanted: int, found: Values) -> Decision | None:
-    """The decision if values are lacking; None: there are as many as the claim file asks for."""
+def _lacking(claim: Claim, wanted: int, values: Values) -> Ruling | None:
+    """The ruling if values are lacking; None: there are as many as the claim file asks for."""
     is_own = claim.kind in {"setting", "check"}
     unclear = Verdict.UNCLEAR if is_own else Verdict.INCONCLUSIVE
-    lacking = [seed for seed, value in found.items() if value is None]
-    odd = [seed for seed, value in found.items() if value is not None and not math.isfinite(value)]
+    lacking = [seed for seed, value in values.items() if value is None]
+    odd = [seed for seed, value in values.items() if value is not None and not math.isfinite(value)]
     if lacking:
-        return Decision(unclear, f"the run of seed {lacking[0]} did not record this value")
+        return unclear, f"the run of seed {lacking[0]} did not record this value", None
     if odd:
-        return Decision(unclear, f"the value of seed {odd[0]} is not finite")
+        return unclear, f"the value of seed {odd[0]} is not finite", None
     # One run is enough to see that a setting differs.
-    if len(found) < (1 if is_own and claim.margin is None else wanted):
-        return Decision(unclear, f"{len(found)} of {counted(wanted, 'run')}")
+    if len(values) < (1 if is_own and claim.margin is None else wanted):
+        return unclear, f"{len(values)} of {counted(wanted, 'run')}", None
     return None
 
 
-def _single(claim: Claim, values: Sequence[float], level: float) -> Decision:
+def _single(claim: Claim, values: Sequence[float], level: float) -> Ruling:
     if claim.margin is not None:
         return _equivalence(claim, values, claim.margin)
     if claim.kind in {"setting", "check"}:
@@ -183,7 +172,7 @@ def _single(claim: Claim, values: Sequence[float], level: float) -> Decision:
     return _number(claim, values, level)
 
 
-def _number(claim: Claim, values: Sequence[float], level: float) -> Decision:
+def _number(claim: Claim, values: Sequence[float], level: float) -> Ruling:
     printed, matters = claim.value or 0.0, claim.matters or 0.0
     if claim.scale == LOG:
         logs = prediction_interval(np.log(values).tolist(), level)
@@ -194,25 +183,25 @@ def _number(claim: Claim, values: Sequence[float], level: float) -> Decision:
         width, wide = interval.high - interval.low, "it is {} wide"
     if printed not in interval:
         why = "outside the interval for one more run"
-        return Decision(Verdict.NOT_REPRODUCED, why, interval)
+        return Verdict.NOT_REPRODUCED, why, interval
     by = "a factor of " if claim.scale == LOG else ""
     effect = f"{claim.fault} would change this by {by}{compared(matters)}"
     if width > matters:
         why = f"within, but {wide.format(compared(width))}, and {effect}"
-        return Decision(Verdict.INCONCLUSIVE, why, interval)
-    return Decision(Verdict.REPRODUCED, f"within; {effect}", interval)
+        return Verdict.INCONCLUSIVE, why, interval
+    return Verdict.REPRODUCED, f"within; {effect}", interval
 
 
 def _statements(
     claims: Sequence[Claim], values: Mapping[str, Sequence[float]], level: float
-) -> dict[str, Decision]:
+) -> dict[str, Ruling]:
     """Decide on the statements of a source together; one without values has p = 1."""
     n = [len(values.get(claim.id, ())) for claim in claims]
     shown = [sum(_is_shown(claim, value) for value in values.get(claim.id, ())) for claim in claims]
     ps = [sign_test_p(some, every) for some, every in zip(shown, n, strict=True)]
     opposites = [sign_test_p(every - some, every) for some, every in zip(shown, n, strict=True)]
     holds, fails = holm(ps, level), holm(opposites, level)
-    decisions = {}
+    rulings: dict[str, Ruling] = {}
     for i, claim in enumerate(claims):
         if not n[i]:
             continue
@@ -221,26 +210,26 @@ def _statements(
         side = "at least" if claim.direction == ABOVE else "at most"
         p = p_value(opposites[i] if fails[i] else ps[i])
         why = f"{side} {compared(claim.effect)} in {shown[i]} of {n[i]} runs, sign test: p {p}"
-        decisions[claim.id] = Decision(verdict, why)
-    return decisions
+        rulings[claim.id] = verdict, why, None
+    return rulings
 
 
 def _is_shown(claim: Claim, value: float) -> bool:
     return value >= claim.effect if claim.direction == ABOVE else value <= claim.effect
 
 
-def _expected(claim: Claim, values: Sequence[float]) -> Decision:
+def _expected(claim: Claim, values: Sequence[float]) -> Ruling:
     odd = sum(value != claim.value for value in values)
     if odd:
-        return Decision(Verdict.FAILED, f"differs in {odd} of {counted(len(values), 'run')}")
-    return Decision(Verdict.OK, f"in {len(values)} of {counted(len(values), 'run')}")
+        return Verdict.FAILED, f"differs in {odd} of {counted(len(values), 'run')}", None
+    return Verdict.OK, f"in {len(values)} of {counted(len(values), 'run')}", None
 
 
-def _equivalence(claim: Claim, values: Sequence[float], margin: float) -> Decision:
+def _equivalence(claim: Claim, values: Sequence[float], margin: float) -> Ruling:
     by_order = reference(claim.keys["mode"]).to_numpy().mean(axis=1)
     interval = difference_interval(values, float(np.std(by_order, ddof=1)), len(by_order))
     if -margin <= interval.low and interval.high <= margin:
-        return Decision(Verdict.OK, f"the interval is within ±{margin:g}", interval)
+        return Verdict.OK, f"the interval is within ±{margin:g}", interval
     if interval.low > margin or interval.high < -margin:
-        return Decision(Verdict.FAILED, f"the interval is outside ±{margin:g}", interval)
-    return Decision(Verdict.UNCLEAR, f"the interval reaches beyond ±{margin:g}", interval)
+        return Verdict.FAILED, f"the interval is outside ±{margin:g}", interval
+    return Verdict.UNCLEAR, f"the interval reaches beyond ±{margin:g}", interval

@@ -96,8 +96,9 @@ def test_the_recipes_are_run_with_recorded_seeds(
     assert err.count("backend local: ") == 1  # equal worker counts share a target
     assert "4/4 run=late-worker" in err
     assert "error: inconclusive: 6 of 6 counted claims, such as accuracy-at-end; " in err
-    runs = json.loads(made()[0].read_text())["runs"]
-    assert {role: list(by_seed) for role, by_seed in runs.items()} == {
+    found = json.loads(made()[0].read_text())
+    assert found["fitted"] == {"late-worker": ["the start of worker 2 at 20,900 steps"]}
+    assert {role: list(by_seed) for role, by_seed in found["runs"].items()} == {
         "whole": ["5", "6"], "late-worker": ["5", "6"],
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 
 from lab.reproduce.claims import LOG, Claim
 from lab.reproduce.measures import trainings
-from lab.reproduce.verdicts import Decision, Verdict, decide
+from lab.reproduce.verdicts import Result, Verdict, decide
 from tests.support.reproducing import RUNS, by_seed, number, source_of, statement
 
 NEAR = 1e-9
@@ -26,7 +26,7 @@ OURS = (0.61, 0.58, 0.6, 0.63, 0.59, 0.6, 0.62, 0.57)
 NO, UNSURE, YES = Verdict.NOT_REPRODUCED, Verdict.INCONCLUSIVE, Verdict.REPRODUCED
 
 
-def decided(claims: Sequence[Claim], *values: Sequence[float | None]) -> list[Decision]:
+def decided(claims: Sequence[Claim], *values: Sequence[float | None]) -> list[Result]:
     pairs = zip(claims, values, strict=True)
     found = decide(source_of(*claims), {claim.id: by_seed(each) for claim, each in pairs})
     return [found[claim.id] for claim in claims]

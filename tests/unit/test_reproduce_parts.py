@@ -19,7 +19,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.experiments.registry import EXPERIMENTS
 from lab.reproduce.claims import COUNTED, LOG, NAMES, Source, load
-from lab.reproduce.evaluation import evaluation_of, summary
+from lab.reproduce.evaluation import Evaluation, summary
 from lab.reproduce.measures import trainings
 from lab.reproduce.metrics import RunMetrics, WorkerMetrics, read_metrics
 from lab.reproduce.recipes import choose_runs, recipe_for
@@ -265,9 +265,17 @@ def long_results(source: Source) -> list[Result]:
     return results
 
 
+def evaluation(source: Source, results: Sequence[Result]) -> Evaluation:
+    fitted = {role: recipe.fitted for role, recipe in source.recipes.items() if recipe.fitted}
+    return Evaluation(
+        name=source.name, source=source.title, summary="", fitted=fitted, claims=results,
+        runs={}, excluded={},
+    )  # fmt: skip
+
+
 def printed(source: Source, results: Sequence[Result]) -> list[str]:
     text = io.StringIO()
-    Console(file=text, width=80).print(results_table(evaluation_of(source, results, {}, {})))
+    Console(file=text, width=80).print(results_table(evaluation(source, results)))
     return text.getvalue().splitlines()
 
 
@@ -320,18 +328,14 @@ def test_a_value_that_is_no_number_is_shown_and_is_valid_json() -> None:
     (result, *_) = long_results(BOOK)
     odd = replace(result, ours=None, interval=None, values={1: math.nan})
     assert printed(BOOK, [odd])
-    found = evaluation_of(BOOK, [odd], {"whole": {1: "run"}}, {"other": "a reason"}).json
-    assert '"1": null' in dump(found)
-    assert found["runs"] == {"whole": {1: "run"}}
-    assert found["excluded"] == {"other": "a reason"}
-    assert found["fitted"] == {"late-worker": ["the start of worker 2 at 20,900 steps"]}
+    assert '"1": null' in dump(evaluation(BOOK, [odd]).json)
 
 
 def test_two_results_of_one_second_have_two_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lab.reproduce.evaluation.time.strftime", lambda *_: "20261122-081000")
-    found = evaluation_of(BOOK, [], {}, {})
+    found = evaluation(BOOK, [])
     names = [found.save(tmp_path).name for _ in range(3)]
     stem = "reproduce-book-async-20261122-081000"
     assert names == [f"{stem}.json", f"{stem}-2.json", f"{stem}-3.json"]
