@@ -53,7 +53,7 @@ class Simulation(Shown):
         notes = [f"calibrated on {self.machine.label}{fix}"]
         if any(each.error for each in self.predictions):
             notes.append(_ERRORS)
-        reasons = dict.fromkeys(reason for each in self.predictions for reason in each.unknown)
+        reasons = dict.fromkeys(why for each in self.predictions for why in each.not_validated)
         return notes + [f"no known error with {reason}" for reason in reasons]
 
     def table(self) -> Table:
@@ -63,7 +63,7 @@ class Simulation(Shown):
 
     def to_json(self) -> dict[str, Any]:
         """Return what `lab simulate --json` prints."""
-        predictions = [each.to_json() for each in self.predictions]
+        predictions = [each._asdict() for each in self.predictions]
         machine = self.machine
         return {"machine": machine.label, "cores": machine.cores, "predictions": predictions}
 
@@ -72,7 +72,7 @@ class Simulation(Shown):
         """Return a row for each training, with the measures of `lab simulate --json`."""
         import pandas as pd  # noqa: PLC0415
 
-        return pd.DataFrame([each.to_json() for each in self.predictions])
+        return pd.DataFrame([each._asdict() for each in self.predictions])
 
     def _shown(self) -> Group:
         return Group(self.table(), *map(Text, self.notes))
@@ -125,7 +125,8 @@ def simulate(
         LabError: The run cannot be read.
     """
     # Imported here: SimPy is a package of an extra.
-    from lab.simulation.forecasts import machine_for, predict  # noqa: PLC0415
+    from lab.simulation.calibration import machine_for  # noqa: PLC0415
+    from lab.simulation.forecasts import predict  # noqa: PLC0415
     from lab.simulation.model import Way  # noqa: PLC0415
 
     options = read_options(simulate, locals())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from lab.errors import InputError
 from lab.records.reader import STEPS, read_records
 from lab.simulation.machine import SHIPPED, Machine
 from lab.simulation.model import Shape, Way, simulate
-from lab.store.directory import RunDir, read_statuses
+from lab.store.directory import RunDir, read_statuses, runs_path
+from lab.store.names import open_runs
 from lab.store.run_info import RunInfo
+from lab.text import short
 from lab.volume.states import State
 
 BATCH: Final = 100
@@ -66,30 +68,34 @@ def calibrated(
     return Machine(label, cores, costs, shipped.ratios, (shape,), is_run=True)
 
 
-def machine_of(run: RunDir, way: Way) -> Machine:
+def machine_for(way: Way, name: str | None, runs_dir: str | None) -> Machine:
+    """Return the machine of the named run, or the shipped one.
+
+    Raises:
+        InputError: The run cannot calibrate this way, or the argument names several.
+        LabError: The run cannot be read.
+    """
+    if name is None:
+        return SHIPPED
+    with open_runs([name], (), runs_path(runs_dir)) as runs:
+        if len(runs) != 1:
+            raise InputError(f"{short(name)} has {len(runs)} runs", "name one run")
+        run = runs[0].directory
+        try:
+            return _machine_of(run, run.read(), way)
+        except ValueError as error:
+            raise InputError(
+                f"run {run.run_id} cannot calibrate: {error}",
+                f"use a longer run of `lab run {way.value} --model softmax --gpus none`",
+            ) from error
+
+
+def _machine_of(run: RunDir, info: RunInfo, way: Way) -> Machine:
     """Return the machine of a run of this way.
 
     Raises:
-        InputError: The run cannot calibrate this prediction.
-        LabError: The run cannot be read.
+        ValueError: The run cannot calibrate this prediction.
     """
-    info = run.read()
-    workers, ps = (len(info.cluster.get(job, ())) for job in ("worker", "ps"))
-    shape = Shape(way, workers, 0 if way is Way.RING else ps)
-    reason = next(_unfit(run, info, way), "")
-    if not reason:
-        records = [list(read_records(run.records(f"worker-{n}"))) for n in range(workers)]
-        try:
-            cores, speed = int(info.provenance["cpus"]), speed_of(records)
-            return calibrated(shape, cores, speed, f"run {run.run_id}")
-        except ValueError as error:
-            reason = str(error)
-    fix = f"use a longer run of `lab run {way.value} --model softmax --gpus none`"
-    raise InputError(f"run {run.run_id} cannot calibrate: {reason}", fix)
-
-
-def _unfit(run: RunDir, info: RunInfo, way: Way) -> Iterator[str]:
-    """Yield each reason why a run cannot calibrate."""
     spec, plan, given = info.spec, info.plan or {}, info.hyperparameters
     is_own = spec.own or spec.listing
     reasons = {
@@ -106,4 +112,10 @@ def _unfit(run: RunDir, info: RunInfo, way: Way) -> Iterator[str]:
         "its tasks have CPU limits": any(task["cpus"] for task in plan.get("tasks", ())),
         "it does not record the cores of its host": not int(info.provenance.get("cpus", "0")),
     }
-    return (reason for reason, is_unfit in reasons.items() if is_unfit)
+    for reason, is_unfit in reasons.items():
+        if is_unfit:
+            raise ValueError(reason)
+    workers, ps = (len(info.cluster.get(job, ())) for job in ("worker", "ps"))
+    speed = speed_of([list(read_records(run.records(f"worker-{n}"))) for n in range(workers)])
+    shape = Shape(way, workers, 0 if way is Way.RING else ps)
+    return calibrated(shape, int(info.provenance["cpus"]), speed, f"run {run.run_id}")

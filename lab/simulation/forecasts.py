@@ -3,81 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lab.errors import InputError
 from lab.formatting import pace
-from lab.simulation.calibration import machine_of
-from lab.simulation.machine import FACTORS, SHIPPED, Error, Machine, error_of, factor, unknown
-from lab.simulation.model import Forecast, Shape, Way, simulate
-from lab.store.directory import runs_path
-from lab.store.names import open_runs
-from lab.text import short
+from lab.simulation.machine import FACTORS, Machine, error_of, factor, unknown
+from lab.simulation.model import Shape, Way, simulate
 
 
 class Prediction(NamedTuple):
-    """One predicted training.
+    """One predicted training, as `lab simulate --json` prints it.
 
     Attributes:
-        shape: The training.
-        forecast: The prediction.
-        error: The error of such predictions, or None.
-        unknown: What of it is outside the validated range.
+        workers: The number of workers.
+        ps: The number of parameter servers.
+        steps_per_s: Global steps per second.
+        images_per_s: Images of all workers per second.
+        error: The relative error of the speeds of such predictions, or None.
+        staleness: The mean staleness; None if gradients cannot be stale.
+        staleness_error: The relative error of the staleness, or None.
+        not_validated: What of it is outside the validated range.
     """
 
-    shape: Shape
-    forecast: Forecast
-    error: Error | None
-    unknown: Sequence[str]
-
-    @property
-    def images_per_s(self) -> float:
-        """Images of all workers per second."""
-        batches = 1 if self.shape.way is Way.ASYNC else self.shape.workers
-        return self.forecast.steps_per_s * self.shape.batch_size * batches
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the prediction with its errors as JSON; an unknown error is null."""
-        return {
-            "workers": self.shape.workers,
-            "ps": self.shape.ps,
-            "steps_per_s": self.forecast.steps_per_s,
-            "images_per_s": self.images_per_s,
-            "error": self.error and self.error.speed,
-            "staleness": self.forecast.staleness,
-            "staleness_error": self.error and self.error.staleness,
-            "not_validated": self.unknown,
-        }
+    workers: int
+    ps: int
+    steps_per_s: float
+    images_per_s: float
+    error: float | None
+    staleness: float | None
+    staleness_error: float | None
+    not_validated: Sequence[str]
 
     def cells(self) -> dict[str, str]:
         """Return a row of the table: column to text."""
-        speed, stale = self.error or (None, None)
-        cells = {">workers": str(self.shape.workers), ">ps": str(self.shape.ps)}
-        cells[">steps/s"] = _figure(pace(self.forecast.steps_per_s), speed)
-        cells[">images/s"] = _figure(pace(self.images_per_s), speed)
-        if self.forecast.staleness is not None:
-            cells[">staleness"] = _figure(f"{self.forecast.staleness:.1f}", stale)
+        cells = {
+            ">workers": str(self.workers),
+            ">ps": str(self.ps),
+            ">steps/s": _with_error(pace(self.steps_per_s), self.error),
+            ">images/s": _with_error(pace(self.images_per_s), self.error),
+        }
+        if self.staleness is not None:
+            cells[">staleness"] = _with_error(f"{self.staleness:.1f}", self.staleness_error)
         return cells
 
 
-def _figure(value: str, error: float | None) -> str:
-    """Return a figure with its error: `463 ±15%`; without a known error only the figure."""
+def _with_error(value: str, error: float | None) -> str:
+    """Return a value with its error: `463 ±15%`; without a known error only the value."""
     return value if error is None else f"{value} ±{error:.0%}"
-
-
-def machine_for(way: Way, run: str | None, runs_dir: str | None) -> Machine:
-    """Return the machine of the named run, or the shipped one.
-
-    Raises:
-        InputError: The run cannot calibrate, or the argument names several.
-        LabError: The run cannot be read.
-    """
-    if run is None:
-        return SHIPPED
-    with open_runs([run], (), runs_path(runs_dir)) as runs:
-        if len(runs) != 1:
-            raise InputError(f"{short(run)} has {len(runs)} runs", "name one run")
-        return machine_of(runs[0].directory, way)
 
 
 def predict(
@@ -106,18 +78,21 @@ def predict(
     workers, ps = workers or (most, 2 * most, 3 * most), ps or (own[0].ps,)
     shapes = [Shape(way, count, servers) for servers in ps for count in workers]
     for shape in shapes:
-        _check(shape, machine)
+        if factor(shape, machine) > FACTORS[-1]:
+            tasks = f"{shape.workers} workers" + (f" with {shape.ps} ps" if shape.ps else "")
+            what = f"{tasks} are not within {FACTORS[-1]} times the tasks of {machine.label}"
+            raise InputError(what, "calibrate on a run with nearer numbers, with --from RUN")
     return [_predict(shape, machine, seed) for shape in shapes]
 
 
-def _check(shape: Shape, machine: Machine) -> None:
-    """Refuse a training that is too far from the calibrating ones."""
-    if factor(shape, machine) > FACTORS[-1]:
-        tasks = f"{shape.workers} workers" + (f" with {shape.ps} ps" if shape.ps else "")
-        what = f"{tasks} are not within {FACTORS[-1]} times the tasks of {machine.label}"
-        raise InputError(what, "calibrate on a run with nearer numbers, with --from RUN")
-
-
 def _predict(shape: Shape, machine: Machine, seed: int) -> Prediction:
-    forecast = simulate(shape, machine.costs, machine.cores, machine.ratios, seed=seed)
-    return Prediction(shape, forecast, error_of(shape, machine), unknown(shape, machine))
+    steps_per_s, staleness, *_ = simulate(
+        shape, machine.costs, machine.cores, machine.ratios, seed=seed
+    )
+    batches = 1 if shape.way is Way.ASYNC else shape.workers
+    images_per_s = steps_per_s * shape.batch_size * batches
+    error, of_staleness = error_of(shape, machine) or (None, None)
+    return Prediction(
+        shape.workers, shape.ps, steps_per_s, images_per_s, error, staleness, of_staleness,
+        unknown(shape, machine),
+    )  # fmt: skip

@@ -35,7 +35,7 @@ def _validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }
     errors |= {(way, False, 3): Error(0.2) for way in Way}
     monkeypatch.setattr("lab.simulation.machine.ERRORS", errors)
-    monkeypatch.setattr("lab.simulation.forecasts.SHIPPED", MACHINE)
+    monkeypatch.setattr("lab.simulation.calibration.SHIPPED", MACHINE)
     monkeypatch.setenv("LAB_RUNS_DIR", str(tmp_path / "runs"))
 
 
