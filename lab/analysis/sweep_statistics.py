@@ -88,10 +88,11 @@ def trends(results: Sequence[RunResult], along: str) -> Iterator[Trend]:
     (1963); two values: F. Wilcoxon's signed-rank test (1945). A repeat with a missing run does not
     count.
     """
-    if not all(_is_number(each.point.values[along]) for each in results):
+    try:
+        values = sorted({each.point.values[along] for each in results}, key=float)
+    except ValueError:  # texts have no order
         return
     good = [each for each in results if each.succeeded]
-    values = sorted({each.point.values[along] for each in results}, key=float)
     others = [
         {name: text for name, text in each.point.values.items() if name != along} for each in good
     ]
@@ -134,11 +135,3 @@ def _trend(table: Table) -> tuple[float, float] | None:
         return rho, float(stats.wilcoxon(table[:, 1], table[:, 0]).pvalue)
     up, down = (float(stats.page_trend_test(one).pvalue) for one in (table, -table))
     return rho, min(1.0, 2 * min(up, down))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

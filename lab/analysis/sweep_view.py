@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+import pandas as pd
 from rich.table import Table
 
 from lab.analysis.grid import RunResult, metric_names
@@ -121,12 +120,7 @@ def run_rows(results: Sequence[RunResult]) -> list[dict[str, Any]]:
 
 def as_csv(results: Sequence[RunResult]) -> str:
     """Return a CSV file with a header and a row for each run."""
-    text = io.StringIO()
-    rows = run_rows(results)
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return pd.DataFrame(run_rows(results)).to_csv(index=False)
 
 
 def _digits(value: float) -> str:

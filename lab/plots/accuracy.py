@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from lab.plots.data import Trace
+from lab.plots.data import Trace, points
 from lab.plots.panels import draw_groups, finish, groups, label_x, panels
 from lab.plots.style import BLUE, settings
 from lab.statistics import Floats
@@ -49,8 +48,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
 
 def _curve(run: Trace, column: str) -> tuple[Floats, Floats]:
     """Return the values of `column` and the accuracies of the tests, sorted by `column`."""
-    tests = run.evaluations.dropna(subset=[column, "accuracy"]).sort_values(column, kind="stable")
-    return np.asarray(tests[column], np.float64), np.asarray(tests["accuracy"], np.float64)
+    return points(run.evaluations, column, "accuracy")
 
 
 def _diamonds(ax: Axes, runs: Sequence[Trace], column: str) -> None:

@@ -120,9 +120,9 @@ class Trace:
         """The steps of one task."""
         return self.steps[self.steps["task"] == task]
 
-    def column(self, name: str) -> Floats:
-        """A column of all steps."""
-        return np.asarray(self.steps[name], np.float64)
+    def points(self, x: str, y: str, task: str | None = None) -> tuple[Floats, Floats]:
+        """Two columns of the steps that have both, of all tasks or of one, in the order of `x`."""
+        return points(self.steps if task is None else self.of(task), x, y)
 
     def values(self, name: str, task: str | None = None) -> Floats:
         """The numbers of a column without NaN, of all tasks or of one."""
@@ -135,6 +135,12 @@ class Trace:
         ends = [float(self.steps["seconds"].max())] if len(self.steps) else []
         ends += [mark.end if mark.end is not None else mark.begin for mark in self.marks]
         return max([0.0, *ends])
+
+
+def points(rows: pd.DataFrame, x: str, y: str) -> tuple[Floats, Floats]:
+    """Two columns of the rows that have both, in the order of the first one."""
+    both = rows[[x, y]].dropna().sort_values(x, kind="stable")
+    return np.asarray(both[x], np.float64), np.asarray(both[y], np.float64)
 
 
 def steps_of(info: RunInfo, records: pd.DataFrame) -> tuple[pd.DataFrame, int]:
@@ -285,8 +291,3 @@ def grouped(runs: Iterable[Grouped]) -> dict[str, list[Grouped]]:
     for run in runs:
         found.setdefault(run.group, []).append(run)
     return found
-
-
-def has_repeats(runs: Sequence[Trace]) -> bool:
-    """Whether a group has several runs, and so a mean with an interval."""
-    return len(grouped(runs)) < len(runs)

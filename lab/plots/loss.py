@@ -76,13 +76,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
 
 def _drawn(runs: Sequence[Trace]) -> list[str]:
     """Return the columns that the loss can be drawn against."""
-    return [each for each in X_LABELS if any(len(_points(run.steps, each)[0]) for run in runs)]
-
-
-def _points(steps: pd.DataFrame, column: str) -> tuple[Floats, Floats]:
-    """The values of `column` and the losses of the records that hold both, sorted by `column`."""
-    there = steps[[column, "loss"]].dropna().sort_values(column, kind="stable")
-    return np.asarray(there[column], np.float64), np.asarray(there["loss"], np.float64)
+    return [each for each in X_LABELS if any(len(run.points(each, "loss")[0]) for run in runs)]
 
 
 def _lost(run: Trace) -> dict[str, pd.DataFrame]:
@@ -111,7 +105,7 @@ def _all_lost(runs: Sequence[Trace]) -> Iterator[tuple[LineStyle, str, pd.DataFr
 
 def _pooled(run: Trace, column: str) -> tuple[Floats, Floats]:
     """The smoothed loss of all workers; losses with the same x are replaced by their mean."""
-    x, y = _points(run.steps, column)
+    x, y = run.points(column, "loss")
     moments, places = np.unique(x, return_inverse=True)
     if not len(moments):
         return x, y
@@ -121,7 +115,7 @@ def _pooled(run: Trace, column: str) -> tuple[Floats, Floats]:
 def _one(ax: Axes, run: Trace, column: str) -> None:
     """Draw the points of each worker, and a line for each model."""
     for task, style in workers(run):
-        x, y = _points(run.of(task), column)
+        x, y = run.points(column, "loss", task)
         _dots(ax, x, y, style, safe_label(task) if run.is_of_one_model else "_points")
         if not run.is_of_one_model:
             _line(ax, x, smoothed(y), style, safe_label(task))

@@ -64,25 +64,20 @@ def speed_column(runs: Sequence[Trace]) -> str:
 
 def line_of(run: Trace, column: str) -> tuple[Floats, Floats]:
     """A run's highest global step or images over time, or the workers' mean of their own steps."""
-    seconds = run.column("seconds")
-    if column in {"global_step", "images"}:
-        there = ~np.isnan(run.column(column))
-        return seconds[there], np.maximum.accumulate(run.column(column)[there])
-    lines = []
-    for task in run.workers:
-        rows = run.of(task).dropna(subset=[column])
-        if len(rows):
-            own = np.asarray(rows["seconds"], float), np.asarray(rows[column], float)
-            lines.append(np.interp(seconds, *own, left=0.0))
-    return (seconds, np.mean(lines, axis=0)) if lines else (np.empty(0), np.empty(0))
+    seconds, counts = run.points("seconds", column)
+    if column in {"global_step", "images"} or not len(seconds):
+        return seconds, np.maximum.accumulate(counts)
+    own = (run.points("seconds", column, task) for task in run.workers)
+    every = run.values("seconds")
+    return every, np.mean([np.interp(every, *each, left=0.0) for each in own if len(each[0])], 0)
 
 
 def _workers(ax: Axes, run: Trace, column: str) -> None:
     for number, (task, style) in enumerate(workers(run)):
-        rows = run.of(task).dropna(subset=[column])
-        spacing = max(1, len(rows) // _MARKERS)
+        x, y = run.points("seconds", column, task)
+        spacing = max(1, len(x) // _MARKERS)
         ax.plot(
-            rows["seconds"], rows[column], color=style.colour, linestyle=style.line,
+            x, y, color=style.colour, linestyle=style.line,
             marker=style.marker, markevery=(number * spacing // 4, spacing), markersize=6,
             linewidth=1.8, label=safe_label(task),
         )  # fmt: skip

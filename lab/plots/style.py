@@ -28,7 +28,6 @@ PURPLE: Final = "#cc79a7"
 ORANGE: Final = "#e69f00"
 SKY: Final = "#56b4e9"
 BLACK: Final = "#000000"
-GREY: Final = "#8c8c8c"
 PALE: Final = "#e4e4e4"
 
 _COLOURS: Final = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK)

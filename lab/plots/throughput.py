@@ -69,8 +69,7 @@ def _workers(ax: Axes, run: Trace) -> None:
     if _has_rates(run):
         ax.plot(*_rates(run), color=BLACK, linewidth=3, label="global steps")
     for task, style in workers(run):
-        rows = run.of(task).dropna(subset=["local_step"])
-        x, y = rates(np.asarray(rows["seconds"], float), np.asarray(rows["local_step"], float))
+        x, y = rates(*run.points("seconds", "local_step", task))
         spacing = max(1, len(x) // 10)
         ax.plot(
             x, y, color=style.colour, linestyle=style.line, linewidth=1.6, marker=style.marker,
