@@ -6,9 +6,10 @@ import base64
 import errno
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from lab import formatting
+from lab.analysis.comparison import describe
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.log import LOG
@@ -29,9 +31,11 @@ from lab.report.title import has_equal_lengths, title
 from lab.reproduce.evaluation import Evaluation
 from lab.statistics import mean_of
 from lab.store.directory import Probe, RunDir
+from lab.store.measures import OF_RUN, OF_TASK, quantities
 from lab.store.progress import FINAL_LOSS
 from lab.store.run_info import RunInfo
 from lab.store.settings import command
+from lab.store.summary import TaskSummary
 from lab.text import short, suggestion, visible
 
 FIGURES: Final = "figures"
@@ -229,9 +233,10 @@ def page(
     )
     environment.globals |= {
         name: getattr(formatting, name)
-        for name in ("band", "between", "compared", "figure", "number", "pace", "percent", "rate",
-                     "seconds", "share", "whole")
-    } | {"mean": mean, "tenths": partial(formatting.fixed, decimals=1)}  # fmt: skip
+        for name in ("band", "between", "compared", "figure", "number", "pace", "rate", "seconds",
+                     "share", "whole")
+    } | {"quantities": partial(quantities, OF_RUN), "task_table": task_table}  # fmt: skip
+    environment.globals |= {"mean": mean, "tenths": partial(formatting.fixed, decimals=1)}
     script = _SCRIPT.read_text(encoding="utf-8")
     ids = {each.info.run_id for each in runs}
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
@@ -249,11 +254,30 @@ def page(
         elsewhere=len(judged.run_ids - ids) if judged else 0,
         figures=figures,
         final_loss=FINAL_LOSS,
-        origins=provenance(
-            {each.name: each.info for each in runs},
-            {each.name: each.learning_rate for each in runs},
-        ),
+        origins=provenance(runs),
     )
+
+
+def task_table(tasks: Sequence[TaskSummary]) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and the cells of a run's tasks, with the measures that one of them has."""
+    figures = [list(quantities(OF_TASK, task)) for task in tasks]
+    columns = ["task", "node", "state", ">global step"]
+    rows = [
+        [
+            task.task,
+            task.node,
+            f"{task.state} ({task.cause})" if task.cause else task.state,
+            formatting.whole(task.global_step),
+        ]
+        for task in tasks
+    ]
+    for measured in zip(*figures, strict=True):
+        texts = [formatting.figure(value, unit) for _, value, unit in measured]
+        if any(texts):
+            columns.append(f">{measured[0][0]}")
+            for row, text in zip(rows, texts, strict=True):
+                row.append(text)
+    return columns, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,71 +338,26 @@ def mean(values: Iterable[float | None], form: Callable[[float], str]) -> str:
     return form(found.value) + ("" if found.half is None else f" ± {form(found.half)}")
 
 
-def provenance(
-    runs: Mapping[str, RunInfo], rates: Mapping[str, float | None]
-) -> dict[str, str | dict[str, str]]:
-    """Return the provenance of runs, without unknown fields.
-
-    Args:
-        runs: Name on the page to its run.
-        rates: Name to the learning rate of its records, used if no flag gives one.
+def provenance(runs: Sequence[ReportRun]) -> dict[str, str | dict[str, str]]:
+    """Return what made the runs, as `lab compare` describes it, with their commands.
 
     Returns:
-        Field name to one text if it is the same for all runs, else to the text of each name.
+        Name to one text if it is the same for all runs, else to the text of each run's name.
     """
+    facts = {run.name: _facts(run) for run in runs}
     found: dict[str, str | dict[str, str]] = {}
-    if any(name != info.run_id for name, info in runs.items()):
-        found["run"] = {name: info.run_id for name, info in runs.items()}
-    for name, read in _FIELDS.items():
-        texts = {each: read(info, rates.get(each)) for each, info in runs.items()}
-        if any(texts.values()):
-            several = set(texts.values())
-            found[name] = several.pop() if len(several) == 1 else texts
+    for name in dict.fromkeys(chain.from_iterable(facts.values())):
+        texts = {run: each.get(name, "") for run, each in facts.items()}
+        several = set(texts.values())
+        found[name] = several.pop() if len(several) == 1 else texts
     return found
 
 
-def _git(info: RunInfo) -> str:
-    if not info.git:
-        return ""
-    dirty = ", with uncommitted changes" if info.git.get("dirty") else ""
-    return f"{info.git.get('commit', '')}{dirty}"
-
-
-def _pairs(values: Mapping[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
-
-
-def _hyperparameters(info: RunInfo, rate: float | None) -> str:
-    """Return them without the seed, which has its own field, and without an unset limit."""
-    given = dict(info.hyperparameters)
-    given.pop("seed", None)
-    if not given.get("global_steps"):
-        given.pop("global_steps", None)
+def _facts(run: ReportRun) -> dict[str, str]:
+    info, rate = run.info, run.learning_rate
+    started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(info.started_unix))
+    made = {"run": info.run_id} if run.label else {}
+    made |= {"command": command(info), "started": started} | describe(run.run, info)
     if rate is not None:
-        given.setdefault("learning_rate", f"{rate:g}")
-    return _pairs(given)
-
-
-def _when(info: RunInfo) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(info.started_unix))
-
-
-def _cluster(info: RunInfo) -> str:
-    digest = f"SHA-256 {info.cluster_sha256}" if info.cluster_sha256 else ""
-    return ", ".join(part for part in (info.cluster_file, digest) if part)
-
-
-_FIELDS: Final[Mapping[str, Callable[[RunInfo, float | None], str]]] = {
-    "command": lambda info, _: command(info),
-    "program": lambda info, _: info.spec.program,
-    "started": lambda info, _: _when(info),
-    "seed": lambda info, _: "" if info.seed is None else str(info.seed),
-    "hyperparameters": _hyperparameters,
-    "resumed from": lambda info, _: info.spec.resumed_from,
-    "git commit": lambda info, _: _git(info),
-    "versions": lambda info, _: _pairs(info.versions),
-    "environment": lambda info, _: _pairs(info.provenance),
-    "backend": lambda info, _: info.backend,
-    "cluster": lambda info, _: _cluster(info),
-    "GPUs": lambda info, _: ", ".join(info.gpus),
-}
+        made.setdefault("learning_rate", f"{rate:g}")
+    return made

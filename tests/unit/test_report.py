@@ -485,27 +485,20 @@ def test_the_command_makes_the_same_run_again(snapshot: SnapshotAssertion) -> No
     assert made == snapshot
 
 
-def test_the_provenance_shows_common_settings() -> None:
-    facts = {"provenance": {"kernel": "Linux 6"}, "started_unix": 1_795_000_000.0}
-    runs = {name: RunInfo(name, RunSpec("async"), seed=len(name), **facts) for name in ("a", "bb")}
-    found = provenance(runs, {})
-    assert found == {"command": "lab run async", "seed": {"a": "1", "bb": "2"},
-                     "started": "2026-11-18 11:06:40 UTC",
-                     "environment": "kernel Linux 6"}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
-        ({"epochs": 2, "global_steps": 0, "seed": 1}, "epochs 2, learning_rate 0.01"),
-        ({"learning_rate": 0.5, "global_steps": 7}, "learning_rate 0.5, global_steps 7"),
-    ],
-)
-def test_the_hyperparameters_have_the_recorded_rate(
-    tmp_path: Path, given: dict[str, Any], shown: str
-) -> None:
-    run = recorded.make(tmp_path, FIRST, steps=60, hyperparameters=given)
-    add(run, "worker-1", 1, kind="event", learning_rate=0.01)
-    (read,) = read_runs([run], lambda _: None)
-    found = provenance({"x": read.info}, {"x": read.learning_rate})
-    assert found["hyperparameters"] == shown
+def test_the_provenance_is_what_compare_describes(tmp_path: Path) -> None:
+    """With the command, the start, and the learning rate that the records have."""
+    made = [
+        recorded.make(tmp_path, run_id, steps=60, seed=seed, provenance={"kernel": "Linux 6"},
+                      hyperparameters={"epochs": 2, **rate}, started_unix=1_795_000_000.0)
+        for run_id, seed, rate in ((FIRST, 1, {}), (SECOND, 2, {"learning_rate": 0.5}))
+    ]  # fmt: skip
+    for run in made:
+        add(run, "worker-1", 1, kind="event", learning_rate=0.01)
+    found = provenance(read_runs(made, lambda _: None))
+    given = {name: found[name] for name in ("learning_rate", "epochs", "kernel (tasks)", "started")}
+    assert given == {
+        "learning_rate": {FIRST: "0.01", SECOND: "0.5"}, "epochs": "2",
+        "kernel (tasks)": "Linux 6", "started": "2026-11-18 11:06:40 UTC",
+    }  # fmt: skip
+    assert found["seed"] == {FIRST: "1", SECOND: "2"}
+    assert found["command"] == {run.run_id: command(run.read()) for run in made}

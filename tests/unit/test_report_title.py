@@ -24,36 +24,22 @@ CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf4:1"]}
 def run(
     number: int = 1,
     *,
-    state: State = State.SUCCEEDED,
     images: float | None = 165_000,
-    diverged_at: int | None = None,
-    epoch: int | None = 0,
     label: str = "",
     prefix: str = "",
     experiment: str = "async",
-    cluster: dict[str, list[str]] | None = None,
-    own: bool = False,
-    tested: float | None = None,
     **summary: Any,
 ) -> ReportRun:
     """One run of a report with these facts; others are those of a success."""
     info = run_info(
-        f"20260101-0000-{number}",
-        experiment,
-        state=state,
-        seed=number,
-        own=own,
-        cluster=CLUSTER if cluster is None else cluster,
+        f"20260101-0000-{number}", experiment, state=State.SUCCEEDED, seed=number, cluster=CLUSTER
     )
     known = {"accuracy": 0.919, "global_step": 4950, "wall_s": 12.0, "updates_conserved": True}
     bare = summary_of(info, {}, {task: TaskProgress(task) for task in info.task_names()})
-    tasks = [
-        replace(task, diverged_at=diverged_at, epoch=epoch, accuracy=tested) for task in bare.tasks
-    ]
-    found = replace(bare, **{**known, **summary, "tasks": tasks})
+    found = replace(bare, **{**known, **summary})
     steps = pd.DataFrame({"task": "worker-0", "local_step": 1000.0, "images": [images]})
     steps["images"] = steps["images"].astype(float)
-    trace = Trace(label, "", info, steps, pd.DataFrame(), tasks=tasks)
+    trace = Trace(label, "", info, steps, pd.DataFrame(), tasks=found.tasks)
     return ReportRun(RunDir(Path("none")), found, trace, label=label, prefix=prefix)
 
 
