@@ -79,11 +79,14 @@ def test_the_speeds_around_a_fault_are_from_the_first_to_the_last_record() -> No
         (1.0, 0.0, 2.0, None),
         (1.0, 3.0, 0.0, None),
         (1.0, math.inf, 2.0, None),
+        (1.0, math.nan, 2.0, None),
     ],
 )
-def test_the_harm_of_stale_gradients(
+def test_the_harm_of_stale_gradients_is_the_ratio_of_the_losses_of_one_seed(
     staleness: float, mine: float, other: float, harm: float | None
 ) -> None:
     run = run_of(*[worker([1.0])] * 3, results={LOSS: mine})
     alone = run_of(worker([1.0]), results={LOSS: other})
-    assert measured("stale_harm", replace(run, mean_staleness=staleness), alone=alone) == harm
+    run = replace(run, mean_staleness=staleness)
+    assert measured("stale_harm", run, alone=alone) == harm
+    assert measured("stale_harm", replace(run, seed=2), alone=alone) is None
