@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -162,9 +163,5 @@ def check_reproduced(evaluations: Sequence[Evaluation]) -> None:
 def _new_path(store: Path, name: str) -> Path:
     """A new path in the run store: `reproduce-book-async-20261122-081000.json`."""
     stem = f"reproduce-{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-    found = store / f"{stem}.json"
-    count = 1
-    while found.exists():
-        count += 1
-        found = store / f"{stem}-{count}.json"
-    return found
+    names = chain([stem], (f"{stem}-{number}" for number in count(2)))
+    return next(path for each in names if not (path := store / f"{each}.json").exists())
