@@ -17,8 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.command_name import with_command_name
-from lab.formatting import about, counted, loss, percent, whole
-from lab.run.loss_curve import ASCII_BLOCKS, BLOCKS, LossCurve, sparkline
+from lab.formatting import about, loss, percent, whole
 from lab.run.program_output import prefixed
 from lab.run.progress import RunProgress
 from lab.run.view import NOW, Clock, TaskView
@@ -26,8 +25,6 @@ from lab.store.run_info import RunInfo
 from lab.tables import Cell, state_cell, table_of
 from lab.text import bounded, visible, wrapped
 from lab.threads import signals_blocked
-from lab.volume.run_spec import registered
-from lab.volume.states import State
 
 BAR_WIDTH: Final = 60
 """The maximum width of the progress bar, in characters."""
@@ -82,9 +79,6 @@ class LiveView(TaskView):
         self._console = console
         self._info = info
         self._run_progress = RunProgress(info)
-        self._curve = LossCurve()
-        experiment = registered(info.spec)
-        self._may_have_losses = experiment is None or bool(experiment.flags)
         self._live = self._drawn()
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
@@ -92,13 +86,7 @@ class LiveView(TaskView):
         super().records(task, records)
         for record in records:
             self._run_progress.add(task, record)
-            self._curve.add(task, record)
         self._report_notices(task, records)
-
-    def forget(self, task: str) -> None:
-        """Forget a task's records: all of them are passed again, from the first."""
-        super().forget(task)
-        self._curve.forget(task)
 
     def __enter__(self) -> Self:
         self.resume()
@@ -150,8 +138,6 @@ class LiveView(TaskView):
         # Whether a line is shown does not depend on the records, so the rows below stay in place.
         if self._run_progress.has_end or self._info.spec.max_time_s > 0:
             head.append(self._progress_line())
-        if self._may_have_losses:
-            head.append(self._loss_line())
         return Group(*head, self._rows())
 
     def _progress_line(self) -> RenderableType:
@@ -188,37 +174,6 @@ class LiveView(TaskView):
         # A run that this client submits begins with the view.
         began = submitted - self._clock_offset_s if submitted else self._began
         return max(limit_s - (self._clock.monotonic() - began), 0)
-
-    def _loss_line(self) -> Text:
-        """Return the curve of the loss, and which worker is ahead."""
-        losses = self._curve.means()
-        parts = []
-        if losses:
-            blocks = ASCII_BLOCKS if self._console.options.ascii_only else BLOCKS
-            parts.append(f"loss {loss(losses[0])}")
-            if len(losses) > 1:
-                parts[0] += f" {sparkline(losses, blocks)} {loss(losses[-1])}"
-        parts.append(self._ahead())
-        return Text("   ".join(filter(None, parts)), no_wrap=True, overflow="crop")
-
-    def _ahead(self) -> str:
-        """Return which worker has made the most steps; "" if no worker is clearly ahead."""
-        steps = {
-            task: progress.local_step
-            for task, progress in self._progress.items()
-            if progress.local_step is not None
-            and not self._info.spec.is_service(task)
-            and self._statuses[task].state in {State.TRAINING, State.SUCCEEDED}
-        }
-        if len(steps) < 2:  # noqa: PLR2004
-            return ""
-        first = max(steps, key=steps.__getitem__)
-        ahead = steps[first] - min(steps.values())
-        # The workers record their steps at different times, so a smaller difference shows nothing.
-        every = self._info.hyperparameters.get("record_every", 0)
-        if ahead <= (every if isinstance(every, int) else 0):
-            return ""
-        return f"{visible(first)} is {counted(ahead, 'step')} ahead"
 
     def _rows(self) -> Table:
         columns = _fitting(_LIVE_WITH_GPU if self._holds_gpus else _LIVE, self._console.width)

@@ -24,7 +24,7 @@ STARTS: Final = frozenset({"run", "up", "sweep", "reproduce", "build"})
 SLOW: Final = frozenset({"doctor"})
 """It asks the host, and may take ten seconds."""
 
-LEFT_OUT: Final = frozenset({"--watch", "--follow", "-f"})
+LEFT_OUT: Final = frozenset({"--follow", "-f"})
 MINE: Final = "a file of the user\n"
 ODD: Final = (
     *("", " ", "-", "--", "---", "=", "-1", "0", "1", "2", "1e400", "nan", "inf", "9" * 400, "0x1"),

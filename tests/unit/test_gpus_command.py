@@ -11,9 +11,8 @@ import pytest
 
 from lab.backends.environment import Environment
 from lab.cli.commands import gpus as gpus_command
-from lab.errors import InputError, LabError
+from lab.errors import LabError
 from lab.gpu import Condition, Fault, Gpu, Inventory, Pair, Process
-from lab.gpu.verification import GpuView
 from tests.support.cli import replace_backends
 from tests.support.fakes import PLAN, FakeEnvironment
 from tests.support.gpu_views import inside
@@ -140,35 +139,3 @@ def test_a_missing_driver_is_no_failure_and_a_broken_one_is(
         gpus_command.command(json=True)
     assert raised.value.exit_code == 1
     assert json.loads(capsys.readouterr().out)["faults"][0]["where"] == "driver"
-
-
-def test_watching_is_a_line_each_second_and_queries_tasks_rarely(
-    environment: FakeEnvironment,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The engine falls silent after the first answer: the tasks' last data stays."""
-    now, asked, ticks = [0.0], [], iter([29.0, 31.0])
-
-    def look() -> dict[str, GpuView]:
-        asked.append(now[0])
-        if len(asked) > 1:
-            raise LabError("the Docker engine does not answer")
-        return dict(environment.sights)
-
-    def sleep(seconds: float) -> None:
-        assert seconds == 1.0
-        now[0] = next(ticks, -1.0)
-        if now[0] < 0:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(environment, "probe_gpus", look)
-    monkeypatch.setattr("lab.cli.commands.gpus.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("lab.cli.commands.gpus.time.sleep", sleep)
-    gpus_command.command(json=True, watch=True)
-    first, *others = map(json.loads, capsys.readouterr().out.splitlines())
-    assert others == [first, first]
-    assert [each["where"] for each in first["tasks"]] == ["ps-0", "worker-0", "worker-1"]
-    assert asked == [0.0, 31.0]
-    with pytest.raises(InputError, match="--watch needs a terminal"):
-        gpus_command.command(watch=True)

@@ -1,16 +1,14 @@
-"""The progress of a whole run: its end, the time left, and the curve of its loss."""
+"""The progress of a whole run: its end, and the time left."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
 from lab.experiments.policy import OnFailure
 from lab.formatting import about
-from lab.run.loss_curve import ASCII_BLOCKS, INTERVALS, LossCurve, sparkline
 from lab.run.progress import WINDOW, RunProgress
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec, TaskStatus
@@ -145,60 +143,16 @@ def test_a_failed_worker_makes_no_more_steps() -> None:
 
 
 def test_the_memory_is_bounded() -> None:
-    progress, curve = RunProgress(run(global_steps=10**9)), LossCurve()
+    progress = RunProgress(run(global_steps=10**9))
     for second in range(5000):
-        each = step(second + 1, 1e9 + second, loss=float(second))
-        progress.add("worker-0", each)
-        curve.add("worker-0", each)
+        progress.add("worker-0", step(second + 1, 1e9 + second))
     assert len(progress._marks) == WINDOW
-    assert sum(map(len, curve._sums.values())) <= INTERVALS
-    means = curve.means()
-    assert INTERVALS / 2 <= len(means) <= INTERVALS
-    assert means[0] == 127.5  # the mean of the first 256 seconds
-    assert {later - before for before, later in pairwise(means[:-1])} == {256.0}
 
 
 @pytest.mark.parametrize("time", [math.nan, math.inf, "soon", None, True])
 def test_a_record_without_a_time_is_ignored(time: object) -> None:
-    curve = LossCurve()
-    each = {**step(10, 0.0, loss=1.0), "time_unix": time}
-    curve.add("worker-0", each)
-    assert curve.means() == []
+    each = {**step(10, 0.0), "time_unix": time}
     assert fed(run(global_steps=20), each).share({}) == 0
-
-
-def test_the_curve_is_the_mean_over_workers_in_equal_intervals() -> None:
-    curve = LossCurve()
-    for task, time, value in (
-        ("worker-0", 100.0, 8.0),
-        ("worker-0", 100.5, 6.0),
-        ("worker-1", 100.9, 1.0),
-        ("worker-0", 103.0, 2.0),
-    ):
-        curve.add(task, step(1, time, loss=value))
-    curve.add("worker-0", {"kind": "eval", "time_unix": 103.0, "loss": 99.0})
-    assert curve.means() == [4.0, 4.0, 4.0, 2.0]
-    curve.forget("worker-1")
-    assert curve.means()[0] == 7.0
-
-
-@pytest.mark.parametrize(
-    ("values", "line"),
-    [
-        ([], ""),
-        ([1.0], "▁"),
-        ([2.0, 2.0], "▁▁"),
-        ([8.0, 4.4, 1.0], "█▄▁"),
-        ([1.0, math.nan, math.inf, 2.0], "▁!!█"),
-        ([math.nan, -math.inf], "!!"),
-        ([-1.7e308, 1.7e308], "▁█"),
-    ],
-)
-def test_a_curve_has_a_character_for_each_value(values: list[float], line: str) -> None:
-    assert sparkline(values) == line
-    plain = sparkline(values, ASCII_BLOCKS)
-    assert len(plain) == len(values)
-    assert plain.isascii()
 
 
 @pytest.mark.parametrize(

@@ -9,75 +9,38 @@ Examples:
 
 from __future__ import annotations
 
-import json as json_
-import math
-import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Final
+from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 
-from lab.backends.base import Backend
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
 from lab.backends.selection import list_running
 from lab.cli.gpu_tables import Holders, Pinned, overview, pinned_table, support_to_json
 from lab.console import print_json
-from lab.errors import InputError, LabError
+from lab.errors import LabError
 from lab.gpu import Condition, Gpu, Inventory, read_host
 from lab.gpu.model import DRIVER
 from lab.gpu.verification import check_all
-from lab.options import Switch
 from lab.options.shared import AsJson
 from lab.tables import show
 
-_EVERY_S: Final = 1.0
-_TASKS_EVERY_S: Final = 30.0
 
-
-def command(
-    *,
-    json: AsJson = False,
-    watch: Annotated[bool, Switch("update every second, until Ctrl-C")] = False,
-) -> None:
+def command(*, json: AsJson = False) -> None:
     """Show the GPUs of this host, their connections, and the task that holds each."""
-    if not watch:
-        _once(json=json)
-        return
-    if not json and not sys.stdout.isatty():
-        raise InputError("--watch needs a terminal", "add --json to print a line every second")
-    with suppress(KeyboardInterrupt):  # Ctrl-C is the normal end
-        _watch(json=json)
-
-
-def _once(*, json: bool) -> None:
-    snapshot = _take_snapshot()
+    inventory = read_host()
+    pinned = [each for one in list_running(backends()) for each in _pinned(one, inventory.gpus)]
+    snapshot = _Snapshot(inventory, tuple(pinned))
     if json:
         print_json(snapshot.to_json())
     else:
         show(snapshot.tables())
-    for fault in snapshot.inventory.faults:
+    for fault in inventory.faults:
         # A host without a driver is no error; a driver that does not work is one.
         if fault.where == DRIVER and fault.status is not Condition.NO_DRIVER:
             raise LabError(f"the driver does not work: {fault.status}", fault.fix)
-
-
-def _watch(*, json: bool) -> None:
-    watcher = _Watcher()
-    if json:
-        while True:
-            print(json_.dumps(watcher.snapshot().to_json()), flush=True)
-            time.sleep(_EVERY_S)
-    with Live(
-        watcher.snapshot().tables(), console=Console(), auto_refresh=False, screen=True
-    ) as live:
-        while True:
-            time.sleep(_EVERY_S)
-            live.update(watcher.snapshot().tables(), refresh=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,36 +96,6 @@ class _Snapshot:
                 if device in found:
                     found[device].append(each.name)
         return found
-
-
-def _take_snapshot() -> _Snapshot:
-    inventory = read_host()
-    return _Snapshot(inventory, _all_pinned(backends(), inventory.gpus))
-
-
-class _Watcher:
-    """Reads the GPUs at each call, and the tasks' GPUs less often, because that starts processes.
-
-    If the engine does not answer, the last known data of the tasks is shown.
-    """
-
-    def __init__(self) -> None:
-        self._backends = backends()
-        self._pinned: tuple[Pinned, ...] = ()
-        self._next_check = -math.inf
-
-    def snapshot(self) -> _Snapshot:
-        """Return the current state of the host."""
-        inventory = read_host()
-        if time.monotonic() >= self._next_check:
-            with suppress(LabError):
-                self._pinned = _all_pinned(self._backends, inventory.gpus)
-            self._next_check = time.monotonic() + _TASKS_EVERY_S
-        return _Snapshot(inventory, self._pinned)
-
-
-def _all_pinned(known: Sequence[Backend], gpus: Sequence[Gpu]) -> tuple[Pinned, ...]:
-    return tuple(each for one in list_running(known) for each in _pinned(one, gpus))
 
 
 def _pinned(environment: Environment, gpus: Sequence[Gpu]) -> Iterator[Pinned]:
