@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
 
+from lab.console import Output
 from lab.formatting import loss, whole
 from lab.run.program_output import prefixed
-from lab.run.view import NOW, Clock, TaskView
+from lab.run.view import NOW, Clock, TaskView, View
 from lab.store.progress import TaskProgress
 from lab.store.run_info import RunInfo
 from lab.text import short
@@ -17,14 +19,15 @@ BRIEF_EVERY_S: Final = 0.5
 """Seconds between two changes of the line of a brief view."""
 
 
-class Output(Protocol):
-    """Where a brief view writes."""
-
-    def draw(self, line: str) -> None:
-        """Replace the line that changes; an empty line erases it."""
-
-    def print(self, line: str) -> None:
-        """Show a line of a program."""
+@contextmanager
+def brief_view(
+    info: RunInfo, clock: Clock = NOW, _title: str = "", *, out: Output, quiet: bool = False
+) -> Iterator[View]:
+    """Show a run in one line that changes; with `quiet`, show nothing."""
+    try:
+        yield View() if quiet else BriefView(info, out, clock)
+    finally:
+        out.draw("")
 
 
 class BriefView(TaskView):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
 from lab.api.args import check_main_thread
-from lab.api.replays import ReplayView, brief_replay, replay, speed_of
+from lab.api.brief_view import brief_view
 from lab.api.results import Run
-from lab.api.training import RunOutput, brief_output
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
 from lab.console import messages_shown
@@ -23,13 +24,35 @@ from lab.run.discovery import locate
 from lab.run.outcome import check_succeeded
 from lab.run.recovery import collect_one, needs_collection
 from lab.run.removal import remove_stopped
+from lab.run.replay import Player, Recording
 from lab.run.runner import RunInterruptedError
 from lab.run.status import StatusProber, finalize, volume_status
+from lab.run.view import MakeView
+from lab.store import settings
 from lab.store.directory import LAST, RunDir, runs_path
 from lab.store.recordings import recorded_elsewhere
+from lab.store.summary import read_summary
 from lab.volume import Request
 
 CANCELLED: Final = "cancelled by `lab cancel`"
+
+SPEEDS: Final = (0.1, 1000.0)
+"""The lowest and the highest speed of a replay."""
+
+
+def speed_of(raw: str) -> float:
+    """Parse the speed of a replay.
+
+    Raises:
+        ValueError: The text is not such a speed.
+    """
+    try:
+        speed = float(raw)
+    except ValueError:
+        speed = 0.0
+    if not SPEEDS[0] <= speed <= SPEEDS[1]:
+        raise ValueError(f"a number from {SPEEDS[0]:g} to {SPEEDS[1]:,g}, such as 10")
+    return speed
 
 
 def attach(
@@ -40,8 +63,7 @@ def attach(
     runs_dir: RunsDir = None,
     check: bool = True,
     quiet: bool = False,
-    output: RunOutput | None = None,
-    replay_view: ReplayView | None = None,
+    view: MakeView | None = None,
 ) -> Run:
     """Follow a run that trains, and those that continue it; show one that has ended again.
 
@@ -55,8 +77,7 @@ def attach(
         runs_dir: The run store.
         check: Whether a run that fails, or has unexpected results, is an error.
         quiet: Print nothing but warnings.
-        output: Where the run shows what happens; None: one line that changes.
-        replay_view: What shows a run that has ended; None: one line that changes.
+        view: What shows the run; None: one line that changes.
 
     Returns:
         The last run.
@@ -69,24 +90,49 @@ def attach(
     check_main_thread("attach")
     given = read_options(attach, locals())
     store, out = runs_path(runs_dir), output_of_caller()
-    shown = output or brief_output(out, quiet=quiet)
-    show = partial(replay, speed=given["speed"], show=replay_view or brief_replay(out))
+    shown = view or partial(brief_view, out=out, quiet=quiet)
     with messages_shown(out, quiet=quiet):
         elsewhere = recorded_elsewhere(given["run"], store)
         if elsewhere is not None:
-            show(elsewhere)
+            _replay(elsewhere, given["speed"], shown)
             return Run(elsewhere)
         run_id = given["run"].rpartition("/")[2]
         done, is_new = _collected(run_id, store, shown, all_sizes=all_sizes)
         if not is_new and not quiet and done.read().has_started:
-            show(done)
+            _replay(done, given["speed"], shown)
         if check:
             check_succeeded(done, Run(done).summary)
     return Run(done)
 
 
+def _replay(run: RunDir, speed: float | None, view: MakeView) -> None:
+    """Show a run that has ended in a view.
+
+    What the programs printed has no time, so it is not shown.
+
+    Args:
+        run: The run.
+        speed: Seconds of the run in one second; None: as fast as it can be read.
+        view: What shows it.
+
+    Raises:
+        InputError: The run has not ended, or has never started.
+        LabError: A file of the run cannot be read.
+        KeyboardInterrupt: The user ended the replay.
+    """
+    player = Player(Recording.read(run))
+    read_summary(run.summary_path)  # a damaged one is named before the replay
+    info = player.recording.info
+    at_speed = "" if speed is None else f", at speed {speed:g}"
+    started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(info.started_unix))
+    LOG.info(f"replay of run {info.run_id} of {started}{at_speed}")
+    LOG.info(f"its command: `{settings.command(info)}`")
+    with view(info, player.clock, f"replay of run {info.run_id}{at_speed}") as shown:
+        player.play(shown, math.inf if speed is None else speed)
+
+
 def _collected(
-    argument: str, store: Path, output: RunOutput, *, all_sizes: bool
+    argument: str, store: Path, view: MakeView, *, all_sizes: bool
 ) -> tuple[RunDir, bool]:
     """Follow and collect a run, unless it is complete.
 
@@ -106,14 +152,14 @@ def _collected(
         return found.run, is_new
     if not (all_sizes or needs_collection(found.run)):
         return found.run, False
-    done = _followed(found.request, found.environment, store, output)
+    done = _followed(found.request, found.environment, store, view)
     if all_sizes:
         collect_one(found.request, found.environment, store, all_sizes=True)
         remove_stopped(found.environment, store)
     return done, True
 
 
-def _followed(first: Request, environment: Environment, store: Path, output: RunOutput) -> RunDir:
+def _followed(first: Request, environment: Environment, store: Path, view: MakeView) -> RunDir:
     """Follow a run, and those that continue it; return the last one.
 
     Raises:
@@ -123,13 +169,7 @@ def _followed(first: Request, environment: Environment, store: Path, output: Run
     run = RunDir(store / first.run_id)
     try:
         while request is not None:
-            summary = collect_one(
-                request,
-                environment,
-                store,
-                follow=True,
-                view=lambda info: output.view(RunDir(store / info.run_id), info),
-            )
+            summary = collect_one(request, environment, store, follow=True, view=view)
             run = RunDir(store / summary.run_id)
             request = environment.continuation(summary.run_id)
     except KeyboardInterrupt:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Annotated, Final
 
 from lab.api.args import check_main_thread, program_args
+from lab.api.brief_view import brief_view
 from lab.api.planning import project
 from lab.api.results import Run
 from lab.backends.names import AUTO
 from lab.config import Cluster
 from lab.config.validation import parse_start
-from lab.console import Output, messages_shown
+from lab.console import messages_shown
 from lab.console import output as output_of_caller
 from lab.experiments.policy import parse_policy
 from lab.experiments.program_flags import ProgramFlag
@@ -34,14 +34,12 @@ from lab.options.types import boolean, one_of
 from lab.program import names_a_program
 from lab.project import AnyPath
 from lab.run.fault_injection import parse_faults
-from lab.run.gpu_metrics import sampled
 from lab.run.outcome import check_succeeded, report_unread
 from lab.run.prepared import RunOptions, prepare_run
 from lab.run.runner import RunInterruptedError, execute
-from lab.run.view import View
+from lab.run.view import MakeView
 from lab.runtimes import RUNTIMES
-from lab.store.directory import RunDir, runs_path
-from lab.store.run_info import RunInfo
+from lab.store.directory import runs_path
 from lab.store.summary import Summary
 from lab.units import duration
 from lab.volume import STALL_S, RunSpec
@@ -73,19 +71,6 @@ def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
     return {name: flag for each in EXPERIMENTS.values() for name, flag in each.flags.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutput:
-    """Where a run shows what happens, and how long its caller waits.
-
-    Attributes:
-        view: Makes the view of the run, which is entered while the run is followed.
-        detach: Whether to return as soon as the run is submitted.
-    """
-
-    view: Callable[[RunDir, RunInfo], AbstractContextManager[View]]
-    detach: bool = False
-
-
 def run(  # longer than 60 lines: each option has an argument and a line of help
     experiment: Annotated[AnyPath, Argument(shows="EXPERIMENT|PROGRAM")],
     *,
@@ -114,7 +99,8 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
     check: bool = True,
     quiet: bool = False,
-    output: RunOutput | None = None,
+    view: MakeView | None = None,
+    detach: bool = False,
     **flags: object,
 ) -> Run:
     r"""Train an experiment and wait until it has ended.
@@ -149,7 +135,8 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
         check: Whether a run that fails, or has unexpected results, is an error.
         quiet: Print nothing but warnings.
-        output: Where the run shows what happens; None: one line that changes.
+        view: What shows the run; None: one line that changes.
+        detach: Whether to return as soon as the run is submitted.
         **flags: Flags of the program: `epochs=3`, `learning_rate=0.1`.
 
     Returns:
@@ -163,7 +150,6 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     given = read_options(run, locals())
     check_main_thread("run")
     out = output_of_caller()
-    shown = output or brief_output(out, quiet=quiet)
     name = given["experiment"]
     spec = RunSpec(
         name,
@@ -173,49 +159,29 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     )
     options = RunOptions(
         spec=spec,
-        detach=shown.detach,
+        detach=detach,
         faults=given["fault"] or (),
         **{each.name: given[each.name] for each in fields(RunOptions) if each.name in given},
     )
     with messages_shown(out, quiet=quiet):
         prepared = prepare_run(options, project(cluster), runs_path(runs_dir))
         try:
-            made, summary = execute(prepared, view=shown.view)
+            shown = view or partial(brief_view, out=out, quiet=quiet)
+            made, summary = execute(prepared, view=shown)
         except RunInterruptedError as interrupt:
-            if output is None:
+            if view is None:
                 at = interrupt.run
                 LOG.warning(
                     f"run {at.run_id} was interrupted; its collected files are in {at.path}"
                 )
             raise
-        if output is None:
+        if view is None:
             LOG.info(_line(summary))
             if not check:
                 report_unread(made, summary)
         if check:
             check_succeeded(made, summary)
     return Run(made)
-
-
-def brief_output(out: Output, *, quiet: bool) -> RunOutput:
-    """Return an output of one line that changes."""
-    return RunOutput(partial(_view, out=out, quiet=quiet))
-
-
-@contextmanager
-def _view(run: RunDir, info: RunInfo, *, out: Output, quiet: bool) -> Iterator[View]:
-    """Show a run, and sample its GPUs meanwhile."""
-    if quiet:
-        view = View()
-    else:
-        from lab.api.brief_view import BriefView  # noqa: PLC0415  (a command has its own view)
-
-        view = BriefView(info, out)
-    try:
-        with sampled(run, info, view):
-            yield view
-    finally:
-        out.draw("")
 
 
 def _line(summary: Summary) -> str:

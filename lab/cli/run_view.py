@@ -17,17 +17,10 @@ from rich.console import Console
 from lab.command_name import with_command_name
 from lab.formatting import loss, whole
 from lab.log import shown_by
-from lab.run.gpu_metrics import sampled
 from lab.run.program_output import prefixed
 from lab.run.state import explain
-from lab.run.view import (
-    NOW,
-    Clock,
-    TaskView,
-    View,
-)
+from lab.run.view import NOW, Clock, TaskView, View
 from lab.signals import on_suspend
-from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
 from lab.tables import result_table, show
@@ -105,13 +98,6 @@ class PlainView(TaskView):
         if gpu := self._gpu(task):
             parts.append(f"GPU {gpu}")
         return ", ".join(parts)
-
-
-@contextmanager
-def followed_view(run: RunDir, info: RunInfo) -> Iterator[View]:
-    """Show the view that fits stderr, and sample the run's GPUs meanwhile."""
-    with view_for_stderr(info) as view, sampled(run, info, view):
-        yield view
 
 
 @contextmanager

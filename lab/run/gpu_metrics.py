@@ -24,6 +24,7 @@ from lab.gpu.model import SLICE, Condition
 from lab.gpu.nvml import Handle, Library
 from lab.log import LOG
 from lab.store.directory import RunDir
+from lab.store.gpu_samples import use_by_moment
 from lab.store.run_info import RunInfo, gpus_of
 from lab.threads import signals_blocked
 from lab.volume.files import append_whole
@@ -51,16 +52,6 @@ class Gpus(Protocol):
 
 Open = Callable[[Sequence[str]], AbstractContextManager[Gpus]]
 """Opens GPUs by their device ids."""
-
-
-class End(Protocol):
-    """The event that stops sampling."""
-
-    def is_set(self) -> bool:
-        """Whether the event is set."""
-
-    def wait(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for the event; return whether it is set."""
 
 
 def lines_of(
@@ -93,15 +84,6 @@ def lines_of(
     return lines
 
 
-def use_now(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the mean utilisation of each task's GPUs, from the lines of one moment."""
-    found: dict[str, list[float]] = {}
-    for line in lines:
-        if line["utilisation"] is not None:
-            found.setdefault(line["task"], []).append(line["utilisation"])
-    return {task: sum(values) / len(values) for task, values in found.items()}
-
-
 @contextmanager
 def sampled(run: RunDir, info: RunInfo, view: View) -> Iterator[None]:
     """Sample the GPUs of a run until the block ends; do nothing if the run has no GPUs.
@@ -132,7 +114,7 @@ def sampled(run: RunDir, info: RunInfo, view: View) -> Iterator[None]:
 
 
 def sample_until(
-    end: End,
+    end: threading.Event,
     path: Path,
     gpus: Mapping[str, Sequence[str]],
     view: View,
@@ -154,7 +136,7 @@ def sample_until(
     """
     ids = tuple(dict.fromkeys(gpu for each in gpus.values() for gpu in each))
     try:
-        with (opened or _nvml)(ids) as open_gpus:
+        with (opened or Sampler)(ids) as open_gpus:
             due, answered = monotonic(), False
             offset_s = clock() - due  # as in records, a later change of the clock does not count
             while not end.is_set():
@@ -167,7 +149,7 @@ def sample_until(
                     return
                 lines = lines_of(moment, samples, gpus)
                 append_lines(path, lines)
-                view.gpus(use_now(lines))
+                view.gpus(next(use_by_moment(lines))[1])
                 due = next_due(due, monotonic())
                 end.wait(due - monotonic())
     except NvmlError as error:
@@ -207,11 +189,6 @@ def _cut_half_line(descriptor: int) -> int:
     size = start + last.rfind(b"\n") + 1
     os.ftruncate(descriptor, size)
     return size
-
-
-def _nvml(device_ids: Sequence[str]) -> AbstractContextManager[Gpus]:
-
-    return Sampler(device_ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from lab.log import LOG
 from lab.run import lifecycle
 from lab.run.collect import collect
 from lab.run.collect import follow as follow_to_its_end
+from lab.run.gpu_metrics import sampled
 from lab.run.state import GONE, all_ended
 from lab.run.view import View
 from lab.store.directory import OpenRun, RunDir, read_statuses, safe_run_id
@@ -131,7 +132,8 @@ def collect_one(
             # With only the run volume left there is nothing to follow. Tasks that look stopped may
             # be about to start again, as after a requeue by Slurm.
             if follow and environment.tasks():
-                follow_to_its_end(opened, environment, shown)
+                with sampled(run, opened.info, shown):
+                    follow_to_its_end(opened, environment, shown)
             else:
                 stopped = lifecycle.has_stopped(environment)
                 collect(opened, environment, shown, all_sizes=all_sizes, rest=stopped)

@@ -18,12 +18,13 @@ from lab.run import lifecycle
 from lab.run.collect import follow
 from lab.run.discovery import PATIENCE_S, under_way
 from lab.run.fault_injection import NetworkFaults
+from lab.run.gpu_metrics import sampled
 from lab.run.patience import patiently
 from lab.run.prepared import PreparedRun
 from lab.run.record import create_run, prepare_continuation
 from lab.run.recovery import incomplete_runs, report_kept, uncollected_runs
 from lab.run.run_queue import turn
-from lab.run.view import View
+from lab.run.view import MakeView, View
 from lab.store.directory import OpenRun, RunDir
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
@@ -63,7 +64,7 @@ class RunInterruptedError(KeyboardInterrupt):
 def execute(
     prepared: PreparedRun,
     *,
-    view: Callable[[RunDir, RunInfo], AbstractContextManager[View]],
+    view: MakeView,
 ) -> tuple[RunDir, Summary]:
     """Wait for the run's turn, boot an environment if none is up, train, collect, and clean up.
 
@@ -94,7 +95,7 @@ def execute(
 def _execute_once(
     prepared: PreparedRun,
     begin: Callable[[str], None],
-    view: Callable[[RunDir, RunInfo], AbstractContextManager[View]],
+    view: MakeView,
 ) -> tuple[RunDir, Summary]:
     """Execute a run that has its turn; `begin` receives its id before the start."""
     run = create_run(prepared)
@@ -102,7 +103,7 @@ def _execute_once(
     def shown(info: RunInfo) -> AbstractContextManager[View]:
         nonlocal run  # the run that continues an interrupted one
         run = RunDir(prepared.runs_dir / info.run_id)
-        return view(run, info)
+        return view(info)
 
     try:
         begin(run.run_id)
@@ -212,7 +213,7 @@ def _execute_one(
                 _detach(opened, environment)
                 place.keep = True
             else:
-                with view(opened.info) as shown:
+                with view(opened.info) as shown, sampled(run, opened.info, shown):
                     _follow(opened, environment, shown)
             summary = patiently(partial(lifecycle.finish, opened))
         except (KeyboardInterrupt, LabError, OSError) as error:

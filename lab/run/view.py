@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from lab.formatting import counted, percent, rate
 from lab.log import LOG
@@ -83,6 +84,21 @@ class View:
         if line not in self._reported:
             self._reported |= {line}
             LOG.info(line)
+
+
+class MakeView(Protocol):
+    """Makes the view of a run, which is entered while the run is shown."""
+
+    def __call__(
+        self, info: RunInfo, clock: Clock = NOW, title: str = ""
+    ) -> AbstractContextManager[View]:
+        """Make the view.
+
+        Args:
+            info: The content of the run's `run.json`.
+            clock: The clock of the run.
+            title: What is shown; "": the run and its backend.
+        """
 
 
 class StepRate:

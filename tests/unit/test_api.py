@@ -106,7 +106,7 @@ def test_gpus_are_sampled_while_it_is_followed(
         sampled.append(run.run_id)
         yield
 
-    monkeypatch.setattr("lab.api.training.sampled", watched)
+    monkeypatch.setattr("lab.run.runner.sampled", watched)
     assert [api.run("async", quiet=quiet).id for quiet in (True, False)] == sampled
 
 

@@ -45,7 +45,7 @@ INFO = RunInfo(
 
 
 @dataclass
-class Box:
+class Box(threading.Event):
     """GPUs controlled by the test: their samples, or an error; and the event that ends them."""
 
     moments: list[list[Sample] | Exception]
@@ -54,7 +54,9 @@ class Box:
     waited: list[float] = field(default_factory=list)
     now: float = 1000.0
     took: list[float] = field(default_factory=list)
-    over: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
 
     @contextmanager
     def open(self, ids: Sequence[str]) -> Iterator[Box]:
@@ -71,14 +73,12 @@ class Box:
             raise moment
         return moment
 
-    def is_set(self) -> bool:
-        return self.over
-
-    def wait(self, timeout: float) -> bool:
-        self.waited.append(timeout)
-        self.now += timeout
-        self.over = not self.moments
-        return self.over
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waited.append(timeout or 0.0)
+        self.now += timeout or 0.0
+        if not self.moments:
+            self.set()
+        return self.is_set()
 
     def go(self, path: Path) -> Seen:
         """Sample until there is no more; without sleep."""
@@ -211,7 +211,7 @@ def test_the_thread_runs_while_the_run_is_followed(
     run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = Seen()
-    monkeypatch.setattr(gpu_metrics, "_nvml", Box([both(0.5, 0.5)] * 100).open)
+    monkeypatch.setattr(gpu_metrics, "Sampler", Box([both(0.5, 0.5)] * 100).open)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     with sampled(run, INFO, view):
         assert view.called.wait(PATIENCE_S)
@@ -234,7 +234,7 @@ def test_a_hanging_driver_delays_no_run_and_its_last_sample_is_not_written(
             answers.wait(PATIENCE_S)
             return super().sample()
 
-    monkeypatch.setattr(gpu_metrics, "_nvml", Hanging([both(0.5, 0.5)]).open)
+    monkeypatch.setattr(gpu_metrics, "Sampler", Hanging([both(0.5, 0.5)]).open)
     monkeypatch.setattr(gpu_metrics, "PATIENCE_S", 0.01)
     view = Seen()
     with sampled(run, INFO, view):
@@ -259,7 +259,7 @@ def test_nothing_happens_without_gpus(
     run: RunDir, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []  # in a thread, where a failure would not be seen
-    monkeypatch.setattr(gpu_metrics, "_nvml", asked.append)
+    monkeypatch.setattr(gpu_metrics, "Sampler", asked.append)
     with sampled(run, replace(INFO, **changes), Seen()):
         assert threads() == []
     assert not run.gpu_samples.exists()

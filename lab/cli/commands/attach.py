@@ -23,11 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from lab.api.following import attach
-from lab.api.replays import speed_of
+from lab.api.following import attach, speed_of
 from lab.api.results import Run
-from lab.api.training import RunOutput
-from lab.cli.run_view import followed_view, print_summary, view_for_stderr
+from lab.cli.run_view import print_summary, view_for_stderr
 from lab.errors import InputError, InterruptError
 from lab.extras import named_extras
 from lab.options import Flag, Switch, presents
@@ -58,7 +56,7 @@ def command(
     if port is not None:
         raise InputError("--port is given without --web", "add --web")
     try:
-        done = attached(output=RunOutput(followed_view), replay_view=view_for_stderr, check=False)
+        done = attached(view=view_for_stderr, check=False)
     except RunInterruptedError as interrupt:
         run_id = interrupt.run.run_id
         raise InterruptError(

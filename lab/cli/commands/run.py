@@ -30,9 +30,9 @@ from functools import partial
 from typing import Annotated, Any
 
 from lab.api.results import Run
-from lab.api.training import RunOutput, run
+from lab.api.training import run
 from lab.backends.names import AUTO
-from lab.cli.run_view import followed_view, print_summary
+from lab.cli.run_view import print_summary, view_for_stderr
 from lab.command_name import command_name
 from lab.errors import InterruptError, LabError
 from lab.log import LOG
@@ -57,9 +57,8 @@ def command(
 ) -> None:
     """Train an experiment, collect it, and print its results."""
     hint = _no_hint if json or not sys.stderr.isatty() else partial(_hint, train.keywords)
-    shown = RunOutput(followed_view, detach=detach)
     try:
-        done = train(output=shown, check=False)
+        done = train(view=view_for_stderr, detach=detach, check=False)
     except RunInterruptedError as interrupt:
         stopped, summary = interrupt.run, summarize(interrupt.run)
         print_summary(summary, json=json)
