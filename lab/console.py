@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from lab import log
 from lab.command_name import with_command_name
+from lab.errors import InputError
 from lab.text import bounded, clipped, visible, wrapped
 
 _INDENT: Final = "  "
@@ -44,13 +45,21 @@ def print_json(value: object) -> None:
     print(dump(value, indent=2))
 
 
-def confirm(question: str) -> bool:
-    """Ask a question on the terminal; return True only for the answers y and yes."""
+def confirm(question: str) -> None:
+    """Ask on the terminal whether something may be removed.
+
+    Raises:
+        InputError: The answer is neither y nor yes, or stdin is not a terminal.
+    """
+    if not sys.stdin.isatty():
+        raise InputError(f"cannot ask: {question} (stdin is not a terminal)", "add --yes")
     show(f"{question} [y/N]")
     try:
-        return input().strip().lower() in {"y", "yes"}
+        agrees = input().strip().lower() in {"y", "yes"}
     except EOFError:
-        return False
+        agrees = False
+    if not agrees:
+        raise InputError("nothing was removed", "answer y, or add --yes")
 
 
 class Output:

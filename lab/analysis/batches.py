@@ -62,20 +62,18 @@ def run_count(batches: Sequence[Batch]) -> int:
     return sum(len(batch.points) for batch in batches)
 
 
-def run_batches(batches: Sequence[Batch]) -> Outcome:
-    """Run all batches, with a bar on a terminal; see `follow_batches`."""
-    with _progress(run_count(batches)) as progress:
-        return follow_batches(batches, progress)
+def run_batches(batches: Sequence[Batch], *, quiet: bool = False) -> Outcome:
+    """Run all batches, with a bar on a terminal unless `quiet` is set.
 
-
-def follow_batches(batches: Sequence[Batch], progress: Progress) -> Outcome:
-    """Run all batches; an error or interrupt stops them. Each booted environment is removed."""
+    An error or interrupt stops them. Each booted environment is removed.
+    """
     outcome = Outcome()
-    try:
-        for batch in batches:
-            _run(batch, progress, outcome)
-    except (KeyboardInterrupt, LabError, OSError) as error:
-        outcome.stopped = error
+    with _progress(run_count(batches), quiet=quiet) as progress:
+        try:
+            for batch in batches:
+                _run(batch, progress, outcome)
+        except (KeyboardInterrupt, LabError, OSError) as error:
+            outcome.stopped = error
     return outcome
 
 
@@ -149,10 +147,10 @@ class Progress:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Progress]:
+def _progress(total: int, *, quiet: bool) -> Iterator[Progress]:
     """Show the progress of `total` runs; on a terminal, as a bar below the lines."""
     console = Console(stderr=True, highlight=False)
-    shown = console.is_terminal and not console.is_dumb_terminal
+    shown = not quiet and console.is_terminal and not console.is_dumb_terminal
     columns = (
         MofNCompleteColumn(), BarColumn(20), TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),

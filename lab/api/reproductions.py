@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,10 +12,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lab import units
-from lab.analysis.batches import Batch, Outcome, run_count
+from lab.analysis.batches import run_batches, run_count
 from lab.api.args import check_main_thread
 from lab.api.planning import project
-from lab.api.progress import follow
 from lab.api.results import Run, Runs
 from lab.api.tables import Shown
 from lab.backends.names import AUTO
@@ -162,7 +161,6 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
     runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
     check: bool = True,
     quiet: bool = False,
-    run_all: Callable[[Sequence[Batch]], Outcome] | None = None,
 ) -> Reproduction:
     """Run the trainings that a source describes, and evaluate each of its claims.
 
@@ -179,7 +177,6 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
         runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
         check: Whether a stop is an error; otherwise `stopped` has the reason.
         quiet: Print nothing but warnings.
-        run_all: Executes the runs and shows their progress; None: one line that changes.
 
     Returns:
         The results. A claim that does not hold is a result, not an error.
@@ -207,8 +204,8 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
                 backend=backend, option=given["option"], gpus=gpus,
             )  # fmt: skip
             for source in sources:
-                batches = plan(source)
-                outcome = run_all(batches) if run_all else follow(batches, out, quiet=quiet)
+                batches = plan_reproduction(options, source, book, store)
+                outcome = run_batches(batches, quiet=quiet)
                 begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start
                 made.stopped = outcome.stopped
                 if begun:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Group
 
 from lab import units
-from lab.analysis.batches import Batch, Outcome, run_count
+from lab.analysis.batches import run_batches, run_count
 from lab.analysis.grid import RunResult, parse_over
 from lab.analysis.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
 from lab.api.args import check_main_thread, program_args
 from lab.api.planning import project
-from lab.api.progress import follow
 from lab.api.results import Run, Runs
 from lab.api.tables import Shown
 from lab.api.training import FURTHER_FLAGS, program_flags
@@ -112,7 +111,6 @@ def sweep(
     runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
     check: bool = True,
     quiet: bool = False,
-    run_all: Callable[[Sequence[Batch]], Outcome] | None = None,
     **flags: object,
 ) -> Sweep:
     """Run an experiment at every point of a grid, and test for trends.
@@ -132,7 +130,6 @@ def sweep(
         runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
         check: Whether a sweep that was stopped is an error; otherwise `stopped` has the reason.
         quiet: Print nothing but warnings.
-        run_all: Executes the runs and shows their progress; None: one line that changes.
         **flags: Flags of the program: `epochs=3`.
 
     Returns:
@@ -158,7 +155,7 @@ def sweep(
     store, out = runs_path(runs_dir), output()
     with messages_shown(out, quiet=quiet):
         batches = plan_sweep(options, project(cluster), store)
-        outcome = run_all(batches) if run_all else follow(batches, out, quiet=quiet)
+        outcome = run_batches(batches, quiet=quiet)
     made = Sweep(
         along=next(iter(given["over"])),
         results=outcome.results,

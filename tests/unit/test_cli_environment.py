@@ -197,7 +197,7 @@ def test_down_asks_before_it_ends_a_run(
     os.write(master, b"n\n")
     with os.fdopen(terminal) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        assert host.error(line) == "no environment was removed; answer y, or add --yes"
+        assert host.error(line) == "nothing was removed; answer y, or add --yes"
     os.close(master)
     assert not host.environment.is_down
     assert not host.environment.volume.cancel("r1").exists()

@@ -46,31 +46,20 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
 from pathlib import Path
 from typing import Annotated, Final
 
 from lab.backends.names import AUTO
 from lab.errors import InputError
-from lab.options import Argument, Flag, Switch
+from lab.options import Argument, Flag, Switch, given_flags
 from lab.options.shared import AsJson, HostGpus
 from lab.options.types import one_of, text, whole
 
-ACTIONS: Final[Mapping[str, frozenset[str]]] = {
-    "validate": frozenset({"--gpus", "--json"}),
-    "up": frozenset(),
-    "status": frozenset({"--json"}),
-    "board": frozenset({"--port"}),
-    "time": frozenset({"TIME", "--json"}),
-    "handouts": frozenset({"--output", "--url"}),
-    "reset": frozenset({"SEAT", "--yes"}),
-    "down": frozenset({"--output", "--yes"}),
-    "gradebook": frozenset({"ARCHIVE", "--output", "--json"}),
-}
-"""Each action, and what applies to it besides --file."""
-
-_ARGUMENT: Final = {"gradebook": "ARCHIVE", "time": "TIME"}
-"""The argument of an action, if it is no seat."""
+ACTIONS: Final = (
+    "validate", "up", "status", "board", "time", "handouts", "reset", "down", "gradebook",
+)  # fmt: skip
+"""Each is a function of `lab.cli.class_actions`; its keywords are the options that it takes."""
 
 
 def command(
@@ -98,29 +87,15 @@ def command(
     json: AsJson = False,
 ) -> None:
     """Run a class of several seats on this host."""
-    given = {
-        _ARGUMENT.get(action, "SEAT"): of != "",
-        "--gpus": gpus != AUTO,
-        "--output": output is not None,
-        "--url": url is not None,
-        "--port": port is not None,
-        "--yes": yes,
-        "--json": json,
-    }
-    _check_flags(action, given)
+    given = dict(locals())
     from lab.cli import class_actions  # noqa: PLC0415  (takes 0.5 s)
 
-    path = None if output is None else Path(output)
-    options = class_actions.ClassOptions(Path(file), gpus, json, of, path, url, port, yes)
-    getattr(class_actions, action)(options)
-
-
-def _check_flags(action: str, given: Mapping[str, bool]) -> None:
-    """Check that the given flags apply to an action.
-
-    Raises:
-        InputError: One does not.
-    """
-    for flag, is_given in given.items():
-        if is_given and flag not in ACTIONS[action]:
-            raise InputError(f"`lab class {action}` does not take {flag}", f"leave out {flag}")
+    act = getattr(class_actions, action)
+    takes = inspect.signature(act).parameters
+    others = given_flags(command, given, *(given.keys() - takes.keys() - {"action", "file", "of"}))
+    for flag in [*(["SEAT"] if of and "of" not in takes else []), *others]:
+        raise InputError(f"`lab class {action}` does not take {flag}", f"leave out {flag}")
+    act(
+        Path(file),
+        **{name: value for name, value in given.items() if name in takes.keys() - {"file"}},
+    )

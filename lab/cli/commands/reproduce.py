@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-from lab.analysis.batches import run_batches
 from lab.api.reproductions import Reproduction, reproduce
 from lab.console import print_json
 from lab.errors import InterruptError
@@ -35,7 +34,7 @@ def command(
     json: Annotated[bool, Switch("print the results of all claims as JSON")] = False,
 ) -> None:
     """Run the trainings that a source describes, and evaluate each of its claims."""
-    made = reproduced(check=False, run_all=run_batches)
+    made = reproduced(check=False)
     if json:
         print_json(made.to_json())
     else:

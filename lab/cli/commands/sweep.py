@@ -16,7 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from lab.analysis.batches import run_batches
 from lab.analysis.sweep import check_succeeded
 from lab.api.sweeps import Sweep, sweep
 from lab.console import print_json
@@ -39,7 +38,7 @@ def command(
     """Run an experiment at every point of a grid, and test for trends."""
     if csv is not None:
         check_output("--csv", Path(csv), _is_table, force=force)
-    made = swept(check=False, run_all=run_batches)
+    made = swept(check=False)
     try:
         if made.results:
             _show(made, json=json, csv=csv)
