@@ -20,12 +20,11 @@ from lab.records.reader import STEPS, is_time, read_records
 from lab.run.view import Clock, View
 from lab.store.directory import RunDir, RunStatus
 from lab.store.gpu_samples import use_by_moment
-from lab.store.progress import TaskProgress
 from lab.store.run_info import RunInfo
 from lab.text import short
 from lab.volume import TaskStatus
 from lab.volume.run_spec import registered
-from lab.volume.states import State, run_state
+from lab.volume.states import State
 
 LONGEST_S: Final = 1e8
 """The length of a run, in seconds, above which its times cannot be right: three years."""
@@ -64,21 +63,6 @@ class Event:
             view.status(self.status)
         if self.gpus is not None:
             view.gpus(self.gpus)
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a client has seen of a run up to a moment.
-
-    Attributes:
-        state: The state of the run.
-        statuses: The newest status of each task, in the cluster's order.
-        progress: The progress of each task, computed from its records so far.
-    """
-
-    state: State
-    statuses: Mapping[str, TaskStatus]
-    progress: Mapping[str, TaskProgress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +110,6 @@ class Recording:
         """Return the events after one moment, up to another; both in seconds of the run."""
         first = bisect_right(self.events, after_s, key=attrgetter("at_s"))
         return self.events[first : bisect_right(self.events, until_s, key=attrgetter("at_s"))]
-
-    def seen(self, at_s: float) -> Seen:
-        """Return what a client has seen at a moment, in seconds of the run."""
-        tasks = self.info.task_names()
-        statuses = {task: TaskStatus(task, State.PENDING) for task in tasks}
-        progress = {task: TaskProgress(task) for task in tasks}
-        for event in self.between(-1, at_s):
-            if event.status is not None:
-                statuses[event.task] = event.status
-            if event.record is not None:
-                progress[event.task].add(dict(event.record))
-        state = run_state(each.state for each in statuses.values())
-        return Seen(self.info.state if at_s >= self.length_s else state, statuses, progress)
 
 
 class Player:

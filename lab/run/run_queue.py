@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,15 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends.base import Backend
-from lab.backends.environment import Environment
 from lab.backends.state import Busy, locked, state_directory, state_errors, with_lock_retry
 from lab.errors import LabError
 from lab.log import LOG
-from lab.run.collect import status_in
 from lab.run.discovery import under_way
 
 _POLL_S: Final = 0.5
-_RUNS, _WAITS = "runs", "waits"
+_ASK_S: Final = 2.0  # the engine is busy with the other run
 _TEXT: Final = 128  # more than a run id needs
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -48,13 +46,10 @@ class Ticket:
 
     def begin(self, run_id: str) -> None:
         """Write the id of the run that has its turn, for the waiting commands."""
-        self._write(_RUNS, run_id)
-
-    def _write(self, what: str, run_id: str) -> None:
         # A single write of fixed length: a reader sees either the old or the new text. If the disk
         # refuses it, other commands do not see the id; the lock alone gives the turn.
         with suppress(OSError):
-            os.pwrite(self._descriptor, f"{what} {run_id}".encode().ljust(_TEXT), 0)
+            os.pwrite(self._descriptor, run_id.encode().ljust(_TEXT), 0)
 
     def wait(self) -> None:
         """Wait until no other run is ahead, or under way in the environment.
@@ -62,33 +57,26 @@ class Ticket:
         Raises:
             LabError: The environment does not answer.
         """
-        self._write(_WAITS, "")
-        shown: tuple[str | None, int] = None, 0
+        self.begin("")
+        name, shown = "another command", ""
         while True:
             ahead = self.ahead()
-            other = _first(ahead) if ahead else self._under_way()
-            if not ahead and other is None and self._is_free():
+            other = next(filter(None, ahead), "") if ahead else self._under_way() or ""
+            if not ahead and not other and self._is_free():
                 return
             self.waited = True
-            position = 1 + sum(what == _WAITS for what, _ in ahead)
-            now = other or shown[0], position
-            if now != shown:
-                name = f"run {now[0]}" if now[0] else "another command"
-                where = f"in environment {self.project!r}: position {position} in the queue"
-                LOG.warning(f"waiting for {name} {where}")
-                shown = now
-            environment = None if ahead else self._backend.find(self.project)
-            if environment is not None and other is not None:
-                self._write(_WAITS, other)
-                with suppress(LabError):  # it no longer runs: the next iteration checks that
-                    _follow(environment, other)
-            time.sleep(_POLL_S)
+            name = f"run {other}" if other else name
+            position = len(ahead) if ahead and ahead[0] else len(ahead) + 1
+            line = f"waiting for {name} in environment {self.project!r}: position {position}"
+            if line != shown:
+                LOG.warning(f"{line} in the queue")
+                shown = line
+            time.sleep(_POLL_S if ahead else _ASK_S)
 
-    def ahead(self) -> list[tuple[str, str]]:
-        """Return the runs ahead of this one: `runs` or `waits`, and the run's id if it is known."""
+    def ahead(self) -> list[str]:
+        """Return the id of each run ahead of this one; "" if it waits, too."""
         texts = (_holder(path) for path in _tickets(self._path) if path.name < self._path.name)
-        parts = (text.partition(" ") for text in texts if text is not None)
-        return [(what or _WAITS, run_id) for what, _, run_id in parts]
+        return [text for text in texts if text is not None]
 
     def _is_free(self) -> bool:
         """Whether no command boots or removes the environment now."""
@@ -187,11 +175,6 @@ def _remove_invalid(queue: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _first(ahead: Sequence[tuple[str, str]]) -> str | None:
-    """Return the first run whose id is known."""
-    return next((run_id for _, run_id in ahead if run_id), None)
-
-
 def _tickets(beside: Path) -> list[Path]:
     """Return all tickets of a queue in order, valid or not."""
     queue = beside.name.partition(".")[0] + ".queue."
@@ -211,20 +194,3 @@ def _holder(ticket: Path) -> str | None:
     finally:
         os.close(descriptor)
     return None
-
-
-def _follow(environment: Environment, run_id: str) -> None:
-    """Wait until every task of a run has ended; ignore its output.
-
-    Raises:
-        LabError: The environment no longer runs.
-    """
-    (request,) = (each for each in environment.runs() if each.run_id == run_id)
-    unfinished = set(request.tasks())
-    for chunk in environment.stream(run_id, {}, follow=True):
-        if chunk is not None and not chunk.fault:
-            status = status_in(chunk.path, chunk.data)
-            if status is not None and status.state.ended:
-                unfinished.discard(status.task)
-        if not unfinished:
-            return

@@ -396,7 +396,6 @@ def test_a_sweep_runs_its_grid(
     out, err = capfd.readouterr()
     assert out == ""
     assert "4/4 batch_size=100: " in err
-    assert "4 of 4 runs ended" in err
 
 
 def test_reproduce_evaluates_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

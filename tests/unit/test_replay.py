@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from lab import api
+from lab.records.reader import read_records
 from lab.run.replay import Player, Recording
 from lab.run.view import View
 from lab.store.directory import RunDir, read_statuses
-from lab.store.progress import read_progress
 from lab.store.recordings import SAMPLES, recordings
 from lab.volume import TaskStatus
 from lab.volume.states import FOLLOWS, State
@@ -61,13 +61,11 @@ def run(here: Path) -> RunDir:
 def test_a_recorded_run_begins_pending_and_ends_as_it_was_recorded(path: Path) -> None:
     directory = RunDir(path)
     recording, tasks = Recording.read(directory), directory.read().task_names()
-    before, end = recording.seen(-0.5), recording.seen(recording.length_s)
-    assert set(before.statuses.values()) == {TaskStatus(task, State.PENDING) for task in tasks}
-    assert before.state is State.PENDING
-    assert {each.records for each in before.progress.values()} == {0}
-    assert end.statuses == read_statuses(directory, directory.read())
-    assert end.progress == {task: read_progress(directory.records(task), task) for task in tasks}
-    assert end.state is directory.read().state
+    newest = {each.task: each.status for each in recording.events if each.status is not None}
+    assert newest == read_statuses(directory, directory.read())
+    for task in tasks:
+        replayed = [each.record for each in recording.events if each.task == task and each.record]
+        assert replayed == list(read_records(directory.records(task)))
     for task in tasks:
         found = states(recording, task)
         assert all(b is a or b in FOLLOWS[a] for a, b in pairwise(found)), found
@@ -129,9 +127,15 @@ def test_a_scheduled_start_is_the_message_of_a_task(
     status = TaskStatus("worker-1", State.SUCCEEDED, started_unix=began, ended_unix=began + 5)
     run.status("worker-1").write_text(status.to_json())
     recording = Recording.read(run)
-    assert [recording.seen(at).statuses["worker-1"].message for at in (1, 2.5, 4)] == [
-        pending, starting, "",
-    ]  # fmt: skip
+    messages = [
+        [
+            each.status.message
+            for each in recording.between(-1, at)
+            if each.status and each.task == "worker-1"
+        ][-1]
+        for at in (1, 2.5, 4)
+    ]
+    assert messages == [pending, starting, ""]
 
 
 @pytest.mark.parametrize("time_unix", [None, "soon", math.nan, -1e300, 0, 1e300, 2**63])
@@ -158,7 +162,9 @@ def test_a_forged_status_keeps_its_row_and_the_order_of_states(run: RunDir) -> N
     run.records("worker-0").write_text("".join(f"{json.dumps(each)}\n" for each in lines))
     recording = Recording.read(run)
     assert states(recording, "worker-0") == [State.PENDING, State.TRAINING, State.FAILED]
-    assert recording.seen(2).statuses["worker-0"].task == "worker-0"
+    assert {each.status.task for each in recording.events if each.status} == set(
+        recording.info.task_names()
+    )
 
 
 def test_the_use_of_gpus_is_replayed(run: RunDir) -> None:

@@ -217,7 +217,7 @@ def test_the_files_of_a_killed_command_are_removed(
 def test_a_run_that_another_user_was_quicker_than_waits_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lab.run.run_queue._POLL_S", 0.01)
+    monkeypatch.setattr("lab.run.run_queue._ASK_S", 0.01)
     run = prepared_run(Path(), backend=NONE)
     tries = Mock(side_effect=[Busy("run r1 is under way"), Busy("run r2 is under way"), "done"])
     looks = Mock(return_value=run)
