@@ -17,32 +17,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from lab.api.archives import Exported, Imported, export, import_
-    from lab.api.environments import Booted, Listed, TaskRow, down, ps, up
+    from lab.api.archives import export, import_
+    from lab.api.environments import down, ps, up
     from lab.api.following import attach, cancel
     from lab.api.planning import load, plan
-    from lab.api.rendering import Rendered, render
-    from lab.api.reports import Comparison, Report, compare, report
-    from lab.api.reproductions import Reproduction, reproduce
+    from lab.api.rendering import render
+    from lab.api.reports import compare, report
+    from lab.api.reproductions import reproduce
     from lab.api.results import Run, Runs, figure, find, runs
-    from lab.api.simulations import Simulation, simulate
-    from lab.api.sweeps import Sweep, sweep
+    from lab.api.simulations import simulate
+    from lab.api.sweeps import sweep
     from lab.api.training import run
     from lab.config import Cluster
     from lab.errors import ConfigError, InputError, LabError
     from lab.placement.plan import Plan
 
 _MODULES: Final = {
-    "lab.api.archives": "Exported Imported export import_",
-    "lab.api.environments": "Booted Listed TaskRow down ps up",
-    "lab.api.rendering": "Rendered render",
+    "lab.api.archives": "export import_",
+    "lab.api.environments": "down ps up",
+    "lab.api.rendering": "render",
     "lab.api.following": "attach cancel",
     "lab.api.planning": "load plan",
-    "lab.api.reports": "Comparison Report compare report",
-    "lab.api.reproductions": "Reproduction reproduce",
+    "lab.api.reports": "compare report",
+    "lab.api.reproductions": "reproduce",
     "lab.api.results": "Run Runs figure find runs",
-    "lab.api.simulations": "Simulation simulate",
-    "lab.api.sweeps": "Sweep sweep",
+    "lab.api.simulations": "simulate",
+    "lab.api.sweeps": "sweep",
     "lab.api.training": "run",
     "lab.config": "Cluster",
     "lab.errors": "ConfigError InputError LabError",
@@ -51,24 +51,13 @@ _MODULES: Final = {
 """The names of each module, imported on their first use: a command loads only what it needs."""
 
 __all__ = [
-    "Booted",
     "Cluster",
-    "Comparison",
     "ConfigError",
-    "Exported",
-    "Imported",
     "InputError",
     "LabError",
-    "Listed",
     "Plan",
-    "Rendered",
-    "Report",
-    "Reproduction",
     "Run",
     "Runs",
-    "Simulation",
-    "Sweep",
-    "TaskRow",
     "attach",
     "cancel",
     "compare",

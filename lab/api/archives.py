@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from rich.filesize import decimal
 
-from lab.api.results import Run, named_run
+from lab.api.results import Run
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
 from lab.formatting import counted
@@ -20,6 +20,7 @@ from lab.outputs import check_output
 from lab.project import AnyPath
 from lab.store.archive import SUFFIX, contents, is_archive_of, pack, same_content, unpack
 from lab.store.directory import RunDir, RunStatus, runs_path
+from lab.store.names import named_run
 from lab.text import short
 from lab.volume.files import atomic_writer
 
@@ -94,7 +95,7 @@ def export(
         LabError: A file of the run cannot be read, or the archive cannot be written.
     """
     given = read_options(export, locals())
-    wanted = named_run(given["run"], runs_dir)
+    wanted = named_run(given["run"], runs_path(runs_dir))
     target = Path(output or f"{wanted.run_id}{SUFFIX}")
     _check_target(wanted, target, force=force)
     with wanted.locked():

@@ -13,13 +13,13 @@ from rich.text import Text
 from lab.api.tables import Shown
 from lab.backends.registry import backends
 from lab.console import messages_shown
-from lab.errors import InputError, LabError
+from lab.errors import LabError
 from lab.extras import named_extras
 from lab.formatting import counted
 from lab.log import shown_by
 from lab.project import AnyPath
 from lab.store.directory import RunDir, all_runs, runs_path
-from lab.store.names import find_run, named_runs
+from lab.store.names import find_run
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
 from lab.store.summary import Summary, read_summary
@@ -220,21 +220,6 @@ def figure(name: str, runs: Run | Iterable[Run]) -> Figure:
     several = _directories([runs] if isinstance(runs, Run) else runs)
     with messages_shown():
         return draw_figure(name, several, StatusProber(backends))
-
-
-def named_run(argument: str, runs_dir: AnyPath | None) -> RunDir:
-    """Return the run that an argument names, by its id or its directory.
-
-    Raises:
-        InputError: It names no run, or several.
-    """
-    store = runs_path(runs_dir)
-    if "/" not in argument:
-        return find_run(argument, store)
-    found = named_runs(argument, store)
-    if len(found) > 1:
-        raise InputError(f"{argument} has {counted(len(found), 'run')}", "name one run")
-    return found[0].directory
 
 
 def _directories(runs: Iterable[Run]) -> list[RunDir]:

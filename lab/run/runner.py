@@ -100,11 +100,6 @@ def _execute_once(
     """Execute a run that has its turn; `begin` receives its id before the start."""
     run = create_run(prepared)
 
-    def shown(info: RunInfo) -> AbstractContextManager[View]:
-        nonlocal run  # the run that continues an interrupted one
-        run = RunDir(prepared.runs_dir / info.run_id)
-        return view(info)
-
     try:
         begin(run.run_id)
         LOG.info(f"run {run.run_id}: {run.path}")
@@ -113,19 +108,14 @@ def _execute_once(
     except BaseException:
         run.discard()
         raise
-    try:
-        summary = execute_run(
-            run,
-            boot=prepared.boot,
-            found=prepared.environment,
-            detach=prepared.options.detach,
-            view=shown,
-        )
-    except KeyboardInterrupt:
-        if run.path.is_dir():
-            raise RunInterruptedError(run) from None
-        raise
-    return run, summary
+    summary = execute_run(
+        run,
+        boot=prepared.boot,
+        found=prepared.environment,
+        detach=prepared.options.detach,
+        view=view,
+    )
+    return RunDir(prepared.runs_dir / summary.run_id), summary  # the last one that continues it
 
 
 def execute_run(
@@ -156,7 +146,8 @@ def execute_run(
     Raises:
         LabError: The run could not be executed, or the environment failed; `run.json` has the
             reason.
-        KeyboardInterrupt: The user interrupted the run; `run.json` says so.
+        RunInterruptedError: The user interrupted the run; `run.json` says so.
+        KeyboardInterrupt: The user interrupted the run before an agent received it.
         OSError: A file could not be written.
     """
     place = _Place(boot, found, keep=keep or found is not None)
@@ -167,6 +158,10 @@ def execute_run(
                 if following is None:
                     return summary
                 run = following
+        except KeyboardInterrupt:
+            if run.path.is_dir():
+                raise RunInterruptedError(run) from None
+            raise
         finally:
             if place.environment is not None and not place.keep:
                 with signals.ignore_signals():

@@ -187,6 +187,19 @@ def named_runs(argument: str, store: Path, unpacked: ExitStack | None = None) ->
     return found
 
 
+def named_run(argument: str, store: Path) -> RunDir:
+    """Return the only run that an argument names; see `named_runs`.
+
+    Raises:
+        InputError: It names no run, or several.
+        LabError: A directory cannot be read.
+    """
+    runs = named_runs(argument, store)
+    if len(runs) > 1:
+        raise InputError(f"{short(argument)} has {counted(len(runs), 'run')}", "name one of them")
+    return runs[0].directory
+
+
 def _unpacked(argument: str, unpacked: ExitStack | None) -> NamedRun:
     archive, shown = Path(argument), short(argument)
     if unpacked is None:

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import InputError
-from lab.formatting import counted
 from lab.shipped import SHIPPED
 from lab.store.directory import RunDir
-from lab.store.names import named_runs
+from lab.store.names import named_run
 from lab.store.run_info import convert
 from lab.strict_json import parse
-from lab.text import short
 
 SAMPLES: Final = SHIPPED / "notebooks" / "samples"
 
@@ -64,13 +62,10 @@ def find_recorded(argument: str, store: Path) -> RunDir:
     if argument in known:
         return known[argument].directory
     try:
-        found = named_runs(argument, store)
+        return named_run(argument, store)
     except InputError as error:
         names = ", ".join(known)
         raise InputError(error.what, f"{error.fix}; recordings are {names}") from error
-    if len(found) > 1:
-        raise InputError(f"{short(argument)} has {counted(len(found), 'run')}", "name one of them")
-    return found[0].directory
 
 
 def recorded_elsewhere(argument: str, store: Path) -> RunDir | None:
