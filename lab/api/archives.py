@@ -97,7 +97,9 @@ def export(
     given = read_options(export, locals())
     wanted = named_run(given["run"], runs_path(runs_dir))
     target = Path(output or f"{wanted.run_id}{SUFFIX}")
-    _check_target(wanted, target, force=force)
+    check_output("--output", target, lambda begin: is_archive_of(wanted, begin), force=force)
+    if target.exists() and not target.is_file():
+        raise InputError(f"--output: {short(str(target))} is not a file", "name a file")
     with wanted.locked():
         if not _ended(wanted):
             LOG.warning(f"run {wanted.run_id} is not completely collected: files may be missing")
@@ -153,7 +155,10 @@ def import_(
                         "import it into another run store with --runs-dir",
                     )
                 found.setdefault(run.run_id, (run, not is_known))
-            return [_moved(run, store, is_new=is_new) for run, is_new in found.values()]
+            for run, is_new in found.values():
+                if is_new:
+                    run.path.rename(store / run.run_id)
+            return [Imported(RunDir(store / run_id), new) for run_id, (_, new) in found.items()]
     except OSError as error:
         what = f"the run cannot be written to {short(str(store))}: {error.strerror or error}"
         raise LabError(what, "use another run store with --runs-dir") from error
@@ -175,24 +180,6 @@ def _ended(run: RunDir) -> bool:
             f"wait for its end, or collect it with `lab attach {run.run_id}`",
         )
     return info.collected or not info.has_started
-
-
-def _moved(run: RunDir, store: Path, *, is_new: bool) -> Imported:
-    target = RunDir(store / run.run_id)
-    if is_new:
-        run.path.rename(target.path)
-    return Imported(target, is_new)
-
-
-def _check_target(run: RunDir, target: Path, *, force: bool) -> None:
-    """Check that the archive may be written.
-
-    Raises:
-        InputError: It would replace another file, or is no regular file.
-    """
-    check_output("--output", target, lambda begin: is_archive_of(run, begin), force=force)
-    if target.exists() and not target.is_file():
-        raise InputError(f"--output: {short(str(target))} is not a file", "name a file")
 
 
 def described(found: Exported) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.formatting import counted
-from lab.gpu import Gpu, Inventory, Pair, Process
+from lab.gpu import Gpu, Inventory, Process
 from lab.gpu.support import BUILDS, Support, build_of, by_gpus, indices, judge_gpu
 from lab.gpu.verification import GpuCheck, GpuStatus
 from lab.runtimes import RUNTIMES, TENSORFLOW
@@ -91,7 +91,12 @@ def pinned_table(pinned: Sequence[Pinned]) -> Group:
     """Return the table of the planned and the observed GPUs of each task, and its errors."""
     empty = [each for each in pinned if each.proves_none]
     rows = [
-        (each.name, _ids(each.check.planned), _observed(each.check), _status_cell(each.check))
+        (
+            each.name,
+            _ids(each.check.planned),
+            "unknown" if each.check.seen is None else _ids(each.check.seen),
+            Text(each.check.status.value, style=_STYLES[each.check.status]),
+        )
         for each in pinned
         if each not in empty
     ]
@@ -199,24 +204,15 @@ def _process(process: Process) -> str:
 def _matrix(inventory: Inventory) -> Table:
     """Return the connection of each pair of GPUs, like `nvidia-smi topo -m`."""
     indices = sorted({gpu.index for gpu in inventory.gpus if not gpu.is_slice})
-    paths = {(pair.first, pair.second): _connection(pair) for pair in inventory.pairs}
+    paths = {
+        (pair.first, pair.second): "NVLink" if pair.nvlink else pair.path
+        for pair in inventory.pairs
+    }
     rows = [
         (str(row), *(paths.get((min(row, column), max(row, column)), "") for column in indices))
         for row in indices
     ]
     return table_of((">gpu", *(f">{index}" for index in indices)), rows)
-
-
-def _connection(pair: Pair) -> str:
-    return "NVLink" if pair.nvlink else pair.path
-
-
-def _status_cell(check: GpuCheck) -> Text:
-    return Text(check.status.value, style=_STYLES[check.status])
-
-
-def _observed(check: GpuCheck) -> str:
-    return "unknown" if check.seen is None else _ids(check.seen)
 
 
 def _ids(ids: Sequence[str]) -> str:

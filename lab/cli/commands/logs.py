@@ -16,7 +16,7 @@ from typing import Annotated
 from lab.api.environments import check_tasks, find_environment
 from lab.errors import InputError
 from lab.log import LOG
-from lab.options import Argument, Flag, Switch
+from lab.options import Argument, Flag, Switch, given_flags
 from lab.options.shared import EnvironmentName, RunsDir
 from lab.options.types import count, point_in_time
 from lab.records.echo import TensorFlowLines
@@ -56,14 +56,13 @@ def command(
     runs_dir: RunsDir = None,
 ) -> None:
     """Print the output of the programs of a run, or of the tasks of an environment."""
+    given = dict(locals())
     if run is not None:
-        for given, flag in ((follow, "--follow"), (since is not None, "--since"), (name, "--name")):
-            if given:
-                raise InputError(f"{flag} is only for an environment", "leave out the run")
+        for flag in given_flags(command, given, "follow", "since", "name"):
+            raise InputError(f"{flag} is only for an environment", "leave out the run")
         _of_run(find_run(run, runs_path(runs_dir)), task, tail, tensorflow=tensorflow)
         return
-    if tensorflow or runs_dir:
-        flag = "--tensorflow" if tensorflow else "--runs-dir"
+    for flag in given_flags(command, given, "tensorflow", "runs_dir"):
         raise InputError(f"{flag} is only for a run", "name a run: `lab logs last`")
     environment = find_environment(name)
     there = [each.task for each in environment.tasks()]

@@ -56,7 +56,7 @@ def command(
     json: Annotated[bool, Switch("print the summary as JSON, as the last line of stdout")] = False,
 ) -> None:
     """Train an experiment, collect it, and print its results."""
-    hint = _no_hint if json or not sys.stderr.isatty() else partial(_hint, train.keywords)
+    hint = partial(_hint, None if json else train.keywords)
     try:
         done = train(view=view_for_stderr, detach=detach, check=False)
     except RunInterruptedError as interrupt:
@@ -81,8 +81,12 @@ def command(
     hint(made, summary, as_expected=True)
 
 
-def _hint(given: dict[str, Any], made: RunDir, summary: Summary, *, as_expected: bool) -> None:
-    """Print the command that a person may want next."""
+def _hint(
+    given: dict[str, Any] | None, made: RunDir, summary: Summary, *, as_expected: bool
+) -> None:
+    """Print the command that a person may want next; a program wants none."""
+    if given is None or not sys.stderr.isatty():
+        return
     store = ["--runs-dir", given["runs_dir"]] if "runs_dir" in given else []
     config = ["--cluster", given["cluster"]] if "cluster" in given else []
     if given.get("backend", AUTO) != AUTO:
@@ -91,10 +95,6 @@ def _hint(given: dict[str, Any], made: RunDir, summary: Summary, *, as_expected:
     with suppress(LabError, OSError):  # the run itself has ended well
         line = next_command(made, summary, as_expected=as_expected, store=store, config=config)
         LOG.info(f"next: {line}")
-
-
-def _no_hint(made: RunDir, summary: Summary, *, as_expected: bool) -> None:
-    """Print nothing: only a person needs a hint."""
 
 
 def next_command(
