@@ -140,7 +140,3 @@ def test_equal_results_of_several_tasks_are_shown_once(
         ["apart,", "worker-0", "1,588,000"],
         ["apart,", "worker-1", "7"],
     ]
-
-
-def test_a_failed_run_needs_no_results(run: RunDir) -> None:
-    assert summary(run, W, state=State.FAILED).as_expected

@@ -339,11 +339,9 @@ def test_only_a_worker_makes_a_run_degraded() -> None:
 @pytest.mark.parametrize(
     ("changes", "conserved"),
     [
-        ({}, False),  # 12 + 20 local steps, and the probe has 40
         ({"resumed_from": "before"}, True),  # the earlier run's steps are not in these records
         ({"own": True}, True),  # a program of the user's own with the experiment's name
         ({"experiment": "unknown"}, True),
-        ({"experiment": "sync"}, True),
     ],
 )
 def test_local_steps_are_added_up_only_where_each_is_an_update(
