@@ -10,7 +10,7 @@ from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.formatting import counted
 from lab.program.python_source import Sources
-from lab.project import DEFAULT_CLUSTER, SCRIPTS
+from lab.project import DEFAULT_CLUSTER, SCRIPTS, Project
 from lab.shipped import SHIPPED
 from lab.text import suggestion
 
@@ -31,13 +31,14 @@ def experiment_named(name: str) -> Experiment:
     return found
 
 
-def check_jobs(wanted: Experiment, cluster: Cluster, config: Path, root: Path) -> None:
+def check_jobs(wanted: Experiment, project: Project) -> None:
     """Check that the cluster has exactly the jobs that the experiment needs.
 
     Raises:
         InputError: A job is missing, unused, or has the wrong number of tasks. The hint names a
             config that fits, if there is one.
     """
+    cluster, config = project.cluster, project.config_name
     missing = [job for job in wanted.jobs if job not in cluster.jobs]
     idle = [job for job in cluster.jobs if job not in wanted.jobs]
     miscounted = _miscounted(wanted, cluster)
@@ -54,7 +55,7 @@ def check_jobs(wanted: Experiment, cluster: Cluster, config: Path, root: Path) -
     else:
         what = f"cannot use the job {idle[0]!r} of {config}"
         fix = "remove it from `jobs:`"
-    raise InputError(f"experiment {wanted.name!r} {what}", try_config(wanted, root) or fix)
+    raise InputError(f"experiment {wanted.name!r} {what}", try_config(wanted, project.root) or fix)
 
 
 def check_program(wanted: Experiment, root: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from lab.config import Cluster
@@ -68,7 +67,7 @@ def own_experiment(
         LOG.info(f"{short(own.program)} imports {used.modules[0]}: it runs with {title}")
     # A program that knows its job may serve without a rank.
     if made.gang and not own.programs and not own.knows_job:
-        check_ranks(own, made, project.cluster, project.config_name, project.root)
+        check_ranks(own, made, project)
     if own.notice and not FRAMEWORKS[made.framework].has_ranks:
         LOG.warning(f"warning: {own.notice}")
     return made, own
@@ -135,20 +134,20 @@ def _services(cluster: Cluster, client: str) -> tuple[str, ...]:
     return tuple(job for job in SERVICES if job in cluster.jobs)
 
 
-def check_ranks(
-    program: OwnProgram, wanted: Experiment, cluster: Cluster, config: str, root: Path
-) -> None:
+def check_ranks(program: OwnProgram, wanted: Experiment, project: Project) -> None:
     """Check that every task is a rank.
 
     Raises:
         InputError: A task has no rank. The hint names a config that fits, if there is one.
     """
-    idle = [job for job in cluster.jobs if job in wanted.services or job == EVALUATOR]
+    jobs = project.cluster.jobs
+    idle = [job for job in jobs if job in wanted.services or job == EVALUATOR]
     if idle:
         title = "Horovod" if wanted.horovod else FRAMEWORKS[wanted.framework].title
         raise InputError(
-            f"{program.program}: {title} gives no rank to the job {idle[0]!r} of {config}",
-            try_config(EXPERIMENTS["horovod"], root) or "remove it from `jobs:`",
+            f"{program.program}: {title} gives no rank to the job {idle[0]!r} of"
+            f" {project.config_name}",
+            try_config(EXPERIMENTS["horovod"], project.root) or "remove it from `jobs:`",
         )
 
 

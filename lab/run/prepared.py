@@ -68,6 +68,12 @@ class RunOptions:
     framework: str | None = None
     resume: str | None = None
 
+    def find_place(
+        self, placed: Placed, project: Project, runs_dir: Path
+    ) -> tuple[Backend, Environment | None]:
+        """Choose the backend and its environment by these options; see `find_place`."""
+        return find_place(self.backend, self.gpus, placed, project, runs_dir, option=self.option)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun:
@@ -108,14 +114,7 @@ class PreparedRun:
 
     def placed_again(self) -> PreparedRun:
         """Choose the environment again, after a wait in which it may have changed."""
-        backend, environment = find_place(
-            self.options.backend,
-            self.options.gpus,
-            self.placed,
-            self.project,
-            self.runs_dir,
-            option=self.options.option,
-        )
+        backend, environment = self.options.find_place(self.placed, self.project, self.runs_dir)
         return replace(self, backend=backend, environment=environment)
 
     def boot(self, defer: Callable[[], None]) -> Environment:
@@ -183,14 +182,7 @@ def _prepare_run(
     if beside is not None:
         backend, environment = beside.backend, beside.environment
     else:
-        backend, environment = find_place(
-            options.backend,
-            options.gpus,
-            placed,
-            project,
-            runs_dir,
-            option=options.option,
-        )
+        backend, environment = options.find_place(placed, project, runs_dir)
     inside = "" if data is None else backend.task_path(data, project.root)
     return PreparedRun(
         options=options,
@@ -282,8 +274,7 @@ def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnP
     if options.framework not in {None, wanted.runtime}:
         what = f"experiment {name!r} needs {wanted.runtime}"
         raise InputError(what, "leave out --framework")
-    config = project.path or Path(project.cluster.name)
-    check_jobs(wanted, project.cluster, config, project.root)
+    check_jobs(wanted, project)
     check_program(wanted, project.root)
     return wanted, None
 
