@@ -204,7 +204,7 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
                 backend=backend, option=given["option"], gpus=gpus,
             )  # fmt: skip
             for source in sources:
-                batches = plan_reproduction(options, source, book, store)
+                batches = plan(source)
                 outcome = run_batches(batches, quiet=quiet)
                 begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start
                 made.stopped = outcome.stopped
