@@ -11,7 +11,7 @@ the abstract methods. The table in `lab.backends.names` lists it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -155,15 +155,11 @@ class Backend(Planner, ABC):
         found = self.find_any(project)
         return found if found is not None and found.is_up else None
 
-    def all(self) -> Sequence[Environment]:
+    def list_environments(self) -> list[Environment]:
+        """All environments of this backend, also half booted and stopped ones."""
+        found = (self.find_any(project) for project in sorted(self.projects()))
+        return [each for each in found if each is not None]
+
+    def all(self) -> list[Environment]:
         """All environments of this backend that are up."""
-        return [each for each in self._environments() if each.is_up]
-
-    def find_orphans(self) -> Sequence[Environment]:
-        """All environments that are not up: half booted, stopped, or only a run volume."""
-        return [each for each in self._environments() if not each.is_up]
-
-    def _environments(self) -> Iterator[Environment]:
-        for project in sorted(self.projects()):
-            if (found := self.find_any(project)) is not None:
-                yield found
+        return [each for each in self.list_environments() if each.is_up]

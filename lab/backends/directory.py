@@ -18,18 +18,13 @@ from lab.backends.environment import (
     NO_PARTS,
     Command,
     Environment,
-    KeepVolume,
-    Precondition,
     TaskInfo,
-    no_precondition,
-    remove_volume,
 )
 from lab.backends.environment_dir import EnvironmentDir, R
 from lab.backends.log_tail import follow as follow_lines
 from lab.backends.selection import known_task, require_agents
 from lab.backends.state import Busy, lock_environment
 from lab.errors import LabError
-from lab.log import LOG
 from lab.volume import Chunk, Request, Volume, control
 from lab.volume.files import read_regular
 from lab.volume.transfer import stream
@@ -63,40 +58,6 @@ class DirectoryEnvironment(Environment):
 
     def mark_ends(self) -> None:
         """Mark the tasks whose agents have ended without writing the end of their task."""
-
-    @abstractmethod
-    def is_recorded(self) -> bool:
-        """Whether its record is still that of this object."""
-
-    @abstractmethod
-    def end(self, *, keep_volume: bool = False) -> None:
-        """End it and remove its directory; the caller holds the lock.
-
-        Args:
-            keep_volume: Whether to keep the run volume and the environment's record.
-
-        Raises:
-            LabError: Parts of it are left.
-        """
-
-    def down(
-        self,
-        *,
-        unless: Precondition = no_precondition,
-        keeps: KeepVolume = remove_volume,
-    ) -> None:
-        """End it and remove its directory; see `Environment`.
-
-        Raises:
-            LabError: Another command uses the environment now, or parts of it are left.
-        """
-        with lock_environment(self.backend, self.project):
-            if not self.is_recorded():
-                return  # another command has removed it, and may have booted a new one
-            unless()
-            keep = keeps()
-            LOG.info(f"{self.backend}: removing the environment {self.project}")
-            self.end(keep_volume=keep)
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Submit a request to the agents; see `Environment`.
@@ -204,11 +165,10 @@ class DirectoryEnvironment(Environment):
             ) from error
 
 
-class RecordedEnvironment(DirectoryEnvironment, Generic[R]):
-    """An environment in a directory of this user, with a record."""
+class Recorded(Environment, Generic[R]):
+    """An environment with a record in a directory of this user."""
 
     def __init__(self, state_dir: EnvironmentDir[R], record: R) -> None:
-        super().__init__(state_dir.runs)
         self._state_dir = state_dir
         self._record = record
         self.project = record.project
@@ -221,13 +181,21 @@ class RecordedEnvironment(DirectoryEnvironment, Generic[R]):
         """Digest of lab's code that its agents run."""
         return self._record.sources_sha256
 
-    def output(self, task: str) -> Path:
-        """The file with the output of a task's agent."""
-        return self._state_dir.output(task)
-
     def is_recorded(self) -> bool:
         """Whether its record is still that of this object."""
         return self._state_dir.read() == self._record
+
+
+class RecordedEnvironment(Recorded[R], DirectoryEnvironment):
+    """Such an environment whose run volume is in that directory, too."""
+
+    def __init__(self, state_dir: EnvironmentDir[R], record: R) -> None:
+        Recorded.__init__(self, state_dir, record)
+        DirectoryEnvironment.__init__(self, state_dir.runs)
+
+    def output(self, task: str) -> Path:
+        """The file with the output of a task's agent."""
+        return self._state_dir.output(task)
 
     @abstractmethod
     def stop(self, *, gently: bool = True) -> None:
@@ -241,7 +209,7 @@ class RecordedEnvironment(DirectoryEnvironment, Generic[R]):
         """
 
     def end(self, *, gently: bool = True, keep_volume: bool = False) -> None:
-        """End it and remove its directory; see `DirectoryEnvironment`."""
+        """End it and remove its directory; see `Environment`."""
         self.stop(gently=gently)
         self._state_dir.remove(keep_volume=keep_volume)
 
@@ -261,14 +229,6 @@ class ReportingEnvironment(RecordedEnvironment[R]):
                 return {name: str(found[name]) for name in ("address", "gpus")}
             except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError):
                 return {}
-
-    def cluster_spec(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster spec, as the agents report it."""
-        spec: dict[str, list[str]] = {}
-        for each in self._record.tasks:
-            address = self.agent(each.task).get("address", "")
-            spec.setdefault(each.task.rpartition("-")[0], []).append(address)
-        return spec
 
     def tasks_in(self, state: str) -> list[TaskInfo]:
         """All tasks, in the plan's order.

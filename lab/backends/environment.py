@@ -9,6 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
+from lab.backends.names import capabilities
+from lab.backends.state import lock_environment
+from lab.errors import LabError
+from lab.log import LOG
 from lab.volume import Chunk, Request
 
 if TYPE_CHECKING:
@@ -97,9 +101,12 @@ class Environment(ABC):
     def is_local(self) -> bool:
         """Whether its tasks run on this host and use this host's GPUs."""
 
-    @abstractmethod
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec, with addresses that are valid in this environment."""
+        spec: dict[str, list[str]] = {}
+        for each in self.tasks():
+            spec.setdefault(each.task.rpartition("-")[0], []).append(each.address)
+        return spec
 
     @abstractmethod
     def tasks(self) -> list[TaskInfo]:
@@ -149,7 +156,6 @@ class Environment(ABC):
         kernel or the engine refuses, one line warns of that.
         """
 
-    @abstractmethod
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Inject a fault into a node's network. It lasts its full time, even if the caller ends.
 
@@ -158,8 +164,14 @@ class Environment(ABC):
             arguments: Arguments of `lab.network.fault`.
 
         Raises:
-            LabError: The fault is not in effect; the message contains the kernel's reason.
+            LabError: The fault is not in effect; the message contains the kernel's reason. A
+                backend without network faults always raises it.
         """
+        del arguments
+        raise LabError(
+            f"{capabilities(self.backend).tasks} cannot change the network of node {node}",
+            "use other faults: kill, stop, pause, slow",
+        )
 
     def inject_fault(self, run_id: str, fault: str) -> None:
         """Write a fault to the run volume, for the agents of a run."""
@@ -261,14 +273,30 @@ class Environment(ABC):
     def boot_file(self) -> tuple[str, str]:
         """File name and text of what was booted: the compose file, or the processes as JSON."""
 
+    def is_recorded(self) -> bool:
+        """Whether no other command has removed it since this object was made."""
+        return True
+
     @abstractmethod
+    def end(self, *, keep_volume: bool = False) -> None:
+        """End it, and remove all that carries its labels, and nothing else.
+
+        The caller holds the lock.
+
+        Args:
+            keep_volume: Whether to keep the run volume, and what is needed to find it.
+
+        Raises:
+            LabError: Parts of it are left.
+        """
+
     def down(
         self,
         *,
         unless: Precondition = no_precondition,
         keeps: KeepVolume = remove_volume,
     ) -> None:
-        """Remove this environment: all that carries its labels, and nothing else.
+        """Remove this environment.
 
         Args:
             unless: Called first, when no run can be submitted any more. If it raises, nothing is
@@ -279,6 +307,13 @@ class Environment(ABC):
             Busy: Another command boots it, submits a run to it or removes it now.
             LabError: Parts of it are left.
         """
+        with lock_environment(self.backend, self.project):
+            if not self.is_recorded():
+                return  # another command may have booted a new one
+            unless()
+            keep = keeps()
+            LOG.info(f"{self.backend}: removing the environment {self.project}")
+            self.end(keep_volume=keep)
 
 
 Check = Callable[[Environment], None]

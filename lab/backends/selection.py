@@ -162,7 +162,9 @@ def list_running(known: Sequence[Backend]) -> list[Environment]:
 def list_all(known: Sequence[Backend]) -> list[Environment]:
     """List all environments, including those half booted, stopped, or with only a run volume."""
     return [
-        each for backend in _usable(known) for each in (*backend.all(), *backend.find_orphans())
+        each
+        for backend in _usable(known)
+        for each in sorted(backend.list_environments(), key=lambda found: not found.is_up)
     ]
 
 

@@ -280,7 +280,7 @@ def test_a_follower_that_has_stopped_holds_up_its_own_environment_only(
     (host.folder / "other").mkdir()
     other = FakeEnvironment(host.folder / "other", project="other")
     replace(host, environment=other).submit(run_id="r2")
-    monkeypatch.setattr(host.backend, "all", lambda: [host.environment, other])
+    monkeypatch.setattr(host.backend, "list_environments", lambda: [host.environment, other])
     monkeypatch.setattr("lab.run.removal.FOLLOWER_S", 0.1)
     with followed(host, ends=False):
         assert host.error("attach r1", 1).startswith("another process collects run r1; wait until")

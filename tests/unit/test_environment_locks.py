@@ -244,11 +244,11 @@ def test_leftovers_of_processes() -> None:
     record = processes.StateDir.of("mnist").read()
     assert record is not None
     living.write(replace(record, project="living", process=ProcessHandle.of(os.getpid())))
-    (found,) = LocalBackend().find_orphans()
-    assert found.project == "mnist"
+    found = LocalBackend().list_environments()
+    assert [(each.project, each.is_up) for each in found] == [("living", True), ("mnist", False)]
     assert [each.project for each in LocalBackend().all()] == ["living"]
     environment.down()
-    assert LocalBackend().find_orphans() == []
+    assert [each.project for each in LocalBackend().list_environments()] == ["living"]
     assert not processes.StateDir.of("mnist").directory.exists()
 
 
@@ -266,7 +266,9 @@ def test_leftovers_of_containers() -> None:
     client.networks = SimpleNamespace(list=lambda **_: [labelled("half"), labelled("mnist")])
     client.volumes = SimpleNamespace(list=lambda **_: [labelled("volume"), labelled("mnist")])
     assert [each.project for each in backend.all()] == ["mnist"]
-    assert [each.project for each in backend.find_orphans()] == ["half", "stopped", "volume"]
+    found = [(each.project, each.is_up) for each in backend.list_environments()]
+    left = [(name, False) for name in ("stopped", "volume")]
+    assert found == [("half", False), ("mnist", True), *left]
 
 
 def test_an_environment_without_a_volume_has_no_runs() -> None:

@@ -99,8 +99,9 @@ def test_record_of_an_environment_survives_its_file(tmp_path: Path) -> None:
     place = StateDir(tmp_path)
     place.write(record)
     assert place.read() == record
-    assert LocalEnvironment(StateDir(Path()), record).sources_sha256 == "5" * 64
-    assert record.cluster_spec() == PLAN.cluster_spec()
+    environment = LocalEnvironment(StateDir(Path()), record)
+    assert environment.sources_sha256 == "5" * 64
+    assert environment.cluster_spec() == PLAN.cluster_spec()
     raw = json.loads(place.record.read_text())
     for part in (raw, raw["process"], raw["nodes"][0], raw["tasks"][0], raw["nodes"][1]["link"]):
         part["later"] = 1  # a field of a later version of lab
@@ -139,7 +140,7 @@ def test_an_environment_with_an_unreadable_record_is_unchanged(text: str) -> Non
         lambda: backend.find("demo"),
         lambda: backend.find_any("demo"),
         backend.all,
-        backend.find_orphans,
+        backend.list_environments,
         lambda: backend.up(PLAN, root=Path("/p")),
     ):
         with pytest.raises(LabError, match=r"demo/environment\.json cannot be read: .*; stop its"):

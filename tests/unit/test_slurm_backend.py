@@ -90,7 +90,7 @@ def test_another_process_finds_it_and_removes_it(site: Site) -> None:
 
 def test_a_run_volume_is_kept_on_request(site: Site) -> None:
     site.up().down(keeps=lambda: True)
-    (left,) = SlurmBackend().find_orphans()
+    (left,) = SlurmBackend().list_environments()
     assert left.runs() == []
     assert [task.detail for task in left.tasks()] == ["its job has ended"] * 2
     with pytest.raises(LabError, match=r"'x' has stopped: its job does not run; see .*job\.log"):
@@ -116,7 +116,7 @@ def test_a_waiting_job_is_no_environment_that_is_up(
     site.up()
     site.set("queue", WAITS)
     assert SlurmBackend().find("x") is None
-    (waiting,) = SlurmBackend().find_orphans()
+    (waiting,) = SlurmBackend().list_environments()
     assert {(task.alive, task.detail) for task in waiting.tasks()} == {
         (False, "job 7 pending: Resources")
     }
@@ -255,7 +255,9 @@ def test_the_components_of_a_job_are_one_job(site: Site, text: str, job: queue.J
 
 def test_what_a_job_cannot_do_is_refused(site: Site) -> None:
     environment = site.up()
-    with pytest.raises(LabError, match="cannot change the network of node tf1; use other faults"):
+    with pytest.raises(
+        LabError, match="jobs cannot change the network of node tf1; use other faults"
+    ):
         environment.inject_network_fault("tf1", [])
     with pytest.raises(InputError, match=r"no shell in a job of Slurm; use `srun --jobid=7 "):
         environment.shell("ps-0")

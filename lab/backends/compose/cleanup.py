@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import NODE, PROJECT, TASK, TRANSIENT
-from lab.formatting import counted
-from lab.log import LOG
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -79,8 +77,6 @@ def remove(engine: Engine, project: str, *, keep: Resources = NO_RESOURCES) -> N
     removed = [
         each for each in engine.containers(f"{PROJECT}={project}") if each.id not in keep.containers
     ]
-    if removed:
-        LOG.info(f"removing {counted(len(removed), 'container')} of the environment {project}")
     # Stop all before the first removal: a task without its anchor has no network.
     engine.for_each("stopping a container", removed, _stop)
     # Podman refuses to remove an anchor before those that have joined its network.

@@ -20,14 +20,7 @@ from lab.backends.compose.host_block import block_host
 from lab.backends.compose.network_faults import end_faults, inject_fault
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import PROJECT, TRANSIENT, ContainerInfo, parse_inspection
-from lab.backends.environment import (
-    NO_PARTS,
-    KeepVolume,
-    Precondition,
-    TaskInfo,
-    no_precondition,
-    remove_volume,
-)
+from lab.backends.environment import NO_PARTS, TaskInfo
 from lab.backends.gpu_record import release
 from lab.backends.names import COMPOSE
 from lab.backends.selection import known_task, require_agents
@@ -225,25 +218,18 @@ class ComposeEnvironment(CalledEnvironment):
             return "docker-compose.yml", text
         return "containers.json", json.dumps(self._containers(), indent=2, sort_keys=True) + "\n"
 
-    def down(
-        self,
-        *,
-        unless: Precondition = no_precondition,
-        keeps: KeepVolume = remove_volume,
-    ) -> None:
+    def end(self, *, keep_volume: bool = False) -> None:
         """Remove every container, network and volume with the project's label; see `Environment`.
 
         Raises:
-            LabError: Another command uses the environment now, or the engine refused.
+            LabError: The engine refused.
         """
-        with lock_environment(self.backend, self.project):
-            unless()
-            kept = list_resources(self._engine, self.project).volumes if keeps() else EMPTY.volumes
-            end_faults(self._engine, self.project)
-            remove(self._engine, self.project, keep=replace(EMPTY, volumes=kept))
-            if any(each.planned for each in self.containers):
-                release(self.backend, self.project, self._engine.id())
-            cli.remove_compose_file(self.project)
+        kept = list_resources(self._engine, self.project).volumes if keep_volume else EMPTY.volumes
+        end_faults(self._engine, self.project)
+        remove(self._engine, self.project, keep=replace(EMPTY, volumes=kept))
+        if any(each.planned for each in self.containers):
+            release(self.backend, self.project, self._engine.id())
+        cli.remove_compose_file(self.project)
 
     def channel(self) -> ExecChannel | ReaderChannel:
         """Return a channel: by a running task, else by a container of its own."""

@@ -10,14 +10,8 @@ from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import Final
 
-from lab.backends.environment import (
-    NO_PARTS,
-    KeepVolume,
-    Precondition,
-    TaskInfo,
-    no_precondition,
-    remove_volume,
-)
+from lab.backends.directory import Recorded
+from lab.backends.environment import NO_PARTS, TaskInfo
 from lab.backends.kubernetes import status
 from lab.backends.kubernetes.api import Api, ApiError, Away
 from lab.backends.kubernetes.output import merged_lines
@@ -60,20 +54,16 @@ _END_S: Final = 120.0
 """Seconds that all pods have to end."""
 
 
-class KubernetesEnvironment(CalledEnvironment):
+class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
     """The objects with the labels of one environment, and its run volume."""
 
     backend = KUBERNETES
     is_local = False
+    _state_dir: StateDir
 
     def __init__(self, state_dir: StateDir, record: EnvironmentRecord) -> None:
-        self._state_dir = state_dir
-        self._record = record
+        super().__init__(state_dir, record)
         self._labels = {PROJECT: record.project, OWNER: record.owner}
-        self.project = record.project
-        self.folder = record.root
-        self.cluster_sha256 = record.cluster_sha256
-        self.runtime = record.runtime
 
     @cached_property
     def api(self) -> Api:
@@ -89,24 +79,12 @@ class KubernetesEnvironment(CalledEnvironment):
         """Whether a pod of a task runs."""
         return any(map(status.is_running, self._pods().values()))
 
-    @property
-    def sources_sha256(self) -> str:
-        """Digest of lab's code in the image, as the boot has found it."""
-        return self._record.sources_sha256
-
     def _pods(self) -> dict[str, Object]:
         """The pods of the tasks. Of a task with several, the newest."""
         found = sorted(
             self.api.list("Pod", self._labels), key=lambda pod: pod["metadata"]["creationTimestamp"]
         )
         return {task: pod for pod in found if (task := status.task_of(pod))}
-
-    def cluster_spec(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster spec."""
-        spec: dict[str, list[str]] = {}
-        for each in self._record.tasks:
-            spec.setdefault(each.task.rpartition("-")[0], []).append(each.address)
-        return spec
 
     def tasks(self) -> list[TaskInfo]:
         """All tasks, in the plan's order."""
@@ -381,17 +359,6 @@ class KubernetesEnvironment(CalledEnvironment):
     def block_host(self) -> None:
         """Do nothing: the network policy closes the pods' network."""
 
-    def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
-        """Refuse; see `Environment`.
-
-        Raises:
-            LabError: Always.
-        """
-        raise LabError(
-            f"pods cannot change the network of node {node}",
-            "use other faults: kill, stop, pause, slow",
-        )
-
     def provenance(self) -> dict[str, str]:
         """What really ran: the image with its digest, the version of Kubernetes, the nodes."""
         pods = self._pods().values()
@@ -411,23 +378,12 @@ class KubernetesEnvironment(CalledEnvironment):
 
     # ---- the end
 
-    def down(
-        self, *, unless: Precondition = no_precondition, keeps: KeepVolume = remove_volume
-    ) -> None:
-        """Remove the objects of this environment; see `Environment`."""
-        with lock_environment(self.backend, self.project):
-            if self._state_dir.read() != self._record:
-                return  # another command has removed it, and may have booted a new one
-            unless()
-            self.end(keep_volume=keeps())
-
-    def end(self, *, keep_volume: bool) -> None:
-        """Remove the pods, then the run volume, then the record; the caller holds the lock.
+    def end(self, *, keep_volume: bool = False) -> None:
+        """Remove the pods, then the run volume, then the record; see `Environment`.
 
         Raises:
             LabError: The server refuses, or pods do not end.
         """
-        LOG.info(f"kubernetes: removing the environment {self.project}")
         if self._record.own_claim or keep_volume:
             self._remove(self._record.kinds)
         else:  # the pod of the run volume is needed to remove the directory

@@ -48,10 +48,6 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         """Whether its supervisor runs, or an agent that has not ended since its supervisor did."""
         return self._record.process.alive() or bool(self._agents())
 
-    def cluster_spec(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster spec, with addresses that are valid in this environment."""
-        return self._record.cluster_spec()
-
     def tasks(self) -> list[TaskInfo]:
         """All tasks, in the plan's order."""
         agents = self._agents()

@@ -73,13 +73,6 @@ class EnvironmentRecord(Record):
     nodes: tuple[NodeRecord, ...]
     tasks: tuple[TaskRecord, ...]
 
-    def cluster_spec(self) -> dict[str, list[str]]:
-        """TensorFlow's cluster spec."""
-        spec: dict[str, list[str]] = {}
-        for task in self.tasks:
-            spec.setdefault(task.task.rpartition("-")[0], []).append(task.address)
-        return spec
-
 
 class StateDir(EnvironmentDir[EnvironmentRecord]):
     """The state directory of one environment.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -200,17 +199,6 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
 
     def block_host(self) -> None:
         """Do nothing: the nodes are hosts of their own."""
-
-    def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
-        """Refuse; see `Environment`.
-
-        Raises:
-            LabError: Always.
-        """
-        raise LabError(
-            f"a job of Slurm cannot change the network of node {node}",
-            "use other faults: kill, stop, pause, slow",
-        )
 
     def shell(self, task: str) -> list[str]:
         """Refuse; see `Environment`.
