@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-_LINUX = sys.platform == "linux"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +52,6 @@ class ProcessHandle:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to it, if it still runs."""
         with suppress(ProcessLookupError):
-            if not _LINUX:
-                if self.alive():
-                    os.kill(self.pid, number)
-                return
             # The descriptor always refers to the same process. Without it, another process could
             # get the id between the check and the signal.
             descriptor = os.pidfd_open(self.pid)
@@ -82,17 +75,9 @@ def pid_in_namespace(pid: int) -> int | None:
 def _started(pid: int) -> str:
     """The start time of a running process; "" if there is none.
 
-    On Linux it is in ticks since the boot. psutil's `create_time` changes when the clock is set,
+    It is in ticks since the boot. psutil's `create_time` changes when the clock is set,
     but later commands compare this value with a recorded one.
     """
-    if not _LINUX:
-        import psutil  # noqa: PLC0415  (few commands need it)
-
-        with suppress(psutil.Error):
-            process = psutil.Process(pid)
-            if process.status() != psutil.STATUS_ZOMBIE:
-                return str(process.create_time())
-        return ""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -103,6 +88,5 @@ def _started(pid: int) -> str:
 
 
 def boot_id() -> str:
-    """Return the id of this host's current boot; "" on other systems than Linux."""
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text(encoding="ascii").strip() if _LINUX else ""
+    """Return the id of this host's current boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -35,7 +35,6 @@ def state_directory() -> Path:
         return Path(state).absolute()
     from platformdirs.unix import Unix  # noqa: PLC0415  (few commands need it)
 
-    # `Unix` on every system: macOS has the same directory as Linux.
     return Unix("lab").user_state_path
 
 

@@ -102,7 +102,7 @@ def _this_host(
         mode=mode,
         gpus=seen.gpus if mode == "uuid" else (),
         pairs=seen.pairs if mode == "uuid" else (),
-        cpus=len(cpu_ids) or os.cpu_count(),
+        cpus=len(cpu_ids),
         cpu_ids=cpu_ids,
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         notices=(*seen.notices, *notices),
@@ -111,12 +111,10 @@ def _this_host(
 
 
 def usable_cpus() -> int:
-    """Return the number of CPUs that this process may use; 0 if it is unknown."""
-    return len(_cpu_ids()) or os.cpu_count() or 0
+    """Return the number of CPUs that this process may use."""
+    return len(_cpu_ids())
 
 
 def _cpu_ids() -> tuple[int, ...]:
-    """Return the CPUs that this process may run on; () if the system does not report them."""
-    if not hasattr(os, "sched_getaffinity"):
-        return ()
+    """Return the CPUs that this process may run on, ascending."""
     return tuple(sorted(os.sched_getaffinity(0)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.fork_client import ConnectionClosed, ForkClient, ForkRefused, receive, send
 from lab.task.agent.launcher import Launcher
 from lab.volume import Request, RunSpec
-from tests.support.conditions import lacking
 from tests.support.local import a_record
 
 Pair = tuple[socket.socket, socket.socket]
@@ -167,8 +165,6 @@ def test_fork_servers(
     switch: str,
     tasks: list[str],
 ) -> None:
-    if sys.platform != "linux":
-        lacking("only Linux forks programs")
     monkeypatch.setenv("LAB_LOCAL", switch)
     where = LocalPlace(tmp_path)
     where.output("x").parent.mkdir()

@@ -21,7 +21,6 @@ from lab.volume import TaskStatus
 from lab.volume.control import cancel
 from lab.volume.states import Cause, State
 from tests.support.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
-from tests.support.conditions import lacking
 
 COUNTED = """
 import os, random
@@ -114,8 +113,6 @@ class Home(Stage):
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
-    if sys.platform != "linux":
-        lacking("only Linux forks programs")
     home = Home(tmp_path, {"worker": ["tf1:2222"]})
     yield home
     home.close()

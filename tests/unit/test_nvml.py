@@ -373,12 +373,9 @@ def test_a_hanging_driver_is_a_separate_error(driver: Have) -> None:
 
 
 def test_the_cpus_are_those_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {9, 3, 4}, raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {9, 3, 4})
     inventory = take_inventory("none", CLUSTER)
     assert (inventory.cpus, inventory.cpu_ids) == (3, (3, 4, 9))
-    monkeypatch.delattr("os.sched_getaffinity")
-    inventory = take_inventory("none", CLUSTER)
-    assert (inventory.cpus, inventory.cpu_ids) == (os.cpu_count(), ())
 
 
 def test_no_needless_driver_query(monkeypatch: pytest.MonkeyPatch) -> None:

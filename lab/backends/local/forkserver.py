@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -69,8 +68,6 @@ def unavailable_reason(runtime: str) -> str | None:
     """Why each program must import TensorFlow itself; None if the fork server imports it."""
     if "fork" not in os.environ.get(LAB_LOCAL, "fork").split(","):
         return f"{LAB_LOCAL} has no fork"
-    if sys.platform != "linux":
-        return f"{sys.platform} is not Linux"
     if runtime != TENSORFLOW.name:
         return f"forking is not tested with {RUNTIMES[runtime].title}"
     return None

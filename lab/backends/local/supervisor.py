@@ -97,7 +97,7 @@ class Supervisor:
         # First, because its import takes longest; the rest runs in parallel on another CPU.
         self._forkserver = start_forkserver(self.record, self.state_dir)
         if self.record.isolation is Isolation.NAMESPACES:
-            # Imported here: netlink takes 0.4 s and exists on Linux only.
+            # Imported here: netlink takes 0.4 s.
             from lab.backends.local.network import build, hosts_text  # noqa: PLC0415
 
             self.state_dir.hosts.write_text(hosts_text(self.record.nodes), encoding="utf-8")
@@ -165,8 +165,6 @@ class Supervisor:
 
 def _pin(pid: int, task: TaskRecord) -> None:
     assert task.cpuset is not None  # noqa: S101 (narrows the type)
-    if not hasattr(os, "sched_setaffinity"):
-        return
     try:
         os.sched_setaffinity(pid, parse_cpuset(task.cpuset))
     except OSError as error:
