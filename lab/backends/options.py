@@ -21,10 +21,8 @@ Values = Mapping[str, Value]
 
 _MIN_TIME_S: Final = 60.0
 _MAX_TIME_S: Final = 365 * 86_400.0
-_OBJECT: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_SUBDOMAIN: Final = re.compile(rf"(?=.{{1,63}}\Z){_OBJECT.pattern}(\.{_OBJECT.pattern})*")
-_IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
 _NEXT_OPTION: Final = re.compile(r",(?=[a-z-]+=)")
+_OBJECT: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,34 +156,28 @@ def file_path(raw: str) -> str:
     return raw
 
 
-def object_name(raw: str) -> str:
-    """Parse the name of an object of Kubernetes.
+def _matching(pattern: str, expected: str) -> Callable[[str], Value]:
+    """Return a parser of texts that match a regular expression."""
 
-    Raises:
-        ValueError: It is none.
-    """
-    if not _OBJECT.fullmatch(raw):
-        raise ValueError("a name of a-z, 0-9 and hyphens")
-    return raw
+    def parse(raw: str) -> str:
+        if not re.fullmatch(pattern, raw):
+            raise ValueError(expected)
+        return raw
 
-
-def dotted_name(raw: str) -> str:
-    """Parse the name of an object of Kubernetes that may have dots, and is used as a label, too.
-
-    Raises:
-        ValueError: It is none.
-    """
-    if not _SUBDOMAIN.fullmatch(raw):
-        raise ValueError("a name of a-z, 0-9, hyphens and dots, of at most 63 characters")
-    return raw
+    return parse
 
 
-def image_name(raw: str) -> str:
-    """Parse the name of an image, `registry.example/lab:cpu`.
+object_name: Final = _matching(_OBJECT, "a name of a-z, 0-9 and hyphens")
+"""Parses the name of an object of Kubernetes."""
 
-    Raises:
-        ValueError: It is none.
-    """
-    if not _IMAGE.fullmatch(raw):
-        raise ValueError("the name of an image, such as registry.example/lab:cpu")
-    return raw
+dotted_name: Final = _matching(
+    rf"(?=.{{1,63}}\Z){_OBJECT}(\.{_OBJECT})*",
+    "a name of a-z, 0-9, hyphens and dots, of at most 63 characters",
+)
+"""Parses the name of an object of Kubernetes that may have dots, and is used as a label, too."""
+
+image_name: Final = _matching(
+    r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}",
+    "the name of an image, such as registry.example/lab:cpu",
+)
+"""Parses the name of an image, `registry.example/lab:cpu`."""

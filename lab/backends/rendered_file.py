@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends.build_context import DOCKERFILE, context_of
+from lab.backends.names import capabilities
 from lab.backends.options import BackendOption, Values, changed, defaults_of, text_of
 from lab.config import Cluster
 from lab.config.validation import RUN_SERVICE
@@ -103,7 +104,7 @@ class RenderOptions:
 
 def state_lines(
     plan: Plan,
-    declared: Sequence[BackendOption],
+    backend: str,
     own: Values,
     override: str,
     *,
@@ -114,12 +115,13 @@ def state_lines(
 
     Args:
         plan: The plan.
-        declared: The backend's options.
-        own: Their values.
+        backend: The backend's name.
+        own: The values of its options.
         override: The value of `--run` with its flags.
         gpus: How the file requests GPUs.
         target: The backend's name, where the file does not show it.
     """
+    declared = capabilities(backend).options
     values = {**defaults_of(declared), **own}
     inline = {each.name: text_of(values[each.name]) for each in declared if not each.own_line}
     words = {
@@ -135,6 +137,31 @@ def state_lines(
         *(f"{name}={visible(value)}" for name, value in {"run": override, **long}.items() if value),
     ]
     return "".join(f"# lab: {line}\n" for line in lines)
+
+
+def scheduled_header(
+    plan: Plan, backend: str, own: Values, rendering: Rendering, *usage: str
+) -> str:
+    """Return the header of a file for a scheduler.
+
+    Args:
+        plan: The plan.
+        backend: The backend's name.
+        own: The values of its options.
+        rendering: The run, and the path of the config.
+        *usage: One line for each command that takes the file; `{0}` is what the file does.
+    """
+    file, run = visible(rendering.cluster_file), rendering.run
+    does = f"trains {short(run.command)}" if run else "boots the cluster for runs"
+    gpus = "none" if plan.mode == "none" else "count"
+    return (
+        f"# Rendered from {file} by `python -m lab render --target {backend}`; do not edit.\n"
+        f"# Change {file} and render again. `--check` compares.\n"
+        "#\n"
+        + "".join(f"# {line.replace('{0}', does)}\n" for line in usage)
+        + "#\n"
+        + state_lines(plan, backend, own, rendering.override, gpus=gpus, target=backend)
+    )
 
 
 def read_state(text: str, declared: Sequence[BackendOption]) -> RenderOptions | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -113,3 +115,13 @@ class PlannedRun:
     arguments: tuple[str, ...]
     start: Mapping[str, str]
     faults: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        """The arguments as one text for a shell: the value of `LAB_RUN`."""
+        return shlex.join(self.arguments)
+
+    @property
+    def terms(self) -> str:
+        """The start schedule and the faults as JSON: the value of `LAB_RUN_TERMS`."""
+        return json.dumps({"start": dict(self.start), "faults": list(self.faults)})

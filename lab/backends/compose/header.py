@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Final
 
-from lab.backends.names import COMPOSE, capabilities
+from lab.backends.names import COMPOSE
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering, state_lines
 from lab.config.validation import RUN_SERVICE
@@ -30,7 +29,7 @@ def header(plan: Plan, options: Values, rendering: Rendering) -> str:
     if run is not None:
         up = (
             "# docker compose up            boots the cluster, trains"
-            f" {short(shlex.join(run.arguments))}, waits for more runs\n"
+            f" {short(run.command)}, waits for more runs\n"
             "# LAB_RUN= docker compose up   boots the cluster; every task waits for a run\n"
             f"# LAB_ONCE=1 docker compose up --exit-code-from {RUN_SERVICE}\n"
             "#                              trains once and ends\n"
@@ -45,7 +44,7 @@ def header(plan: Plan, options: Values, rendering: Rendering) -> str:
         "#\n"
         + state_lines(
             plan,
-            capabilities(COMPOSE).options,
+            COMPOSE,
             options,
             rendering.override,
             gpus=plan.mode,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -303,8 +302,8 @@ def _run(plan: Plan, run: PlannedRun, blocks: _SharedBlocks) -> Block:
     """The service that starts the run. No task depends on it, so it recreates no task."""
     healthy: dict[str, Value] = {"condition": "service_healthy"}
     environment: dict[str, Value] = {
-        var.LAB_RUN: Variable(f"${{LAB_RUN-{shlex.join(run.arguments)}}}"),
-        var.LAB_RUN_TERMS: json.dumps({"start": dict(run.start), "faults": list(run.faults)}),
+        var.LAB_RUN: Variable(f"${{LAB_RUN-{run.command}}}"),
+        var.LAB_RUN_TERMS: run.terms,
         var.LAB_ONCE: Variable("${LAB_ONCE:-}"),
     }
     service: dict[str, Value] = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -140,8 +139,8 @@ class Pods:
         )
         environ = _environ(
             {
-                var.LAB_RUN: shlex.join(run.arguments),
-                var.LAB_RUN_TERMS: json.dumps({"start": dict(run.start), "faults": [*run.faults]}),
+                var.LAB_RUN: run.command,
+                var.LAB_RUN_TERMS: run.terms,
                 var.LAB_ONCE: "1",
             }
         )

@@ -6,7 +6,6 @@ The flavour `jobset` is one JobSet with a replicated job for each job of the clu
 
 from __future__ import annotations
 
-import shlex
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -18,14 +17,13 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import RoundTripRepresenter
 
 from lab.backends.kubernetes.pods import PROJECT, Object, Pods, base_name
-from lab.backends.names import KUBERNETES, capabilities
+from lab.backends.names import KUBERNETES
 from lab.backends.options import Values
-from lab.backends.rendered_file import PLAIN, Rendering, state_lines
+from lab.backends.rendered_file import PLAIN, Rendering, scheduled_header
 from lab.backends.yaml_text import TEXT, quotes
 from lab.config.validation import RUN_SERVICE
 from lab.experiments.registry import EXPERIMENTS
 from lab.placement.plan import Plan, PlannedRun, PlannedTask
-from lab.text import short, visible
 
 _DNS: Final = 53
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
@@ -49,7 +47,15 @@ def render(plan: Plan, options: Values, rendering: Rendering = PLAIN, *, owner: 
     for each in objects_of(plan, options, rendering.run, owner=owner).all():
         output.write("---\n")
         yaml.dump(each, output)
-    return _header(plan, options, rendering) + output.getvalue()
+    header = scheduled_header(
+        plan,
+        KUBERNETES,
+        options,
+        rendering,
+        "kubectl apply --filename FILE    {0}",
+        "kubectl delete --filename FILE   removes it, and a volume claim of its own",
+    )
+    return header + output.getvalue()
 
 
 def objects_of(
@@ -277,24 +283,3 @@ def _replicated(name: str, template: Object, pods: int = 1) -> Object:
         "replicas": 1,
         "template": {"spec": {**indexed, "backoffLimit": 0, "template": template}},
     }
-
-
-def _header(plan: Plan, options: Values, rendering: Rendering) -> str:
-    file, run = visible(rendering.cluster_file), rendering.run
-    does = f"trains {short(shlex.join(run.arguments))}" if run else "boots the cluster for runs"
-    return (
-        f"# Rendered from {file} by `python -m lab render --target kubernetes`; do not edit.\n"
-        f"# Change {file} and render again. `--check` compares.\n"
-        "#\n"
-        f"# kubectl apply --filename FILE    {does}\n"
-        f"# kubectl delete --filename FILE   removes it, and a volume claim of its own\n"
-        "#\n"
-        + state_lines(
-            plan,
-            capabilities(KUBERNETES).options,
-            options,
-            rendering.override,
-            gpus="none" if plan.mode == "none" else "count",
-            target=KUBERNETES,
-        )
-    )

@@ -11,13 +11,13 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-from lab.backends.names import SLURM, capabilities
+from lab.backends.names import SLURM
 from lab.backends.options import Values
-from lab.backends.rendered_file import PLAIN, Rendering, state_lines
+from lab.backends.rendered_file import PLAIN, Rendering, scheduled_header
 from lab.backends.slurm.components import Component, components_of
 from lab.placement.plan import Plan
 from lab.runtimes import RUNTIMES
-from lab.text import short, visible
+from lab.text import short
 
 _SCRIPT: Final = """\
 set -euo pipefail
@@ -143,8 +143,7 @@ def render(plan: Plan, options: Values, rendering: Rendering = PLAIN) -> str:
     )
     end = _WAIT
     if run is not None:
-        terms = json.dumps({"start": dict(run.start), "faults": list(run.faults)})
-        end = _RUN.format(run=shlex.quote(shlex.join(run.arguments)), terms=shlex.quote(terms))
+        end = _RUN.format(run=shlex.quote(run.command), terms=shlex.quote(run.terms))
     return _header(plan, components, options, rendering) + text + end
 
 
@@ -161,9 +160,7 @@ def _python(plan: Plan, container: str) -> str:
 def _header(
     plan: Plan, components: Sequence[Component], options: Values, rendering: Rendering
 ) -> str:
-    file, run = visible(rendering.cluster_file), rendering.run
     time_s = float(options["time"])
-    does = f"trains {short(shlex.join(run.arguments))}" if run else "boots the cluster for runs"
     requests = "#SBATCH hetjob\n".join(
         f"# {short(', '.join(name for name, _ in component.nodes))}\n"
         f"#SBATCH --job-name={plan.name} --time={slurm_time(time_s)} --requeue"
@@ -171,23 +168,9 @@ def _header(
         f"#SBATCH {component.options()}\n"
         for component in components
     )
-    return (
-        "#!/bin/bash\n"
-        f"# Rendered from {file} by `python -m lab render --target slurm`; do not edit.\n"
-        f"# Change {file} and render again. `--check` compares.\n"
-        "#\n"
-        f"# sbatch FILE     in the project's directory: {does}\n"
-        "#\n"
-        + state_lines(
-            plan,
-            capabilities(SLURM).options,
-            options,
-            rendering.override,
-            gpus="none" if plan.mode == "none" else "count",
-            target=SLURM,
-        )
-        + f"\n{requests}\n"
-    )
+    use = "sbatch FILE     in the project's directory: {0}"
+    header = scheduled_header(plan, SLURM, options, rendering, use)
+    return f"#!/bin/bash\n{header}\n{requests}\n"
 
 
 def slurm_time(seconds: float) -> str:
