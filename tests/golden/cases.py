@@ -50,7 +50,7 @@ FILES: dict[str, dict[str, Values]] = {
 Slurm's first file is whole; the others say how they differ from it.
 """
 
-DIFFERING = ("default", "exclusive-beside-shared", "run", "shared")
+DIFFERING = ("default", "exclusive-beside-shared")
 """The descriptions of which other modes and options are shown, too."""
 
 ON_KUBERNETES = {"default": "plain.yml", "run": "jobset.yml"}

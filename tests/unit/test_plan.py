@@ -8,7 +8,7 @@ import pytest
 
 from lab.config import Cluster, load_cluster, parse_cluster
 from lab.errors import InputError, LabError
-from lab.gpu import Gpu, Inventory, Process, take_inventory
+from lab.gpu import Gpu, Inventory, Process, another_host, take_inventory
 from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import place
 from lab.placement.plan import Plan
@@ -33,6 +33,22 @@ def test_the_page_on_own_programs_shows_the_flags_of_the_cluster() -> None:
     spec = place(load_cluster(ROOT / "cluster.yaml"), Inventory("none", (), 8, GIB)).cluster_spec()
     flags = " ".join(f"--{job}_hosts={','.join(hosts)}" for job, hosts in spec.items())
     assert_shows("docs/how-to/own-program.md", "--ps_hosts", flags)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "on", "gpus"),
+    [
+        # Without a number, the GPUs of a node are divided equally among its tasks.
+        ("a: {gpus: 4}, b: {gpus: 2}", "[a, a, b, b]", ["01", "23", "4", "5"]),
+        # A count takes what is free, also before and between the GPUs that others pin.
+        ("a: {gpus: 2}, b: {gpus: [3, 1]}, c: {gpus: 1}", "[a, b, c]", ["02", "31", "4"]),
+        # Ten times 0.1 is exactly 1, which it is not in floating point.
+        ("a: {gpus: 1}", f"[{'a, ' * 9}a], share: true, gpu_memory_fraction: 0.1", ["0"] * 10),
+    ],
+)
+def test_the_gpus_of_tasks(nodes: str, on: str, gpus: list[str]) -> None:
+    plan = place(cluster(f"{{{nodes}}}", f"{{worker: {{on: {on}}}}}"), another_host(6))
+    assert ["".join(task.gpus) for task in plan.tasks] == gpus
 
 
 def test_pins_may_be_indices_uuids_and_slices() -> None:
