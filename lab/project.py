@@ -5,19 +5,18 @@ from __future__ import annotations
 import filecmp
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from lab.config import Cluster, load_cluster, with_workers
 from lab.errors import InputError
 from lab.log import LOG
 from lab.shipped import SHIPPED
-from lab.text import short
 
 AnyPath = str | os.PathLike[str]
 
@@ -157,63 +156,28 @@ def replace_files(root: Path, sources: Mapping[str, Path]) -> Path | None:
         The directory inside the project that has what was replaced; None: nothing was.
 
     Raises:
-        InputError: A path is absolute, or leaves the project; then nothing has changed.
-        OSError: A file cannot be written or moved; then all is as before.
+        OSError: A file cannot be read or written; then nothing has changed. Or one cannot be moved.
     """
-    for path in map(PurePosixPath, sources):
-        if path.is_absolute() or ".." in path.parts or not path.parts:
-            raise InputError(
-                f"{short(str(path))!r} is not a path in {root}", "use a relative path without .."
-            )
-    files = _Replacing(root, _new_directory(root, "before-restore"))
-    try:
-        for name, source in sources.items():
-            files.replace(name, source)
-    except BaseException:
-        files.restore()
-        raise
-    return files.kept if files.kept.exists() else None
+    changed = {name: each for name, each in sources.items() if not _is_same(each, root, name)}
+    kept = _new_directory(root, "before-restore")
+    with TemporaryDirectory(prefix=".restore-", dir=root) as folder:
+        staged = Path(folder)
+        for name, source in changed.items():
+            (staged / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, staged / name)
+        for name in changed:
+            for parent in map(str, reversed(PurePosixPath(name).parents[:-1])):
+                if os.path.lexists(root / parent) and not _is_directory(root / parent):
+                    _move(root, kept, parent)
+            if os.path.lexists(root / name):
+                _move(root, kept, name)
+            _move(staged, root, name)
+    return kept if kept.exists() else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Replacing:
-    """Replaces files of a project one by one; see `replace_files`."""
-
-    root: Path
-    kept: Path
-    undo: list[Callable[[], object]] = field(default_factory=list)
-
-    def replace(self, name: str, source: Path) -> None:
-        """Replace one file unless it is the same."""
-        for parent in map(str, reversed(PurePosixPath(name).parents[:-1])):
-            folder = self.root / parent
-            if os.path.lexists(folder) and not _is_directory(folder):
-                self._keep(parent)
-            if not folder.exists():
-                folder.mkdir()
-                self.undo.append(folder.rmdir)
-        target = self.root / name
-        if _is_same(source, target):
-            return
-        if os.path.lexists(target):
-            self._keep(name)
-        self.undo.append(target.unlink)
-        shutil.copyfile(source, target)
-
-    def restore(self) -> None:
-        """Bring all back that was replaced."""
-        for each in reversed(self.undo):
-            with suppress(OSError):
-                each()
-        for folder in sorted((self.kept, *self.kept.rglob("*")), reverse=True):
-            with suppress(OSError):
-                folder.rmdir()  # only if it is empty
-
-    def _keep(self, name: str) -> None:
-        before, after = self.root / name, self.kept / name
-        after.parent.mkdir(parents=True, exist_ok=True)
-        before.rename(after)
-        self.undo.append(lambda: after.rename(before))
+def _move(source: Path, target: Path, name: str) -> None:
+    (target / name).parent.mkdir(parents=True, exist_ok=True)
+    (source / name).rename(target / name)
 
 
 def _new_directory(root: Path, begin: str) -> Path:
@@ -228,9 +192,12 @@ def _is_directory(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _is_same(source: Path, target: Path) -> bool:
-    regular = target.is_file() and not target.is_symlink()
-    return regular and filecmp.cmp(source, target, shallow=False)
+def _is_same(source: Path, root: Path, name: str) -> bool:
+    """Whether a file of the project, which is behind no link, has the content of another."""
+    path = PurePosixPath(name)
+    is_linked = any((root / part).is_symlink() for part in (path, *path.parents[:-1]))
+    target = root / name
+    return not is_linked and target.is_file() and filecmp.cmp(source, target, shallow=False)
 
 
 def user_path(argument: str) -> Path:
