@@ -12,7 +12,6 @@ from lab.backends.options import (
     file_path,
     image_name,
     object_name,
-    subnet,
     time_limit,
 )
 from lab.units import one_of
@@ -81,14 +80,6 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
                 one_of("portable", "isolated"),
                 "portable|isolated",
                 "portable",
-            ),
-            BackendOption(
-                "subnet",
-                "the addresses of the network, such as 10.89.1.0/28; by default the engine chooses",
-                subnet,
-                "RANGE",
-                "",
-                own_line=True,
             ),
         ),
     ),

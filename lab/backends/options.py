@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network
 from typing import Final
 
 from lab.errors import InputError
@@ -131,18 +130,6 @@ def time_limit(raw: str) -> float:
     if not _MIN_TIME_S <= seconds <= _MAX_TIME_S:
         raise ValueError("a duration from one minute to 365 days")
     return float(math.ceil(seconds))
-
-
-def subnet(raw: str) -> str:
-    """Parse a range of IPv4 addresses, `10.89.1.0/28`.
-
-    Raises:
-        ValueError: It is none.
-    """
-    try:
-        return str(IPv4Network(raw))
-    except ValueError:
-        raise ValueError("a range of IPv4 addresses, such as 10.89.1.0/28") from None
 
 
 def file_path(raw: str) -> str:

@@ -19,14 +19,13 @@ from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.log import passed_on
 from lab.volume import Request, RunSpec
-from tests.support.cli import CLUSTER as TWO_NODES
-from tests.support.cli import Cli, lab, refusal, replace_backends
+from tests.support.cli import Cli, replace_backends
 from tests.support.fakes import FakeBackend
 from tests.support.sites import SITES, Site
 
 CLUSTER = b"{version: 1, name: m, nodes: {tf1: {gpus: 1}}, jobs: {worker: {on: [tf1]}}}"
 GIVEN = {
-    **{"gpus-by": "cdi", "network": "isolated", "subnet": "10.89.1.0/28"},
+    **{"gpus-by": "cdi", "network": "isolated"},
     **{"time": "2h", "container": "a.sif"},
     **{
         "flavour": "plain",
@@ -157,24 +156,6 @@ def test_each_option_needs_its_own_flag(text: str, hint: str) -> None:
     assert options_of("slurm", ["container=a,b.sif"]) == {"container": "a,b.sif"}
 
 
-@pytest.mark.parametrize(
-    "command", ["render", "up --backend compose", "run async --backend compose"]
-)
-def test_a_subnet_has_an_address_for_each_node(tmp_path: Path, command: str) -> None:
-    """The network, its broadcast and its gateway have one, too."""
-    (tmp_path / "cluster.yaml").write_text(TWO_NODES)
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / "scripts" / "mnist_async.py").touch()
-    for prefix in (30, 32):
-        error = refusal(tmp_path, f"{command} -o subnet=10.89.1.0/{prefix}")
-        assert error == (
-            f"error: -o subnet=10.89.1.0/{prefix} is too small for 2 nodes;"
-            " give a range of /29 or larger"
-        )
-    for enough in ("-o subnet=10.89.1.0/29", "-o network=isolated -o subnet=10.89.1.0/30"):
-        assert "subnet" in lab(tmp_path, "render", "--output", "-", *enough.split()).stdout
-
-
 def test_options_need_the_name_of_a_backend() -> None:
     with pytest.raises(InputError, match="-o time=2h needs a backend; name it with --backend NAME"):
         backends(AUTO, ["time=2h"])
@@ -201,7 +182,7 @@ def test_an_environment_from_its_boot_to_its_end(site: Site) -> None:
     tasks = [(each.task, each.node, each.alive) for each in found.tasks()]
     assert tasks == [(each.name, each.node, True) for each in site.plan.tasks]
     if not CAPABILITIES[site.backend.name].network_faults:
-        with pytest.raises(LabError, match="use other faults"):
+        with pytest.raises(LabError, match=r"cannot change the network of node .*; use other"):
             found.inject_network_fault(site.plan.tasks[0].node, ["cut:5s"])
     with lock_environment(site.backend.name, site.plan.name):
         request = Request("r1", RunSpec("async"), found.cluster_spec())

@@ -89,7 +89,7 @@ def render(
 
     Args:
         plan: The plan, with the final mode and TensorFlow version.
-        options: The options.
+        options: The options. A class adds `subnet`, the addresses of the network.
         rendering: The run, and the paths of the config and of the project.
         home: The volume to use instead of a run volume of its own.
 
@@ -132,7 +132,7 @@ def _network(label: dict[str, Value], options: Values) -> dict[str, Value]:
         driver |= dict.fromkeys(ISOLATED, "isolated")
     # Without IPv6, whatever is the engine's default: nodes connect by IPv4.
     ipam: dict[str, Value] = {}
-    if options["subnet"]:
+    if "subnet" in options:
         ipam = {"ipam": {"config": [{"subnet": str(options["subnet"])}]}}
     return {"internal": True, "enable_ipv6": False, "driver_opts": driver, "labels": label, **ipam}
 
