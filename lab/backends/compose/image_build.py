@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from lab.backends.build_context import WHEELS, prepare_context
+from lab.backends.build_context import prepare_context
 from lab.backends.compose import render
 from lab.backends.compose.cli import Compose, compose_version, require_builder
 from lab.backends.engine.client import Engine, NotFound, engine_errors
@@ -35,7 +35,6 @@ class Image:
         base: Its base image, `python:3.11-slim-bookworm`.
         requirements: The name of the file in `requirements/` with its packages, `image-cpu`.
         tensorflow: pip's requirement for another TensorFlow, which is not locked; or "".
-        horovod: The name of the file in `requirements/` with Horovod, or "".
     """
 
     service: str
@@ -43,7 +42,6 @@ class Image:
     base: str
     requirements: str
     tensorflow: str = ""
-    horovod: str = ""
 
 
 def image_of(config: dict[str, Any]) -> Image:
@@ -61,7 +59,6 @@ def image_of(config: dict[str, Any]) -> Image:
                 arguments["BASE_IMAGE"],
                 arguments["REQUIREMENTS"],
                 arguments.get("TENSORFLOW", ""),
-                arguments.get("HOROVOD", ""),
             )
     raise ValueError("no service of the rendered file builds an image")
 
@@ -133,35 +130,17 @@ _SIZES: Final[Mapping[str, Size]] = {
 BASE_MB: Final = 45
 """Megabytes of an official slim Python image, compressed for the download."""
 
-COMPILER_MB: Final = 73
-"""Megabytes of Debian's packages that compile Horovod; the build removes them again."""
-
 
 def download_notice(image: Image, *, has_base: bool) -> str:
     """Return one line: the downloads of a build without cache, and the size of the image."""
     base = f"base image {image.base}" + (" is here" if has_base else f" (about {BASE_MB} MB)")
-    size = size_of(image)
+    size = None if image.tensorflow else _SIZES.get(image.requirements)
     if size is None:
         what = image.tensorflow or f"requirements/{image.requirements}.txt"
-        parts = [f"{what} (of unknown size)", base]
-    else:
-        named = f", {image.tensorflow}" if image.tensorflow else ""
-        wheels = f"{size.what}{named} (about {_size(size.download_mb)})"
-        takes = [f"the image takes {_size(size.image_mb)}"] if size.image_mb else []
-        parts = [wheels, base, *takes]
-    if image.horovod:
-        compiler = f"a compiler for Horovod (about {COMPILER_MB} MB)"
-        parts.insert(1, f"{compiler}, which runs for minutes, unless {WHEELS}/ has Horovod's wheel")
-    return f"building {image.name} downloads {'; '.join(parts)}"
-
-
-def size_of(image: Image) -> Size | None:
-    """Return the size of an image's packages; None if it was not measured."""
-    if not image.tensorflow:
-        return _SIZES.get(image.requirements)
-    if "and-cuda" in image.tensorflow:
-        return CUDA
-    return CPU if image.tensorflow.startswith("tensorflow-cpu") else None
+        return f"building {image.name} downloads {what} (of unknown size); {base}"
+    takes = f"; the image takes {_size(size.image_mb)}" if size.image_mb else ""
+    wheels = f"{size.what} (about {_size(size.download_mb)})"
+    return f"building {image.name} downloads {wheels}; {base}{takes}"
 
 
 def _size(megabytes: int) -> str:

@@ -123,7 +123,6 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
     variables = {name: value for name, _, value in pairs}
     task = labels.get(TASK, "")
     fits = not task or task in task_names(_spec(variables))
-    given = _given(host)
     health = state.get("Health") or {}
     mounts = attributes.get("Mounts") or []
     # As compose requested it: `Mounts` has the path inside the virtual machine of Docker Desktop.
@@ -141,8 +140,8 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
         exit_code=state["ExitCode"],
         error=state.get("Error", ""),
         started=_sortable(state["StartedAt"]),
-        gpus=given,
-        planned=tuple(filter(None, labels[GPUS].split(","))) if GPUS in labels else given or (),
+        gpus=_given(host),
+        planned=tuple(filter(None, labels.get(GPUS, "").split(","))),
         variables=variables,
         cluster_sha256=labels.get(CLUSTER_SHA256, ""),
         runtime=labels.get(RUNTIME, ""),
