@@ -13,8 +13,9 @@ from pathlib import Path, PurePosixPath
 from typing import Final, Protocol
 
 from lab.backends.engine.client import NotFound
-from lab.backends.environment import Command, Environment
-from lab.backends.state import Busy
+from lab.backends.environment import NO_PARTS, Command, Environment
+from lab.backends.selection import require_agents
+from lab.backends.state import Busy, lock_environment
 from lab.errors import LabError
 from lab.text import short
 from lab.volume import Chunk, Request
@@ -69,6 +70,25 @@ class CalledEnvironment(Environment):
     def call(self, *arguments: str) -> bytes:
         """Call the volume's module, and return what it prints; see `Channel.call`."""
         return b"".join(self.channel().call(*arguments))
+
+    @abstractmethod
+    def upload(self, run_id: str, parts: Mapping[str, Path]) -> None:
+        """Copy what a run needs to the run volume: its parts into `incoming/<run_id>/`.
+
+        Raises:
+            LabError: The volume refuses it.
+        """
+
+    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
+        """Submit a request to the agents; see `Environment`.
+
+        Raises:
+            LabError: Another run is active, or an agent does not run.
+        """
+        with lock_environment(self.backend, self.project, shared=True):
+            require_agents(self.project, self.tasks())
+            self.upload(request.run_id, parts)
+            self.call("submit", request.to_json())
 
     def post(self, command: Command, run_id: str, text: str) -> None:
         """Write one message for a run to the run volume; see `Environment`."""

@@ -20,16 +20,14 @@ from lab.backends.compose.host_block import block_host
 from lab.backends.compose.network_faults import end_faults, inject_fault
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import PROJECT, TRANSIENT, ContainerInfo, parse_inspection
-from lab.backends.environment import NO_PARTS, TaskInfo
+from lab.backends.environment import TaskInfo
 from lab.backends.gpu_record import release
 from lab.backends.names import COMPOSE
-from lab.backends.selection import known_task, require_agents
-from lab.backends.state import lock_environment
+from lab.backends.selection import known_task
 from lab.backends.volume_calls import CalledEnvironment, Channel
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
 from lab.text import visible
-from lab.volume import Request
 
 _LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
 """compose appends the container's number to the task: `worker-0-1  | …`."""
@@ -111,21 +109,11 @@ class ComposeEnvironment(CalledEnvironment):
         """All tasks, in the plan's order."""
         return list(map(_task, self._seen_tasks().values()))
 
-    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
-        """Submit a request to the agents; see `Environment`.
-
-        Raises:
-            LabError: Another run is active, or an agent does not run.
-        """
-        with lock_environment(self.backend, self.project, shared=True):
-            seen = self.inspect()
-            tasks = [each for each in seen if each.task]
-            require_agents(self.project, list(map(_task, tasks)))
-            if parts:
-                running = next(each.id for each in tasks if each.running)
-                upload(self._engine, running, request.run_id, parts)
-            channel = self._channel_of(seen)
-            b"".join(channel.call("submit", request.to_json()))
+    def upload(self, run_id: str, parts: Mapping[str, Path]) -> None:
+        """Copy the parts of a run to the run volume; see `CalledEnvironment`."""
+        if parts:
+            running = next(each.id for each in self.inspect() if each.task and each.running)
+            upload(self._engine, running, run_id, parts)
 
     def block_host(self) -> None:
         """Block this host from its tasks; see `Environment`."""

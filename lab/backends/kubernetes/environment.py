@@ -11,7 +11,7 @@ from threading import Event
 from typing import Final
 
 from lab.backends.directory import Recorded
-from lab.backends.environment import NO_PARTS, TaskInfo
+from lab.backends.environment import TaskInfo
 from lab.backends.kubernetes import status
 from lab.backends.kubernetes.api import Api, ApiError, Away
 from lab.backends.kubernetes.output import merged_lines
@@ -33,14 +33,13 @@ from lab.backends.kubernetes.volume_pod import (
     last_lines,
 )
 from lab.backends.names import KUBERNETES
-from lab.backends.selection import known_task, require_agents
-from lab.backends.state import lock_environment
+from lab.backends.selection import known_task
 from lab.backends.volume_calls import CalledEnvironment
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
 from lab.log import LOG
 from lab.threads import in_background
-from lab.volume import Chunk, Request
+from lab.volume import Chunk
 from lab.volume.clock import stamp
 
 _POLL_S: Final = 1.0
@@ -183,19 +182,11 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         """Return a channel by the pod of the run volume, which is started if it does not run."""
         return PodChannel(self.api, self._volume_pod.name())
 
-    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
-        """Submit a request to the agents; see `Environment`.
-
-        Raises:
-            LabError: Another run is active, or an agent does not run.
-        """
-        with lock_environment(self.backend, self.project, shared=True):
-            require_agents(self.project, self.tasks())
-            incoming = PurePosixPath("incoming", request.run_id)
-            self._volume_pod.upload(Path(self.folder, SCRIPTS), PurePosixPath(SCRIPTS))
-            for name, folder in parts.items():
-                self._volume_pod.upload(folder, incoming / name)
-            self.call("submit", request.to_json())
+    def upload(self, run_id: str, parts: Mapping[str, Path]) -> None:
+        """Copy the project's programs, and the parts of a run; see `CalledEnvironment`."""
+        self._volume_pod.upload(Path(self.folder, SCRIPTS), PurePosixPath(SCRIPTS))
+        for name, folder in parts.items():
+            self._volume_pod.upload(folder, PurePosixPath("incoming", run_id, name))
 
     def clock_offset_s(self) -> float:
         """Seconds by which the run volume's clock is ahead of this host's; see `Environment`.
