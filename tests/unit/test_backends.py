@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,12 @@ def test_an_environment_from_its_boot_to_its_end(site: Site) -> None:
         ):
             with pytest.raises(Busy, match=f"uses the {site.backend.name} environment"):
                 change()
+
+    dead = [replace(each, alive=False) for each in found.tasks()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(found), "tasks", lambda _: dead)
+        with pytest.raises(LabError, match=f"of environment {site.plan.name} is not up"):
+            found.submit(request)
 
     def needed() -> None:
         with pytest.raises(Busy), lock_environment(site.backend.name, site.plan.name, shared=True):

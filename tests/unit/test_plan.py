@@ -42,8 +42,8 @@ def test_the_page_on_own_programs_shows_the_flags_of_the_cluster() -> None:
         ("a: {gpus: 4}, b: {gpus: 2}", "[a, a, b, b]", ["01", "23", "4", "5"]),
         # A count takes what is free, also before and between the GPUs that others pin.
         ("a: {gpus: 2}, b: {gpus: [3, 1]}, c: {gpus: 1}", "[a, b, c]", ["02", "31", "4"]),
-        # Ten times 0.1 is exactly 1, which it is not in floating point.
-        ("a: {gpus: 1}", f"[{'a, ' * 9}a], share: true, gpu_memory_fraction: 0.1", ["0"] * 10),
+        # Twenty times 0.05 is exactly 1, and more in floating point.
+        ("a: {gpus: 1}", f"[{'a, ' * 19}a], share: true, gpu_memory_fraction: 0.05", ["0"] * 20),
     ],
 )
 def test_the_gpus_of_tasks(nodes: str, on: str, gpus: list[str]) -> None:
