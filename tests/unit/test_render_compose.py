@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.api.rendering import recorded
-from lab.backends.compose.render import render
+from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.names import COMPOSE
 from lab.backends.rendered_file import RenderOptions, stale_diff
 from lab.config import Cluster, load_cluster
@@ -139,6 +139,13 @@ def test_the_callers_environment_chooses_image_build_and_run(tmp_path: Path) -> 
     assert (run["LAB_RUN"], run["LAB_ONCE"]) == ("sync --epochs=2", "1")
     spec = json.loads(task["environment"]["LAB_CLUSTER"])
     assert spec == {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]}
+
+
+def test_a_class_sets_the_addresses_of_a_network() -> None:
+    cluster = load_cluster(GOOD[0])
+    plan = place(cluster, inventory("none", cluster))
+    assert "subnet" not in render(plan)
+    assert "- subnet: 10.89.1.0/28\n" in render(plan, {**DEFAULTS, "subnet": "10.89.1.0/28"})
 
 
 def test_the_file_at_the_root_is_fresh() -> None:
