@@ -10,7 +10,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
@@ -72,8 +72,9 @@ def lock_path(backend: str, project: str) -> Path:
     return state_directory() / backend / f"{project}.lock"
 
 
-@contextmanager
-def lock_environment(backend: str, project: str, *, shared: bool = False) -> Iterator[int]:
+def lock_environment(
+    backend: str, project: str, *, shared: bool = False
+) -> AbstractContextManager[int]:
     """Hold the lock of one environment of this user; see `locked`.
 
     Args:
@@ -81,9 +82,8 @@ def lock_environment(backend: str, project: str, *, shared: bool = False) -> Ite
         project: The environment's name.
         shared: Whether other commands may hold a shared lock at the same time.
     """
-    path = lock_path(backend, project)
-    with locked(path, f"the {backend} environment {project!r}", shared=shared) as lock:
-        yield lock
+    what = f"the {backend} environment {project!r}"
+    return locked(lock_path(backend, project), what, shared=shared)
 
 
 def _lock(file: IO[Any], path: Path, kind: int) -> None:
