@@ -203,9 +203,14 @@ def render_config(
     return Rendered(planner.render(placed.plan, rendering), placed, cluster, run, planner)
 
 
+def recorded(file: Path, target: str) -> RenderOptions | None:
+    """Return the options in a rendered file's header; None if it is missing or has none."""
+    return read_state(current_text(file), capabilities(target).options)
+
+
 def with_recorded(options: RenderOptions, file: Path, target: str) -> RenderOptions:
     """Return the options for a comparison: those that are not given are taken from the file."""
-    others = read_state(current_text(file), capabilities(target).options) or RenderOptions()
+    others = recorded(file, target) or RenderOptions()
     return RenderOptions(
         others.gpus if options.gpus == AUTO else options.gpus,
         options.runtime or (others.runtime if others.runtime in RUNTIMES else None),

@@ -69,7 +69,7 @@ def test_the_live_view_and_the_bar_of_a_sweep_divide_no_command(
     monkeypatch.setattr("lab.analysis.batches.Console", lambda **_: console)
     with LiveView(info(), console) as view:
         view.show(NOTICE)
-    with _progress(1):
+    with _progress(1, quiet=False):
         LOG.info(NOTICE)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert shown.count(f"  {with_command_name(COMMAND)}\n") == 2
