@@ -535,3 +535,10 @@ def test_outside_a_seat_there_is_no_queue(monkeypatch: pytest.MonkeyPatch, tmp_p
     with pytest.raises(LabError, match="this is no seat of a class with a queue"):
         ClassBackend().boot(plan_in_seat(1), root=tmp_path)
     assert os.environ.get(LAB_QUEUE) is None
+
+
+def test_a_request_is_refused_before_its_body_is_read(queue: QueueUnderTest) -> None:
+    for head, expected in (("PUT /no", 404), ("DELETE /environment?seat=ada", 403)):
+        one, status = connected(queue, head)
+        one.close()
+        assert status == expected

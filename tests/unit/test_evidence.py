@@ -14,7 +14,8 @@ import pytest
 from scipy import stats
 
 from lab.analysis.grid import Point, RunResult
-from lab.api import Runs, Sweep
+from lab.api import Runs
+from lab.api.sweeps import Sweep
 from lab.cli.commands.sweep import _show
 from lab.reproduce.claims import load
 from lab.reproduce.measures import trainings
