@@ -6,10 +6,9 @@ from itertools import count
 
 import pytest
 
-from tests.support import engine as engines
 from tests.support.conditions import lacking
-from tests.torture.case import COMPOSE, LOCAL, UNTIMED, Case, Fault, Policy, draw
-from tests.torture.running import Tools, lacks, ran
+from tests.torture.case import COMPOSE, FAIL, LOCAL, UNTIMED, Case, Fault, draw
+from tests.torture.running import lacks, run
 
 pytestmark = pytest.mark.tensorflow
 
@@ -20,16 +19,16 @@ def case_of(fault: Fault, backend: str, experiment: str) -> Case:
         case
         for case in map(draw, count())
         if (case.fault, case.backend, case.experiment) == (fault, backend, experiment)
-        and (case.workers, case.policy) == (2, Policy.FAIL)
+        and (case.workers, case.policy) == (2, FAIL)
         and (fault in UNTIMED or (case.at_step or 0) > 50)
     )
 
 
-def torture(case: Case, tools: Tools) -> None:
+def torture(case: Case) -> None:
     if why_not := lacks(case.backend, case.fault):
         lacking(why_not)
-    with ran(case, tools) as (_, _, found):
-        assert (found.verdict, found.details) == ("ok", ()), case.line()
+    judgement = run(case)
+    assert (judgement.missed, judgement.faults) == (False, []), case
 
 
 @pytest.mark.parametrize(
@@ -38,11 +37,10 @@ def torture(case: Case, tools: Tools) -> None:
     ids=str,
 )
 def test_on_processes(fault: Fault, experiment: str) -> None:
-    torture(case_of(fault, LOCAL, experiment), Tools())
+    torture(case_of(fault, LOCAL, experiment))
 
 
 @pytest.mark.engine
 @pytest.mark.usefixtures("image")
-def test_on_containers(engine: engines.Engine) -> None:
-    with Tools.of(engine.environment) as tools:
-        torture(case_of(Fault.AGENT, COMPOSE, "sync"), tools)
+def test_on_containers() -> None:
+    torture(case_of(Fault.AGENT, COMPOSE, "sync"))

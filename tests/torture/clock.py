@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
 import subprocess
 from dataclasses import dataclass
@@ -11,10 +10,6 @@ from typing import Final
 
 SOURCE: Final = Path(__file__).with_name("clock.c")
 _BYTES: Final = struct.Struct("=q")
-
-
-class NoCompilerError(Exception):
-    """The clock cannot be compiled; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +32,10 @@ class Clock:
 
 
 def make(folder: Path, node: str) -> Clock:
-    """A clock that is right until it is set.
-
-    Raises:
-        NoCompilerError: There is no C compiler, or it failed.
-    """
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise NoCompilerError("no C compiler; install gcc and libc6-dev")
+    """A clock that is right until it is set. It needs a C compiler."""
     library, file = folder / "clock.so", folder / "clock.set"
     flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror"]
-    done = subprocess.run(
-        [compiler, *flags, "-o", library, SOURCE, "-ldl"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise NoCompilerError(f"{SOURCE} does not compile:\n{done.stderr[-2000:]}")
+    subprocess.run(["cc", *flags, "-o", library, SOURCE, "-ldl"], check=True)
     file.write_bytes(_BYTES.pack(0))
     environ = {"LD_PRELOAD": str(library), "CLOCK_FILE": str(file), "CLOCK_NODE": node}
     return Clock(environ, file)

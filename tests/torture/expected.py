@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from tests.torture.case import Case, Fault, Policy
+from tests.torture.case import RESTART, Case, Fault
 
 STALL_S: Final = 8.0
 """`--stall` of the runs whose fault may stall a training."""
@@ -17,9 +16,8 @@ END_S: Final = 15.0
 """Time from the detection of a fault to the client's exit."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Outcome:
-    """The allowed end of a run.
+class Outcome(NamedTuple):
+    """The end of a run.
 
     Attributes:
         state: The run's.
@@ -32,20 +30,15 @@ class Outcome:
     cause: str = ""
 
 
-def outcomes(state: str, exit_code: int, *causes: str) -> frozenset[Outcome]:
-    """One outcome for each cause."""
-    return frozenset(Outcome(state, exit_code, cause) for cause in causes)
+WELL: Final = frozenset({Outcome("succeeded", 0)})
 
-
-WELL: Final = outcomes("succeeded", 0, "")
-
-_ENDS: Final[dict[Fault, frozenset[Outcome]]] = {
-    Fault.KILL: outcomes("failed", 1, "signal"),
-    Fault.FREEZE: outcomes("failed", 1, "stalled", "time-out"),
-    Fault.AGENT: outcomes("lost", 1, "node lost"),
+_ENDS: Final = {
+    Fault.KILL: {Outcome("failed", 1, "signal")},
+    Fault.FREEZE: {Outcome("failed", 1, "stalled"), Outcome("failed", 1, "time-out")},
+    Fault.AGENT: {Outcome("lost", 1, "node lost")},
     # A program that saves a checkpoint while the volume is full fails by itself.
-    Fault.ROOM: WELL | outcomes("failed", 1, "exit code"),
-    Fault.READ_ONLY: outcomes("failed", 1, "volume"),
+    Fault.ROOM: WELL | {Outcome("failed", 1, "exit code")},
+    Fault.READ_ONLY: {Outcome("failed", 1, "volume")},
 }
 """Faults that a run may not survive."""
 
@@ -56,19 +49,14 @@ _WAITS_S: Final = {Fault.AGENT: 15.0, Fault.READ_ONLY: 20.0}
 def expected(case: Case) -> frozenset[Outcome]:
     """The allowed ends of a run; the contract in one function."""
     fault, of_ps = case.fault, case.target.startswith("ps")
-    ends = _ENDS.get(fault, WELL)
+    ends = frozenset(_ENDS.get(fault, WELL))
     if fault is Fault.AGENT and of_ps:
         # The workers of a parameter server fail before its loss can be detected.
-        ends |= outcomes("failed", 1, "node lost")
-    if case.policy is Policy.RESTART and fault is not Fault.READ_ONLY:
+        ends |= {Outcome("failed", 1, "node lost")}
+    if case.policy == RESTART and fault is not Fault.READ_ONLY:
         # A program restarts; an agent or a parameter server's state may not.
         return WELL if fault is Fault.KILL and not of_ps else WELL | ends
     return ends
-
-
-def may_succeed(case: Case) -> bool:
-    """Whether a run may go on after its fault, and so take its time."""
-    return any(outcome.state == "succeeded" for outcome in expected(case))
 
 
 def patience_s(fault: Fault, cause: str = "") -> float:

@@ -18,34 +18,21 @@ from tests.torture.records import Home, object_of
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder that holds all that one run makes outside of the engine.
-
-    Attributes:
-        folder: It.
-        case: The run.
-        environ: The variables of every command.
-    """
+    """A folder that holds all that one run makes outside of the engine."""
 
     folder: Path
     case: Case
-    environ: Mapping[str, str]
 
     @classmethod
-    def make(cls, case: Case, variables: Mapping[str, str]) -> Place:
-        """A project with programs, data and the case's config.
-
-        Args:
-            case: The run.
-            variables: Further variables of every command, such as the address of the engine.
-        """
+    def make(cls, case: Case) -> Place:
+        """A project with programs, data and the case's config."""
         folder = Path(tempfile.mkdtemp(prefix=f"lab-torture-{case.seed}-"))
         for name in ("scripts", "data"):
             shutil.copytree(commands.ROOT / name, folder / name)
         (folder / "cluster.yaml").write_text(case.config(), encoding="utf-8")
         for name in ("state", "tmp"):
             (folder / name).mkdir()
-        environ = {**commands.environ(folder), "TMPDIR": str(folder / "tmp"), **variables}
-        return cls(folder, case, environ)
+        return cls(folder, case)
 
     @property
     def state(self) -> Path:
@@ -54,22 +41,17 @@ class Place:
 
     def lab(self, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
         """Start a command of the lab, away from the terminal, so that Ctrl-C is not its own."""
+        environ = {**commands.environ(self.folder), "TMPDIR": str(self.folder / "tmp"), **variables}
         with (self.folder / "said").open("ab") as err, (self.folder / "out").open("ab") as out:
-            err.write(f"$ lab {' '.join(arguments)}\n".encode())
-            err.flush()
             return subprocess.Popen(
                 commands.command(*arguments),
                 cwd=self.folder,
-                env={**self.environ, **variables},
+                env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
             )
-
-    def done(self, within_s: float, *arguments: str) -> int | None:
-        """Run a command to its end; its exit code, or None where it was killed."""
-        return ended(self.lab(*arguments), time.monotonic() + within_s)
 
     def said_json(self) -> Mapping[str, Any] | None:
         """The summary that the last command printed, or None."""
@@ -78,8 +60,8 @@ class Place:
 
     def run(self) -> Path | None:
         """The directory of the run, as soon as there is one."""
-        found = [path.parent for path in self.folder.glob("runs/*/run.json")]
-        return next((path for path in found if not path.is_symlink()), None)
+        runs = [path.parent for path in self.folder.glob("runs/*/run.json")]
+        return next((path for path in runs if not path.is_symlink()), None)
 
     def home(self) -> Home:
         """The collected files so far."""

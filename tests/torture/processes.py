@@ -10,20 +10,20 @@ import psutil
 
 
 def having(**variables: str) -> list[psutil.Process]:
-    """All processes that were started with these variables, lowest id first."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):  # it has ended, or it is another user's
-            if variables.items() <= process.environ().items():
-                found.append(process)
-    return found
+    """All processes that were started with these variables, lowest id first.
+
+    `info` has what they were when they were found.
+    """
+    return [
+        process
+        for process in psutil.process_iter(["environ", "name", "cmdline", "ppid"])
+        if variables.items() <= (process.info["environ"] or {}).items()
+    ]
 
 
 def _run_of(process: psutil.Process) -> str:
     """The id of the run whose program it is; empty for other processes."""
-    with suppress(psutil.Error):
-        return Path(process.environ().get("LAB_RUN_DIR", "")).name
-    return ""
+    return Path(process.info["environ"].get("LAB_RUN_DIR", "")).name
 
 
 def program(project: str, run_id: str, task: str) -> psutil.Process | None:
@@ -31,43 +31,24 @@ def program(project: str, run_id: str, task: str) -> psutil.Process | None:
 
     A forked program has its task's name, and its environment's variables.
     """
-    found = [each for each in having(LAB_TASK=task) if _run_of(each) == run_id]
-    with suppress(psutil.NoSuchProcess):
-        found += [each for each in having(LAB_PROJECT=project) if each.name() == task]
-        pids = {each.pid for each in found}
-        return next((each for each in found if each.ppid() not in pids), None)
-    return None
+    own = [process for process in having(LAB_TASK=task) if _run_of(process) == run_id]
+    own += [process for process in having(LAB_PROJECT=project) if process.info["name"] == task]
+    ids = {process.pid for process in own}
+    return next((process for process in own if process.info["ppid"] not in ids), None)
 
 
 def agent(project: str, task: str) -> psutil.Process | None:
     """The agent of a task of an environment of processes."""
-    with suppress(psutil.NoSuchProcess):
-        for process in having(LAB_PROJECT=project, LAB_TASK=task):
-            is_agent = any("lab.task.agent" in word for word in process.cmdline())
-            if is_agent and not _run_of(process):
-                return process
+    for process in having(LAB_PROJECT=project, LAB_TASK=task):
+        if "lab.task.agent" in " ".join(process.info["cmdline"] or ()) and not _run_of(process):
+            return process
     return None
 
 
-def runs(process: psutil.Process) -> bool:
-    """Whether it has not ended; one that only waits to be reaped has."""
+def signalled(process: psutil.Process | None, number: signal.Signals) -> bool:
+    """Send it a signal; False where it has ended, even if nobody has reaped it yet."""
     with suppress(psutil.NoSuchProcess):
-        ended = {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
-        return process.is_running() and process.status() not in ended
-    return False
-
-
-def signalled(process: psutil.Process, number: signal.Signals) -> bool:
-    """Send it a signal; False where it had ended before."""
-    with suppress(psutil.NoSuchProcess):
-        if runs(process):
+        if process and process.status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
             process.send_signal(number)
             return True
     return False
-
-
-def describe(process: psutil.Process) -> str:
-    """Id and command line."""
-    with suppress(psutil.Error):
-        return f"process {process.pid} ({' '.join(process.cmdline())[:100]})"
-    return f"process {process.pid}"

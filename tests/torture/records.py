@@ -28,15 +28,14 @@ class Home:
     summary: Record = field(default_factory=dict)
     statuses: Mapping[str, Record] = field(default_factory=dict)
     records: Mapping[str, Sequence[Record]] = field(default_factory=dict)
-    torn: tuple[str, ...] = ()
+    torn: Sequence[str] = ()
 
     @classmethod
     def read(cls, run: Path) -> Home:
         """Read a run's directory."""
-        records: dict[str, list[Record]] = {}
+        records: dict[str, list[Record]] = defaultdict(list)
         torn: list[str] = []
-        for path in sorted(run.glob("tasks/*.jsonl")):
-            records[path.stem] = []
+        for path in run.glob("tasks/*.jsonl"):
             for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
                 if line.endswith(b"\n") and (record := object_of(line)):
                     records[path.stem].append(record)
@@ -44,12 +43,12 @@ class Home:
                     torn.append(f"{path.stem}: line {number} is no record")
         info, summary = (_in_file(run / f"{name}.json") for name in ("run", "summary"))
         statuses = {path.stem: _in_file(path) for path in run.glob("status/*.json")}
-        return cls(info, summary, statuses, records, tuple(torn))
+        return cls(info, summary, statuses, records, torn)
 
     def global_step(self) -> int:
         """The highest global step in the records; 0 where they have none."""
-        steps = (each.get("global_step") for several in self.records.values() for each in several)
-        return max((step for step in steps if isinstance(step, int)), default=0)
+        records = [record for several in self.records.values() for record in several]
+        return max((record.get("global_step") or 0 for record in records), default=0)
 
 
 def missing(home: Home) -> list[str]:
@@ -57,23 +56,25 @@ def missing(home: Home) -> list[str]:
 
     Each attempt of a task counts from 0. A record without a number is the agent's own.
     """
-    found = [*home.torn]
+    faults = [*home.torn]
     for task, records in home.records.items():
-        by_attempt: dict[int, list[int]] = defaultdict(list)
+        numbers: dict[int, list[int]] = defaultdict(list)
         for record in records:
             if isinstance(record.get("seq"), int):
-                by_attempt[record.get("attempt", 0)].append(record["seq"])
-        for attempt, numbers in by_attempt.items():
-            wrong = [place for place, number in enumerate(numbers) if number != place][:1]
-            found += [f"{task}, attempt {attempt}: {numbers[i]} where {i} belongs" for i in wrong]
+                numbers[record.get("attempt", 0)].append(record["seq"])
+        faults += [
+            f"{task}, attempt {attempt}: its records are not numbered 0, 1, 2 and so on"
+            for attempt, own in numbers.items()
+            if own != [*range(len(own))]
+        ]
     for task, status in home.statuses.items():
-        own = [record for record in home.records.get(task, ()) if "seq" in record]
+        kinds = [record.get("kind") for record in home.records.get(task, ()) if "seq" in record]
         well = status.get("state") == "succeeded" and status.get("exit_code") == 0
-        if well and task.startswith("worker") and (not own or own[-1].get("kind") != "final"):
-            found.append(f"{task} succeeded, and its last record is not at home")
+        if well and task.startswith("worker") and kinds[-1:] != ["final"]:
+            faults.append(f"{task} succeeded, and its last record is not at home")
     if home.summary.get("records_lost"):
-        found.append(f"the summary has {home.summary['records_lost']} records lost")
-    return found
+        faults.append(f"the summary has {home.summary['records_lost']} records lost")
+    return faults
 
 
 def wrong_sums(home: Home, experiment: str, steps: int) -> list[str]:
@@ -83,44 +84,43 @@ def wrong_sums(home: Home, experiment: str, steps: int) -> list[str]:
     reached the parameters once. An attempt that was killed, or failed, may have taken a number for
     a step that it never applied, one at the most, and nobody knows all of its local steps.
     """
-    of_attempts = [
-        ((task, record.get("attempt", 0)), record)
-        for task, records in home.records.items()
-        for record in records
-        if task.startswith("worker")
+    attempts: dict[tuple[str, int], Record] = {}
+    probes = [
+        record
+        for several in home.records.values()
+        for record in several
+        if isinstance(record.get("probe"), int)
     ]
-    finals = {
-        attempt: record
-        for attempt, record in of_attempts
-        if record.get("kind") == "final" and record.get("status") != "failed"
-    }
-    killed = len({attempt for attempt, _ in of_attempts} - finals.keys())
-    evals = [r for rs in home.records.values() for r in rs if isinstance(r.get("probe"), int)]
-    if not evals:
+    for task, records in home.records.items():
+        for record in records:
+            if task.startswith("worker"):
+                final = record.get("kind") == "final" and record.get("status") != "failed"
+                key = task, record.get("attempt", 0)
+                attempts[key] = record if final else attempts.get(key, {})
+    if not probes:
         return ["no record has a test of the final parameters"]
-    step, probe = evals[-1].get("global_step"), evals[-1]["probe"]
-    found = []
-    if step != steps:
-        found.append(f"global step {step} instead of {steps}")
-    if not isinstance(step, int) or not probe <= step <= probe + killed:
-        found.append(f"global step {step}, but {probe} updates, with {killed} attempts killed")
+    step, updates = probes[-1].get("global_step"), probes[-1]["probe"]
+    killed = sum(not final for final in attempts.values())
+    faults = [f"global step {step} instead of {steps}"] if step != steps else []
+    if not isinstance(step, int) or not updates <= step <= updates + killed:
+        faults.append(f"global step {step}, but {updates} updates, with {killed} attempts killed")
     if killed:
-        return found
-    local = sum(record.get("local_step", 0) for record in finals.values())
+        return faults
+    local = sum(final.get("local_step", 0) for final in attempts.values())
     if experiment == "async" and local != step:
-        found.append(f"{local} local steps in all, but global step {step}")
+        faults.append(f"{local} local steps in all, but global step {step}")
     if home.summary.get("updates_conserved") is not True:
-        found.append(f"updates_conserved is {home.summary.get('updates_conserved')}")
-    return found
+        faults.append(f"updates_conserved is {home.summary.get('updates_conserved')}")
+    return faults
 
 
 def object_of(text: bytes) -> Record | None:
     """The JSON object in a text, or None."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _in_file(path: Path) -> Record:

@@ -1,28 +1,19 @@
-"""One run from its command to the observed result."""
+"""One run from its command to its judgement."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tests.torture import clock, disks, injecting, leftovers
-from tests.torture.case import COMPOSE, UNTIMED, Case, Fault
-from tests.torture.expected import (
-    STALL_S,
-    may_succeed,
-    patience_s,
-)
+from tests.torture import injecting, leftovers
+from tests.torture.case import COMPOSE, OF_PROCESSES, UNTIMED, Case, Fault
+from tests.torture.expected import STALL_S, WELL, expected, patience_s
 from tests.torture.injecting import Scene
-from tests.torture.judging import GOOD, Judgement, Seen, judge
+from tests.torture.judging import Judgement, Seen, judge
 from tests.torture.place import Place, ended
-
-if TYPE_CHECKING:
-    from docker import DockerClient
 
 HARD_S: Final = 300.0
 """A run that takes longer after the start of its command hangs, in seconds."""
@@ -33,125 +24,74 @@ _AFTER_S: Final = 60.0
 _COMMAND_S: Final = 120.0
 
 
-class RefusedError(Exception):
-    """lab refused the command: a defect of the harness, or of lab; with the output."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """The shared parts of the runs of a session.
-
-    Attributes:
-        variables: The variables by which commands find the engine.
-        client: That engine, where there is one.
-    """
-
-    variables: Mapping[str, str] = field(default_factory=dict)
-    client: DockerClient | None = None
-
-    @classmethod
-    @contextmanager
-    def of(cls, environ: Mapping[str, str]) -> Iterator[Tools]:
-        """The engine that these variables name."""
-        import docker  # noqa: PLC0415  (only where there is an engine)
-
-        names = ("DOCKER_HOST", "DOCKER_CONFIG", "PATH")
-        client = docker.from_env(environment=dict(environ))
-        yield cls({name: environ[name] for name in names if name in environ}, client)
-        client.close()
-
-
 def lacks(backend: str, fault: Fault) -> str:
     """Why such a run is not possible here; "" where it is."""
-    is_root = os.geteuid() == 0
-    if fault in {Fault.ROOM, Fault.READ_ONLY} and not is_root:
-        return "only root may mount a small disk"
-    if fault is Fault.NODE_CLOCK and not (shutil.which("cc") or shutil.which("gcc")):
+    if backend == COMPOSE and fault in OF_PROCESSES:
+        return f"{fault} is a fault of processes"
+    if os.geteuid() != 0 and (backend == COMPOSE or fault in {Fault.ROOM, Fault.READ_ONLY}):
+        return "only root may mount a small disk, or see the variables of programs in containers"
+    if fault is Fault.NODE_CLOCK and not shutil.which("cc"):
         return "no C compiler for the clock"
-    if backend == COMPOSE and not is_root:
-        return "only root sees the variables of programs in containers"
     return ""
 
 
-def words(case: Case) -> list[str]:
-    """The command line of a case, after `lab`."""
-    found = ["run", case.experiment, "--backend", case.backend, "--gpus", "none", "--json"]
-    found += ["--on-failure", case.policy.value, "--seed", str(case.seed)]
-    found += ["--global_steps", str(case.steps)]
-    found += ["--record_every", str(max(1, min(20, case.steps // 20)))]
-    if case.fault is Fault.FREEZE:
-        found += ["--stall", f"{STALL_S:g}s"]
-    if case.fault is Fault.LATE:
-        found += ["--start", f"{case.target}: {case.amount_s:g}s"]
-    return found
+def run(case: Case) -> Judgement:
+    """Run a case and judge it; all that it left is removed by force.
 
-
-@contextmanager
-def ran(case: Case, tools: Tools) -> Iterator[tuple[Place, Seen, Judgement]]:
-    """Run a case and judge it; its leftovers are removed by force at the end of the block.
-
-    The folder of a run that went wrong stays, with all its files.
-
-    Raises:
-        RefusedError: The lab refused the command.
+    The folder of a run that went wrong is kept under another name, with all its files.
     """
-    client = tools.client if case.backend == COMPOSE else None
-    place = Place.make(case, tools.variables)
-    good = True
+    place = Place.make(case)
     try:
-        with ExitStack() as of_disk:
-            disk = made = None
-            if case.fault is Fault.ROOM:
-                disks.small(place)
-            elif case.fault is Fault.READ_ONLY:
-                disk = of_disk.enter_context(disks.faulty(place))
-            elif case.fault is Fault.NODE_CLOCK:
-                made = clock.make(place.folder, case.target)
-            began = time.monotonic()
-            helper = place.lab(*words(case), **(made.environ if made else {}))
-            seen = _see(Scene(place, helper, began + HARD_S, client, made, disk))
-            judgement = judge(case, seen)
-            good = judgement.verdict in GOOD
-            yield place, seen, judgement
+        judgement = judge(case, _seen(place))
+        if judgement.faults:
+            (place.state / "filler").unlink(missing_ok=True)
+            kept = f"{place.folder}-kept"
+            # As they are: a link may lead to a file without end.
+            subprocess.run(["cp", "--archive", place.folder, kept], check=False)
+            judgement.faults.append(f"its files are in {kept}")
+        return judgement
     finally:
-        if not good:
-            leftovers.preserve(place, client)
-        leftovers.clear(place, client)
-        if good:
-            shutil.rmtree(place.folder)
+        leftovers.clear(place)
 
 
-def _see(scene: Scene) -> Seen:
-    place, case = scene.place, scene.place.case
+def _words(case: Case) -> list[str]:
+    """The command line of a case, after `lab`."""
+    words = ["run", case.experiment, "--backend", case.backend, "--gpus", "none", "--json"]
+    words += ["--on-failure", case.policy, "--seed", str(case.seed)]
+    words += ["--global_steps", str(case.steps)]
+    words += ["--record_every", str(max(1, min(20, case.steps // 20)))]
+    if case.fault is Fault.FREEZE:
+        words += ["--stall", f"{STALL_S:g}s"]
+    if case.fault is Fault.LATE:
+        words += ["--start", f"{case.target}: {case.amount_s:g}s"]
+    return words
+
+
+def _seen(place: Place) -> Seen:
+    case = place.case
+    variables, strike = injecting.prepare(place)
+    deadline = time.monotonic() + HARD_S
+    client = place.lab(*_words(case), **variables)
     try:
+        scene = Scene(place, client, deadline, strike)
         hit = None if case.fault in UNTIMED else injecting.hit(scene)
         code = _exit_code(scene, hit)
     finally:
-        if scene.helper.poll() is None:
-            scene.helper.kill()
-            scene.helper.wait()
-    seconds = None if hit is None else time.time() - hit
-    if code == 2:
-        raise RefusedError((place.folder / "said").read_text(errors="replace")[-2000:])
-    said = place.said_json()
+        client.kill()
+        client.wait()
+    ended_unix, said = time.time(), place.said_json()
     if case.fault is Fault.HELPER and hit is not None:
-        place.done(_COMMAND_S, "down", case.project, "--yes")
-    return Seen(
-        exit_code=code,
-        said=said,
-        home=place.home(),
-        hit_unix=hit,
-        missed=hit is None and case.fault not in UNTIMED,
-        seconds=seconds,
-        left=leftovers.left(place, scene.client),
-    )
+        ended(place.lab("down", case.project, "--yes"), time.monotonic() + _COMMAND_S)
+    return Seen(code, said, place.home(), hit, ended_unix, leftovers.left(place))
 
 
 def _exit_code(scene: Scene, hit: float | None) -> int | None:
     """Follow the run to its end; the exit code of the command that saw it."""
-    place, case, deadline = scene.place, scene.place.case, scene.deadline
-    if case.fault is not Fault.HELPER or hit is None:
-        if hit is not None and not may_succeed(case):
-            deadline = min(deadline, time.monotonic() + patience_s(case.fault) + _AFTER_S)
-        return ended(scene.helper, deadline)
-    return place.done(deadline - time.monotonic(), "attach", "last", "--json")
+    case, deadline = scene.place.case, scene.deadline
+    if hit is None:
+        return ended(scene.client, deadline)
+    if case.fault is Fault.HELPER:
+        return ended(scene.place.lab("attach", "last", "--json"), deadline)
+    if not expected(case) & WELL:  # else it may go on, and take its time
+        deadline = min(deadline, time.monotonic() + patience_s(case.fault) + _AFTER_S)
+    return ended(scene.client, deadline)
