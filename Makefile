@@ -58,8 +58,8 @@ test-groups: $(VENV)/.dev  ## run the groups of long tests whose inputs changed;
 test-all: test test-landing  ## run all tests and all groups, whatever has passed before (as root)
 	$(BIN)/python -m tests.groups all
 
-test-gpu: $(VENV)/.dev  ## train on real GPUs, into docs/evidence/gpu-box.md; without a GPU every step is "not run"
-	$(BIN)/python -m pytest tests/gpu -rs
+test-gpu: $(VENV)/.dev  ## train on real GPUs, and print figures; without a GPU every test is skipped
+	$(BIN)/python -m pytest tests/gpu -rsP
 
 engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into docs/reference/engines.md (as root; one hour)
 	$(BIN)/python -m tests.engines

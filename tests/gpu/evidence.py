@@ -8,9 +8,8 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 # XLA and TensorFlow fix these names in `xplane_schema.h`.
 _GPU_PLANE: Final = re.compile(r"/device:GPU:(\d+)")
@@ -27,19 +26,11 @@ CONTEXT_BYTES: Final = 2 * 2**30
 """GPU memory of a process beside its share: CUDA's context and the code of its libraries."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
-    """The kernels that one process ran on one GPU while it was traced.
-
-    Attributes:
-        count: Their number, without copies of memory.
-        nccl: The number of those that are NCCL's.
-        busy_s: The sum of their durations, in seconds.
-    """
+class Kernels(NamedTuple):
+    """The number of kernels that a process ran on a GPU, and of those that are NCCL's."""
 
     count: int
     nccl: int
-    busy_s: float
 
 
 def kernels(trace: bytes) -> dict[int, Kernels]:
@@ -47,35 +38,25 @@ def kernels(trace: bytes) -> dict[int, Kernels]:
 
     Args:
         trace: An XSpace message, the content of a file `*.xplane.pb`.
-
-    Raises:
-        ValueError: It is no such message.
     """
     space = _xplane().XSpace()
-    try:
-        space.ParseFromString(trace)
-    except Exception as error:  # protobuf's DecodeError has another path in each release
-        raise ValueError(f"not a trace of TensorFlow's profiler: {error}") from error
+    space.ParseFromString(trace)
     for complaint in (*space.errors, *space.warnings):
         print(f"the profiler says: {complaint}")  # CUPTI is missing, or may not be used
     planes = {_GPU_PLANE.fullmatch(plane.name): plane for plane in space.planes}
-    found = {int(match[1]): _of_plane(plane) for match, plane in planes.items() if match}
-    return {number: each for number, each in found.items() if each.count}
+    counts = {int(match[1]): _of_plane(plane) for match, plane in planes.items() if match}
+    return {number: own for number, own in counts.items() if own.count}
 
 
 def _of_plane(plane: Any) -> Kernels:
-    events = [
-        (plane.event_metadata[event.metadata_id].name, event.duration_ps)
+    names = [
+        plane.event_metadata[event.metadata_id].name
         for line in plane.lines
         if line.name.startswith(_STREAM)  # other lines repeat the kernels, by operation
         for event in line.events
     ]
-    own = [(name, length) for name, length in events if not name.startswith(_COPIES)]
-    return Kernels(
-        count=len(own),
-        nccl=sum(1 for name, _ in own if _NCCL_KERNEL.search(name)),
-        busy_s=sum(length for _, length in own) / 1e12,
-    )
+    own = [name for name in names if not name.startswith(_COPIES)]
+    return Kernels(len(own), sum(1 for name in own if _NCCL_KERNEL.search(name)))
 
 
 def _xplane() -> Any:
@@ -98,29 +79,13 @@ def nccl_ranks(log: str) -> dict[int, int]:
     return {int(each["rank"]): int(each["ranks"]) for each in _NCCL_RANK.finditer(log)}
 
 
-@dataclass(frozen=True, slots=True)
-class TaskProcess:
-    """The process of a task, as it sees itself (`trace/TASK/process.json`).
-
-    Attributes:
-        task: `worker-0`.
-        pid: Its process id in its PID namespace.
-        namespace: Its PID namespace: `pid:[4026531836]`.
-    """
-
-    task: str
-    pid: int
-    namespace: str
-
-
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(NamedTuple):
     """A process that NVML listed on a GPU.
 
     Attributes:
         gpu: The UUID of the GPU or slice.
         pid: Its process id in its own PID namespace.
-        namespace: Its PID namespace; "" if it may not be read.
+        namespace: Its PID namespace, `pid:[4026531836]`; "" if it may not be read.
         memory_bytes: The most GPU memory that it used, or None if the driver does not report it.
     """
 
@@ -131,24 +96,29 @@ class GpuProcess:
 
 
 def by_task(
-    listed: Iterable[GpuProcess], processes: Sequence[TaskProcess]
+    listed: Iterable[GpuProcess], processes: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, list[GpuProcess]]:
     """NVML's entries of each task; entries of other programs are left out.
 
     Without a readable namespace the process id decides, if only one task has it.
+
+    Args:
+        listed: NVML's entries.
+        processes: Task to `pid` and `namespace`, as its process sees itself.
     """
-    found: dict[str, list[GpuProcess]] = {each.task: [] for each in processes}
+    entries: dict[str, list[GpuProcess]] = {task: [] for task in processes}
     for entry in listed:
-        same = [each for each in processes if each.pid == entry.pid]
-        if entry.namespace:
-            same = [each for each in same if each.namespace == entry.namespace]
+        same = [
+            task
+            for task, process in processes.items()
+            if process["pid"] == entry.pid and entry.namespace in {"", process["namespace"]}
+        ]
         if len(same) == 1:
-            found[same[0].task].append(entry)
-    return found
+            entries[same[0]].append(entry)
+    return entries
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """What one task of a training showed.
 
     Attributes:
@@ -160,71 +130,54 @@ class Task:
     """
 
     name: str
-    gpus: tuple[str, ...]
+    gpus: Sequence[str]
     kernels: Mapping[int, Kernels] | None
-    listed: Sequence[GpuProcess] = ()
-    nccl: Mapping[int, int] = field(default_factory=dict)
+    listed: Sequence[GpuProcess]
+    nccl: Mapping[int, int]
 
 
-def short(gpu: str) -> str:
-    """The beginning of a UUID, for a message."""
-    return gpu[: len("GPU-01234567")]
+def trace_faults(task: Task) -> Iterator[str]:
+    """Why the trace does not show that a task computed on all of its GPUs and on no other."""
+    if task.kernels is None:
+        yield f"{task.name} has no trace"
+        return
+    for number, gpu in enumerate(task.gpus):
+        if number not in task.kernels:
+            yield f"{task.name} ran no kernel on its GPU {number} ({gpu})"
+    for number in task.kernels:
+        if number >= len(task.gpus):
+            yield f"{task.name} ran kernels on GPU {number}, and has {len(task.gpus)} GPUs"
 
 
-def trace_faults(tasks: Iterable[Task]) -> Iterator[str]:
-    """Why the traces do not show that each task computed on all of its GPUs and on no other."""
-    for task in tasks:
-        if task.kernels is None:
-            yield f"{task.name} has no trace"
-            continue
-        for number, gpu in enumerate(task.gpus):
-            if number not in task.kernels:
-                yield f"{task.name} ran no kernel on its GPU {number} ({short(gpu)})"
-        for number in sorted(task.kernels):
-            if number >= len(task.gpus):
-                yield f"{task.name} ran kernels on GPU {number}, and has {len(task.gpus)} GPUs"
-
-
-def process_faults(tasks: Iterable[Task]) -> Iterator[str]:
-    """Why NVML's process lists do not show each task on all of its GPUs and on no other."""
-    for task in tasks:
-        held = {entry.gpu for entry in task.listed}
-        for gpu in task.gpus:
-            if gpu not in held:
-                yield f"NVML never listed {task.name} on its {short(gpu)}"
-        for gpu in sorted(held - set(task.gpus)):
-            yield f"NVML listed {task.name} on {short(gpu)}, which is not its own"
+def process_faults(task: Task) -> Iterator[str]:
+    """Why NVML's process lists do not show a task on all of its GPUs and on no other."""
+    held = {entry.gpu for entry in task.listed}
+    yield from (f"NVML never listed {task.name} on its {gpu}" for gpu in {*task.gpus} - held)
+    for gpu in held - {*task.gpus}:
+        yield f"NVML listed {task.name} on {gpu}, which is not its own"
 
 
 def nccl_faults(tasks: Sequence[Task], ranks: int) -> Iterator[str]:
-    """Why NCCL was not used between all replicas.
-
-    Args:
-        tasks: All tasks.
-        ranks: The number of replicas: one for each GPU.
-    """
+    """Why NCCL was not used between all replicas: one for each GPU."""
     workers = [task for task in tasks if task.gpus]
     connected = {rank for task in workers for rank, of in task.nccl.items() if of == ranks}
     if len(connected) != ranks:
         yield f"NCCL's log names {len(connected)} of {ranks} ranks"
     for task in workers:
-        if not any(each.nccl for each in (task.kernels or {}).values()):
+        if not any(own.nccl for own in (task.kernels or {}).values()):
             yield f"{task.name} ran no kernel of NCCL"
 
 
-def share_faults(
-    tasks: Iterable[Task], share: float, memory_bytes: Mapping[str, int]
-) -> Iterator[str]:
-    """Why the tasks do not use the part of each GPU's memory that the config gives them.
+def share_faults(task: Task, share: float, memory_bytes: Mapping[str, int]) -> Iterator[str]:
+    """Why a task does not keep to the part of each GPU's memory that the config gives it.
 
     Args:
-        tasks: All tasks.
+        task: The task.
         share: `gpu_memory_fraction` of the config.
         memory_bytes: The memory of each GPU.
     """
-    for task in tasks:
-        for entry in task.listed:
-            limit = share * memory_bytes[entry.gpu] + CONTEXT_BYTES
-            if entry.memory_bytes is not None and entry.memory_bytes > limit:
-                used = f"{task.name} used {entry.memory_bytes / 2**30:.1f} GiB"
-                yield f"{used} of {short(entry.gpu)}, more than {limit / 2**30:.1f} GiB"
+    for entry in task.listed:
+        limit = share * memory_bytes[entry.gpu] + CONTEXT_BYTES
+        if entry.memory_bytes is not None and entry.memory_bytes > limit:
+            used = f"{task.name} used {entry.memory_bytes / 2**30:.1f} GiB"
+            yield f"{used} of {entry.gpu}, more than {limit / 2**30:.1f} GiB"

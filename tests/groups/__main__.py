@@ -86,13 +86,13 @@ def _run(groups: Sequence[Group], digests: Mapping[str, str], arguments: Sequenc
     batches += [[group] for group in groups if group.alone]
     codes = []
     for batch in batches:
-        before = _uncommitted(groups)
+        before = _uncommitted()
         code, outcomes = _pytest(batch, arguments)
         codes.append(code)
         reason = ""
         if arguments or os.environ.get("PYTEST_ADDOPTS"):
             reason = "pytest had further arguments"
-        elif before or _uncommitted(groups):
+        elif before or _uncommitted():
             reason = "there are uncommitted changes"
         elif current_digests() != digests:
             reason = "inputs changed meanwhile"
@@ -125,10 +125,9 @@ def _conclude(group: Group, outcome: Outcome, digest: str, reason: str) -> None:
     print(f"{group.name}: {outcome.passed} of {outcome.tests} tests passed; {told}")
 
 
-def _uncommitted(groups: Sequence[Group]) -> str:
-    """What Git lists as changed, without what the tests of these groups write themselves."""
-    written = [FILE, *(path for group in groups for path in group.writes)]
-    status = ["git", "status", "--porcelain", "--", ".", *(f":!{path}" for path in written)]
+def _uncommitted() -> str:
+    """What Git lists as changed, without the record of what passed."""
+    status = ["git", "status", "--porcelain", "--", ".", f":!{FILE}"]
     return subprocess.run(status, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 

@@ -65,7 +65,6 @@ class Group:
         alone: Whether it needs a process of its own.
         nightly: Whether a landing leaves it to the nightly workflow, because it takes over half an
             hour on a machine where nothing is installed.
-        writes: Pages that its tests write.
     """
 
     name: str
@@ -81,7 +80,6 @@ class Group:
     variables: Mapping[str, str] = field(default_factory=dict)
     alone: bool = False
     nightly: bool = False
-    writes: tuple[str, ...] = ()
 
 
 IMAGE: Final = ("Dockerfile.gpu", "requirements/image-cpu.txt")
@@ -169,7 +167,6 @@ GROUPS: Final[Mapping[str, Group]] = {
             command=("tests.kubernetes", E2E),
             alone=True,
             nightly=True,
-            writes=("docs/evidence/kubernetes.json", "docs/evidence/kubernetes.md"),
         ),
         Group(
             "room",

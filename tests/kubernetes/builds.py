@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import subprocess
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -66,23 +64,16 @@ CUSTOM_RESOURCES: Final = Build(
 def built(what: Build) -> Path:
     """The directory of the programs, from the user's cache or compiled now.
 
-    It also has `build.json`: the date, the versions and the seconds of the build.
-
     Raises:
         engines.NoEngine: They could not be compiled; with the end of the log.
     """
-    folder = folder_of(what)
+    folder = cache() / "-".join(filter(None, (what.name, what.version, what.digest)))
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _beside(folder, ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
             _build(what, folder)
     return folder
-
-
-def folder_of(what: Build) -> Path:
-    """The directory of the programs, which may not exist yet."""
-    return cache() / "-".join(filter(None, (what.name, what.version, what.digest)))
 
 
 def cache() -> Path:
@@ -97,7 +88,6 @@ def _beside(folder: Path, ending: str) -> Path:
 
 def _build(what: Build, folder: Path) -> None:
     say(f"building {folder.name} in a Debian {what.suite}, once; this takes minutes")
-    started = time.monotonic()
     with debian.a_root(what.suite, what.packages) as root:
         sources = (root / "etc/apt/sources.list").read_text().splitlines()
         with_source = [line.replace("deb ", "deb-src ", 1) for line in sources]
@@ -106,17 +96,9 @@ def _build(what: Build, folder: Path) -> None:
             shutil.copy(HERE / name, root)
         log = _beside(folder, ".log")
         _compile(what, root, log)
-        facts = {
-            "date": datetime.now(UTC).date().isoformat(),
-            "seconds": round(time.monotonic() - started),
-            "versions": _versions(root),
-        }
-        made = root / "out"
-        (made / "build.json").write_text(json.dumps(facts, indent=1) + "\n")
-        shutil.copy(log, made / "build.log")
         # Whoever sees the directory sees all of it.
         new = _beside(folder, ".new")
-        shutil.copytree(made, new, dirs_exist_ok=True)
+        shutil.copytree(root / "out", new, dirs_exist_ok=True)
         new.rename(folder)
 
 
@@ -142,12 +124,6 @@ def _compile(what: Build, root: Path, log: Path) -> None:
     if process.wait() != 0:
         end = log.read_text(errors="replace")[-2000:]
         raise engines.NoEngine(f"{what.name}.sh failed; its log {log} ends:\n{end}")
-
-
-def _versions(root: Path) -> dict[str, str]:
-    """The versions of the packages that were used."""
-    text = (root / "out/versions").read_text()
-    return dict(line.split(maxsplit=1) for line in text.splitlines())
 
 
 def say(line: str) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import re
 from collections.abc import Generator, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.kubernetes import page
-from tests.kubernetes.builds import CONTROL_PLANE, CUSTOM_RESOURCES, Build, folder_of
 from tests.kubernetes.site import Site, a_site
 from tests.support import engine as engines
 
@@ -121,49 +116,3 @@ def pytest_runtest_makereport(
     if report.failed and site is not None:
         report.sections.append(("the cluster", site.shown()))
     return report
-
-
-_TESTS: Final[dict[str, page.Record]] = {}
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Keep a test's result, and the seconds of the test itself, without its fixtures."""
-    name = report.nodeid.rpartition("::")[2]
-    kept = _TESTS.setdefault(name, {"date": _today(), "result": "not ended", "seconds": 0})
-    if report.when == "call":
-        kept["result"] = "passed"
-        kept["seconds"] = round(report.duration)
-    if report.outcome != "passed":
-        kept["result"] = report.outcome
-
-
-def pytest_sessionfinish() -> None:
-    """Write the page."""
-    if _TESTS and "LAB_TEST_KUBERNETES" in os.environ:
-        folder = engines.ROOT / "docs/evidence"
-        page.write(folder, page.record(_facts(), _TESTS, page.read(folder)))
-
-
-def _facts() -> dict[str, str]:
-    engine = engines.run(["dockerd", "--version"]).split()[2].rstrip(",")
-    return {
-        **_build_facts("control plane", CONTROL_PLANE),
-        **_build_facts("API server for custom resources", CUSTOM_RESOURCES),
-        "Engine": engine,
-        "Linux": platform.release().partition("-")[0],
-        "control groups": "2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "1",
-        "last run": _today(),
-    }
-
-
-def _build_facts(name: str, what: Build) -> dict[str, str]:
-    file = folder_of(what) / "build.json"
-    if not file.exists():
-        return {}
-    build = json.loads(file.read_text())
-    versions = ", ".join(f"{package} {version}" for package, version in build["versions"].items())
-    return {name: f"{versions}; compiled on {build['date']} in {build['seconds']} s"}
-
-
-def _today() -> str:
-    return datetime.now(UTC).date().isoformat()

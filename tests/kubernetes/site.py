@@ -156,10 +156,13 @@ class Site:
         assert code is None or done.returncode == code, f"{arguments}: {done.stderr[-2000:]}"
         return done.stdout if done.returncode == 0 else done.stderr
 
-    def apply(self, *objects: Mapping[str, Any]) -> None:
-        """Create or change objects."""
-        listed = {"apiVersion": "v1", "kind": "List", "items": objects}
-        self.kubectl("apply", "-f", "-", text=json.dumps(listed))
+    def apply(
+        self, kind: str, name: str, *, api: str = "v1", labels: Any = None, **fields: Any
+    ) -> None:
+        """Create or change an object with these labels and fields, such as `spec`."""
+        metadata = {"name": name, "labels": labels or {}}
+        given = {"apiVersion": api, "kind": kind, "metadata": metadata, **fields}
+        self.kubectl("apply", "-f", "-", text=json.dumps(given))
 
     def get(self, kind: str, name: str = "", selector: str = "") -> Any:
         """An object, or the list of objects of a kind."""
@@ -169,26 +172,23 @@ class Site:
 
     def shown(self) -> str:
         """All pods, their events, and the ends of their logs."""
-        parts = [
-            self.kubectl("get", "jobs,pods,pvc", "-o", "wide", code=None),
-            self.kubectl("get", "events", "--sort-by=.lastTimestamp", code=None)[-6000:],
-        ]
         names = self.kubectl("get", "pods", "-o", "name", code=None).splitlines()
-        parts += [
-            f"{each}:\n{self.kubectl('logs', each, '--tail=20', code=None)}" for each in names
-        ]
-        return "\n".join(parts)
+        return "\n".join(
+            [
+                self.kubectl("get", "jobs,pods,pvc", "-o", "wide", code=None),
+                self.kubectl("get", "events", "--sort-by=.lastTimestamp", code=None)[-6000:],
+                *(f"{pod}:\n{self.kubectl('logs', pod, '--tail=20', code=None)}" for pod in names),
+            ]
+        )
 
     def ended(self, job: str, patience_s: float) -> str:
         """How a Job ended: `Complete` or `Failed`; it must end in this time."""
-        found: list[dict[str, str]] = []
 
-        def has_ended() -> bool:
-            found[:] = self.get("job", job)["status"].get("conditions", [])
-            return bool(found)
+        def ends() -> list[dict[str, str]]:
+            return list(self.get("job", job)["status"].get("conditions", ()))
 
-        self.wait(has_ended, f"the Job {job} goes on", patience_s)
-        return found[0]["type"]
+        self.wait(lambda: bool(ends()), f"the Job {job} goes on", patience_s)
+        return ends()[0]["type"]
 
     def folder(self, claim: str) -> Path:
         """The directory of the node that is a claim's volume."""
@@ -199,37 +199,25 @@ class Site:
         folder = self.folder(name)
         folder.mkdir(parents=True)
         os.chown(folder, USER, USER)
-        bound = {"claimRef": {"namespace": NAMESPACE, "name": claim}} if claim else {}
-        self.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolume",
-                "metadata": {"name": name},
-                "spec": {
-                    "accessModes": [mode],
-                    "storageClassName": "",
-                    "capacity": {"storage": storage},
-                    "hostPath": {"path": str(folder)},
-                    **bound,
-                },
-            }
-        )
+        spec = {
+            "accessModes": [mode],
+            "storageClassName": "",
+            "capacity": {"storage": storage},
+            "hostPath": {"path": str(folder)},
+        }
+        if claim:
+            spec["claimRef"] = {"namespace": NAMESPACE, "name": claim}
+        self.apply("PersistentVolume", name, spec=spec)
 
     def claim(self, name: str) -> None:
         """Make a volume claim, and the volume for it: a directory of the node."""
         self.volume(name, "ReadWriteMany", claim=name)
-        self.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": {"name": name},
-                "spec": {
-                    "accessModes": ["ReadWriteMany"],
-                    "storageClassName": "",
-                    "resources": {"requests": {"storage": "1Gi"}},
-                },
-            },
-        )
+        spec = {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "",
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        self.apply("PersistentVolumeClaim", name, spec=spec)
 
     def flags(self, **options: str) -> list[str]:
         """The flags of `lab run` for a run here, with these options of the backend."""
@@ -293,22 +281,14 @@ def _write_credentials(site: Site) -> None:
     tokens.touch(mode=0o600)
     tokens.write_text(f"{site.token},tests,tests,system:masters\n")
     engines.run(["openssl", "genrsa", "-out", site.home / "accounts.key", "2048"])
+    cluster = {"server": site.api.url, "certificate-authority": str(site.api.certificate)}
+    context = {"cluster": "tests", "user": "tests", "namespace": NAMESPACE}
     config = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {
-                "name": "tests",
-                "cluster": {
-                    "server": site.api.url,
-                    "certificate-authority": str(site.api.certificate),
-                },
-            }
-        ],
+        "clusters": [{"name": "tests", "cluster": cluster}],
         "users": [{"name": "tests", "user": {"token": site.token}}],
-        "contexts": [
-            {"name": "tests", "context": {"cluster": "tests", "user": "tests", "namespace": "lab"}}
-        ],
+        "contexts": [{"name": "tests", "context": context}],
         "current-context": "tests",
     }
     site.kubeconfig.touch(mode=0o600)

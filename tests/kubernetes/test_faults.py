@@ -18,32 +18,30 @@ from tests.support.commands import start, until
 PATIENCE_S = 300.0
 AWAY_S = 60.0
 
-STEP = 'print("worker=0,epoch=0,global_step=%d, local_step=1, loss = 0.5" % {step}, flush=True)\n'
-WAITS = (
-    "import signal\nsignal.signal(signal.SIGTERM, lambda *_: exit(0))\n"
-    + STEP.format(step=1)
-    + "signal.pause()\n"
-)
+STEP = 'print("worker=0,epoch=0,global_step=%d, local_step=1, loss = 0.5" % {step}, flush=True)'
+WAITS = f"""\
+import signal
+signal.signal(signal.SIGTERM, lambda *_: exit(0))
+{STEP.format(step=1)}
+signal.pause()
+"""
 # Kubernetes evicts a pod that has more in a volume in memory than its limit of 1 GiB.
-FILLS = (
-    "import os\n"
-    + STEP.format(step=1)
-    + """\
+FILLS = f"""\
+import os, signal
+{STEP.format(step=1)}
 if os.environ["LAB_TASK"] == "worker-1":
     with open("/dev/shm/full", "wb") as file:
         for _ in range(1100):
             file.write(bytes(2**20))
-import signal
 signal.pause()
 """
-)
 STEPS = 1200
-COUNTS = (
-    "import time\n"
-    + f"for step in range(1, {STEPS + 1}):\n    "
-    + STEP.format(step="step")
-    + "    time.sleep(0.1)\n"
-)
+COUNTS = f"""\
+import time
+for step in range(1, {STEPS + 1}):
+    {STEP.format(step="step")}
+    time.sleep(0.1)
+"""
 
 
 @pytest.fixture
@@ -56,19 +54,13 @@ def runs(
     def run(text: str, **options: str) -> subprocess.Popen[str]:
         (project / "program.py").write_text(text)
         chosen = {"claim": claim, "image": image, **options}
-        process = start(
-            project,
-            *("run", "program.py", *site.flags(**chosen)),
-            **site.access,
-        )
-        started.append(process)
-        return process
+        started.append(start(project, "run", "program.py", *site.flags(**chosen), **site.access))
+        return started[-1]
 
     yield run
     for each in started:
-        if each.poll() is None:
-            each.kill()
-            each.communicate()
+        each.kill()
+        each.wait()
 
 
 def end_of(process: subprocess.Popen[str], code: int) -> str:
@@ -102,14 +94,7 @@ def test_an_image_that_cannot_be_pulled_is_named(project: Path, runs: Runs) -> N
 
 
 def test_a_quota_that_is_reached_is_named(site: Site, project: Path, runs: Runs) -> None:
-    site.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "few"},
-            "spec": {"hard": {"pods": "2"}},
-        }
-    )
+    site.apply("ResourceQuota", "few", spec={"hard": {"pods": "2"}})
     try:
         err = end_of(runs(WAITS), 1)
     finally:

@@ -34,14 +34,8 @@ def second_node(site: Site) -> Iterator[str]:
     }
     room = {"cpu": "64", "memory": "64Gi", "pods": "100"}
     labels = {"kubernetes.io/hostname": "node-2"}
-    site.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": "node-2", "labels": labels},
-            "status": {"conditions": [ready], "allocatable": room, "capacity": room},
-        }
-    )
+    status = {"conditions": [ready], "allocatable": room, "capacity": room}
+    site.apply("Node", "node-2", labels=labels, status=status)
     # Kubernetes permits pods on it after a look, and forbids them 40 s after its heartbeat.
     site.wait(
         lambda: "taints" not in site.get("node", "node-2")["spec"], "it is tainted", PATIENCE_S
@@ -68,10 +62,9 @@ def test_lab_run_trains_with_a_volume_that_one_node_can_mount(
 def test_the_option_keeps_pods_together(
     site: Site, own_project: Path, image: str, claim: str, second_node: str, nodes: str
 ) -> None:
-    first = {"name": "first", "labels": {"lab.project": "laptop"}}
     pause = {"name": "pause", "image": PAUSE, "imagePullPolicy": "Never"}
     spec = {"nodeName": NODE, "containers": [pause]}
-    site.apply({"apiVersion": "v1", "kind": "Pod", "metadata": first, "spec": spec})
+    site.apply("Pod", "first", labels={"lab.project": "laptop"}, spec=spec)
     file = own_project / "cluster.yml"
     options = ("flavour=plain", f"nodes={nodes}", f"claim={claim}", f"image={image}")
     lab(

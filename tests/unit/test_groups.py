@@ -195,7 +195,7 @@ class Calls:
         patch.setattr(command, "ROOT", root)
         patch.setattr(command, "current_digests", lambda: dict.fromkeys(GROUPS, "0f"))
         patch.setattr(command, "_pytest", self._pytest)
-        patch.setattr(command, "_uncommitted", lambda _: self.changed)
+        patch.setattr(command, "_uncommitted", lambda: self.changed)
         patch.setattr(command, "_prepare", lambda _: None)
         patch.delenv("PYTEST_ADDOPTS", raising=False)
 
