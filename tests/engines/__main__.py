@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Final
 
 import tests.engines
 from tests.engines.cells import CELLS, Cell
@@ -19,8 +18,6 @@ from tests.engines.client import a_client
 from tests.engines.results import record
 from tests.support import debian_engine as debian
 from tests.support import engine as engines
-
-BASE: Final = "lab-base:given"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -32,9 +29,6 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "cells", nargs="*", metavar="CELL", choices=[*names, []], help=f"of {', '.join(names)}"
     )
-    parser.add_argument(
-        "--base", type=Path, help="the base image as a tar, for example with TensorFlow installed"
-    )
     asked = parser.parse_args(argv)
     good = True
     chosen = [each for each in CELLS if each.name in (asked.cells or names)]
@@ -45,20 +39,19 @@ def main(argv: Sequence[str]) -> int:
             _say(f"installing Debian {suite}")
             with debian.a_root(suite, (*debian.PACKAGES, *packages)) as root:
                 for cell in cells:
-                    good &= run_cell(cell, root, asked.base)
+                    good &= run_cell(cell, root)
         except engines.NoEngine as reason:
             _say(f"error: {suite}: {reason}")
             good = False
     return int(not good)
 
 
-def run_cell(cell: Cell, root: Path, base: Path | None = None) -> bool:
+def run_cell(cell: Cell, root: Path) -> bool:
     """Run a cell's tests and record the result; whether all passed.
 
     Args:
         cell: The cell.
         root: The directory with Debian, which has the cell's packages.
-        base: The base image as a tar; None: the tests make one.
 
     Raises:
         engines.NoEngine: Its engine or its client could not be had.
@@ -72,9 +65,6 @@ def run_cell(cell: Cell, root: Path, base: Path | None = None) -> bool:
         ) as engine,
     ):
         variables = {"LAB_TEST_CDI": "1"} if cell.cdi else {}
-        if base is not None:
-            engines.run(["docker", "import", base, BASE], environment=engine.environment)
-            variables["LAB_BASE_IMAGE"] = BASE
         pytest = [sys.executable, "-m", "pytest", "-rfEs", *cell.tests]
         done = subprocess.run(
             ["nsenter", f"--net={engine.network}", *pytest],
@@ -85,20 +75,18 @@ def run_cell(cell: Cell, root: Path, base: Path | None = None) -> bool:
             check=False,
         )
         print(done.stdout, flush=True)
-        counts = outcome(done.stdout)
-        buildx = _version(engine.environment, "buildx", "version") if cell.buildx else "none"
         row = {
             "Engine": _plain(engine.version),
             "Compose": _version(engine.environment, "compose", "version", "--short"),
-            "buildx": buildx,
+            "buildx": _version(engine.environment, "buildx", "version") if cell.buildx else "none",
             "image store": cell.store,
             "GPUs by CDI": "yes" if cell.cdi else "no",
             "training": "yes" if cell.trains else "no",
             "date": datetime.now(UTC).date().isoformat(),
-            "tests": counts,
+            "tests": outcome(done.stdout),
         }
         record(cell.name, row)
-        return done.returncode == 0 and " passed" in counts
+        return done.returncode == 0 and " passed" in row["tests"]
 
 
 def _version(environment: Mapping[str, str], *command: str) -> str:

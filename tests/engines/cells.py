@@ -56,17 +56,13 @@ class Cell:
         """Debian's packages of the engine and its client."""
         # Before Debian 13, docker.io has the `docker` command, and there is no docker-cli.
         client = () if self.suite == "bookworm" else ("docker-cli", "docker-buildx")
-        compose = ("docker-compose",) if self.compose is Compose.DEBIAN else ()
-        return (*client, *compose)
+        return (*client, *["docker-compose"] * (self.compose is Compose.DEBIAN))
 
     @property
     def tests(self) -> tuple[str, ...]:
         """The tests that it runs."""
-        isolates = self.suite == "sid"
-        return (
-            *(*CONTAINERS, *(TRAINING if self.trains else ())),
-            *(*(CDI if self.cdi else ()), *(ISOLATED if isolates else ())),
-        )
+        more = TRAINING * self.trains + CDI * self.cdi + ISOLATED * (self.suite == "sid")
+        return CONTAINERS + more
 
 
 CELLS: Final = (

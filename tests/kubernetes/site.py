@@ -221,9 +221,7 @@ class Site:
 
     def flags(self, **options: str) -> list[str]:
         """The flags of `lab run` for a run here, with these options of the backend."""
-        given = {"flavour": "plain", "namespace": NAMESPACE, **options}
-        chosen = [part for name, value in given.items() for part in ("-o", f"{name}={value}")]
-        return ["--backend", "kubernetes", "--gpus", "none", *chosen]
+        return ["--backend", "kubernetes", *render_flags(**options)]
 
     def kill(self, pod: str) -> None:
         """Kill the container of a pod, as the kernel does when it has no memory left."""
@@ -241,6 +239,13 @@ class Site:
         for name in reversed([*self._daemons]):
             # Their files go with `home`. An API server would wait a minute for its watches.
             self.end(name, signal.SIGKILL)
+
+
+def render_flags(**options: str) -> list[str]:
+    """The flags of `lab render` for objects here, with these options of the backend."""
+    given = {"flavour": "plain", "namespace": NAMESPACE, **options}
+    chosen = (part for name, value in given.items() for part in ("-o", f"{name}={value}"))
+    return ["--gpus", "none", *chosen]
 
 
 @contextlib.contextmanager

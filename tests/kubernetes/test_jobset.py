@@ -5,7 +5,6 @@ JobSet's controller and its webhook are not there, so no JobSet runs.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,39 +92,34 @@ def _kept(given: Any, stored: Any) -> bool:
     return bool(given == stored)
 
 
-def _operator(spec: Object) -> None:
-    spec["successPolicy"]["operator"] = "Some"
-
-
-def _status(spec: Object) -> None:
-    spec["replicatedJobs"][1]["dependsOn"][0]["status"] = "Started"
-
-
-def _twice(spec: Object) -> None:
-    spec["replicatedJobs"].append(copy.deepcopy(spec["replicatedJobs"][0]))
-
-
-def _both_orders(spec: Object) -> None:
-    spec["startupPolicy"] = {"startupPolicyOrder": "InOrder"}
-
-
-def _unknown(spec: Object) -> None:
-    spec["sucessPolicy"] = spec.pop("successPolicy")
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (_operator, 'spec.successPolicy.operator: Unsupported value: "Some"'),
-        (_status, 'dependsOn[0].status: Unsupported value: "Started"'),
-        (_twice, 'spec.replicatedJobs[3]: Duplicate value: {"name":"ps"}'),
-        (_both_orders, "StartupPolicy and DependsOn APIs are mutually exclusive"),
-        (_unknown, 'strict decoding error: unknown field "spec.sucessPolicy"'),
+        (
+            lambda spec: spec["successPolicy"].update(operator="Some"),
+            'spec.successPolicy.operator: Unsupported value: "Some"',
+        ),
+        (
+            lambda spec: spec["replicatedJobs"][1]["dependsOn"][0].update(status="Started"),
+            'dependsOn[0].status: Unsupported value: "Started"',
+        ),
+        (
+            lambda spec: spec["replicatedJobs"].append(spec["replicatedJobs"][0]),
+            'spec.replicatedJobs[3]: Duplicate value: {"name":"ps"}',
+        ),
+        (
+            lambda spec: spec.update(startupPolicy={"startupPolicyOrder": "InOrder"}),
+            "StartupPolicy and DependsOn APIs are mutually exclusive",
+        ),
+        (
+            lambda spec: spec.update(sucessPolicy=spec.pop("successPolicy")),
+            'strict decoding error: unknown field "spec.sucessPolicy"',
+        ),
     ],
     ids=["operator", "status", "duplicate", "two-orders", "unknown-field"],
 )
 def test_a_wrong_jobset_is_refused_with_its_reason(
-    api: Api, good: Object, wrong: Callable[[Object], None], message: str
+    api: Api, good: Object, wrong: Callable[[Object], object], message: str
 ) -> None:
     good["metadata"]["name"] = "wrong"
     wrong(good["spec"])

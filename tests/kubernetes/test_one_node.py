@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.conftest import LEFT
-from tests.kubernetes.site import NAMESPACE, NODE, PAUSE, Site
+from tests.kubernetes.site import NODE, PAUSE, Site, render_flags
 from tests.support.commands import lab
 
 PATIENCE_S = 60.0
@@ -66,11 +66,10 @@ def test_the_option_keeps_pods_together(
     spec = {"nodeName": NODE, "containers": [pause]}
     site.apply("Pod", "first", labels={"lab.project": "laptop"}, spec=spec)
     file = own_project / "cluster.yml"
-    options = ("flavour=plain", f"nodes={nodes}", f"claim={claim}", f"image={image}")
     lab(
         own_project,
-        *("render", "--target", "kubernetes", "--gpus", "none", "--output", str(file)),
-        *(part for each in (*options, f"namespace={NAMESPACE}") for part in ("-o", each)),
+        *("render", "--target", "kubernetes", "--output", str(file)),
+        *render_flags(nodes=nodes, claim=claim, image=image),
     )
     site.kubectl("cordon", NODE)  # so that the others would be on the second node
     try:

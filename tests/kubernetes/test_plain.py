@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.volume.layout import Volume
-from tests.kubernetes.site import NAMESPACE, Site
+from tests.kubernetes.site import Site, render_flags
 from tests.support.commands import lab
 
 PATIENCE_S = 300.0
@@ -21,12 +21,11 @@ WORKERS = ("worker-0", "worker-1")
 @pytest.fixture
 def rendered(image: str, claim: str, own_project: Path) -> Path:
     """The file for one epoch of the experiment async, with the shipped config."""
-    options = ("flavour=plain", f"claim={claim}", f"image={image}", f"namespace={NAMESPACE}")
     file = own_project / "cluster.yml"
     lab(
         own_project,
-        *("render", "--target", "kubernetes", "--gpus", "none", "--output", str(file)),
-        *(part for each in options for part in ("-o", each)),
+        *("render", "--target", "kubernetes", "--output", str(file)),
+        *render_flags(claim=claim, image=image),
         *("--run", "async", "--", "--epochs=1"),
     )
     return file

@@ -1,7 +1,4 @@
-"""A room without network: a namespace with only loopback, and an engine without data.
-
-Run with `-s`, it prints the sizes and times of the page on rooms without network.
-"""
+"""A room without network: a namespace with only loopback, and an engine without data."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -47,9 +43,8 @@ else:
 """
 
 
-def timed(what: str, command: list[str | Path], cwd: Path, environment: dict[str, str]) -> str:
-    """Run a command that must succeed, and print how long it takes; its output."""
-    begin = time.monotonic()
+def output(command: list[str | Path], cwd: Path, environment: dict[str, str]) -> str:
+    """The output of a command that must succeed."""
     done = subprocess.run(
         command,
         cwd=cwd,
@@ -60,8 +55,7 @@ def timed(what: str, command: list[str | Path], cwd: Path, environment: dict[str
         timeout=PATIENCE_S,
         check=False,
     )
-    assert done.returncode == 0, f"{what}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
-    print(f"{what}: {time.monotonic() - begin:.1f} s")
+    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
     return done.stdout
 
 
@@ -79,13 +73,10 @@ class Room:
     namespace: Path
     environment: dict[str, str]
 
-    def run(self, what: str, *command: str | Path) -> str:
-        """Run a command in the namespace."""
+    def run(self, *command: str | Path) -> str:
+        """The output of a command in the namespace."""
         inside = ["nsenter", f"--net={self.namespace}", *command]
-        return timed(what, inside, self.folder, self.environment)
-
-    def lab(self, what: str, line: str) -> str:
-        return self.run(what, self.folder / ".venv/bin/lab", *line.split())
+        return output(inside, self.folder, self.environment)
 
 
 @pytest.fixture(scope="module")
@@ -93,11 +84,10 @@ def office(image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project on a host with a network, and the archive for the room: room.tar."""
     folder = tmp_path_factory.mktemp("office")
     init = [sys.executable, "-m", "lab", "init", "--gpus", "none"]
-    timed("init", init, folder, {**os.environ})
+    output(init, folder, {**os.environ})
     script = engines.ROOT / "tools/offline.py"
     pack = [sys.executable, script, "pack", "room.tar", "--image", image, "."]
-    timed("pack", pack, folder, {**os.environ})
-    print(f"room.tar: {(folder / 'room.tar').stat().st_size / 1e9:.2f} GB")
+    output(pack, folder, {**os.environ})
     return folder
 
 
@@ -139,9 +129,9 @@ def room(office: Path, namespace: Path) -> Iterator[Room]:
         folder = home / "course"
         folder.mkdir()
         room = Room(folder, namespace, environment)
-        room.run("unpack", "tar", "-xf", office / "room.tar", "offline.py")
+        room.run("tar", "-xf", office / "room.tar", "offline.py")
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        room.run("install", python / version, "offline.py", "install", office / "room.tar")
+        room.run(python / version, "offline.py", "install", office / "room.tar")
         yield room
 
 
@@ -158,17 +148,18 @@ def test_there_is_no_way_out(room: Room, image: str) -> None:
         to = [address, str(listener.getsockname()[1])]
         outside = [sys.executable, "-c", CONNECT, *to]
         assert subprocess.check_output(outside, text=True) == "connected\n"
-        from_room = room.run("connect", room.folder / ".venv/bin/python", "-c", CONNECT, *to)
+        from_room = room.run(room.folder / ".venv/bin/python", "-c", CONNECT, *to)
         assert "Network is unreachable" in from_room
         container = ["docker", "run", "--rm", image, "python", "-c", CONNECT, *to]
-        assert "Network is unreachable" in room.run("connect from a container", *container)
+        assert "Network is unreachable" in room.run(*container)
     for target in ("pypi.org", "registry-1.docker.io"):
         python = [room.folder / ".venv/bin/python", "-c", CONNECT, target, "443"]
-        assert "gaierror" in room.run("look up", *python)
+        assert "gaierror" in room.run(*python)
 
 
 def test_the_room_trains(room: Room) -> None:
-    output = room.lab("train", "run async --backend compose --gpus none --epochs 1 --json")
-    summary = json.loads(output.splitlines()[-1])
+    words = ["run", "async", "--backend", "compose", "--gpus", "none", "--epochs", "1", "--json"]
+    printed = room.run(room.folder / ".venv/bin/lab", *words)
+    summary = json.loads(printed.splitlines()[-1])
     assert (summary["state"], summary["records_lost"]) == ("succeeded", 0)
     assert (room.folder / "runs" / summary["run_id"] / "summary.json").is_file()

@@ -73,7 +73,7 @@ def _cases(asked: argparse.Namespace) -> Iterator[Case]:
 def _one(case: Case) -> str:
     judgement = run(case)
     result = "bad" if judgement.faults else "missed" if judgement.missed else "ok"
-    print(f"{case}: {judgement.outcome}: {result}", *judgement.faults, sep="\n    ", flush=True)
+    print(case, judgement.outcome, result, *judgement.faults, sep="\n    ", flush=True)
     return result
 
 

@@ -18,7 +18,7 @@ WORKER_NODES: Final = ("tf2", "tf3")
 PAUSE_S: Final = 3.0
 """A pause that every training survives, in seconds."""
 
-_HOUR_S: Final = 3600.0
+_HOURS_S: Final = (-3600.0, 3600.0)
 
 
 class Fault(StrEnum):
@@ -108,6 +108,9 @@ def draw(seed: int) -> Case:
     # A synchronous update waits for all workers, and takes so much longer.
     steps = rng.randrange(300, 1500) // (workers if experiment == "sync" else 1)
     timed, by_step = fault not in UNTIMED, rng.random() < 0.5
+    nodes, tasks = [PS_NODE, *WORKER_NODES], [*_tasks("ps", ps), *_tasks("worker", workers)]
+    targets = {Fault.NODE_CLOCK: nodes, **dict.fromkeys(_OF_A_TASK, tasks)}
+    amounts = {Fault.LATE: round(rng.uniform(0, 20), 1), Fault.NODE_CLOCK: rng.choice(_HOURS_S)}
     return Case(
         seed=seed,
         backend=backend,
@@ -117,10 +120,10 @@ def draw(seed: int) -> Case:
         steps=steps,
         fault=fault,
         policy=rng.choice((FAIL, RESTART)),
-        target=_target(rng, fault, [*_tasks("ps", ps), *_tasks("worker", workers)]),
+        target=rng.choice(targets.get(fault, [""])),
         after_s=round(rng.uniform(0, 15), 1) if timed and not by_step else None,
         at_step=rng.randint(1, int(0.8 * steps)) if timed and by_step else None,
-        amount_s=_amount(rng, fault),
+        amount_s=amounts.get(fault, 0.0),
     )
 
 
@@ -132,15 +135,3 @@ def _node(task: str) -> str:
     """The node of a task: parameter servers are on one, workers on two others."""
     job, _, index = task.partition("-")
     return PS_NODE if job == "ps" else WORKER_NODES[int(index) % len(WORKER_NODES)]
-
-
-def _target(rng: random.Random, fault: Fault, tasks: list[str]) -> str:
-    if fault is Fault.NODE_CLOCK:
-        return rng.choice((PS_NODE, *WORKER_NODES))
-    return rng.choice(tasks) if fault in _OF_A_TASK else ""
-
-
-def _amount(rng: random.Random, fault: Fault) -> float:
-    if fault is Fault.LATE:
-        return round(rng.uniform(0, 20), 1)
-    return rng.choice((-_HOUR_S, _HOUR_S)) if fault is Fault.NODE_CLOCK else 0.0

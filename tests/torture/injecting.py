@@ -44,7 +44,7 @@ def _mount(*arguments: str) -> None:
 def _faulty_disk(place: Place) -> Strike:
     """Put the run volume on an ext4 file system that becomes read-only at its first fault."""
     image, state = str(place.folder / "disk"), str(place.state)
-    subprocess.run(["mkfs.ext4", "-q", image, "256M"], check=True)
+    subprocess.run(["mkfs.ext4", "-q", image, "256M"], check=True, stdout=subprocess.DEVNULL)
     _mount("-o", "loop,errors=remount-ro", image, state)
     (place.state / "lost+found").rmdir()
     (device,) = [
