@@ -19,7 +19,7 @@ def case_of(fault: Fault, backend: str, experiment: str) -> Case:
         case
         for case in map(draw, count())
         if (case.fault, case.backend, case.experiment) == (fault, backend, experiment)
-        and (case.workers, case.policy) == (2, FAIL)
+        and (case.workers, case.ps, case.policy) == (2, 1, FAIL)
         and (fault in UNTIMED or (case.at_step or 0) > 50)
     )
 
