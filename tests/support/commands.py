@@ -7,9 +7,11 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 300.0
+Done = subprocess.CompletedProcess[str]
 KEPT = frozenset({"LAB_IMAGE", "LAB_BASE_IMAGE", "LAB_GPU_RECORD"})
 """Variables that name what the tests have built, and their own record of GPUs."""
 
@@ -81,6 +83,14 @@ def call(project: Path, *command: str | Path, **variables: str) -> str:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
+
+
+def python(*words: str | Path, check: bool = False, **options: Any) -> Done:
+    """A call of this Python that has ended; the options are those of `subprocess.run`."""
+    line = [sys.executable, *words]
+    return subprocess.run(
+        line, capture_output=True, text=True, timeout=PATIENCE_S, check=check, **options
+    )
 
 
 def free_port() -> int:

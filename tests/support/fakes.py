@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from lab.backends.base import Backend
 from lab.backends.directory import DirectoryEnvironment
@@ -45,6 +46,29 @@ PLAN = Plan(
 )
 
 REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    """A function that fails, whatever it is called with."""
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    return fail
+
+
+def os_error(number: int) -> OSError:
+    """An error as the system reports it."""
+    return OSError(number, os.strerror(number))
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def record(task: str, seq: int, kind: str = "step", **fields: object) -> dict[str, object]:
@@ -129,6 +153,7 @@ class FakeEnvironment(DirectoryEnvironment):
 
     def __post_init__(self) -> None:
         super().__init__(self.root)
+        self.root.mkdir(parents=True, exist_ok=True)
 
     @property
     def volume(self) -> Volume:

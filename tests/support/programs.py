@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from lab.api import planning
+from lab.log import shown_by
+from lab.records import Record, parse_record
+from lab.run.prepared import PreparedRun, RunOptions, prepare_run
+from lab.volume import RunSpec
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -12,3 +20,30 @@ def write(folder: Path, **files: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return paths[0]
+
+
+def printed(text: str) -> list[tuple[str, Record | None]]:
+    """The lines of a text, each with the record in the indented line below it; `#` is a comment."""
+    lines = [line for line in text.strip("\n").split("\n") if not line.startswith("# ")]
+    return [
+        (line, parse_record(record.strip()))
+        for line, record in zip(lines[::2], lines[1::2], strict=True)
+    ]
+
+
+WORKERS = "worker: {on: [tf1, tf2]}"
+
+
+def prepared(
+    source: str, *args: str, jobs: str = WORKERS, **options: Any
+) -> tuple[PreparedRun, list[str]]:
+    """The prepared run of `own.py` in this directory, and its notices."""
+    Path("cluster.yaml").write_text(
+        f"version: 1\nname: own\nnodes: {{tf1: {{}}, tf2: {{}}}}\njobs: {{{jobs}}}\n"
+    )
+    Path("own.py").write_text(source)
+    notices: list[str] = []
+    asked = RunOptions(spec=RunSpec("own.py", args=args), backend="local", gpus="none")
+    where = planning.project("cluster.yaml")
+    with shown_by(notices.append):
+        return prepare_run(replace(asked, **options), where, Path("runs")), notices

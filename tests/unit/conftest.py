@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.support.agents import Crew
 from tests.support.cli import Cli, host, project  # noqa: F401  (fixtures)
 
 # Before NumPy is imported: its threads wait actively for each other, and the cores are already busy
@@ -20,12 +22,20 @@ def _apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as variables:
         variables.setenv("LAB_LOCAL", "namespaces")
         variables.setenv("LAB_STATE", str(tmp_path_factory.mktemp("state")))
+        variables.delenv("LAB_RUNS_DIR", raising=False)
         yield
 
 
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
     return Cli(capfd)
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    crew = Crew(tmp_path)
+    yield crew
+    crew.close()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

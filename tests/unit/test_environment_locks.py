@@ -41,7 +41,7 @@ from lab.volume.states import State
 from tests.support.agents import wait_for
 from tests.support.cli import CLUSTER, Cli, replace_backends
 from tests.support.containers import an_engine, inspected
-from tests.support.fakes import PLAN, REQUEST, FakeBackend, FakeEnvironment, end
+from tests.support.fakes import PLAN, REQUEST, FakeBackend, FakeEnvironment, end, os_error, raising
 from tests.support.local import a_record
 
 LOCAL, COMPOSE = partial(lock_environment, "local"), partial(lock_environment, "compose")
@@ -75,11 +75,7 @@ def test_a_read_error_is_not_the_end_of_the_agents(
     record = replace(a_dead_environment()._record, tasks=(agent,))
     environment = LocalEnvironment(processes.StateDir.of("mnist"), record)
     assert has_stopped(environment)
-
-    def fail(_path: Path) -> str:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr("lab.backends.local.state.read_regular", fail)
+    monkeypatch.setattr("lab.backends.local.state.read_regular", raising(os_error(errno.EIO)))
     with pytest.raises(LabError, match=r"state directory .* cannot be used: Input/output error"):
         has_stopped(environment)
 
@@ -281,7 +277,6 @@ def test_an_environment_without_a_volume_has_no_runs() -> None:
 
 @pytest.fixture
 def up(tmp_path: Path) -> FakeEnvironment:
-    (tmp_path / "volume").mkdir()
     return FakeEnvironment(tmp_path / "volume")
 
 
@@ -298,6 +293,7 @@ def left(up: FakeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_ps_shows_leftovers(left: FakeEnvironment, cli: Cli) -> None:
+    left.root.rmdir()
     left.root.touch()  # nothing can read its volume
     rows = json.loads(cli("ps", "--json").out)
     assert [(row["name"], row["runs"]) for row in rows] == [("mnist", 0), ("left", None)]

@@ -102,7 +102,6 @@ def store(tmp_path: Path) -> Path:
 def an_environment(root: Path, project: str, **begun: float) -> FakeEnvironment:
     """One with ended runs: their ids, and when they were submitted."""
     made = FakeEnvironment(root / project, project=project)
-    made.root.mkdir()
     for run_id, unix in begun.items():
         spec = RunSpec("async", "mnist_async.py")
         made.submit(Request(run_id, spec, PLAN.cluster_spec(), submitted_unix=unix))
