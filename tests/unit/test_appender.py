@@ -15,6 +15,7 @@ from lab.task.agent.appender import Appender
 from lab.volume import files
 from lab.volume.files import REFUSED_S, is_read_only
 from lab.volume.status import digest_of
+from tests.support.fakes import os_error, raising
 
 DATA = b"one\ntwo\n"
 
@@ -33,7 +34,7 @@ class Volume:
         if self.room is None:
             return self._write(descriptor, data)
         if not self.room:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise os_error(errno.ENOSPC)
         taken = self._write(descriptor, bytes(data)[: self.room])
         self.room -= taken
         return taken
@@ -115,12 +116,8 @@ def test_torn_line_that_cannot_be_removed(
     path: Path, volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = Appender(path)
-
-    def refuse(_descriptor: int, _size: int) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "ftruncate", refuse)
+        patch.setattr(os, "ftruncate", raising(os_error(errno.EROFS)))
         volume.room = 2
         file.append(b"one\n")
     assert path.read_bytes() == b"on"
@@ -135,9 +132,5 @@ def test_a_read_only_volume(
 ) -> None:
     assert not is_read_only(tmp_path)
     assert not is_read_only(tmp_path / "nothing")
-
-    def refuse(_path: Path) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "utime", refuse)
+    monkeypatch.setattr(os, "utime", raising(os_error(number)))
     assert is_read_only(tmp_path) is expected

@@ -29,6 +29,7 @@ from lab.store.names import find_run
 from lab.volume.states import State
 from tests.support import recorded
 from tests.support.cli import Cli, replace_backends
+from tests.support.fakes import os_error, raising
 
 RUN, OTHER = "20260101-0000-async-aaaa", "20260102-0000-async-bbbb"
 Damage = Callable[[dict[str, bytes]], None]
@@ -37,7 +38,6 @@ Damage = Callable[[dict[str, bytes]], None]
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     replace_backends(monkeypatch)
     monkeypatch.setattr("lab.plots.style._saved", lambda *_, **__: b"\x89PNG")
     recorded.make(tmp_path / "runs", RUN, steps=60)
@@ -253,11 +253,7 @@ def test_an_interrupted_import_leaves_nothing(
     here: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     file = exported()
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("lab.store.archive._marked", interrupted)
+    monkeypatch.setattr("lab.store.archive._marked", raising(KeyboardInterrupt()))
     cli("import", str(file), "--runs-dir", "other", code=130)
     assert not list((here / "other").iterdir())
 
@@ -418,11 +414,7 @@ def test_an_export_that_cannot_be_written(
     )
     shutil.copytree(here / "runs" / RUN, here / "runs" / OTHER)
     assert f"run.json is of another run, '{RUN}'" in cli("export", OTHER, code=1).err
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("lab.api.archives.pack", full)
+    monkeypatch.setattr("lab.api.archives.pack", raising(os_error(errno.ENOSPC)))
     assert (
         f"cannot be written to {RUN}.lab.tar.gz: No space left on device"
         in cli("export", RUN, code=1).err

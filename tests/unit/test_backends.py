@@ -21,7 +21,7 @@ from lab.errors import InputError, LabError
 from lab.log import passed_on
 from lab.volume import Request, RunSpec
 from tests.support.cli import Cli, replace_backends
-from tests.support.fakes import FakeBackend
+from tests.support.fakes import FakeBackend, raising
 from tests.support.sites import SITES, Site
 
 CLUSTER = b"{version: 1, name: m, nodes: {tf1: {gpus: 1}}, jobs: {worker: {on: [tf1]}}}"
@@ -216,11 +216,8 @@ def test_an_environment_from_its_boot_to_its_end(site: Site) -> None:
 
 
 def test_a_boot_that_fails_leaves_nothing(site: Site) -> None:
-    def check(_environment: Environment) -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        site.up(check)
+        site.up(raising(KeyboardInterrupt()))
     assert site.left() == []
     assert site.backend.find_any(site.plan.name) is None
     site.up().down()

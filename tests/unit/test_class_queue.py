@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import logging
@@ -33,6 +34,7 @@ from lab.variables import LAB_QUEUE, LAB_STATE
 from lab.volume.files import write_atomically
 from lab.volume.states import State as RunState
 from tests.support.agents import wait_for
+from tests.support.fakes import os_error, raising
 from tests.support.queueing import (
     GPUS,
     PATIENCE_S,
@@ -197,10 +199,7 @@ def test_containers_that_ended_end_the_turn(queue: QueueUnderTest) -> None:
 def test_a_boot_that_fails_gives_its_gpus_back_and_is_not_repeated(
     queue: QueueUnderTest, error: Exception, message: str
 ) -> None:
-    def fail(_project: str) -> None:
-        raise error
-
-    queue.host.boots = fail
+    queue.host.boots = raising(error)
     future, _ = queue.waiting("ada", 4)
     with pytest.raises(LabError, match=message):
         future.result(60)
@@ -214,11 +213,7 @@ def test_containers_that_cannot_be_removed_keep_their_gpus(
     queue: QueueUnderTest,
 ) -> None:
     environment = queue.up("ada", 4)
-
-    def refuse(_project: str) -> None:
-        raise LabError("the engine refuses")
-
-    queue.host.ends = refuse
+    queue.host.ends = raising(LabError("the engine refuses"))
     ending = in_background(environment.down)
     wait_for(lambda: queue.turns._seats["ada"].not_before_s, "no failure", 10)
     notes = queue.client("ada").request(Status, "GET").lines
@@ -305,11 +300,10 @@ def test_a_full_disk_stops_no_turn_for_ever(
 ) -> None:
     first = queue.up("ada", 4)
     second, _ = queue.waiting("bob", 4)
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("lab.classroom.queue.ledger.write_atomically", full)
+    monkeypatch.setattr(
+        "lab.classroom.queue.ledger.write_atomically",
+        raising(os_error(errno.ENOSPC)),
+    )
     with pytest.raises(LabError, match="the queue failed; see its log"):
         first.down()
     assert queue.state("ada") is State.UP

@@ -56,7 +56,7 @@ from lab.placement.plan import Plan
 from lab.volume.files import write_atomically
 from tests.golden.boxes import box, mig_of, uuid_of
 from tests.support.classes import a_plan, created, own_state  # noqa: F401
-from tests.support.fakes import FakeBackend, FakeEnvironment
+from tests.support.fakes import FakeBackend, FakeEnvironment, raising
 from tests.support.queueing import CONFIG
 
 QUEUE = {"queue": True}
@@ -229,11 +229,7 @@ def test_the_host_is_blocked_before_a_task_starts_or_the_boot_fails(
     compose = Compose(plan.name, tmp_path / "x", tmp_path)
     steps.start_containers(compose)
     assert done == [("tf1", "tf2"), plan.name, ()]
-
-    def refuse(*_: object) -> None:
-        raise LabError("the kernel refuses")
-
-    monkeypatch.setattr(module, "block_nodes", refuse)
+    monkeypatch.setattr(module, "block_nodes", raising(LabError("the kernel refuses")))
     with pytest.raises(LabError, match="the kernel refuses"):
         steps.start_containers(compose)
     assert done[3:] == [("tf1", "tf2")]  # so a service that is killed meanwhile starts no task

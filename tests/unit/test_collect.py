@@ -24,7 +24,7 @@ from lab.volume.framing import MAX_DATA
 from lab.volume.states import State
 from lab.volume.status import write_status
 from lab.volume.transfer import stream
-from tests.support.fakes import REQUEST, FakeEnvironment
+from tests.support.fakes import REQUEST, FakeEnvironment, os_error, raising
 from tests.support.specs import request
 
 LINES = b"".join(b'{"seq": %d}\n' % number for number in range(40))
@@ -117,33 +117,16 @@ def test_offsets_count_the_bytes_of_every_file_but_the_states(tmp_path: Path) ->
     assert collected_sizes(tmp_path) == expected
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/etc/passwd",
-        "../run.json",
-        "logs/../../x",
-        "logs//x",
-        "./logs/x",
-        "",
-        "logs/\0",
-        "logs/\x1b[31m",
-        ".run.json.1a2b3c4d",
-        "run.json",
-        "summary.json",
-        "summary.csv",
-        "gpu.jsonl",
-        "docker-compose.yml",
-        "processes.json",
-        "containers.json",
-        "report.html",
-        "figures/loss.png",
-        "tb/worker-0/events.out.tfevents.lab",
-        "cluster.sbatch",
-        "cluster.k8s.yaml",
-        "x/" * 600 + "x",
-    ],
+ESCAPING = "/etc/passwd ../run.json logs/../../x logs//x ./logs/x .run.json.1a2b3c4d"
+OF_LAB = (
+    "run.json summary.json summary.csv gpu.jsonl docker-compose.yml processes.json containers.json"
+    " report.html figures/loss.png tb/worker-0/events.out.tfevents.lab cluster.sbatch"
+    " cluster.k8s.yaml"
 )
+UNREADABLE = ("", "logs/\0", "logs/\x1b[31m", "x/" * 600 + "x")
+
+
+@pytest.mark.parametrize("path", [*ESCAPING.split(), *OF_LAB.split(), *UNREADABLE])
 def test_a_path_outside_the_run_is_refused(tmp_path: Path, path: str) -> None:
     root = tmp_path / "run"
     root.mkdir()
@@ -234,10 +217,7 @@ def test_unwritable_file_affects_no_other(tmp_path: Path) -> None:
 def test_a_full_disk_is_no_fault_of_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "open", full)
+    monkeypatch.setattr(Path, "open", raising(os_error(errno.ENOSPC)))
     collector = Collector(tmp_path)
     with pytest.raises(OSError, match="No space left"):
         collector.accept(Chunk("files/plain", None, b"abc"))
@@ -276,7 +256,6 @@ class Seen(View):
 
 def test_a_view_receives_what_is_collected_and_a_later_one_what_was(tmp_path: Path) -> None:
     environment = FakeEnvironment(tmp_path / "volume")
-    (tmp_path / "volume").mkdir()
     environment.train()
     for name in ("files/worker-0.log", "logs/notes.log"):  # they are not what a task printed
         path = environment.volume.run(REQUEST.run_id) / name
@@ -316,7 +295,6 @@ def test_a_view_receives_what_is_collected_and_a_later_one_what_was(tmp_path: Pa
 
 def test_a_run_under_way_has_its_state_and_step(tmp_path: Path) -> None:
     environment = FakeEnvironment(tmp_path / "volume", lambda *_: None)
-    (tmp_path / "volume").mkdir()
     environment.train()
     for task, step in (("worker-0", 40), ("worker-1", 41)):
         status = TaskStatus(task, State.TRAINING, started_unix=1.0, global_step=step)

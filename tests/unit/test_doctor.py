@@ -35,6 +35,7 @@ from tests.support.doctor import (
     fault,
     told,
 )
+from tests.support.fakes import raising
 from tests.support.shown import assert_shows
 
 # ---- Python
@@ -138,10 +139,7 @@ def test_the_config_is_placed(
 def test_a_driver_that_does_not_answer_is_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse() -> Inventory:
-        raise NvmlError("x", "", fault(Condition.OTHER))
-
-    monkeypatch.setattr("lab.gpu.read_host", refuse)
+    monkeypatch.setattr("lab.gpu.read_host", raising(NvmlError("x", "", fault(Condition.OTHER))))
     found = host.examine_host(tmp_path / "cluster.yaml").inventory
     assert (found.gpus, found.faults) == ((), (fault(Condition.OTHER),))
 
@@ -246,13 +244,6 @@ def test_gpus_on_the_bus(tmp_path: Path) -> None:
 
 
 # ---- Time limits and errors
-
-
-def raising(error: Exception) -> Examine:
-    def examine() -> Outcome:
-        raise error
-
-    return examine
 
 
 @pytest.mark.parametrize(

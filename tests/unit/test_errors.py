@@ -46,6 +46,7 @@ from tests.support.cli import CLUSTER
 from tests.support.commands import free_port
 from tests.support.containers import an_engine, inspected
 from tests.support.disks import fill, small_disk
+from tests.support.fakes import raising
 from tests.support.local import a_record
 from tests.support.network import Netlink
 from tests.support.specs import changed
@@ -63,13 +64,6 @@ def error(provoke: Provoke) -> Provoke:
     """Add a function to the table; it raises the error that its name describes."""
     ERRORS[provoke.__name__] = provoke
     return provoke
-
-
-def raising(exception: Exception) -> Callable[..., Any]:
-    def refuse(*_: object, **__: object) -> None:
-        raise exception
-
-    return refuse
 
 
 @pytest.fixture(autouse=True)

@@ -20,13 +20,7 @@ from lab.task.agent.process import ChildProcess
 from lab.volume import Request, RunSpec, Volume, control
 from lab.volume.control import submit
 from tests.support.agents import wait_for
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.fakes import Clock
 
 
 class Victim:

@@ -20,7 +20,7 @@ from lab.gpu.verification import GpuView, check_all
 from lab.log import shown_by
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.support.containers import INSPECTED, an_engine
-from tests.support.fakes import FakeBackend, FakeEnvironment
+from tests.support.fakes import FakeBackend, FakeEnvironment, raising
 from tests.support.gpu_views import NO_DRIVER, A, B, inside, local
 from tests.support.shown import assert_shows
 
@@ -80,30 +80,22 @@ GONE = GpuView(why="exited (1)")
 WITHOUT = replace(BOTH, tasks=(PS, *(replace(task, gpus=()) for task in WORKERS)))
 
 
+NONE_PROVED = "worker-0 and worker-1 not proved (no NVIDIA driver in the task), ps-0 sees none"
+ONE_PROVED = "1 GPU of 1 task proved (NVML), ps-0 and worker-0 not proved (exited (1))"
+
+
+def of_each(*sights: GpuView) -> dict[str, GpuView]:
+    return dict(zip(("ps_0", "worker_0", "worker_1"), sights, strict=True))
+
+
 @pytest.mark.parametrize(
     ("plan", "sights", "line"),
     [
-        (
-            BOTH,
-            {**RIGHT, "tf1": inside()},
-            "GPUs: 2 GPUs of 2 tasks proved (NVML), ps-0 sees none",
-        ),
-        (
-            BOTH,
-            {"ps_0": NO_DRIVER, "worker_0": NO_DRIVER, "worker_1": NO_DRIVER},
-            "GPUs: worker-0 and worker-1 not proved (no NVIDIA driver in the task), ps-0 sees none",
-        ),
-        (
-            BOTH,
-            {"ps_0": GONE, "worker_0": GONE, "worker_1": local(B)},
-            "GPUs: 1 GPU of 1 task proved (NVML), ps-0 and worker-0 not proved (exited (1))",
-        ),
+        (BOTH, {**RIGHT, "tf1": inside()}, "2 GPUs of 2 tasks proved (NVML), ps-0 sees none"),
+        (BOTH, of_each(NO_DRIVER, NO_DRIVER, NO_DRIVER), NONE_PROVED),
+        (BOTH, of_each(GONE, GONE, local(B)), ONE_PROVED),
         # A plan without GPUs on a host with some: the check must prove that no task sees one.
-        (
-            WITHOUT,
-            {"ps_0": inside(), "worker_0": inside(), "worker_1": inside()},
-            "GPUs: ps-0, worker-0 and worker-1 see none",
-        ),
+        (WITHOUT, of_each(inside(), inside(), inside()), "ps-0, worker-0 and worker-1 see none"),
     ],
     ids=["proved", "not proved", "gone", "without"],
 )
@@ -111,10 +103,10 @@ def test_the_line_of_a_boot(
     plan: Plan, sights: dict[str, GpuView], line: str, tmp_path: Path
 ) -> None:
     environment = seen_by(tmp_path, plan=plan, **sights)
-    assert boot(environment) == [line]
+    assert boot(environment) == [f"GPUs: {line}"]
     assert environment.looks == 1
     if line.endswith("(NVML), ps-0 sees none"):
-        assert_shows("docs/how-to/gpus.md", "GPUs: ", line, figures=False)
+        assert_shows("docs/how-to/gpus.md", "GPUs: ", f"GPUs: {line}", figures=False)
 
 
 def test_without_any_gpu_no_query(
@@ -123,11 +115,11 @@ def test_without_any_gpu_no_query(
     host.clear()
     environment = seen_by(tmp_path, plan=WITHOUT)
     assert (boot(environment), environment.looks) == ([], 0)
-
-    def failing() -> None:
-        raise NvmlError("it failed", "fix it", Fault(Condition.OTHER, "x", "y", "driver"))
-
-    monkeypatch.setattr(gpu_verification, "read_host", failing)
+    monkeypatch.setattr(
+        gpu_verification,
+        "read_host",
+        raising(NvmlError("it failed", "fix it", Fault(Condition.OTHER, "x", "y", "driver"))),
+    )
     assert gpu_verification.host_gpus() == ()
 
 

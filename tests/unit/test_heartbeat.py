@@ -15,6 +15,7 @@ from lab.volume.control import submit
 from lab.volume.heartbeat import Heartbeat, PeerMonitor
 from lab.volume.states import State
 from lab.volume.status import read_status, write_status
+from tests.support.fakes import os_error, raising
 
 TASK = "worker-0"
 SILENT = "its agent has sent no heartbeat for 15 s"
@@ -145,11 +146,7 @@ def test_an_agent_survives_a_volume_that_is_full_but_no_other_fault(
 ) -> None:
     heartbeat = Heartbeat(volume, TASK)
     heartbeat.announce()
-
-    def refuse(_path: Path) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "utime", refuse)
+    monkeypatch.setattr(os, "utime", raising(os_error(number)))
     if number == errno.EIO:
         with pytest.raises(OSError, match="Input/output"):
             heartbeat.beat()

@@ -25,7 +25,7 @@ from lab.log import shown_by
 from lab.placement.plan import Plan
 from tests.support.containers import inspected
 from tests.support.engine import ROOT
-from tests.support.fakes import PLAN
+from tests.support.fakes import PLAN, raising
 
 BASE = "python:3.11-slim-bookworm"
 IMAGE = Image("tf1", "lab:cpu", BASE, "image-cpu")
@@ -44,10 +44,9 @@ class Docker:
 
     @property
     def images(self) -> Any:
-        def registry(_: str) -> None:
-            raise docker.errors.APIError("no registry")
-
-        return SimpleNamespace(get=self._image, get_registry_data=registry)
+        return SimpleNamespace(
+            get=self._image, get_registry_data=raising(docker.errors.APIError("no registry"))
+        )
 
     @property
     def containers(self) -> Any:

@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lab.cli import main
 from lab.cli.commands.restore import command
 from lab.cli.lesson_view import lesson_page
 from lab.errors import InputError, LabError
@@ -26,9 +25,10 @@ from lab.lessons.restore import missing_stages, restore_files
 from lab.project import replace_files
 from lab.shipped import SHIPPED
 from lab.store.directory import RunDir
-from lab.store.summary import Summary
 from lab.tables import show
+from tests.support.cli import Cli
 from tests.support.commands import ROOT
+from tests.support.fakes import raising
 from tests.support.lessons import LATE, SLOW, Runs, measured, runs_of, without
 from tests.support.recorded import make
 from tests.support.shown import assert_shows
@@ -267,10 +267,7 @@ def test_the_command_of_a_stage_is_shown_for_its_own_experiment_only() -> None:
 
 def test_a_damaged_run_proves_nothing() -> None:
     (stage, *_) = load_lesson("async").stages
-
-    def damaged() -> Summary:
-        raise LabError("damaged")
-
+    damaged = raising(LabError("damaged"))
     result = check_stage(stage, {"async": [replace(measured(), read=damaged), measured()]}, {})
     assert result.hint == ""
     result = check_stage(stage, {"async": [replace(measured(), read=damaged)]}, {})
@@ -335,12 +332,9 @@ def test_a_stage_that_is_not_tried_is_not_marked_as_wrong(
     assert [line[0] for line in lines if line[2:5] in ("s  ", "w  ")] == ["·", "✗"]
 
 
-def test_the_dots_of_a_page_are_no_answer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_dots_of_a_page_are_no_answer(tmp_path: Path, cli: Cli) -> None:
     line = ["check", "hour", "--answer", "updates=…", "--runs-dir", str(tmp_path)]
-    assert main(line) == 2
-    assert "write it in place of `…`" in capsys.readouterr().err
+    assert "write it in place of `…`" in cli(*line, code=2).err
     assert not (tmp_path / FILE).exists()
 
 
@@ -443,11 +437,8 @@ def test_only_missing_runs_of_earlier_stages_are_made() -> None:
         ),
     ],
 )
-def test_wrong_names(
-    arguments: tuple[str, str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["restore", *arguments]) == 2
-    assert message in capsys.readouterr().err
+def test_wrong_names(arguments: tuple[str, str], message: str, cli: Cli) -> None:
+    assert message in cli("restore", *arguments, code=2).err
 
 
 def test_a_run_that_lacks_what_its_stage_needs_is_an_error(

@@ -33,7 +33,7 @@ from lab.run.fault_injection import (
 from lab.volume import Request, RunSpec, control
 from tests.support.agents import wait_for
 from tests.support.containers import an_engine, inspected
-from tests.support.fakes import PLAN, FakeEnvironment
+from tests.support.fakes import PLAN, FakeEnvironment, raising
 from tests.support.local import a_record
 
 # ---- While a run is followed
@@ -73,10 +73,9 @@ def test_network_faults_start_when_due(environment: FakeEnvironment, notices: li
 def test_an_active_fault_is_reported_without_a_record(
     environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
-    def refuse(_run_id: str, _fault: str) -> None:
-        raise LabError("the disk is full", "make room")
-
-    monkeypatch.setattr(environment, "inject_fault", refuse)
+    monkeypatch.setattr(
+        environment, "inject_fault", raising(LabError("the disk is full", "make room"))
+    )
     line = (
         "fault cut:5s tf2 is in effect, but run r1 has no record of it: the disk is full; make room"
     )

@@ -14,6 +14,7 @@ from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.units import GIB
 from tests.golden.boxes import box, mig_of, uuid_of, wired
+from tests.support.fakes import raising
 from tests.support.shown import ROOT, assert_shows
 
 
@@ -72,64 +73,60 @@ def test_without_gpus_nothing_is_shared_and_no_memory_fraction_is_set() -> None:
         assert (task.gpus, task.shares_gpus, task.gpu_memory_fraction) == ((), False, None)
 
 
-def test_two_names_of_one_gpu_are_detected() -> None:
-    config = cluster(f"{{a: {{gpus: [{uuid_of(1)}]}}, b: {{gpus: [1]}}}}", "{worker: {on: [a, b]}}")
-    with pytest.raises(InputError) as caught:
-        place(config, box(2))
-    assert caught.value.what == f"nodes.b.gpus: GPU 1 is {uuid_of(1)}, which a already has"
-    assert caught.value.fix == "give each GPU to one node"
+ON_A = "{worker: {on: [a]}}"
+TO_PIN = "1 GPU and 7 MIG slices (to use them, pin their UUIDs)"
+FITTING = (
+    "choose a config of `clusters/` that fits, or use `--gpus index` to render for another host, or"
+    " `--gpus none` for CPUs only"
+)
+TWICE = cluster(f"{{a: {{gpus: [{uuid_of(1)}]}}, b: {{gpus: [1]}}}}", "{worker: {on: [a, b]}}")
+HALF_PINNED = cluster(
+    f"{{a: {{gpus: 2}}, b: {{gpus: [{mig_of(0)}]}}, c: {{gpus: [{mig_of(1)}]}}}}",
+    "{worker: {on: [a, b, c]}}",
+)
 
 
-def test_a_too_small_host_names_the_shortage_and_hints() -> None:
+def on_a(gpus: object, rest: str = "") -> Cluster:
+    """A config with one task, on one node."""
+    return cluster(f"{{a: {{gpus: {gpus}}}}}", ON_A, rest)
+
+
+@pytest.mark.parametrize(
+    ("config", "host", "code", "error"),
+    [
+        (TWO, box(1), 1, f"'m' needs 2 GPUs, but this host has 1 GPU; {FITTING}"),
+        # The host that a config requires counts without a node.
+        (on_a(1, "box: {gpus: 4}"), box(3), 1, "'m' needs 4 GPUs, but this host has 3 GPUs; "),
+        (on_a(1), box(0), 1, "'m' needs 1 GPU, but this host has 0 GPUs; choose"),
+        # A slice is no whole GPU, pinned or not.
+        (TWO, box(1, slices=7), 1, f"'m' needs 2 GPUs, but this host has {TO_PIN}; "),
+        (HALF_PINNED, box(1, slices=2), 1, "'m' needs 2 GPUs, but this host has 1 GPU and 2 MIG"),
+        (on_a(3), box(0, slices=2), 1, "'m' needs 3 GPUs, but this host has 2 MIG slices; choose"),
+        (on_a(2), box(0, slices=3), 2, "jobs.worker.on.0: worker-0 would get 2 MIG slices"),
+        # Pins.
+        (on_a(f"[{mig_of(7)}]"), box(0), 1, f"nodes.a.gpus: this host has no GPU {mig_of(7)} (it"),
+        (TWICE, box(2), 2, f"nodes.b.gpus: GPU 1 is {uuid_of(1)}, which a already has; give"),
+    ],
+)
+def test_what_a_host_cannot_place(config: Cluster, host: Inventory, code: int, error: str) -> None:
     with pytest.raises(LabError) as caught:
-        place(TWO, box(1))
-    assert caught.value.exit_code == 1
-    assert caught.value.what == "'m' needs 2 GPUs, but this host has 1 GPU"
-    assert caught.value.fix == (
-        "choose a config of `clusters/` that fits, or use `--gpus index` to render for another"
-        " host, or `--gpus none` for CPUs only"
-    )
-
-
-def test_required_host_resources_count_without_a_node() -> None:
-    config = cluster("{a: {gpus: 1}}", "{worker: {on: [a]}}", "box: {gpus: 4}")
-    with pytest.raises(LabError, match="needs 4 GPUs, but this host has 3 GPUs"):
-        place(config, box(3))
-
-
-def test_slices_are_pinned_by_uuid_only() -> None:
-    with pytest.raises(LabError) as caught:
-        place(TWO, box(1, slices=7))
-    assert caught.value.what == (
-        "'m' needs 2 GPUs, but this host has 1 GPU and 7 MIG slices (to use them, pin their UUIDs)"
-    )
+        place(config, host)
+    assert str(caught.value).startswith(error)
+    assert caught.value.exit_code == code
 
 
 def test_pinned_slices_do_not_count_as_whole_gpus() -> None:
-    nodes = f"{{a: {{gpus: 2}}, b: {{gpus: [{mig_of(0)}]}}, c: {{gpus: [{mig_of(1)}]}}}}"
-    config = cluster(nodes, "{worker: {on: [a, b, c]}}")
-    assert len(place(config, box(2, slices=2)).nodes[0].gpus) == 2
-    with pytest.raises(
-        LabError, match="'m' needs 2 GPUs, but this host has 1 GPU and 2 MIG slices"
-    ):
-        place(config, box(1, slices=2))
+    assert len(place(HALF_PINNED, box(2, slices=2)).nodes[0].gpus) == 2
 
 
 @pytest.mark.parametrize("pin", ["7", uuid_of(7), mig_of(7)])
 def test_a_missing_pinned_gpu_is_named(pin: str) -> None:
-    config = cluster(f"{{a: {{gpus: [{pin}]}}}}", "{worker: {on: [a]}}")
     inventory = dataclasses.replace(box(8, slices=1), gpus=(*box(7).gpus, Gpu(8, uuid_of(8))))
-    with pytest.raises(LabError) as caught:
-        place(config, inventory)
     expected = f"nodes.a.gpus: this host has no GPU {pin} (it has {uuid_of(0)}, {uuid_of(1)}, "
+    with pytest.raises(LabError) as caught:
+        place(on_a(f"[{pin}]"), inventory)
     assert caught.value.what.startswith(expected)
     assert "--gpus none" in caught.value.fix
-
-
-def test_a_pin_without_gpus_is_named() -> None:
-    config = cluster(f"{{a: {{gpus: [{mig_of(7)}]}}}}", "{worker: {on: [a]}}")
-    with pytest.raises(LabError, match=r"has no GPU MIG-.* \(it has none\)"):
-        place(config, box(0))
 
 
 def test_uuids_of_another_host_stay_unchanged() -> None:
@@ -152,9 +149,7 @@ def test_uuids_and_indices_of_another_host_cannot_be_compared(other: str) -> Non
 def test_another_host_is_as_in_the_config(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def this_box() -> None:
-        raise AssertionError("this box was looked at")
-
+    this_box = raising(AssertionError("this box was looked at"))
     monkeypatch.setattr("os.cpu_count", this_box)
     monkeypatch.setattr("os.sysconf", this_box)
     limits = cluster("{a: {cpus: 8, memory: 8GiB}}", "{worker: {on: [a]}}", "box: {cpus: 16}")
@@ -317,7 +312,7 @@ def test_the_page_on_gpus_shows_the_reasons() -> None:
 
 @pytest.mark.parametrize("pin", ["3", uuid_of(3)])
 def test_a_mig_gpu_is_not_allocated_as_a_whole(pin: str) -> None:
-    config = cluster(f"{{a: {{gpus: [{pin}]}}}}", "{worker: {on: [a]}}")
+    config = on_a(f"[{pin}]")
     cut = box(3, slices=2)
     both = dataclasses.replace(cut, gpus=(*cut.gpus, Gpu(3, uuid_of(3))))
     for inventory in (dataclasses.replace(cut, gpus=(*cut.gpus, Gpu(4, uuid_of(4)))), both):
@@ -331,7 +326,7 @@ def test_a_mig_gpu_is_not_allocated_as_a_whole(pin: str) -> None:
             "pin slices by their UUIDs, or turn MIG off as root (`nvidia-smi -mig 0`)"
         )
     with pytest.raises(LabError, match="needs 4 GPUs, but this host has 3 GPUs and 2 MIG slices"):
-        place(cluster("{a: {gpus: 4}}", "{worker: {on: [a]}}"), both)
+        place(on_a(4), both)
 
 
 @pytest.mark.parametrize(
@@ -371,9 +366,7 @@ def test_tasks_may_have_a_slice_each_and_share_one() -> None:
 
 def test_a_count_takes_slices_where_nothing_else_is_visible() -> None:
     nodes = f"{{a: {{gpus: 2}}, b: {{gpus: [{mig_of(1)}]}}, c: {{}}}}"
-    config = cluster(nodes, "{worker: {on: [a, a, b, c]}}")
-    seat = box(0, slices=3)
-    plan = place(config, seat)
+    plan = place(cluster(nodes, "{worker: {on: [a, a, b, c]}}"), box(0, slices=3))
     assert gpus(plan) == {
         "worker-0": [mig_of(0)],
         "worker-1": [mig_of(2)],
@@ -381,12 +374,6 @@ def test_a_count_takes_slices_where_nothing_else_is_visible() -> None:
         "worker-3": [],
     }
     assert "only MIG slices are visible" in plan.reasons[0]
-    with pytest.raises(LabError, match="needs 3 GPUs, but this host has 2 MIG slices; choose"):
-        place(config, box(0, slices=2))
-    with pytest.raises(LabError, match="needs 1 GPU, but this host has 0 GPUs; choose"):
-        place(cluster("{a: {gpus: 1}}", "{worker: {on: [a]}}"), box(0))
-    with pytest.raises(InputError, match="worker-0 would get 2 MIG slices"):
-        place(cluster("{a: {gpus: 2}}", "{worker: {on: [a]}}"), seat)
 
 
 # ---- GPUs in use

@@ -40,6 +40,7 @@ from lab.volume import RunSpec
 from lab.volume.states import State
 from tests.support import recorded
 from tests.support.cli import replace_backends
+from tests.support.fakes import raising
 from tests.support.specs import HOSTILE
 
 FIRST, SECOND, THIRD = (f"2026010{n}-0000-async-aaaa" for n in (1, 2, 3))
@@ -86,7 +87,6 @@ class Page(HTMLParser):
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     replace_backends(monkeypatch)
     # Few pixels are enough here, and take a fraction of the time.
     monkeypatch.setattr("lab.plots.style._DPI", 30)
@@ -288,11 +288,11 @@ def test_a_page_that_cannot_be_written_is_an_error(
     store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded.make(store, FIRST, steps=STEPS)
-
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device", str(Path("runs", FIRST, "report.html")))
-
-    monkeypatch.setattr(build, "write_output", refuse)  # the tests may run as root
+    monkeypatch.setattr(
+        build,
+        "write_output",
+        raising(OSError(28, "No space left on device", str(Path("runs", FIRST, "report.html")))),
+    )  # the tests may run as root
     assert report("last") == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"error: the report cannot be written to runs/{FIRST}/report.html: No space left on device;"

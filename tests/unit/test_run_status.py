@@ -22,7 +22,7 @@ from lab.volume import Request, TaskStatus, Volume
 from lab.volume.files import write_atomically
 from lab.volume.states import State
 from tests.support.cli import Cli, replace_backends
-from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, end, train
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, end, raising, train
 from tests.support.specs import held, run_info, update
 
 LONG_AGO = 1000.0
@@ -54,7 +54,6 @@ def fails(volume: Volume, request: Request) -> None:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Shown:
-    (tmp_path / "volume").mkdir()
     return Shown(tmp_path / "volume", trains)
 
 
@@ -240,7 +239,6 @@ def backend(
     made = FakeBackend("local", environment)
     replace_backends(monkeypatch, made)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     run.create(info())
     return made
 
@@ -302,7 +300,6 @@ def test_runs_collects_what_a_dead_client_left(
     under_way = RunDir(run.path.parent / "r2")
     under_way.create(info(State.TRAINING, "r2", project="other"))
     other = Shown(environment.root / "other", trains, project="other")
-    (environment.root / "other").mkdir()
     other.submit(Request("r2", under_way.read().spec, PLAN.cluster_spec()))
     other.threads.pop().join()
     backend.others = (other,)
@@ -319,11 +316,7 @@ def test_a_run_that_cannot_be_collected_hides_no_other(
 ) -> None:
     environment.tasks_do = train
     environment.train()
-
-    def refuse(*_: object, **__: object) -> None:
-        raise LabError("the engine refuses")
-
-    monkeypatch.setattr("lab.run.abandoned.collect_one", refuse)
+    monkeypatch.setattr("lab.run.abandoned.collect_one", raising(LabError("the engine refuses")))
     out, err = cli("runs")
     assert "succeeded" in out
     assert "run r1 is not collected: the engine refuses" in err

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -33,7 +33,16 @@ from lab.volume.states import State
 from lab.volume.status import write_status
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.disks import fill, small_disk
-from tests.support.fakes import PLAN, FakeEnvironment, end, record, train, write_records
+from tests.support.fakes import (
+    PLAN,
+    FakeEnvironment,
+    end,
+    os_error,
+    raising,
+    record,
+    train,
+    write_records,
+)
 from tests.support.specs import prepared
 
 
@@ -41,16 +50,7 @@ def nothing() -> None:
     """The environment works."""
 
 
-def raising(error: BaseException) -> Callable[[], NoReturn]:
-    """A step that fails."""
-
-    def fail() -> NoReturn:
-        raise error
-
-    return fail
-
-
-full = raising(OSError(errno.ENOSPC, "No space left on device"))
+full = raising(os_error(errno.ENOSPC))
 stuck = raising(LabError("it did not end", "look at it"))
 
 
@@ -112,7 +112,6 @@ def released() -> Iterator[threading.Event]:
 
 @pytest.fixture
 def environment(tmp_path: Path, released: threading.Event) -> Iterator[Told]:
-    (tmp_path / "volume").mkdir()
     made = Told(tmp_path / "volume", lambda _volume, _request: None)
     yield made
     released.set()
@@ -340,11 +339,8 @@ def test_a_run_that_was_not_collected_is_never_removed(
 def test_a_full_disk_before_the_submission_leaves_nothing(
     run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
-    def dumb() -> list[Request]:
-        raise LabError("no engine answers")
-
     if not answers:
-        monkeypatch.setattr(environment, "runs", dumb)
+        monkeypatch.setattr(environment, "runs", raising(LabError("no engine answers")))
     environment.before_submission = full
     with pytest.raises(OSError, match="No space left"):
         go(run, environment)
@@ -468,7 +464,7 @@ def test_a_disk_that_stays_full_is_an_error_and_any_other_error_is_one_at_once(
     clock: SimpleNamespace, number: int, seconds: float, notices: list[str]
 ) -> None:
     waits: list[float] = []
-    error = OSError(number, os.strerror(number))
+    error = os_error(number)
     with pytest.raises(OSError, match=os.strerror(number)):
         patiently(raising(error), lambda: waits.append(clock.now))
     assert clock.now - 1000 == len(waits) == seconds

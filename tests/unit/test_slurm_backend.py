@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import stat
 from collections.abc import Sequence
@@ -17,14 +16,15 @@ from lab.backends.selection import choose
 from lab.backends.slurm import queue, state
 from lab.backends.slurm.backend import SlurmBackend
 from lab.backends.slurm.environment import SlurmEnvironment
-from lab.cli import main
 from lab.config import parse_cluster
 from lab.errors import ConfigError, InputError, LabError
 from lab.log import shown_by
 from lab.run.lifecycle import has_stopped
 from lab.run.planning import make_plan, report_warnings
 from lab.runtimes import HERITAGE, INSTALLED_MARKER
+from tests.support.cli import Cli
 from tests.support.commands import ROOT
+from tests.support.fakes import os_error, raising
 from tests.support.slurm_site import (
     CLUSTER,
     PARTITIONS,
@@ -101,18 +101,13 @@ def test_a_read_error_of_the_run_volume_is_not_the_end_of_a_job(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = site.up()
-
-    def fail(_path: Path) -> str:
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
-    monkeypatch.setattr("lab.backends.directory.read_regular", fail)
+    unreadable = raising(os_error(errno.ESTALE))
+    monkeypatch.setattr("lab.backends.directory.read_regular", unreadable)
     with pytest.raises(LabError, match=r"run volume .* cannot be used: Stale file handle"):
         has_stopped(environment)
 
 
-def test_a_waiting_job_is_no_environment_that_is_up(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_waiting_job_is_no_environment_that_is_up(site: Site, cli: Cli) -> None:
     site.up()
     site.set("queue", WAITS)
     assert SlurmBackend().find("x") is None
@@ -120,18 +115,14 @@ def test_a_waiting_job_is_no_environment_that_is_up(
     assert {(task.alive, task.detail) for task in waiting.tasks()} == {
         (False, "job 7 pending: Resources")
     }
-    assert main(["ps", "x"]) == 0
-    assert "not running (job 7 pending: Resources)" in capsys.readouterr().out
+    assert "not running (job 7 pending: Resources)" in cli("ps", "x").out
 
 
 @pytest.mark.parametrize(
     ("said", "message"),
     [
         ("invalid partition \x1b[31m", r"sbatch failed: .*invalid.*; compare the config with `si"),
-        (
-            "Requested operation not supported on this system",
-            "has no heterogeneous jobs: give all nodes",
-        ),
+        ("Requested operation not supported on this system", "has no heterogeneous jobs: give all"),
     ],
 )
 def test_a_refused_script_leaves_nothing(site: Site, said: str, message: str) -> None:

@@ -22,6 +22,7 @@ from lab.volume.control import state_of, submit
 from lab.volume.files import REFUSED_S
 from lab.volume.states import Cause, State
 from lab.volume.status import Statuses, read_status, write_status
+from tests.support.fakes import Clock, os_error, raising
 
 REQUEST = Request("r1", RunSpec("async"), {"worker": ["a:1", "b:1"]})
 MINE, OTHER = "worker-0", "worker-1"
@@ -95,13 +96,6 @@ def test_a_run_with_an_unreadable_status_has_ended_and_is_kept(
     assert volume.request("r1").is_file()
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
@@ -141,12 +135,8 @@ def test_a_short_read_error_changes_no_watched_status(
     watched = Statuses(volume, "r1", REQUEST.tasks())
     watched.refresh()
     written(volume, State.TRAINING, global_step=7)
-
-    def fail(_path: Path) -> str:
-        raise OSError(number, os.strerror(number))
-
     with monkeypatch.context() as patch:
-        patch.setattr(statuses, "read_regular", fail)
+        patch.setattr(statuses, "read_regular", raising(os_error(number)))
         for passed_s in (0.0, REFUSED_S - 1):
             clock.now += passed_s
             before = watched.refresh()[MINE]
@@ -157,10 +147,7 @@ def test_a_short_read_error_changes_no_watched_status(
 def test_a_status_with_a_read_error_is_unknown_at_first(
     place: EnvironmentDir[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_path: Path) -> str:
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
-    monkeypatch.setattr(statuses, "read_regular", fail)
+    monkeypatch.setattr(statuses, "read_regular", raising(os_error(errno.ESTALE)))
     volume = Volume(place.runs)
     with pytest.raises(OSError, match=r"[Ss]tale"):
         read_status(volume.status("r1", MINE), MINE)

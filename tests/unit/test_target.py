@@ -24,7 +24,7 @@ from lab.store.directory import all_runs
 from lab.volume import Request, RunSpec
 from lab.volume.states import State
 from tests.support.cli import replace_backends
-from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, raising
 from tests.support.specs import prepared_run
 
 CLUSTER = parse_cluster(
@@ -37,7 +37,6 @@ def test_a_boot_reports_the_plan_and_collects_leftovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
     dead = FakeEnvironment(tmp_path / "volume")
-    (tmp_path / "volume").mkdir()
     wanted = EXPERIMENTS["async"]
     dead.submit(
         Request(
@@ -74,11 +73,9 @@ def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.Monke
     run = prepared_run(tmp_path, backend=FakeBackend(made=made))
     assert run.boot(lambda: order.append("relied on")) is made
     assert order == ["proved", "relied on"]
-
-    def odd(*_words: object) -> None:
-        raise LabError("worker-0 sees another card")
-
-    monkeypatch.setattr(gpu_verification, "verify_gpus", odd)
+    monkeypatch.setattr(
+        gpu_verification, "verify_gpus", raising(LabError("worker-0 sees another card"))
+    )
     with pytest.raises(LabError, match="another card"):
         run.boot(lambda: order.append("relied on"))
     assert len(order) == 2

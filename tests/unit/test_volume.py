@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -27,6 +28,7 @@ from lab.volume.states import State
 from lab.volume.status import read_status, write_status
 from lab.volume.transfer import stream
 from tests.support.agents import PATIENCE_S, ROOT
+from tests.support.fakes import os_error, raising
 from tests.support.specs import changed
 from tests.support.volumes import REQUEST, end, with_a_run
 
@@ -256,11 +258,7 @@ def test_state_written_on_a_full_disk(volume: Volume, monkeypatch: pytest.Monkey
     path = volume.status("r1", "ps-0")
     long = TaskStatus("ps-0", State.TRAINING, reason="x" * 200)
     write_status(path, long)
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("lab.volume.status.write_atomically", full)
+    monkeypatch.setattr("lab.volume.status.write_atomically", raising(os_error(errno.ENOSPC)))
     for status in (TaskStatus("ps-0", State.FAILED, reason="full"), long):
         write_status(path, status)
         assert read_status(path, "ps-0") == status
