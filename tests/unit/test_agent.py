@@ -28,6 +28,7 @@ from lab.volume.files import REFUSED_S
 from lab.volume.states import State
 from lab.volume.status import write_status
 from tests.support.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
+from tests.support.commands import python
 from tests.support.conditions import lacking
 
 START = 'print("lab kind=start run=r1 job_name=worker task_index=0 seq=0", flush=True)\n'
@@ -152,10 +153,7 @@ def test_each_task_starts_its_own_program_and_a_service_without_one_has_ended(
         stage.agent(task)
     for name in ("a", "b"):
         stage.program(f"import sys; print('{name}', sys.argv[1:])", f"{name}.py")
-    programs = {
-        "worker-0": "a.py",
-        "worker-1": "b.py",
-    }
+    programs = {"worker-0": "a.py", "worker-1": "b.py"}
     stage.submit("worker-0=a.py,worker-1=b.py", "--x", programs=programs)
     ended = [stage.wait_state(f"worker-{index}", State.SUCCEEDED) for index in (0, 1)]
     assert all(status.exit_code == 0 for status in ended)
@@ -287,19 +285,15 @@ def test_program_of_a_killed_agent_ends_and_the_run_is_lost(stage: Stage) -> Non
     stage.wait_state("worker-0", State.SUCCEEDED, "r2")
 
 
+TIME_OVER = "the time limit of 600 s is reached; start it again"
+KILLS = "kill worker-0 after 600s"
+
+
 @pytest.mark.parametrize(
     ("terms", "state", "reason"),
     [
-        (
-            {"max_time_s": 600.0},
-            State.CANCELLED,
-            "the time limit of 600 s is reached; start it again",
-        ),
-        (
-            {"faults": ("kill worker-0 after 600s",)},
-            State.FAILED,
-            "killed by SIGKILL (the injected fault `kill worker-0 after 600s`)",
-        ),
+        ({"max_time_s": 600.0}, State.CANCELLED, TIME_OVER),
+        ({"faults": (KILLS,)}, State.FAILED, f"killed by SIGKILL (the injected fault `{KILLS}`)"),
     ],
 )
 def test_a_restarted_agent_counts_times_from_the_start_of_the_run(
@@ -484,9 +478,7 @@ def test_agent_imports_nothing_but_the_standard_library() -> None:
         " ('numpy', 'pyroute2', 'tensorflow', 'pydantic', 'docker')),"
         " *sorted(m for m in sys.modules if m.startswith('lab.')))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = python("-c", code, cwd=ROOT, check=True)
     heavy, *of_lab = done.stdout.split()
     assert heavy == "[]"
     in_image = {name.removesuffix(".py").removesuffix("/__init__") for name in sources()}

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,13 +10,7 @@ from lab.volume import Request, TaskStatus
 from lab.volume.states import Cause, State
 from lab.volume.status import write_status
 from tests.support.agents import PATIENCE_S, TASKS, Crew, wait_for
-
-
-@pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    crew = Crew(tmp_path)
-    yield crew
-    crew.close()
+from tests.support.commands import python
 
 
 def test_a_service_ends_only_when_every_worker_has(crew: Crew) -> None:
@@ -219,14 +209,7 @@ if sys.argv[2] == "--task_index=1":
     crew.program(program, "mnist_async.py")
     agents = [crew.agent(task) for task in TASKS]
     run = {"LAB_RUN": "async --epochs 2 --note 'a b'", "LAB_RUN_TERMS": "{}", "LAB_ONCE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "lab.task.agent.autorun"],
-        env=crew.environ("", **run),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = python("-m", "lab.task.agent.autorun", env=crew.environ("", **run))
     (request,) = crew.volume.requests.glob("*.json")
     run_id = Request.from_json(request.read_text()).run_id
     assert (done.returncode, done.stderr) == (code, "")

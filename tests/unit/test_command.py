@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.command import argv, environ
 from lab.task.lazy_keras import defer_keras, restore_keras
 from lab.volume import Request, RunSpec
+from tests.support.commands import python
 from tests.support.specs import changed
 
 PLACE = AgentConfig(
@@ -51,28 +51,22 @@ def test_a_program_of_the_lab_waits_for_the_start_signal(own: bool) -> None:
     assert ("LAB_START" in environ(PLACE, changed(ALONE, own=own), 0, {})) is not own
 
 
+OF_THE_LAB = "/scripts/old.py --job_name=worker --task_index=0 --worker_hosts=tf1:1"
+
+
 @pytest.mark.parametrize(
     ("facts", "arguments"),
     [
-        ({}, "-m lab.task.own /runs/r1/program/old.py --steps 5"),
-        (
-            {"own": False},
-            "/scripts/old.py --job_name=worker --task_index=0 --worker_hosts=tf1:1 --steps 5",
-        ),
-        ({"listing": True}, "-m lab.task.tf1 /runs/r1/program/old.py --steps 5"),
-        (
-            {"listing": "faithful"},
-            "-m lab.task.tf1 --faithful /runs/r1/program/old.py --steps 5",
-        ),
-        (
-            {"listing": "mend"},
-            "-m lab.task.tf1 --mend /runs/r1/program/old.py --steps 5",
-        ),
+        ({}, "-m lab.task.own /runs/r1/program/old.py"),
+        ({"own": False}, OF_THE_LAB),
+        ({"listing": True}, "-m lab.task.tf1 /runs/r1/program/old.py"),
+        ({"listing": "faithful"}, "-m lab.task.tf1 --faithful /runs/r1/program/old.py"),
+        ({"listing": "mend"}, "-m lab.task.tf1 --mend /runs/r1/program/old.py"),
     ],
 )
 def test_the_runner_of_a_program(facts: dict[str, Any], arguments: str) -> None:
     request = changed(ALONE, **facts)
-    assert argv(PLACE, request) == [sys.executable, *arguments.split()]
+    assert argv(PLACE, request) == [sys.executable, *arguments.split(), "--steps", "5"]
     # A printed program has no flag for its data: a variable has the directory for `input_data`.
     request = changed(request, data_dir="mine")
     assert ("--data_dir=/data/mine" in argv(PLACE, request)) is ("listing" not in facts)
@@ -154,11 +148,5 @@ def test_tensorflow_objects_are_not_garbage_collected(modules: str, frozen: bool
         "import lab.task.sdk.program\n"
         "print(gc.get_freeze_count() > 0)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-c", code, cwd=Path(__file__).parents[2], check=True)
     assert done.stdout == f"{frozen}\n"

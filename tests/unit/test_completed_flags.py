@@ -6,12 +6,11 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.agents import PATIENCE_S
+from tests.support.commands import python
 from tests.support.conditions import lacking
 from tests.support.programs import write
 
@@ -38,14 +37,14 @@ def run(
     rest = [arg for arg in args if arg != "--quiet"]
     program = str(folder / "program/main.py")
     of_lab = {"LAB_TASK": task, "LAB_CLUSTER": json.dumps(cluster), "LAB_RUN_DIR": str(folder)}
-    return subprocess.run(
-        [sys.executable, "-m", runner, *switches, program, *rest],
+    return python(
+        "-m",
+        runner,
+        *switches,
+        program,
+        *rest,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), **of_lab, **environ},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
     )
 
 
@@ -278,10 +277,7 @@ def test_a_program_with_placeholders_gets_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "program"
     write(folder, **end(f"{PARSER}{BOTH}{PARSE}"))
     environ = {name: value for name, value in os.environ.items() if name != "LAB_CLUSTER"}
-    done = subprocess.run(
-        [sys.executable, "-m", "lab.task.own", folder / "main.py", "--task_index=0"],
-        cwd=ROOT, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+    done = python("-m", "lab.task.own", folder / "main.py", "--task_index=0", cwd=ROOT, env=environ)
     assert argv(done) == ["--task_index=0"]
 
 

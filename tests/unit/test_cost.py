@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import ROOT, environ
+from tests.support.commands import ROOT, environ, python
 
 FOREIGN = {
     *("docker", "matplotlib", "numpy", "pynvml", "pyroute2", "requests", "rich"),
@@ -78,12 +76,5 @@ def test_a_command_imports_nothing_that_it_does_not_need(
         f"found = sorted({unwanted!r} & set(sys.modules));"
         "sys.exit(f'code {code}, imported: {found}' if code or found else 0)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environ(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-c", code, cwd=tmp_path, env=environ(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.backends.engine.error_hints import HINTS, explain
 from lab.backends.engine.kind import EngineKind, is_podman, kind_by_address
+from lab.text import visible
 from tests.support.cli import ROOT
+from tests.support.commands import python
 
 # Their real messages (Engine 20.10.24 and 28, compose 2.40.3 and 5.6.1, Podman 5.4.2), shortened
 # where long. Those of a real GPU are from NVIDIA's documents and issues.
@@ -92,13 +92,8 @@ def test_the_kind_of_an_engine_is_also_that_of_dockers_context(tmp_path: Path) -
     (folder / "meta.json").write_text(json.dumps(meta))
     (tmp_path / "config.json").write_text('{"currentContext": "rootless"}')
     code = "from lab.backends.engine.kind import kind_by_address as k; print(k())"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"DOCKER_CONFIG": str(tmp_path), "PATH": "/usr/bin"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
+    done = python(
+        "-c", code, cwd=ROOT, env={"DOCKER_CONFIG": str(tmp_path), "PATH": "/usr/bin"}, check=True
     )
     assert done.stdout == f"{EngineKind(is_rootless=True)}\n"
 
@@ -128,44 +123,29 @@ def test_podman_is_known_by_its_version() -> None:
     assert kind_by_address({"DOCKER_HOST": "unix:///tmp/my-podman-api.sock"}) == EngineKind()
 
 
+FULL_DISK = """
+#6 9.1 OSError: [Errno 28] No space left on device
+#6 9.2 ERROR: Could not find a version that satisfies the requirement keras
+failed to solve: executor failed running [/bin/bash -c …]: exit code: 1"""
+UNKNOWN = "\x1b[31mthe flux capacitor\x07 broke"
+TIMED_OUT = "nvidia-container-cli: initialization error: driver rpc error: timed out"
+BRACES = "Error response from daemon: Bind for {1}{what} failed: port is already allocated"
+
+
 @pytest.mark.parametrize(
-    ("lines", "error"),
+    ("output", "error"),
     [
-        # The cause precedes its effects.
-        (
-            [
-                "#6 9.1 OSError: [Errno 28] No space left on device",
-                "#6 9.2 ERROR: Could not find a version that satisfies the requirement keras",
-                "failed to solve: executor failed running [/bin/bash -c …]: exit code: 1",
-            ],
-            "booting: the disk is full",
-        ),
+        (FULL_DISK, "the disk is full"),  # the cause precedes its effects
         # A failure after BuildKit has started is another one.
-        (
-            ["#1 [internal] booting buildkit", "#1 DONE 2.0s", "#7 ERROR: exit code: 1"],
-            "booting: #7 ERROR: exit code: 1",
-        ),
+        ("#1 [internal] booting buildkit\n#7 ERROR: exit code: 1", "#7 ERROR: exit code: 1"),
         # An unknown error is quoted, and safe to show.
-        (
-            ["first", "\x1b[31mthe flux capacitor\x07 broke", "----", ""],
-            r"booting: \x1b[31mthe flux capacitor\x07 broke; see the lines above",
-        ),
-        (
-            ["docker: no nvidia-smi", "Run 'docker run --help' for more information"],
-            "booting: docker: no nvidia-smi",
-        ),
-        # A driver that is too slow is there.
-        (
-            ["nvidia-container-cli: initialization error: driver rpc error: timed out"],
-            "booting: nvidia-container-cli: initialization error: driver rpc error: timed out",
-        ),
-        ([], "booting: it failed without output"),
+        (f"first\n{UNKNOWN}\n----\n\n", f"{visible(UNKNOWN)}; see the lines above"),
+        ("docker: no nvidia-smi\nRun 'docker run --help' for more", "docker: no nvidia-smi"),
+        (TIMED_OUT, TIMED_OUT),  # a driver that is too slow is there
+        ("", "it failed without output"),
         # Braces of the engine are no places of the hint.
-        (
-            ["Error response from daemon: Bind for {1}{what} failed: port is already allocated"],
-            "booting: the address {1}{what} is in use; stop the process",
-        ),
+        (BRACES, "the address {1}{what} is in use; stop the process"),
     ],
 )
-def test_other_failures(lines: list[str], error: str) -> None:
-    assert str(explain("booting", lines)).startswith(error)
+def test_other_failures(output: str, error: str) -> None:
+    assert str(explain("booting", output.splitlines())).startswith(f"booting: {error}")

@@ -21,6 +21,7 @@ from lab.volume import TaskStatus
 from lab.volume.control import cancel
 from lab.volume.states import Cause, State
 from tests.support.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
+from tests.support.commands import python
 
 COUNTED = """
 import os, random
@@ -390,11 +391,5 @@ def test_openblas_gets_the_cpu_count_of_a_program(
     )
     threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
     inherited = {name: value for name, value in os.environ.items() if name not in threads}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**inherited, "PYTHONPATH": str(ROOT), **variables},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-c", code, env={**inherited, "PYTHONPATH": str(ROOT), **variables}, check=True)
     assert done.stdout.strip() == str(expected)

@@ -18,6 +18,7 @@ from lab.task.node import gpu_probe
 from lab.task.node.health import gpu_nodes
 from tests.support import cuda
 from tests.support.agents import PATIENCE_S
+from tests.support.commands import python
 from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
 
@@ -54,13 +55,8 @@ def sleeper() -> Iterator[Callable[..., str]]:
 
 def output(*arguments: str, **variables: str) -> GpuView:
     """The output of the module in a separate process."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "lab.task.node.gpu_probe", *arguments],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    call = ("-P", "-m", "lab.task.node.gpu_probe", *arguments)
+    done = python(*call, env={**os.environ, **variables}, check=True)
     (line,) = done.stdout.splitlines()
     return GpuView.from_json(line)
 

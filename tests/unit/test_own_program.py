@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 
 from lab.task.own.keras_mnist import load_data
 from lab.variables import LAB_DATA_DIR
-from tests.support.agents import PATIENCE_S
+from tests.support.commands import python
 from tests.support.programs import write
 
 RUNNER = "lab.task.own"
@@ -23,15 +21,7 @@ Ended = tuple[int, str, str]
 
 
 def run(*arguments: str, cwd: Path, **environ: str) -> Ended:
-    found = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    found = python(*arguments, cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT), **environ})
     return found.returncode, found.stdout, found.stderr
 
 

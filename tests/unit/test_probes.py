@@ -14,6 +14,7 @@ import pytest
 from lab.network.link import link_of
 from lab.task.node import health
 from tests.support.agents import PATIENCE_S, ROOT, wait_for
+from tests.support.commands import python
 from tests.support.network import in_network
 from tests.support.shown import assert_shows
 
@@ -151,13 +152,8 @@ def test_pause_is_ready_until_stopped(tmp_path: Path, number: signal.Signals) ->
 
 
 def test_pause_with_a_wrong_link(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ANCHOR, str(tmp_path / "ready")],
-        cwd=ROOT,
-        env={**os.environ, "LAB_LINK": "fast"},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = python(
+        "-c", ANCHOR, str(tmp_path / "ready"), cwd=ROOT, env={**os.environ, "LAB_LINK": "fast"}
     )
     assert done.returncode == 2
     assert done.stderr.startswith("error: LAB_LINK is not a rate and a delay")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -20,6 +19,7 @@ from lab.task.sdk.program import wait_for_start
 from lab.task.sdk.recorder import Recorder
 from lab.volume.clock import file_system_time, unix_time
 from tests.support.agents import ROOT
+from tests.support.commands import python
 
 RUN = {"LAB_RUN_DIR": "/runs/20261121-0810-async-7f3a", "LAB_ATTEMPT": "2"}
 
@@ -220,13 +220,7 @@ def test_a_program_waits_for_its_start_and_then_for_its_step(
 
 
 def run_program(text: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text)],
-        env={"PYTHONPATH": str(ROOT), **RUN},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return python("-c", textwrap.dedent(text), env={"PYTHONPATH": str(ROOT), **RUN})
 
 
 def test_prints_and_records_keep_their_order_and_the_recorder_is_light() -> None:
@@ -244,6 +238,11 @@ def test_prints_and_records_keep_their_order_and_the_recorder_is_light() -> None
 
 
 PEER_LOST = r"From /job:worker/replica:0/task:0:\nFrom /job:ps/replica:0/task:1"
+RESET = r"reset by peer\nnode x originally returned UnavailableError, and was"
+IN_A_GRAPH = (
+    r"Graph execution error:\n\nDetected at node 'x' defined at:\n    File 'a.py', line 1\n"
+    r"Node: 'x'\nreason\n\t [[x]]"
+)
 OTHER_LOST = "lost contact with another task; see how it ended"
 
 
@@ -252,27 +251,11 @@ OTHER_LOST = "lost contact with another task; see how it ended"
     [
         ('ProgramError("no luck", "try again")', 1, "no luck; try again", False),
         ('DataError("no data", "fetch it")', 2, "no data; fetch it", False),
-        (
-            f'UnavailableError("{PEER_LOST}")',
-            1,
-            "lost contact with ps-1; see how it ended",
-            False,
-        ),
+        (f'UnavailableError("{PEER_LOST}")', 1, "lost contact with ps-1; see how it ended", False),
         ('AbortedError("gone")', 1, OTHER_LOST, False),
-        (
-            'LookupError("reset by peer\\nnode x originally returned UnavailableError, and was")',
-            1,
-            OTHER_LOST,
-            False,
-        ),
-        (
-            "LookupError(\"Graph execution error:\\n\\nDetected at node 'x' defined at:\\n"
-            "    File 'a.py', line 1\\nNode: 'x'\\nreason\\n\\t [[x]]\")",
-            1,
-            "LookupError: reason",
-            True,
-        ),
-        ('ValueError("  first\\nsecond")', 1, "ValueError: first", True),
+        (f'LookupError("{RESET}")', 1, OTHER_LOST, False),
+        (f'LookupError("{IN_A_GRAPH}")', 1, "LookupError: reason", True),
+        (r'ValueError("  first\nsecond")', 1, "ValueError: first", True),
         ("AssertionError()", 1, "AssertionError: ", True),
     ],
 )

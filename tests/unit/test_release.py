@@ -6,12 +6,11 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import ROOT
+from tests.support.commands import ROOT, python
 from tests.support.conditions import lacking
 from tools import release
 
@@ -129,13 +128,7 @@ def test_a_dry_run_builds_all_files_and_makes_no_tag(tmp_path: Path) -> None:
     git(ROOT, "clone", "--quiet", "--local", ".", str(clone))
     shutil.copy(release.__file__, clone / "tools")
     (clone / "untracked").touch()
-    done = subprocess.run(
-        [sys.executable, "tools/release.py", "--dry-run"],
-        cwd=clone,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("tools/release.py", "--dry-run", cwd=clone, check=True)
     assert "warning: files are not committed" in done.stderr
     assert "nothing is published" in done.stdout
     assert git(clone, "tag", "--list", "v*") == git(ROOT, "tag", "--list", "v*")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,8 @@ from lab.backends.names import COMPOSE
 from lab.backends.rendered_file import Rendering, RenderOptions, stale_diff, write
 from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
+from tests.support.commands import python
+from tests.support.fakes import os_error, raising
 from tests.support.rendering import plan_file, read_header, render_file
 
 ROOT = Path(__file__).parents[2]
@@ -49,19 +49,19 @@ def test_only_a_variable_keeps_its_dollar() -> None:
     assert read(text) == {"a": "$${HOME}", "b": "${HOME}"}
 
 
-@pytest.mark.parametrize("text", ["on", "no", "null", "~", "010", "1:30", "1_000", "0o7", "2222"])
-def test_an_ambiguous_text_is_quoted(text: str) -> None:
-    assert compose_yaml({"a": text}, {}) == f'a: "{text}"\n'
+AMBIGUOUS = ("on", "no", "null", "~", "010", "1:30", "1_000", "0o7", "2222")
 
 
-def test_a_text_in_square_brackets_is_quoted_for_older_readers() -> None:
-    assert compose_yaml({"a": ["b:c", "d?", "e"]}, {}) == "a: ['b:c', 'd?', e]\n"
-
-
-def test_a_text_of_other_letters_stays_readable() -> None:
-    assert compose_yaml({"a": "\N{LATIN SMALL LETTER E WITH ACUTE}"}, {}) == (
-        "a: \N{LATIN SMALL LETTER E WITH ACUTE}\n"
-    )
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((text, f'"{text}"') for text in AMBIGUOUS),
+        (["b:c", "d?", "e"], "['b:c', 'd?', e]"),  # older readers need the quotation marks
+        ("\N{LATIN SMALL LETTER E WITH ACUTE}", "\N{LATIN SMALL LETTER E WITH ACUTE}"),
+    ],
+)
+def test_only_what_a_reader_could_mistake_is_quoted(value: object, text: str) -> None:
+    assert compose_yaml({"a": value}, {}) == f"a: {text}\n"
 
 
 def test_a_comment_is_above_its_key_for_any_value() -> None:
@@ -226,11 +226,7 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "out.yml"
     write(file, "old\n")
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
+    monkeypatch.setattr("os.fsync", raising(os_error(errno.ENOSPC)))
     with pytest.raises(LabError, match="No space left"):
         write(file, "new\n")
     assert file.read_text() == "old\n"
@@ -247,7 +243,5 @@ def test_nothing_is_written_for_an_invalid_config(tmp_path: Path) -> None:
 
 def test_rendering_needs_neither_docker_nor_tensorflow_nor_the_driver() -> None:
     code = "import sys, lab.cli.commands.render; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
+    loaded = python("-c", code, cwd=ROOT, check=True).stdout.split()
     assert not {"docker", "tensorflow", "pynvml", "numpy", "rich", "fire"} & set(loaded)

@@ -7,8 +7,6 @@ import ctypes
 import itertools
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from lab.task.request_ids import (
     position_of,
     relocations,
 )
+from tests.support.commands import python
 
 
 def seeds(task: int, attempt: int) -> Iterator[int]:
@@ -55,7 +54,7 @@ print(random())
 
 
 def test_a_forked_process_draws_the_seeds_of_a_task_that_the_cluster_lacks() -> None:
-    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
+    done = python("-c", FORKS, check=True)
     own = seeds(2, 1)
     next(own)
     assert [*map(int, done.stdout.split())] == [next(seeds(6, 1)), next(seeds(10, 1)), next(own)]
@@ -128,14 +127,7 @@ print(len(set().union(*drawn)))
 
 def test_random_counts_as_described_in_all_threads() -> None:
     """In a separate process: the C library has one state."""
-    done = subprocess.run(
-        [sys.executable, "-c", COUNT],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    done = python("-c", COUNT, cwd=Path(__file__).parents[2], check=True)
     first, second, distinct = done.stdout.splitlines()
     expected = [str(each) for each in itertools.islice(seeds(77, 3), 5)]
     # What TensorFlow's libraries do to start `random` again has no effect.

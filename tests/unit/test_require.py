@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import python
 from tests.support.engine import ROOT
 
 WITHOUT_VENV = f"""\
@@ -34,13 +33,7 @@ def test_packages_are_installed_only_by_root_in_ci(
     apt_get.chmod(0o755)
     variables = {name: text for name, text in os.environ.items() if name != "CI"}
     variables |= {"PATH": f"{tmp_path}:{variables['PATH']}"} | ({"CI": ci} if ci else {})
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_VENV, str(user)],
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-c", WITHOUT_VENV, str(user), env=variables)
     assert (done.returncode, called.exists()) == ((0, True) if installs else (1, False))
     if installs:
         assert called.read_text() == "update -qq\ninstall -y -qq python3-venv\n"

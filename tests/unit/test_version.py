@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from lab.image_digest import BUILD_ARGUMENT, LABEL, MODULES, PACKAGE, PACKAGES, digest, sources
-from tests.support.commands import ROOT
+from tests.support.commands import ROOT, python
 
 DOCKERFILE = (ROOT / "Dockerfile.gpu").read_text()
 
@@ -95,11 +93,5 @@ def test_the_image_has_it_as_a_label() -> None:
 
 
 def test_the_code_prints_it() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "lab.image_digest"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python("-m", "lab.image_digest", cwd=ROOT, check=True)
     assert done.stdout == f"{digest()}\n"
