@@ -11,14 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.api import planning
 from lab.backends.python import missing_python, versions
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
 from lab.frameworks import FRAMEWORKS, framework_of
-from lab.log import shown_by
 from lab.network import interface
-from lab.run.prepared import PreparedRun, RunOptions, prepare_run
 from lab.runtimes import RUNTIMES
 from lab.task.agent import command
 from lab.task.agent.agent_config import AgentConfig
@@ -26,6 +23,7 @@ from lab.volume import Request, RunSpec
 from lab.volume.run_spec import own_policy
 from tests.support.cli import replace_backends
 from tests.support.fakes import FakeBackend
+from tests.support.programs import prepared
 
 CLUSTER = {"worker": ["tf1:2222", "tf2:2223"], "ps": ["tf3:2224"]}
 TORCH = RunSpec("own", "own.py", own=True, framework="torch")
@@ -176,23 +174,6 @@ def test_experiments_have_the_policy_of_own_programs_of_their_framework() -> Non
     assert all(each.policy == own_policy(each.framework) and each.gang for each in ranks)
 
 
-WORKERS = "worker: {on: [tf1, tf2]}"
-
-
-def prepared(
-    source: str, jobs: str = WORKERS, framework: str | None = None
-) -> tuple[PreparedRun, list[str]]:
-    """The prepared run of a program, and its notices."""
-    Path("cluster.yaml").write_text(
-        f"version: 1\nname: own\nnodes: {{tf1: {{}}, tf2: {{}}}}\njobs: {{{jobs}}}\n"
-    )
-    Path("own.py").write_text(source)
-    notices: list[str] = []
-    asked = RunOptions(spec=RunSpec("own.py"), backend="local", gpus="none", framework=framework)
-    with shown_by(notices.append):
-        return prepare_run(asked, planning.project("cluster.yaml"), Path("runs")), notices
-
-
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "scripts").mkdir()
@@ -236,7 +217,7 @@ def test_a_module_of_ones_own_with_the_name_of_a_framework_is_none() -> None:
 def test_a_job_without_a_rank_is_refused_with_a_config_that_fits() -> None:
     jobs = "ps: {on: [tf1]}, worker: {on: [tf2]}"
     with pytest.raises(InputError, match=r"PyTorch gives no rank to the job 'ps' of cluster.yaml"):
-        prepared("import torch\n", jobs)
+        prepared("import torch\n", jobs=jobs)
 
 
 @pytest.mark.usefixtures("project")

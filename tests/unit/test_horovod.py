@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lab.api import planning
 from lab.errors import InputError
 from lab.experiments.policy import OnFailure, Policy
-from lab.log import shown_by
 from lab.program.own import read_program
-from lab.run.prepared import PreparedRun, RunOptions, prepare_run
 from lab.volume import Request, RunSpec
 from tests.support.cli import replace_backends
 from tests.support.fakes import FakeBackend
+from tests.support.programs import WORKERS, prepared
 
-WORKERS = "worker: {on: [tf1, tf2]}"
 WITH_PS = "ps: {on: [tf1]}, worker: {on: [tf1, tf2]}"
 PROGRAM = "import horovod.tensorflow as hvd\nhvd.init()\n"
 
@@ -55,44 +51,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def prepared(
-    source: str, *args: str, jobs: str = WORKERS, **options: object
-) -> tuple[PreparedRun, list[str]]:
-    """The prepared run of a program, and its notices."""
-    Path("cluster.yaml").write_text(
-        f"version: 1\nname: own\nnodes: {{tf1: {{}}, tf2: {{}}}}\njobs: {{{jobs}}}\n"
-    )
-    Path("own.py").write_text(source)
-    notices: list[str] = []
-    asked = replace(
-        RunOptions(spec=RunSpec("own.py", args=args), backend="local", gpus="none"),
-        **options,
-    )
-    where = planning.project("cluster.yaml")
-    with shown_by(notices.append):
-        return prepare_run(asked, where, Path("runs")), notices
+OLDER = "tensorflow-2.15"
 
 
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
     ("source", "chosen", "ring", "runtime", "notice"),
     [
-        (
-            PROGRAM,
-            "",
-            True,
-            "tensorflow-2.15",
-            "own.py imports Horovod: it runs with TensorFlow 2.15",
-        ),
-        (PROGRAM, "tensorflow-2.15", True, "tensorflow-2.15", ""),
+        (PROGRAM, "", True, OLDER, "own.py imports Horovod: it runs with TensorFlow 2.15"),
+        (PROGRAM, OLDER, True, OLDER, ""),
         (PROGRAM, "tensorflow", False, "tensorflow", "its tasks form no ring"),
-        (
-            "MultiWorkerMirroredStrategy()\nmodel.fit(x)\n",
-            "",
-            False,
-            "tensorflow-2.15",
-            "TensorFlow 2.15",
-        ),
+        ("MultiWorkerMirroredStrategy()\nmodel.fit(x)\n", "", False, OLDER, "TensorFlow 2.15"),
         ("import tensorflow\n", "", False, "tensorflow", ""),
     ],
 )

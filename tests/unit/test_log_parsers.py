@@ -10,37 +10,57 @@ import time
 
 import pytest
 
-from lab.records import MAX_BYTES, format_record
-from lab.records.log_parsers import READY, LogParser
+from lab.records import MAX_BYTES, Record, format_record
+from lab.records.log_parsers import LogParser
+from tests.support.programs import printed
 
-BOOK = {"epoch": 9, "local_step": 5500, "global_step": 10896, "loss": 1.2575616836547852}
 RPC = "tensorflow/core/distributed_runtime/rpc/"
 RUNTIME = "tensorflow/core/distributed_runtime/"
 
+LINES = """
+worker=0,epoch=9,global_step=10896, local_step=5500, loss = 1.2575616836547852
+    lab kind=epoch epoch=9 local_step=5500 global_step=10896 loss=1.2575616836547852
+ worker = 0 , epoch = 9 ,\tglobal_step = 10896,local_step =5500 ,loss= 1.25e-3\r
+    lab kind=epoch epoch=9 local_step=5500 global_step=10896 loss=0.00125
+2017-10-31 16:00:00.123456: step 10, loss = 2.31 (8123.4 examples/sec; 0.012 sec/batch)
+    lab kind=step local_step=10 loss=2.31
+# a datetime without a fraction has none in print
+2017-10-31 16:00:00: step 0, loss = 2.31 (8.1 examples/sec; 12.300 sec/batch)
+    lab kind=step local_step=0 loss=2.31
+# TensorFlow's runtime
+I tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc:316] Started server with target: \
+grpc://localhost:2222
+    lab kind=event status=ready message="serves at grpc://localhost:2222"
+I0000 00:00:1795271203.578599   16674 grpc_channel.cc:271] Initialize GrpcChannelCache for job \
+worker -> {0 -> tf2:2222, 1 -> tf3:2222, 2 -> localhost:2222}
+    lab kind=event message="knows job worker: tf2:2222, tf3:2222, localhost:2222"
+INFO:tensorflow:Waiting 599.628217 secs before starting next eval run.
+    lab kind=event message="waits 599 s before starting next eval run"
+I tensorflow/core/distributed_runtime/master.cc:209] CreateSession still waiting for response \
+from worker: /job:worker/replica:0/task:2
+    lab kind=event message="waits for worker-2"
+I tensorflow/core/distributed_runtime/master_session.cc:998] Start master session \
+939d3a7fc132946a with config: allow_soft_placement: true
+    lab kind=event message="begins session 939d3a7fc132946a"
+# where the configuration is empty, or continues in the next line
+I tensorflow/core/distributed_runtime/master_session.cc:928] Start master session \
+939d3a7fc132946a with config:\x20
+    lab kind=event message="begins session 939d3a7fc132946a"
+# before 1.0
+I tensorflow/core/distributed_runtime/rpc/grpc_channel.cc:206] Initialize \
+HostPortsGrpcChannelCache for job ps -> {tf1:2222}
+    lab kind=event message="knows job ps: tf1:2222"
+# since 1.4
+2017-10-31 16:00:00.123456: I tensorflow/core/distributed_runtime/master.cc:209] CreateSession \
+still waiting for response from worker: /job:ps/replica:0/task:0
+    lab kind=event message="waits for ps-0"
+I1121 14:23:45.123456 15148 grpc_server_lib.cc:467] Started server with target: grpc://tf1:2222
+    lab kind=event status=ready message="serves at grpc://tf1:2222"
+"""
 
-@pytest.mark.parametrize(
-    ("line", "record"),
-    [
-        (
-            "worker=0,epoch=9,global_step=10896, local_step=5500, loss = 1.2575616836547852",
-            {"kind": "epoch", **BOOK},
-        ),
-        (
-            " worker = 0 , epoch = 9 ,\tglobal_step = 10896,local_step =5500 ,loss= 1.25e-3\r",
-            {"kind": "epoch", **BOOK, "loss": 0.00125},
-        ),
-        (
-            "2017-10-31 16:00:00.123456: step 10, loss = 2.31 (8123.4 examples/sec; "
-            "0.012 sec/batch)",
-            {"kind": "step", "local_step": 10, "loss": 2.31},
-        ),
-        (  # a datetime without a fraction has none in print
-            "2017-10-31 16:00:00: step 0, loss = 2.31 (8.1 examples/sec; 12.300 sec/batch)",
-            {"kind": "step", "local_step": 0, "loss": 2.31},
-        ),
-    ],
-)
-def test_a_listings_print(line: str, record: object) -> None:
+
+@pytest.mark.parametrize(("line", "record"), printed(LINES))
+def test_a_line_of_a_listing_or_of_tensorflows_runtime(line: str, record: Record) -> None:
     assert LogParser().read(line.encode()) == record
 
 
@@ -56,63 +76,6 @@ def test_a_diverged_loss_is_recorded(line: str, loss: str) -> None:
     record = LogParser().read(line.format(loss).encode())
     assert record is not None
     assert not math.isfinite(float(record["loss"]))
-
-
-TODAY = (  # of TensorFlow 2.21
-    "I0000 00:00:1795271203.578599   16674 grpc_channel.cc:271] Initialize GrpcChannelCache for job"
-)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (
-            f"I {RPC}grpc_server_lib.cc:316] Started server with target: grpc://localhost:2222",
-            "serves at grpc://localhost:2222",
-        ),
-        (
-            f"{TODAY} worker -> {{0 -> tf2:2222, 1 -> tf3:2222, 2 -> localhost:2222}}",
-            "knows job worker: tf2:2222, tf3:2222, localhost:2222",
-        ),
-        (
-            "INFO:tensorflow:Waiting 599.628217 secs before starting next eval run.",
-            "waits 599 s before starting next eval run",
-        ),
-        (
-            f"I {RUNTIME}master.cc:209] CreateSession still waiting for response from worker: "
-            "/job:worker/replica:0/task:2",
-            "waits for worker-2",
-        ),
-        (
-            f"I {RUNTIME}master_session.cc:998] Start master session 939d3a7fc132946a with "
-            "config: allow_soft_placement: true",
-            "begins session 939d3a7fc132946a",
-        ),
-        (  # where the configuration is empty, or continues in the next line
-            f"I {RUNTIME}master_session.cc:928] Start master session 939d3a7fc132946a "
-            "with config: ",
-            "begins session 939d3a7fc132946a",
-        ),
-        (  # before 1.0
-            f"I {RPC}grpc_channel.cc:206] Initialize HostPortsGrpcChannelCache for job ps -> "
-            "{tf1:2222}",
-            "knows job ps: tf1:2222",
-        ),
-        (  # since 1.4
-            f"2017-10-31 16:00:00.123456: I {RUNTIME}master.cc:209] CreateSession still waiting "
-            "for response from worker: /job:ps/replica:0/task:0",
-            "waits for ps-0",
-        ),
-        (
-            "I1121 14:23:45.123456 15148 grpc_server_lib.cc:467] Started server with target: "
-            "grpc://tf1:2222",
-            "serves at grpc://tf1:2222",
-        ),
-    ],
-)
-def test_a_line_of_tensorflows_runtime(line: str, message: str) -> None:
-    status = {"status": READY} if "Started server" in line else {}
-    assert LogParser().read(line.encode()) == {"kind": "event", **status, "message": message}
 
 
 def test_a_message_is_safe_and_short() -> None:

@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 
 from lab.records import FIELDS, KINDS, Record, format_record
 from lab.records.log_parsers import LogParser
-
-LOSS = {"kind": "step", "loss": 0.5}
-FINAL = {"kind": "final"}
-ABSL = "I1126 05:59:01.123456 1234 basic_session_run_hooks.py:262] "
+from tests.support.programs import printed
 
 
 def read(*lines: str) -> list[Record]:
@@ -24,110 +21,86 @@ def read(*lines: str) -> list[Record]:
     return [record for record in found if record is not None]
 
 
-@pytest.mark.parametrize(
-    ("line", "record"),
-    [
-        # parameter servers and workers
-        (
-            "1700.5: Worker 0: training step 5 done (global step: 10)",
-            {"kind": "step", "local_step": 5, "global_step": 10},
-        ),
-        (
-            "After 200 training step(s), validation cross entropy = 1245.6",
-            {"kind": "eval", "global_step": 200, "loss": 1245.6},
-        ),
-        (
-            "After 1000 training step(s), test accuracy using average model is 0.98",
-            {"kind": "eval", "global_step": 1000, "accuracy": 0.98},
-        ),
-        (
-            "Step: 10,  Epoch:  1,  Batch:   5 of   5,  Cost: 0.5000,  AvgTime: 3.10ms",
-            {**LOSS, "global_step": 10, "epoch": 0},
-        ),
-        ("acc: 9123/10000", {"kind": "final", "accuracy": 0.9123}),
-        (
-            "On task 1 On iteration 500 ps it reaches 0.912000 accuracy",
-            {"kind": "step", "global_step": 500, "accuracy": 0.912},
-        ),
-        (
-            "step 200: task_index=0 global_step=403 train_acc=0.93",
-            {"kind": "step", "local_step": 200, "global_step": 403, "accuracy": 0.93},
-        ),
-        ("Final Cost: 0.5000", {"kind": "final", "loss": 0.5}),
-        ("step 20", {"kind": "step", "global_step": 20}),
-        # Estimator and its hooks
-        ("INFO:tensorflow:loss = 0.5, step = 101 (3.2 sec)", {**LOSS, "global_step": 101}),
-        (ABSL + "loss = 0.5, step = 101 (3.2 sec)", {**LOSS, "global_step": 101}),
-        (
-            "INFO:tensorflow:Saving dict for global step 1000: accuracy = 0.95, "
-            "global_step = 1000, loss = 0.15",
-            {"kind": "eval", "global_step": 1000, "loss": 0.15, "accuracy": 0.95},
-        ),
-        ("INFO:tensorflow:Loss for final step: 0.5.", {"kind": "final", "loss": 0.5}),
-        # a book and a blog
-        (
-            "worker=1,global_step=7, local_step=5, loss = 0.5",
-            {**LOSS, "local_step": 5, "global_step": 7},
-        ),
-        (
-            "worker=2, final accuracy = 0.8894000053405762",
-            {**FINAL, "accuracy": 0.8894000053405762},
-        ),
-        (
-            "worker=0,epoch=9,global_step=10896 local_step=5500, loss = 0.5 and more",
-            {"kind": "step", "epoch": 8, "local_step": 5500, "global_step": 10896, "loss": 0.5},
-        ),
-        (
-            "After  100 training steps (  2882 global steps), loss on training batch is  0.5.  "
-            "(1e-05 sec/batch)",
-            {**LOSS, "local_step": 100, "global_step": 2882},
-        ),
-        # TensorFlow's tutorials
-        (
-            "step 100, training accuracy 0.92",
-            {"kind": "step", "global_step": 100, "accuracy": 0.92},
-        ),
-        (
-            "  Num examples: 5000  Num correct: 4500  Precision @ 1: 0.9000",
-            {"kind": "final", "accuracy": 0.9},
-        ),
-        (
-            "Accuracy at step 10: 0.6941",
-            {"kind": "step", "global_step": 10, "accuracy": 0.6941},
-        ),
-        (
-            "2017-10-31 16:00:00.123456: Step 90: Validation accuracy = 85.0% (N=100)",
-            {"kind": "eval", "global_step": 90, "accuracy": 0.85},
-        ),
-        ("Final test accuracy = 91.4% (N=162)", {"kind": "final", "accuracy": 0.914}),
-        ("Epoch: 0001 cost= 0.500000000", {"kind": "epoch", "epoch": 0, "loss": 0.5}),
-        ("Accuracy: 0.9125 (91.25%)", {"kind": "final", "accuracy": 0.9125}),
-        # TensorFlow 2
-        (
-            "Epoch 1, Loss: 0.5, Accuracy: 95.3, Test Loss: 0.1, Test Accuracy: 96.1",
-            {"kind": "epoch", "epoch": 0, "loss": 0.5, "accuracy": 0.961},
-        ),
-        ("[1,0]<stdout>:Step #10\tLoss: 0.500000", {**LOSS, "global_step": 10}),
-        (  # the step of an epoch is no global step
-            "Epoch [1/5], Step [100/600], Loss: 0.5",
-            {"kind": "epoch", "epoch": 0, "loss": 0.5},
-        ),
-        ("Step 100/1000 | loss 0.5", {**LOSS, "global_step": 100}),
-        (
-            "10\timages/sec: 23.5 +/- 0.0 (jitter = 0.0)\t0.500",
-            {**LOSS, "local_step": 10},
-        ),
-        (
-            "10\timages/sec: 23.5 +/- 0.1 (jitter = 0.2)\t0.500\t0.250\t0.750",
-            {**LOSS, "local_step": 10, "accuracy": 0.25},
-        ),
-        ("{'loss': 0.5, 'step': 10}", {**LOSS, "global_step": 10}),
-        ("2024-01-01 10:00:00,123 INFO step=10 loss=5e-1", {**LOSS, "global_step": 10}),
-        # the last state of a line that is overwritten
-        ("step 1 loss 0.9\rstep 2 loss 0.7\b\b\b\b\rstep 3 loss 0.5", {**LOSS, "global_step": 3}),
-        ("\x1b[1mstep 3\x1b[0m \x1b[32mloss 0.5\x1b[0m", {**LOSS, "global_step": 3}),
-    ],
-)
+READ = """
+# parameter servers and workers
+1700.5: Worker 0: training step 5 done (global step: 10)
+    lab kind=step local_step=5 global_step=10
+After 200 training step(s), validation cross entropy = 1245.6
+    lab kind=eval global_step=200 loss=1245.6
+After 1000 training step(s), test accuracy using average model is 0.98
+    lab kind=eval global_step=1000 accuracy=0.98
+Step: 10,  Epoch:  1,  Batch:   5 of   5,  Cost: 0.5000,  AvgTime: 3.10ms
+    lab kind=step epoch=0 global_step=10 loss=0.5
+acc: 9123/10000
+    lab kind=final accuracy=0.9123
+On task 1 On iteration 500 ps it reaches 0.912000 accuracy
+    lab kind=step global_step=500 accuracy=0.912
+step 200: task_index=0 global_step=403 train_acc=0.93
+    lab kind=step local_step=200 global_step=403 accuracy=0.93
+Final Cost: 0.5000
+    lab kind=final loss=0.5
+step 20
+    lab kind=step global_step=20
+# Estimator and its hooks
+INFO:tensorflow:loss = 0.5, step = 101 (3.2 sec)
+    lab kind=step global_step=101 loss=0.5
+I1126 05:59:01.123456 1234 basic_session_run_hooks.py:262] loss = 0.5, step = 101 (3.2 sec)
+    lab kind=step global_step=101 loss=0.5
+INFO:tensorflow:Saving dict for global step 1000: accuracy = 0.95, global_step = 1000, loss = 0.15
+    lab kind=eval global_step=1000 loss=0.15 accuracy=0.95
+INFO:tensorflow:Loss for final step: 0.5.
+    lab kind=final loss=0.5
+# a book and a blog
+worker=1,global_step=7, local_step=5, loss = 0.5
+    lab kind=step local_step=5 global_step=7 loss=0.5
+worker=2, final accuracy = 0.8894000053405762
+    lab kind=final accuracy=0.8894000053405762
+worker=0,epoch=9,global_step=10896 local_step=5500, loss = 0.5 and more
+    lab kind=step epoch=8 local_step=5500 global_step=10896 loss=0.5
+After  100 training steps (  2882 global steps), loss on training batch is  0.5.  (1e-05 sec/batch)
+    lab kind=step local_step=100 global_step=2882 loss=0.5
+# TensorFlow's tutorials
+step 100, training accuracy 0.92
+    lab kind=step global_step=100 accuracy=0.92
+  Num examples: 5000  Num correct: 4500  Precision @ 1: 0.9000
+    lab kind=final accuracy=0.9
+Accuracy at step 10: 0.6941
+    lab kind=step global_step=10 accuracy=0.6941
+2017-10-31 16:00:00.123456: Step 90: Validation accuracy = 85.0% (N=100)
+    lab kind=eval global_step=90 accuracy=0.85
+Final test accuracy = 91.4% (N=162)
+    lab kind=final accuracy=0.914
+Epoch: 0001 cost= 0.500000000
+    lab kind=epoch epoch=0 loss=0.5
+Accuracy: 0.9125 (91.25%)
+    lab kind=final accuracy=0.9125
+# TensorFlow 2
+Epoch 1, Loss: 0.5, Accuracy: 95.3, Test Loss: 0.1, Test Accuracy: 96.1
+    lab kind=epoch epoch=0 loss=0.5 accuracy=0.961
+[1,0]<stdout>:Step #10\tLoss: 0.500000
+    lab kind=step global_step=10 loss=0.5
+# the step of an epoch is no global step
+Epoch [1/5], Step [100/600], Loss: 0.5
+    lab kind=epoch epoch=0 loss=0.5
+Step 100/1000 | loss 0.5
+    lab kind=step global_step=100 loss=0.5
+10\timages/sec: 23.5 +/- 0.0 (jitter = 0.0)\t0.500
+    lab kind=step local_step=10 loss=0.5
+10\timages/sec: 23.5 +/- 0.1 (jitter = 0.2)\t0.500\t0.250\t0.750
+    lab kind=step local_step=10 loss=0.5 accuracy=0.25
+{'loss': 0.5, 'step': 10}
+    lab kind=step global_step=10 loss=0.5
+2024-01-01 10:00:00,123 INFO step=10 loss=5e-1
+    lab kind=step global_step=10 loss=0.5
+# the last state of a line that is overwritten
+step 1 loss 0.9\rstep 2 loss 0.7\b\b\b\b\rstep 3 loss 0.5
+    lab kind=step global_step=3 loss=0.5
+\x1b[1mstep 3\x1b[0m \x1b[32mloss 0.5\x1b[0m
+    lab kind=step global_step=3 loss=0.5
+"""
+
+
+@pytest.mark.parametrize(("line", "record"), printed(READ))
 def test_a_line_of_a_program(line: str, record: Record) -> None:
     assert read(line) == [record]
 
@@ -204,9 +177,9 @@ def test_epochs_count_from_0_or_1_as_the_first_line_shows() -> None:
     assert [record["epoch"] for record in read(*lines[1:])] == [0, 1]
 
 
-@pytest.mark.parametrize(("printed", "fraction"), [("1", 1.0), ("1.0", 1.0), ("0.5%", 0.005)])
-def test_an_accuracy_is_a_fraction_or_a_percentage(printed: str, fraction: float) -> None:
-    assert read(f"Accuracy: {printed}") == [{"kind": "final", "accuracy": fraction}]
+@pytest.mark.parametrize(("text", "fraction"), [("1", 1.0), ("1.0", 1.0), ("0.5%", 0.005)])
+def test_an_accuracy_is_a_fraction_or_a_percentage(text: str, fraction: float) -> None:
+    assert read(f"Accuracy: {text}") == [{"kind": "final", "accuracy": fraction}]
 
 
 NOTHING = [
@@ -300,14 +273,14 @@ def test_a_record_has_only_numbers_of_its_line(text: str) -> None:
         assert record["kind"] in KINDS
         assert record.keys() <= FIELDS.keys()
         found = re.findall(r"[-+]?(?:[\d,]*\.)?[\d,]+(?:e[-+]?\d+)?|nan|inf", line.lower())
-        printed = {float(each.replace(",", "") or "nan") for each in found}
+        numbers = {float(each.replace(",", "") or "nan") for each in found}
         shares = [
             int(part.replace(",", "") or 0) / int(whole.replace(",", "") or 1)
             for part, whole in re.findall(r"([\d,]+)/([\d,]*[1-9][\d,]*)", line)
         ]
-        printed = {str(each) for each in (*printed, *shares, *(each / 100 for each in printed))}
+        numbers = {str(each) for each in (*numbers, *shares, *(each / 100 for each in numbers))}
         if "epoch" in record:
             epochs = {str(float(record["epoch"])), str(float(record["epoch"]) + 1)}
-            assert epochs & printed or "469" in line  # Keras prints it in an earlier line
+            assert epochs & numbers or "469" in line  # Keras prints it in an earlier line
         for name in record.keys() - {"kind", "epoch"}:
-            assert str(float(record[name])) in printed
+            assert str(float(record[name])) in numbers
