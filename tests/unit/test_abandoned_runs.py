@@ -97,7 +97,6 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[Breaking]:
-    (tmp_path / "volume").mkdir()
     made = Breaking(tmp_path / "volume", until_released)
     yield made
     release(made)

@@ -336,28 +336,21 @@ Node: 'm'
 """
 
 
+BEGIN = "Traceback (most recent call last):\n  x\n"
+FROM_WORKER = "From /job:worker/replica:0/task:1:"
+
+
 @pytest.mark.parametrize(
     ("log", "line"),
     [
         ("all is well\nbye", ""),
-        (
-            "Traceback (most recent call last):\n  x\nKeyError: 1\n\nDuring handling\n\n"
-            "Traceback (most recent call last):\n  y\na.b.MyError: 2",
-            "a.b.MyError: 2",
-        ),
-        ("Traceback (most recent call last):\n  File\nKeyboardInterrupt", "KeyboardInterrupt"),
+        (f"{BEGIN}KeyError: 1\n\nDuring handling\n\n{BEGIN}a.b.MyError: 2", "a.b.MyError: 2"),
+        (f"{BEGIN}KeyboardInterrupt", "KeyboardInterrupt"),
         ("F0000 x.cc:1] Check failed: ok", "F0000 x.cc:1] Check failed: ok"),
         ("ValueError: first\nx: error: second", "ValueError: first"),
         ("\x1b[1;31merror: red\x1b[0m", "error: red"),
-        (
-            f"{WRAPPED}Matrix size-incompatible\n\t [[{{{{node m}}}}]]",
-            f"{NAME}: Matrix size-incompatible",
-        ),
-        (
-            f"{WRAPPED}=====================\nINVALID_ARGUMENT: From /job:worker/replica:0/task:1:"
-            "\nbad index",
-            f"{NAME}: bad index",
-        ),
+        (f"{WRAPPED}Incompatible sizes\n\t [[{{{{node m}}}}]]", f"{NAME}: Incompatible sizes"),
+        (f"{WRAPPED}==========\nINVALID_ARGUMENT: {FROM_WORKER}\nbad index", f"{NAME}: bad index"),
         (
             f"{WRAPPED}2 root error(s) found.\n  (0) INTERNAL: x\n  (1) y",
             f"{NAME}: (0) INTERNAL: x",
@@ -365,8 +358,8 @@ Node: 'm'
         (f"{WRAPPED}W0000 00:00:17.5   50 rendezvous.cc:412] aborting\nown", f"{NAME}: own"),
         (f"{WRAPPED}\nOriginal stack trace for 'm':\n  File\nbye", NAME),
         (f"{RAISED}: Graph execution error:\n\nfrom no node\nsecond", f"{NAME}: from no node"),
-        (f"{WRAPPED}own\n\nTraceback (most recent call last):\n  x\nKeyError: 1", "KeyError: 1"),
-        ("ValueError:\nTraceback (most recent call last):\n  x\nOSError: a", "OSError: a"),
+        (f"{WRAPPED}own\n\n{BEGIN}KeyError: 1", "KeyError: 1"),
+        (f"ValueError:\n{BEGIN}OSError: a", "OSError: a"),
         (f"{RAISED}: From /job:ps/replica:0/task:0:\ngone\n\t [[{{node m}}]]", f"{NAME}: gone"),
     ],
 )

@@ -29,25 +29,18 @@ QUEUE = FakeBackend(CLASS)
 NO_SEAT = FakeBackend(CLASS, fault="this is no seat")
 NO_TF = FakeBackend("local", fault="no TensorFlow")
 UP = FakeBackend(CLASS, FakeEnvironment(Path()))
+REQUEST_IT = "request it with `--backend class`"
 
 
 @pytest.mark.parametrize(
     ("name", "known", "answer"),
     [
-        (
-            "auto",
-            [LOCAL, QUEUE],
-            "backend local: TensorFlow is installed here, and no task has a GPU",
-        ),
-        (CLASS, [LOCAL, QUEUE], "backend class: as requested"),
-        ("auto", [LOCAL, UP], "backend class: environment 'mnist' is up"),
-        (
-            "auto",
-            [NO_TF, QUEUE],
-            "backend local: no TensorFlow, backend class: request it with `--backend class`",
-        ),
-        ("auto", [NO_TF, NO_SEAT], "backend local: no TensorFlow"),
-        (CLASS, [LOCAL, NO_SEAT], "backend class: this is no seat"),
+        ("auto", [LOCAL, QUEUE], "local: TensorFlow is installed here, and no task has a GPU"),
+        (CLASS, [LOCAL, QUEUE], "class: as requested"),
+        ("auto", [LOCAL, UP], "class: environment 'mnist' is up"),
+        ("auto", [NO_TF, QUEUE], f"local: no TensorFlow, backend class: {REQUEST_IT}"),
+        ("auto", [NO_TF, NO_SEAT], "local: no TensorFlow"),
+        (CLASS, [LOCAL, NO_SEAT], "class: this is no seat"),
     ],
 )
 def test_auto_takes_no_place_in_the_queue(
@@ -59,7 +52,7 @@ def test_auto_takes_no_place_in_the_queue(
             choose(name, PLAN, root, known)
     except LabError as error:
         lines.append(str(error))
-    assert lines == [answer]
+    assert lines == [f"backend {answer}"]
 
 
 def test_the_plan_is_for_the_host_of_the_class(

@@ -20,6 +20,7 @@ from lab.doctor.commands import CommandResult
 from lab.doctor.model import Check, Outcome, Status
 from lab.doctor.report import Report
 from lab.gpu import Condition, Inventory
+from tests.support.cli import Cli
 from tests.support.doctor import BOX, CLUSTER, ENGINE, NO_BOX, fault, told
 
 OK, WARNING, FAILED, SKIPPED = Status.OK, Status.WARNING, Status.FAILED, Status.SKIPPED
@@ -105,7 +106,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     monkeypatch.setattr(python, "run_command", lambda *_: CommandResult(0, "2.21.0 0\n"))
     monkeypatch.setattr("lab.backends.local.isolation.unavailable_reason", lambda: None)
     monkeypatch.setattr("lab.gpu.read_host", lambda: NO_BOX)
@@ -128,7 +128,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_the_command(
     project: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     inventory: Inventory,
     local: str | None,
     error: str,
@@ -137,12 +137,10 @@ def test_the_command(
     monkeypatch.setattr("lab.backends.slurm.backend.shutil.which", lambda name: None)
     monkeypatch.setattr("lab.backends.local.backend.missing_runtimes", lambda: local)
     code = int(bool(error))
-    assert main(["doctor"]) == code
-    shown = capsys.readouterr()
+    shown = cli("doctor", code=code)
     assert (shown.err.startswith(error), bool(shown.err)) == (True, bool(error))
     assert "\x1b" not in shown.out
-    assert main(["doctor", "--json"]) == code
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(cli("doctor", "--json", code=code).out)
     assert report["ok"] is not bool(error)
     assert report["usable"] == {"compose": False, "local": local is None, "gpus": False}
     names = [(each["area"], each["where"]) for each in report["findings"]]
@@ -164,7 +162,7 @@ def test_a_docker_without_compose_is_named_and_docker_is_not_quoted(
 
 
 def test_a_host_with_a_gpu_and_an_engine(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setattr("lab.gpu.read_host", lambda: BOX)
     monkeypatch.setattr(gpus, "checks", lambda _: [a_check(OK)])
@@ -175,8 +173,7 @@ def test_a_host_with_a_gpu_and_an_engine(
     ):
         monkeypatch.setattr(compose.ComposeBackend, name, lambda *_, value=value, **__: value)
     monkeypatch.setattr(compose, "read_engine", lambda: told(Runtimes={"nvidia": {}}))
-    assert main(["doctor", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(cli("doctor", "--json").out)
     found = {f"{each['area']}: {each['where']}": each for each in report["findings"]}
     assert found["compose: image"]["what"] == "built by the next run"
     assert found["compose: engine"]["what"] == "28.2.2"
@@ -185,12 +182,10 @@ def test_a_host_with_a_gpu_and_an_engine(
     assert report["usable"]["gpus"]
     # Neither backend gives GPUs to tasks.
     monkeypatch.setattr(compose, "read_engine", lambda: ENGINE)
-    assert main(["doctor"]) == 1
-    assert capsys.readouterr().err.startswith("error: required checks fail: container toolkit, ")
+    assert cli("doctor", code=1).err.startswith("error: required checks fail: container toolkit, ")
     no_image = "there is no image x; build it"
     monkeypatch.setattr(compose.ComposeBackend, "missing_image", lambda *_, **__: no_image)
-    assert main(["doctor"]) == 1
-    assert "failed  image              there is no image x\n" in capsys.readouterr().out
+    assert "failed  image              there is no image x\n" in cli("doctor", code=1).out
 
 
 def test_missing_packages_are_reported_without_any_package(tmp_path: Path) -> None:

@@ -96,32 +96,29 @@ def test_the_reason_of_a_real_failure_has_a_hint_or_names_the_fault() -> None:
         assert TaskStatus.from_json(status.to_json()).reason == outcome.reason
 
 
+BEFORE_2_21 = "a.py:28: NotFoundError: train/model.ckpt-0_temp; No such file or directory"
+# If each server has the directory.
+SINCE_2_21 = (
+    "a.py:28: InvalidArgumentError: allow_missing_files was set to false and"
+    " /tmp/train/model.ckpt-0_temp/part-00000-of-00002 did not exist.NOT_FOUND:"
+    " /tmp/train/model.ckpt-0_temp/part-00000-of-00002 not found"
+)
+FORMAT_1 = "NotFoundError: t/m.ckpt-0-00001-of-00002.tempstate12; No such file or directory"
+
+
 @pytest.mark.parametrize(
-    ("message", "ps_count", "text"),
+    ("message", "ps_count", "who", "what"),
     [
-        (
-            "a.py:28: NotFoundError: train/model.ckpt-0_temp; No such file or directory",
-            2,
-            "the parameter servers do not share train; use a relative path",
-        ),
-        (  # of TensorFlow 2.21, if each server has the directory
-            "a.py:28: InvalidArgumentError: allow_missing_files was set to false and"
-            " /tmp/train/model.ckpt-0_temp/part-00000-of-00002 did not exist.NOT_FOUND:"
-            " /tmp/train/model.ckpt-0_temp/part-00000-of-00002 not found",
-            2,
-            "the parameter servers do not share /tmp/train; use a relative path",
-        ),
-        (  # format 1
-            "NotFoundError: t/m.ckpt-0-00001-of-00002.tempstate12; No such file or directory",
-            1,
-            "the parameter server and the workers do not share t; use a relative path",
-        ),
-        ("NotFoundError: t/m.ckpt-0_temp; No such file or directory", 0, None),
-        ("NotFoundError: data/train.csv; No such file or directory", 2, None),
-        ("ValueError: t/m.ckpt-0_temp exists", 2, None),
+        (BEFORE_2_21, 2, "the parameter servers do", "train"),
+        (SINCE_2_21, 2, "the parameter servers do", "/tmp/train"),
+        (FORMAT_1, 1, "the parameter server and the workers do", "t"),
+        ("NotFoundError: t/m.ckpt-0_temp; No such file or directory", 0, "", ""),
+        ("NotFoundError: data/train.csv; No such file or directory", 2, "", ""),
+        ("ValueError: t/m.ckpt-0_temp exists", 2, "", ""),
     ],
 )
 def test_a_checkpoint_directory_that_is_not_shared(
-    message: str, ps_count: int, text: str | None
+    message: str, ps_count: int, who: str, what: str
 ) -> None:
-    assert unshared_directory(message, ps_count) == text
+    expected = f"{who} not share {what}; use a relative path" if who else None
+    assert unshared_directory(message, ps_count) == expected

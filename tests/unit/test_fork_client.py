@@ -79,16 +79,8 @@ def test_a_refusal_names_its_reason(pair: Pair, tmp_path: Path) -> None:
 
 
 def place(root: Path, gpus: str = "none") -> AgentConfig:
-    return AgentConfig(
-        project="p",
-        node="n",
-        task="worker-0",
-        cluster={"worker": ["n:1"]},
-        runs=root,
-        scripts=root,
-        data=root,
-        gpus=gpus,
-    )
+    paths = {"runs": root, "scripts": root, "data": root}
+    return AgentConfig("p", "n", "worker-0", {"worker": ["n:1"]}, **paths, gpus=gpus)
 
 
 def request(**more: bool) -> Request:

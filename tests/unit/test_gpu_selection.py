@@ -69,28 +69,19 @@ def test_gpus_that_are_close_are_selected(
     assert chosen(host, *counts, without=without) == expected
 
 
+SPANNING = "NUMA nodes 0 and {}, no NUMA node had {} free, but at most {}, no NVLink between them"
+UNCONNECTED = Inventory("index", wired((None,) * 4).gpus, None, None)
+
+
 @pytest.mark.parametrize(
     ("host", "counts", "why"),
     [
-        (
-            wired(HALVES),
-            (3, 3, 2),
-            "NUMA nodes 0 and 1, no NUMA node had 2 free, but at most 1, no NVLink between them",
-        ),
-        (
-            wired((None, 0, None)),
-            (3,),
-            "NUMA nodes 0 and an unknown one, no NUMA node had 3 free, but at most 2, no NVLink"
-            " between them",
-        ),
+        (wired(HALVES), (3, 3, 2), SPANNING.format(1, 2, 1)),
+        (wired((None, 0, None)), (3,), SPANNING.format("an unknown one", 3, 2)),
         (wired(HALVES, PIECES), (2,), "NUMA node 0, NVLink between them"),
         (ALIKE, (4,), "NUMA node 0, NVLink between them"),
         (wired((0,) * 3, [(0, 1)]), (3,), "NUMA node 0, NVLink between some of them"),
-        (
-            Inventory("index", wired((None,) * 4).gpus, None, None),
-            (2,),
-            "the next free ones; how the GPUs are connected is unknown",
-        ),
+        (UNCONNECTED, (2,), "the next free ones; how the GPUs are connected is unknown"),
     ],
 )
 def test_the_reason_of_the_last(host: Inventory, counts: tuple[int, ...], why: str) -> None:

@@ -247,8 +247,7 @@ def test_an_environment_outlasts_a_second_boot_its_server_and_its_volume_pod(
     assert environment.is_up
     cluster.delete("Pod", "lab-mnist-volume", None)
     assert environment.runs() == []
-    evicted = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
-    cluster.end("lab-mnist-volume", evicted)
+    cluster.end("lab-mnist-volume", EVICTED)
     assert environment.collected() == {}
     environment.down()
     assert cluster.left() == []
@@ -313,27 +312,17 @@ def test_a_refusal_has_a_hint(code: int, hint: str) -> None:
         _refuse("creating Job a", code, b'{"message": "no way"}')
 
 
+FEW_GPUS = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
+
+
 @pytest.mark.parametrize(
     ("pod", "detail"),
     [
         ({}, "Pending"),
-        (
-            {
-                "conditions": [
-                    {
-                        "type": "PodScheduled",
-                        "status": "False",
-                        "reason": "Unschedulable",
-                        "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
-                    }
-                ]
-            },
-            "Pending: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
-        ),
-        (
-            {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."},
-            "Failed: Evicted: The node was low on memory.",
-        ),
+        ({"conditions": [UNSCHEDULABLE | {"message": FEW_GPUS}]}, f"Pending: {FEW_GPUS}"),
+        (EVICTED, "Failed: Evicted: low on memory"),
     ],
 )
 def test_the_state_of_a_pod_in_words(pod: dict[str, Any], detail: str) -> None:

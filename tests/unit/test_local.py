@@ -40,21 +40,13 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("isolation", "addresses", "ips"),
     [
-        (
-            Isolation.NAMESPACES,
-            ["tf1:2222", "tf2:2222", "tf2:2223"],
-            ["10.77.0.2", "10.77.0.3"],
-        ),
+        (Isolation.NAMESPACES, "tf1:2222 tf2:2222 tf2:2223", ["10.77.0.2", "10.77.0.3"]),
         # On the loopback they never meet.
-        (
-            Isolation.PROCESSES,
-            ["localhost:2222", "localhost:2223", "localhost:2224"],
-            [None, None],
-        ),
+        (Isolation.PROCESSES, "localhost:2222 localhost:2223 localhost:2224", [None, None]),
     ],
 )
-def test_addresses(isolation: Isolation, addresses: list[str], ips: list[str | None]) -> None:
-    assert manifest.addresses_of(PLAN, isolation) == addresses
+def test_addresses(isolation: Isolation, addresses: str, ips: list[str | None]) -> None:
+    assert manifest.addresses_of(PLAN, isolation) == addresses.split()
     assert [node.ip for node in manifest.nodes_of(PLAN, isolation)] == ips
 
 

@@ -17,42 +17,24 @@ from lab.network import fault_arguments
 from lab.network.fault import fault_of
 from tests.support.network import Netlink, in_network
 
+FAULTS = "cut:5s cut:0.5s link:rate=10mbit,30s link:delay=2ms,4s link:rate=9kbit,delay=1us,4s"
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "cut:5s",
-        "cut:0.5s",
-        "link:rate=10mbit,30s",
-        "link:delay=2ms,4s",
-        "link:rate=9kbit,delay=1us,4s",
-    ],
-)
+
+@pytest.mark.parametrize("text", FAULTS.split())
 def test_fault_arguments(text: str) -> None:
     fault = parse(f"{text} tf2 after 5s")
     assert fault_arguments(fault) == (text,)
     assert replace(fault, target="node", when=None) == fault_of(fault_arguments(fault))
 
 
+WRONG = "cut cut:0s cut:nan cut:9999s link:5s link:rate=x,5s link:rate=8mbit,-5s pause:5s"
+
+
 @pytest.mark.parametrize(
     ("argv", "environ", "why"),
     [
-        *[
-            (tuple(text.split(" | ")) if text else (), {}, "")
-            for text in (
-                "",
-                "cut",
-                "cut:0s",
-                "cut:nan",
-                "cut:9999s",
-                "cut:5s | 6",
-                "cut:5s tf1 after 5s",
-                "link:5s",
-                "link:rate=x,5s",
-                "link:rate=8mbit,-5s",
-                "pause:5s",
-            )
-        ],
+        *((argv, {}, "") for argv in ((), ("cut:5s", "6"), ("cut:5s tf1 after 5s",))),
+        *(((word,), {}, "") for word in WRONG.split()),
         (("cut:5s",), {"LAB_LINK": "fast"}, "LAB_LINK is not a rate and a delay"),
     ],
 )

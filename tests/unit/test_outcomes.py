@@ -218,58 +218,38 @@ def test_without_a_limit_nothing_is_a_stall() -> None:
     assert not is_stalled(changed(REQUEST, stall_s=0.0), "worker-0", states(), 1e9)
 
 
+LOCAL = ("serves at grpc://localhost:1", "waits")
+REACHABLE = ("serves at grpc://tf1:1", "waits")
+
+
 @pytest.mark.parametrize(
-    ("request_has", "statuses", "reason"),
+    ("request_has", "statuses", "last", "tasks", "hint"),
     [
-        (
-            {},
-            workers(1234, None, messages=("", "waits for the chief")),
-            "no new global step for 3 s, the last one was 1,234 (worker-0 made its last step at"
-            " 1,234, worker-1 waits for the chief)",
-        ),
-        (
-            {},
-            workers(6, 6, messages=("", STOPPED)),
-            "no new global step for 3 s, the last one was 6 (worker-1 is stopped (SIGSTOP),"
-            " worker-0 made its last step at 6)",
-        ),
-        (
-            {},
-            with_ended(7, workers(7, 6)),
-            "no new global step for 3 s, the last one was 6 (worker-1 made its last step at 6)",
-        ),
-        (
-            {},
-            NO_STEP,
-            "no new global step for 3 s, no step was made (worker-0 made no step, worker-1 made no"
-            " step)",
-        ),
-        (
-            OWN,
-            workers(None, None, messages=("", "waits for worker-0")),
-            "no sign of life for 3 s (worker-0 is silent, worker-1 waits for worker-0)",
-        ),
-        (
-            OWN,
-            NO_STEP,
-            f"no sign of life for 3 s (worker-0 is silent, worker-1 is silent); {LONGER}",
-        ),
-        (
-            OWN,
-            workers(None, None, messages=("serves at grpc://localhost:1", "waits")),
-            "no sign of life for 3 s (worker-0 serves at grpc://localhost:1, worker-1 waits);"
-            f" {LOCALHOST}",
-        ),
-        (
-            OWN,
-            workers(None, None, messages=("serves at grpc://tf1:1", "waits")),
-            "no sign of life for 3 s (worker-0 serves at grpc://tf1:1, worker-1 waits)",
-        ),
+        ({}, workers(1234, None, messages=("", "waits for the chief")), "the last one was 1,234",
+         "worker-0 made its last step at 1,234, worker-1 waits for the chief", ""),
+        ({}, workers(6, 6, messages=("", STOPPED)), "the last one was 6",
+         "worker-1 is stopped (SIGSTOP), worker-0 made its last step at 6", ""),
+        ({}, with_ended(7, workers(7, 6)), "the last one was 6",
+         "worker-1 made its last step at 6", ""),
+        ({}, NO_STEP, "no step was made", "worker-0 made no step, worker-1 made no step", ""),
+        (OWN, workers(None, None, messages=("", "waits for worker-0")), "",
+         "worker-0 is silent, worker-1 waits for worker-0", ""),
+        (OWN, NO_STEP, "", "worker-0 is silent, worker-1 is silent", LONGER),
+        (OWN, workers(None, None, messages=LOCAL), "", f"worker-0 {LOCAL[0]}, worker-1 waits",
+         LOCALHOST),
+        (OWN, workers(None, None, messages=REACHABLE), "",
+         f"worker-0 {REACHABLE[0]}, worker-1 waits", ""),
     ],
-)
+)  # fmt: skip
 def test_a_stalled_run_names_the_waiting_tasks(
-    request_has: dict[str, object], statuses: dict[str, TaskStatus], reason: str
+    request_has: dict[str, object],
+    statuses: dict[str, TaskStatus],
+    last: str,
+    tasks: str,
+    hint: str,
 ) -> None:
+    missing = f"no new global step for 3 s, {last}" if last else "no sign of life for 3 s"
+    reason = f"{missing} ({tasks})" + (f"; {hint}" if hint else "")
     reporter = "worker-1" if statuses["worker-0"].state is DONE else "worker-0"
     times = {"elapsed_s": 0.0, "awaited_s": 0.0, "unchanged_s": 3.0}
     found = outcome(changed(REQUEST, **request_has), reporter, statuses, **times)

@@ -14,13 +14,13 @@ import pytest
 from lab.backends.kubernetes.status import task_of
 from lab.backends.names import KUBERNETES
 from lab.backends.rendered_file import RenderOptions
-from lab.cli import main
 from lab.config import load_cluster
 from lab.errors import ConfigError, InputError
 from lab.placement.plan import Plan
 from lab.run.planning import make_plan
 from lab.units import MIB
 from tests.golden.cases import FILES, HERE, accepted, rendered_files
+from tests.support.cli import Cli
 from tests.support.engine import ROOT
 from tests.support.kubernetes_schema import (
     INDEX,
@@ -359,16 +359,13 @@ def test_more_replicated_jobs_than_kueue_admits_are_refused(project: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["Team", "a_b", "a..b", "-a", "a.", "a" * 64])
-def test_a_queue_that_cannot_exist_is_refused(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["render", "--target", "kubernetes", "-o", f"queue={name}"]) == 2
-    assert "the option 'queue' of backend kubernetes takes a name of" in capsys.readouterr().err
+def test_a_queue_that_cannot_exist_is_refused(name: str, cli: Cli) -> None:
+    error = cli("render", "--target", "kubernetes", "-o", f"queue={name}", code=2).err
+    assert "the option 'queue' of backend kubernetes takes a name of" in error
 
 
-def test_kueue_needs_a_jobset(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kueue_needs_a_jobset(cli: Cli) -> None:
     command = ["render", "--target", "kubernetes", "-o", "queue=gpus", "-o", "flavour=plain"]
-    assert main(command) == 2
     assert "-o queue: Kueue would admit each Job of -o flavour=plain alone" in (
-        capsys.readouterr().err
+        cli(*command, code=2).err
     )

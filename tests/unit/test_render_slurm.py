@@ -21,6 +21,7 @@ from lab.errors import ConfigError
 from lab.run.planning import make_plan
 from lab.text import visible
 from tests.golden.cases import accepted, rendered_files
+from tests.support.cli import Cli
 from tests.support.engine import ROOT
 from tests.support.rendering import render_file
 from tests.support.shown import assert_shows
@@ -46,12 +47,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_page_shows_what_slurm_cannot_do(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_shows_what_slurm_cannot_do(project: Path, cli: Cli) -> None:
     (project / "cluster.yaml").write_bytes((ROOT / "cluster.yaml").read_bytes())
-    assert main(["render", "--target", "slurm"]) == 0
-    assert_shows("docs/how-to/slurm.md", "$ lab render", capsys.readouterr().err)
+    assert_shows("docs/how-to/slurm.md", "$ lab render", cli("render", "--target", "slurm").err)
 
 
 def script_of(gpus: str = "auto", **own: str | float) -> str:
@@ -97,20 +95,15 @@ def test_what_a_job_cannot_have_is_named_with_its_place(project: Path) -> None:
     ]
 
 
-def test_the_config_of_this_project_is_a_job(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_config_of_this_project_is_a_job(tmp_path: Path, cli: Cli) -> None:
     script = tmp_path / "cluster.sbatch"
     command = ["render", str(ROOT / "cluster.yaml"), "--target=slurm", f"--output={script}"]
-    assert main(command) == 0
-    assert capsys.readouterr().err.splitlines()[:-1] == [
+    assert cli(*command).err.splitlines()[:-1] == [
         "nodes.tf1.gpus: Slurm selects the GPUs; the list counts as 2 GPUs"
     ]
     assert "--nodes=3 --ntasks=3 --ntasks-per-node=1" in script.read_text()
-    assert main([*command, "--check"]) == 0
-    assert "the list counts" not in capsys.readouterr().err
-    assert main([*command[:-1], "--output=-"]) == 0
-    assert "the list counts" in capsys.readouterr().err
+    assert "the list counts" not in cli(*command, "--check").err
+    assert "the list counts" in cli(*command[:-1], "--output=-").err
 
 
 def test_the_script_is_written_and_checked_with_its_own_options(
@@ -141,12 +134,11 @@ def test_the_script_is_written_and_checked_with_its_own_options(
     assert "lab did not write it" in capsys.readouterr().err
 
 
-def test_the_python_is_that_of_the_runs_tensorflow(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_python_is_that_of_the_runs_tensorflow(cli: Cli) -> None:
     config = str(ROOT / "clusters/workers.yaml")
     for run, environment in (("multiworker", ".venv"), ("horovod", ".venv-heritage")):
         command = ["render", config, "--target", "slurm", "--output", "-", "--run", run]
-        assert main(command) == 0
-        assert f"$PWD/{environment}/bin/python" in capsys.readouterr().out
+        assert f"$PWD/{environment}/bin/python" in cli(*command).out
 
 
 @pytest.mark.parametrize(
@@ -173,11 +165,8 @@ def test_the_python_is_that_of_the_runs_tensorflow(capsys: pytest.CaptureFixture
         ("--target local", "--target: 'local' is not compose, slurm or kubernetes"),
     ],
 )
-def test_what_a_target_cannot_have_is_refused(
-    flags: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["render", *flags.split()]) == 2
-    assert message in capsys.readouterr().err
+def test_what_a_target_cannot_have_is_refused(flags: str, message: str, cli: Cli) -> None:
+    assert message in cli("render", *flags.split(), code=2).err
 
 
 @pytest.mark.parametrize(
@@ -201,9 +190,8 @@ def test_a_time_limit_must_be_possible(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("path", ["docker://lab:cpu", "a\n#SBATCH --nodes=9"])
-def test_an_image_is_a_file(path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["render", "--target", "slurm", "-o", f"container={path}"]) == 2
-    error = capsys.readouterr().err
+def test_an_image_is_a_file(path: str, cli: Cli) -> None:
+    error = cli("render", "--target", "slurm", "-o", f"container={path}", code=2).err
     assert (
         f"-o container={visible(path)}: the option 'container' of backend slurm takes the path"
         in error

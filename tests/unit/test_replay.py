@@ -43,7 +43,6 @@ def states(recording: Recording, task: str) -> list[State]:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     replace_backends(monkeypatch)
     return tmp_path
 
@@ -104,16 +103,14 @@ def test_a_task_that_restarts_has_each_of_its_attempts(run: RunDir) -> None:
     ]
 
 
+LATE = "waits: it starts after 9 steps"
+
+
 @pytest.mark.parametrize(
     ("start", "experiment", "pending", "starting"),
     [
         ("after 500 steps", "async", "waits: it starts after 500 steps", "joins at step 500"),
-        (
-            "after 9 steps",
-            "sync",
-            "waits: it starts after 9 steps",
-            "waits: it starts after 9 steps",
-        ),
+        ("after 9 steps", "sync", LATE, LATE),
         ("10s", "async", "waits: it starts 10s after the others", ""),
         ("soon\x1b", "async", "", ""),
     ],

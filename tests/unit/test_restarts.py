@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,13 +12,6 @@ from lab.volume.states import Cause, State
 from tests.support.agents import PATIENCE_S, TASKS, Crew, wait_for
 
 RESTART = {"on_failure": OnFailure.RESTART, "restarts": 1}
-
-
-@pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    crew = Crew(tmp_path)
-    yield crew
-    crew.close()
 
 
 def test_no_task_trains_before_the_last_is_ready(crew: Crew) -> None:

@@ -32,13 +32,11 @@ RUN = ["run", "async", "--gpus", "none"]
 @pytest.fixture(autouse=True)
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEnvironment]:
     """A project, and its environment, which is up."""
-    (tmp_path / "volume").mkdir()
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     for name in ("mnist_async.py", "mnist_sync.py"):
         (tmp_path / "scripts" / name).write_text("")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = FakeEnvironment(tmp_path / "volume")
     made.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
     backend = FakeBackend("local", made)

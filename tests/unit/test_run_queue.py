@@ -124,7 +124,6 @@ def test_first_come_first_served(children: list[subprocess.Popen[str]], folder: 
 
 
 def test_a_run_without_its_client_is_awaited(tmp_path: Path, notices: list[str]) -> None:
-    (tmp_path / "volume").mkdir()
     environment = FakeEnvironment(tmp_path / "volume", lambda _volume, _request: None)
     environment.train()
     order: list[str] = []

@@ -89,34 +89,25 @@ def test_updates_conserved(
 
 
 @pytest.mark.parametrize(
-    ("states", "state", "reason"),
+    ("of_tasks", "state", "reason"),
     [
-        ({"ps_0": State.SUCCEEDED, "worker_0": State.SUCCEEDED, "worker_1": State.SUCCEEDED},
-         State.SUCCEEDED, ""),
-        ({"ps_0": State.CANCELLED, "worker_0": State.SUCCEEDED, "worker_1": State.SUCCEEDED},
-         State.SUCCEEDED, ""),
-        ({"ps_0": State.FAILED, "worker_0": State.SUCCEEDED, "worker_1": State.SUCCEEDED},
-         State.FAILED, "ps-0 failed"),
-        ({"ps_0": State.CANCELLED, "worker_0": State.CANCELLED, "worker_1": State.FAILED},
-         State.FAILED, "worker-1 failed"),
-        ({"ps_0": State.CANCELLED, "worker_0": State.LOST, "worker_1": State.CANCELLED},
-         State.LOST, "worker-0 lost"),
-        ({"ps_0": State.FAILED, "worker_0": State.LOST, "worker_1": State.CANCELLED},
-         State.FAILED, "ps-0 failed"),
-        ({"ps_0": State.CANCELLED, "worker_0": State.CANCELLED, "worker_1": State.SUCCEEDED},
-         State.CANCELLED, ""),
-        ({"ps_0": State.TRAINING, "worker_0": State.SUCCEEDED, "worker_1": State.SUCCEEDED},
-         State.TRAINING, ""),
-        ({"ps_0": State.READY, "worker_0": State.PENDING, "worker_1": State.STARTING},
-         State.STARTING, ""),
-        ({"ps_0": State.READY, "worker_0": State.READY, "worker_1": State.READY},
-         State.READY, ""),
-        ({"ps_0": State.SUCCEEDED, "worker_0": State.SUCCEEDED}, State.TRAINING, ""),
-        ({}, State.PENDING, ""),
+        ("succeeded succeeded succeeded", "succeeded", ""),
+        ("cancelled succeeded succeeded", "succeeded", ""),
+        ("failed succeeded succeeded", "failed", "ps-0 failed"),
+        ("cancelled cancelled failed", "failed", "worker-1 failed"),
+        ("cancelled lost cancelled", "lost", "worker-0 lost"),
+        ("failed lost cancelled", "failed", "ps-0 failed"),
+        ("cancelled cancelled succeeded", "cancelled", ""),
+        ("training succeeded succeeded", "training", ""),
+        ("ready pending starting", "starting", ""),
+        ("ready ready ready", "ready", ""),
+        ("succeeded succeeded", "training", ""),  # the last task has no status
+        ("", "pending", ""),
     ],
-)  # fmt: skip
-def test_verdict(states: dict[str, State], state: State, reason: str) -> None:
-    assert verdict(NEW, statuses(**states)) == (state, reason)
+)
+def test_verdict(of_tasks: str, state: str, reason: str) -> None:
+    states = zip(("ps_0", "worker_0", "worker_1"), map(State, of_tasks.split()), strict=False)
+    assert verdict(NEW, statuses(**dict(states))) == (State(state), reason)
 
 
 @pytest.mark.parametrize(("state", "shown"), [(State.LOST, "lost"), (State.TRAINING, "starting")])

@@ -31,7 +31,6 @@ RATES = "learning_rate=0.1,0.5,1"
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[FakeEnvironment]:
-    (tmp_path / "volume").mkdir()
     made = FakeEnvironment(tmp_path / "volume")
     yield made
     for thread in made.threads:
@@ -47,7 +46,6 @@ def backend(
     for name in ("mnist_async.py", "staleness.py"):
         (tmp_path / "scripts" / name).write_text("")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = FakeBackend("local", made=environment)
     replace_backends(monkeypatch, made)
     return made

@@ -59,12 +59,8 @@ def along(
 
 
 def test_runs_of_the_same_setting_share_a_row_and_those_that_failed_have_no_figure() -> None:
-    runs = [
-        made(0, 1.0, a="1"),
-        made(0, 5.0, a="2"),
-        made(1, 3.0, a="1"),
-        made(1, 9.0, "lost", a="2"),
-    ]
+    runs = [made(0, 1.0, a="1"), made(0, 5.0, a="2"), made(1, 3.0, a="1")]
+    runs.append(made(1, 9.0, "lost", a="2"))
     first, second = means(runs)
     assert (first.values, first.runs, first.of) == ({"a": "1"}, 2, 2)
     assert first.means["loss"].value == 2.0

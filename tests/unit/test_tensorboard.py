@@ -11,11 +11,11 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
 from lab.analysis.tensorboard import write_events
-from lab.cli import main
 from lab.errors import LabError
 from lab.store.directory import EVENTS_FILE, RunDir
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec
+from tests.support.cli import Cli
 from tests.support.fakes import record
 
 RUN_ID = "20261121-0810-async-aaaa"
@@ -152,14 +152,13 @@ def test_a_file_that_cannot_be_written(run: RunDir) -> None:
 
 
 def test_the_command_writes_them_beside_the_page(
-    run: RunDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: RunDir, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(run.path.parent)
     monkeypatch.setattr("lab.plots.style._saved", lambda *_, **__: b"\x89PNG")
     for options, folder in (((), run.path / "tb"), (("--output", "a b.html"), Path("a b-tb"))):
         line = ["report", "last", "--runs-dir", ".", "--json", "--tensorboard", *options]
-        assert main(line) == 0
-        out, err = capsys.readouterr()
+        out, err = cli(*line)
         files = json.loads(out)["events"]
         assert [Path(file).resolve() for file in files] == [
             (folder / f"worker-{index}" / EVENTS_FILE).resolve() for index in (0, 1)

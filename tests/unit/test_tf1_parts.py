@@ -70,6 +70,11 @@ JOINED = ("concat", {"values": ["x", "y"], "axis": 1})
 PARTS = ("split", {"value": "x", "num_or_size_splits": 2, "axis": 1})
 
 
+MULTIPLIED = ("matmul", {"a": "m", "b": "n", "adjoint_b": True})
+SHOWN = ("summary.image", {"name": "t", "tensor": "x", "max_outputs": 5})
+CROSSED = {"logits": "l", "labels": "y"}
+
+
 @pytest.mark.parametrize(
     ("name", "values", "named", "expected"),
     [
@@ -78,30 +83,10 @@ PARTS = ("split", {"value": "x", "num_or_size_splits": 2, "axis": 1})
         ("split", (1, 2, "x"), {}, PARTS),
         ("split", ("x", 2, 1), {}, PARTS),
         ("split", (), {"split_dim": 1, "num_split": 2, "value": "x"}, PARTS),
-        (
-            "batch_matmul",
-            ("m", "n"),
-            {"adj_y": True},
-            ("matmul", {"a": "m", "b": "n", "adjoint_b": True}),
-        ),
-        (
-            "image_summary",
-            ("t", "x", 5),
-            {},
-            ("summary.image", {"name": "t", "tensor": "x", "max_outputs": 5}),
-        ),
-        (
-            "softmax_cross_entropy_with_logits",
-            ("l", "y"),
-            {},
-            ("softmax", {"logits": "l", "labels": "y"}),
-        ),
-        (
-            "sigmoid_cross_entropy_with_logits",
-            ("l",),
-            {"targets": "y"},
-            ("sigmoid", {"logits": "l", "labels": "y"}),
-        ),
+        ("batch_matmul", ("m", "n"), {"adj_y": True}, MULTIPLIED),
+        ("image_summary", ("t", "x", 5), {}, SHOWN),
+        ("softmax_cross_entropy_with_logits", ("l", "y"), {}, ("softmax", CROSSED)),
+        ("sigmoid_cross_entropy_with_logits", ("l",), {"targets": "y"}, ("sigmoid", CROSSED)),
     ],
 )
 def test_both_orders_of_arguments(

@@ -27,7 +27,6 @@ def executed(
     folder: Path, tasks_do: Callable[[Volume, Request], None]
 ) -> tuple[RunDir, Summary, FakeEnvironment]:
     """A run whose tasks do this."""
-    (folder / "volume").mkdir()
     environment = FakeEnvironment(folder / "volume", tasks_do)
     run = prepared(folder)
     summary = execute_run(

@@ -34,39 +34,32 @@ def notice(
     return "".join(found)
 
 
+THIRD = {"kind": "step", "global_step": 3, "loss": 0.5}
+ITERATION = "Iteration #1,200 >> err is 0.5 (lr 0.1)"
+
+
 @pytest.mark.parametrize(
-    ("printed", "example", "record"),
+    ("before", "example", "record"),
     [
-        (
-            "begin\nbatch 3 loss 0.5\nbatch 4 loss 0.4\n",
-            "batch 3 loss 0.5",
-            {"kind": "step", "global_step": 3, "loss": 0.5},
-        ),
-        (
-            "batch 3   loss = 0.5\n",
-            "batch 3   loss = 0.5",
-            {"kind": "step", "global_step": 3, "loss": 0.5},
-        ),
-        ("G_loss: 0.5\n", "G_loss: 0.5", {"kind": "step", "loss": 0.5}),
-        (
-            "loss 0.5\nIteration #1,200 >> err is 0.5 (lr 0.1)\n",
-            "Iteration #1,200 >> err is 0.5 (lr 0.1)",
-            {"kind": "step", "global_step": 1200, "loss": 0.5},
-        ),
-        ("epoch 3 took 5 s\n", "epoch 3 took 5 s", {"kind": "epoch", "epoch": 2}),
+        ("begin\n", "batch 3 loss 0.5", THIRD),
+        ("", "batch 3   loss = 0.5", THIRD),
+        ("", "G_loss: 0.5", {"kind": "step", "loss": 0.5}),
+        ("loss 0.5\n", ITERATION, {"kind": "step", "global_step": 1200, "loss": 0.5}),
+        ("", "epoch 3 took 5 s", {"kind": "epoch", "epoch": 2}),
     ],
 )
 def test_the_notice_has_an_expression_that_reads_its_example(
-    tmp_path: Path, printed: str, example: str, record: object
+    tmp_path: Path, before: str, example: str, record: object
 ) -> None:
-    found = notice(tmp_path, 2 * printed)
+    printed = 2 * f"{before}{example}\n"
+    found = notice(tmp_path, printed)
     assert found.startswith(f'no step was read from mine.py\'s lines, such as "{example}"; use ')
     regex = shlex.split(found.rpartition(" --record ")[2])[0]
     assert len(regex) < 90
     assert LogParser(regex).read(example.encode()) == record
-    assert notice(tmp_path, 2 * printed, run_id="other", own=False) == ""
+    assert notice(tmp_path, printed, run_id="other", own=False) == ""
     step = '{"kind": "epoch", "epoch": 0, "time_unix": 1.0}\n'
-    assert notice(tmp_path, 2 * printed, run_id="recorded", records=step) == ""
+    assert notice(tmp_path, printed, run_id="recorded", records=step) == ""
 
 
 def test_the_page_on_lines_shows_the_notice(tmp_path: Path) -> None:
