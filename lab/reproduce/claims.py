@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -55,6 +55,7 @@ class Claim:
         effect: The smallest effect of interest of a qualitative claim.
         margin: The largest difference from the NumPy reference that is called equivalent.
         keys: Arguments of the measure: worker, local_step, steps.
+        beside: Further runs that the measure takes: argument to role; each has the run's seed.
     """
 
     id: str
@@ -72,6 +73,7 @@ class Claim:
     effect: float = 0.0
     margin: float | None = None
     keys: Mapping[str, Any] = field(default_factory=dict)
+    beside: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,11 @@ class Recipe:
     def args(self) -> tuple[str, ...]:
         """The flags as arguments of the program."""
         return tuple(f"--{name}={value}" for name, value in self.flags.items())
+
+    def variant(self, *, quick: bool) -> Recipe:
+        """The recipe itself, or the one with `--quick`."""
+        flags = {**self.flags, **self.quick_flags}
+        return replace(self, experiment=self.quick, flags=flags) if quick else self
 
 
 @dataclass(frozen=True, slots=True)

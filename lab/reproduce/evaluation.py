@@ -14,8 +14,7 @@ from lab.errors import InconclusiveError, InputError, LabError
 from lab.formatting import counted
 from lab.log import LOG
 from lab.reproduce.claims import COUNTED, Source
-from lab.reproduce.metrics import RunMetrics, read_metrics
-from lab.reproduce.recipes import choose_runs
+from lab.reproduce.runs import MeasuredRun, choose_runs
 from lab.reproduce.verdicts import Result, Verdict, judge
 from lab.store.directory import RunDir
 from lab.store.run_info import convert
@@ -87,20 +86,14 @@ def evaluate(source: Source, runs: Sequence[RunDir], *, strict: bool = True) -> 
     Raises:
         InputError: With `strict`, no claim can use any of the runs.
     """
-    excluded: dict[str, str] = {}
-
-    def exclude(run: RunMetrics, reason: str) -> None:
-        excluded[run.run_id] = reason
-        if strict:
-            LOG.warning(f"left out: run {run.run_id}: {reason}")
-
     # The earliest first; ids have minutes, and a random end.
     ordered = sorted(runs, key=lambda run: (run.read().started_unix, run.run_id))
-    given = list(map(read_metrics, ordered))
-    chosen = choose_runs(source, given, exclude)
+    chosen, excluded = choose_runs(source, list(map(MeasuredRun.read, ordered)))
+    for run_id, reason in excluded.items() if strict else ():
+        LOG.warning(f"left out: run {run_id}: {reason}")
     if strict and not any(chosen.values()):
         raise InputError(
-            f"no claim of {source.name} can use any of these {counted(len(given), 'run')}",
+            f"no claim of {source.name} can use any of these {counted(len(runs), 'run')}",
             "see the reasons above, or leave out --runs to make the runs",
         )
     results = judge(source, chosen)
@@ -111,7 +104,10 @@ def evaluate(source: Source, runs: Sequence[RunDir], *, strict: bool = True) -> 
         summary=summary(results),
         fitted={role: recipe.fitted for role, recipe in source.recipes.items() if recipe.fitted},
         claims=results,
-        runs={role: {seed: run.run_id for seed, run in of.items()} for role, of in chosen.items()},
+        runs={
+            role: {seed: run.info.run_id for seed, run in by_seed.items()}
+            for role, by_seed in chosen.items()
+        },
         excluded=excluded,
     )
 

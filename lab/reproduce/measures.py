@@ -4,211 +4,226 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from fractions import Fraction
-from functools import cache
-from itertools import pairwise
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
+from lab.experiments.faults import DONE, OVER, Kind
 from lab.reproduce.claims import DATA, Claim
-from lab.reproduce.metrics import RunMetrics, Step, WorkerMetrics
-
-Runs = Mapping[str, Mapping[int, RunMetrics]]
-"""The runs that claims may use: role to seed to run."""
+from lab.reproduce.runs import Chosen, MeasuredRun
+from lab.store.measures import OF_RUN, OF_TASK
 
 LEAST_RECORDS: Final = 30
 """A share of fewer records says little."""
 
 
-def values(claim: Claim, runs: Runs) -> dict[int, float | None]:
+def values(claim: Claim, runs: Chosen) -> dict[int, float | None]:
     """The value of each run of the claim's role, by seed; None: the run does not have it."""
-    measure = _MEASURES.get(claim.measure, _in_table)
-    return {seed: measure(claim, run, runs) for seed, run in runs[claim.role].items()}
+    measure = _MEASURES.get(claim.measure) or partial(_in_table, name=claim.measure)
+
+    def value(seed: int, run: MeasuredRun) -> float | None:
+        beside = {name: runs[role].get(seed) for name, role in claim.beside.items()}
+        return None if None in beside.values() else measure(run, **claim.keys, **beside)
+
+    return {seed: value(seed, run) for seed, run in runs[claim.role].items()}
 
 
-def _in_table(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
-    """A measure of `lab.store.measures`, of the run or of the worker that the claim names."""
-    value = getattr(_worker(claim, run) if "worker" in claim.keys else run, claim.measure)
-    return None if value is None else float(value)
-
-
-def _worker(claim: Claim, run: RunMetrics) -> WorkerMetrics:
-    index = claim.keys["worker"]
-    return run.workers[index] if index < len(run.workers) else WorkerMetrics(())
+def _in_table(run: MeasuredRun, name: str, worker: int | None = None) -> float | None:
+    """A measure of `lab.store.measures`, of the run or of a worker."""
+    if worker is None:
+        (value,) = (each.of(run.summary) for each in OF_RUN if each.name == name)
+    else:
+        measure = next(each for each in OF_TASK if each.name == name)
+        value = next((measure.of(task) for task in run.workers[worker : worker + 1]), None)
+    if value is None:  # steps that no worker recorded were not made
+        return 0.0 if name in {"global_step", "local_step"} else None
+    return float(value)
 
 
 # Settings and checks.
 
 
-def _flag(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
-    value = run.parameters.get(claim.keys["name"])
+def _flag(run: MeasuredRun, name: str) -> float | None:
+    value = run.flags.get(name)
     return float(value) if isinstance(value, int | float) else None
 
 
-def _learning_rate(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
-    """The rate of all workers, or one that differs from the claim; None: a worker reports none."""
-    rates = {worker.rate for worker in run.workers}
-    return None if None in rates else next((r for r in rates if r != claim.value), claim.value)
+def _learning_rate(run: MeasuredRun, wanted: float) -> float | None:
+    """The worker's rate that differs most from the wanted one; None: a worker reports none."""
+    rates = run.records.groupby("task", observed=True)["learning_rate"].last().dropna()
+    return (
+        max(rates, key=lambda rate: abs(rate - wanted)) if len(rates) == len(run.workers) else None
+    )
 
 
-def _beyond_reference(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+def _local_total(run: MeasuredRun) -> float:
+    """The steps of all workers."""
+    return float(sum(worker.local_step or 0 for worker in run.workers))
+
+
+def _beyond_reference(run: MeasuredRun, mode: str) -> float | None:
     """The final accuracy minus that of the NumPy reference from the same initial weights."""
-    known = reference(claim.keys["mode"])
-    if run.seed not in known or run.accuracy is None:
+    known, accuracy = reference(mode), run.summary.accuracy
+    if run.info.seed not in known or accuracy is None:
         return None
-    return run.accuracy - float(known[run.seed].mean())
+    return accuracy - float(known[run.info.seed].mean())
 
 
 # Printed numbers.
 
 
-def _global_step_at(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+def _global_step_at(run: MeasuredRun, worker: int, local_step: int) -> float | None:
     """The global step after a number of a worker's own steps."""
-    local = claim.keys["local_step"]
-    return next((float(s.total) for s in _worker(claim, run).steps if s.local == local), None)
+    for steps in run.steps[worker : worker + 1]:
+        for total in steps.loc[steps["local_step"] == local_step, "global_step"]:
+            return float(total)
+    return None
 
 
-def _accuracy_at_end(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+def _accuracy_at_end(run: MeasuredRun) -> float | None:
     """The final test accuracy of the worker that ended last."""
-    if not all(worker.steps for worker in run.workers):
+    if any(steps.empty for steps in run.steps):
         return None
-    return max(run.workers, key=lambda worker: worker.steps[-1].total).test_accuracy
+    last = np.argmax([steps["global_step"].iloc[-1] for steps in run.steps])
+    return run.workers[last].accuracy
 
 
-def _losses_near(claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+def _losses_near(run: MeasuredRun, steps: list[int]) -> float | None:
     """The geometric mean of the losses that were recorded nearest to some global steps."""
-    steps = sorted((s for worker in run.workers for s in worker.steps), key=lambda s: s.total)
-    wanted = claim.keys["steps"]
-    if not steps or steps[-1].total < max(wanted):
+    rows = pd.concat(run.steps).sort_values("global_step", kind="stable")
+    if rows.empty or rows["global_step"].iloc[-1] < max(steps):
         return None
-    found = [min(steps, key=lambda s: abs(s.total - each)).loss for each in wanted]
-    return float(np.exp(np.mean(np.log(found)))) if min(found) > 0 else math.nan
+    nearest = [int((rows["global_step"] - step).abs().argmin()) for step in steps]
+    losses = rows["loss"].iloc[nearest]
+    return float(np.exp(np.mean(np.log(losses)))) if losses.min() > 0 else math.nan
 
 
-def _pace(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+def _pace(run: MeasuredRun) -> float | None:
     """Global steps for each of worker 0's own steps, while all workers train."""
-    steps = next(overlapping_steps(run), [])
-    if len(steps) < LEAST_RECORDS or steps[-1].local <= steps[0].local:
+    steps = next(iter(_overlapping(run)), pd.DataFrame())
+    if len(steps) < LEAST_RECORDS:
         return None
-    return (steps[-1].total - steps[0].total) / (steps[-1].local - steps[0].local)
+    own, total = (
+        steps[name].iloc[-1] - steps[name].iloc[0] for name in ("local_step", "global_step")
+    )
+    return float(total / own) if own > 0 else None
 
 
 # Statements without a number.
 
 
-def overlapping_steps(run: RunMetrics) -> Iterator[list[Step]]:
-    """Yield each worker's records from the time in which all workers trained."""
-    if not all(worker.steps for worker in run.workers):
-        return
-    begun = max(worker.steps[0].total for worker in run.workers)
-    ended = min(worker.steps[-1].total for worker in run.workers)
-    for worker in run.workers:
-        yield [step for step in worker.steps if begun <= step.total <= ended]
+def _overlapping(run: MeasuredRun) -> list[pd.DataFrame]:
+    """Each worker's steps from the time in which all workers trained."""
+    totals = [steps["global_step"] for steps in run.steps]
+    if any(each.empty for each in totals):
+        return []
+    begun, ended = max(each.iloc[0] for each in totals), min(each.iloc[-1] for each in totals)
+    return [steps[steps["global_step"].between(begun, ended)] for steps in run.steps]
 
 
-def _accuracy_range(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+def _accuracy_range(run: MeasuredRun) -> float | None:
     """The highest minus the lowest final accuracy of a run's workers."""
-    tested = [each.test_accuracy for each in run.workers if each.test_accuracy is not None]
+    tested = [worker.accuracy for worker in run.workers if worker.accuracy is not None]
     return round(max(tested) - min(tested), 6) if len(tested) == len(run.workers) else None
 
 
-def _uneven_share(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+def _uneven_share(run: MeasuredRun) -> float | None:
     """The share of stretches between records in which the global step grows unusually.
 
     The growth is taken for each own step. It is unusual if it is not the worker's most frequent.
     """
-    odd, every = 0, 0
-    for steps in overlapping_steps(run):
-        growths = Counter(
-            Fraction(after.total - before.total, after.local - before.local)
-            for before, after in pairwise(steps)
-            if after.local > before.local
-        )
-        odd += growths.total() - max(growths.values(), default=0)
-        every += growths.total()
-    return odd / every if every >= LEAST_RECORDS else None
+    stretches = [steps[["local_step", "global_step"]].diff() for steps in _overlapping(run)]
+    growths = [
+        (each["global_step"] / each["local_step"])[each["local_step"] > 0].value_counts()
+        for each in stretches
+    ]
+    every = sum(each.sum() for each in growths)
+    usual = sum(each.max() for each in growths if not each.empty)
+    return float((every - usual) / every) if every >= LEAST_RECORDS else None
 
 
-def _remainder_share(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+def _remainder_share(run: MeasuredRun) -> float | None:
     """The share of a worker's most frequent remainder of the global step; the largest of all.
 
     The remainder is by the number of workers. Workers that take turns always have the same one.
     """
-    tables = [Counter(s.total % len(run.workers) for s in each) for each in overlapping_steps(run)]
-    if min((table.total() for table in tables), default=0) < LEAST_RECORDS:
+    remainders = [steps["global_step"] % len(run.workers) for steps in _overlapping(run)]
+    if min(map(len, remainders), default=0) < LEAST_RECORDS:
         return None
-    return max(max(table.values()) / table.total() for table in tables)
+    return float(max(each.value_counts(normalize=True).max() for each in remainders))
 
 
-def _steps_apart(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+def _steps_apart(run: MeasuredRun) -> float | None:
     """The largest difference between a worker's own steps and the global step."""
-    found = [abs(s.total - s.local) for worker in run.workers for s in worker.steps]
-    return float(max(found)) if found else None
+    rows = pd.concat(run.steps)
+    apart = (rows["global_step"] - rows["local_step"]).abs()
+    return None if apart.empty else float(apart.max())
 
 
-def _steadiness(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
-    """The unsteadiness of the loss, relative to that of the run of role `against` with its seed."""
-    other = runs[claim.keys["against"]].get(run.seed or 0)
-    mine, theirs = _unsteadiness(run), None if other is None else _unsteadiness(other)
+def _steadiness(run: MeasuredRun, against: MeasuredRun) -> float | None:
+    """The unsteadiness of the loss, relative to that of another run with the same seed."""
+    mine, theirs = _unsteadiness(run), _unsteadiness(against)
     return mine / theirs if mine is not None and theirs else None
 
 
-def _unsteadiness(run: RunMetrics) -> float | None:
+def _unsteadiness(run: MeasuredRun) -> float | None:
     """The standard deviation of the logarithms of ratios of neighbouring losses of one worker.
 
     Neighbours remove the trend, logarithms the size of the loss. Only single workers' losses are
     compared: the mean of several batches is steadier than one batch in any training. The second
     half of the training counts.
     """
-    found: list[float] = []
-    for worker in run.workers:
-        losses = [s.loss for s in worker.steps if 0 < s.loss < math.inf]
+    ratios: list[float] = []
+    for steps in run.steps:
+        losses = steps["loss"][steps["loss"].between(0, math.inf, inclusive="neither")].tolist()
         late = losses[len(losses) // 2 :]
-        found += [math.log(b / a) for a, b in zip(late[::2], late[1::2], strict=False)]
-    return float(np.std(found)) if len(found) >= LEAST_RECORDS else None
+        ratios += [math.log(b / a) for a, b in zip(late[::2], late[1::2], strict=False)]
+    return float(np.std(ratios)) if len(ratios) >= LEAST_RECORDS else None
 
 
 # The speed of the workers while one of them is slowed: only records within the fault's window.
 
 
-def _speeds(run: RunMetrics, *, during: bool) -> tuple[float, float] | None:
+def _speeds(run: MeasuredRun, *, during: bool) -> tuple[float, float] | None:
     """Own steps per second of the slowed worker, and the mean of the others, while all train.
 
     Args:
         run: The run.
         during: Whether while the fault lasts, or after it.
     """
-    slowed = next((worker for worker in run.workers if worker.slowed is not None), None)
-    if slowed is None or slowed.slowed is None or not all(each.steps for each in run.workers):
+    moments = pd.concat(run.events(f"{moment}{Kind.SLOW}").tail(1) for moment in (DONE, OVER))
+    times = moments["time_unix"].dropna().tolist()
+    if len(times) < len((DONE, OVER)) or any(steps.empty for steps in run.steps):
         return None
-    begin, end = slowed.slowed if during else (slowed.slowed[1], math.inf)
-    begin = max([begin, *(worker.steps[0].time_s for worker in run.workers)])
-    end = min([end, *(worker.steps[-1].time_s for worker in run.workers)])
-    speeds = [_speed(worker, begin, end) for worker in run.workers]
-    own = speeds.pop(run.workers.index(slowed))
-    known = [speed for speed in speeds if speed]
-    return (own, float(np.mean(known))) if own and len(known) == len(speeds) else None
+    begin, end = times if during else (times[1], math.inf)
+    begin = max(begin, *(steps["time_unix"].iloc[0] for steps in run.steps))
+    end = min(end, *(steps["time_unix"].iloc[-1] for steps in run.steps))
+    within = (steps[steps["time_unix"].between(begin, end)] for steps in run.steps)
+    speeds = dict(zip([worker.task for worker in run.workers], map(_speed, within), strict=True))
+    own = speeds.pop(moments["task"].iloc[0])
+    return (own, float(np.mean([*speeds.values()]))) if own and all(speeds.values()) else None
 
 
-def _speed(worker: WorkerMetrics, begin: float, end: float) -> float | None:
-    """A worker's own steps per second between two times; None: it has fewer than three records."""
-    within = [step for step in worker.steps if begin <= step.time_s <= end]
-    if len(within) < 3 or within[-1].time_s <= within[0].time_s:  # noqa: PLR2004
-        return None
-    return (within[-1].local - within[0].local) / (within[-1].time_s - within[0].time_s)
+def _speed(steps: pd.DataFrame) -> float:
+    """A worker's own steps per second; 0: it has fewer than three records."""
+    if len(steps) < 3:  # noqa: PLR2004
+        return 0.0
+    own, seconds = (
+        steps[name].iloc[-1] - steps[name].iloc[0] for name in ("local_step", "time_unix")
+    )
+    return float(own / seconds) if seconds > 0 else 0.0
 
 
-def _others_slowed(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+def _others_slowed(run: MeasuredRun) -> float | None:
     """The others' speed during the fault, as a share of their speed after it."""
     during, after = _speeds(run, during=True), _speeds(run, during=False)
     return during[1] / after[1] if during and after else None
 
 
-def _others_ahead(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
+def _others_ahead(run: MeasuredRun) -> float | None:
     """The others' speed during the fault, as a multiple of the slowed worker's."""
     during = _speeds(run, during=True)
     return during[1] / during[0] if during else None
@@ -220,32 +235,30 @@ def _others_ahead(_claim: Claim, run: RunMetrics, _runs: Runs) -> float | None:
 LOSS: Final = "test loss"
 
 
-def _stale_harm(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
+def _stale_harm(run: MeasuredRun, alone: MeasuredRun) -> float | None:
     """The loss with stale gradients, as a multiple of the loss without them."""
-    alone = runs[claim.keys["alone"]].get(run.seed or 0)
     # Less than half of the largest mean staleness is no test of stale gradients.
-    if alone is None or (run.mean_staleness or 0) < (len(run.workers) - 1) / 2:
+    if (run.summary.mean_staleness or 0) < (len(run.workers) - 1) / 2:
         return None
-    mine, other = (each.results.get(LOSS, math.nan) for each in (run, alone))
+    mine, other = (
+        next((r.value for r in each.summary.results if r.name == LOSS and r.value), 0.0)
+        for each in (run, alone)
+    )
     return mine / other if 0 < mine < math.inf and 0 < other < math.inf else None
 
 
-def _stale_cure(claim: Claim, run: RunMetrics, runs: Runs) -> float | None:
-    """The harm in the run of role `plain` with the same seed, as a multiple of the harm here."""
-    plain = runs[claim.keys["plain"]].get(run.seed or 0)
-    mine = _stale_harm(claim, run, runs)
-    if plain is None or mine is None:
-        return None
-    other = _stale_harm(
-        claim, plain, {**runs, claim.keys["alone"]: runs[claim.keys["plain_alone"]]}
-    )
-    return None if other is None else other / mine
+def _stale_cure(
+    run: MeasuredRun, alone: MeasuredRun, plain: MeasuredRun, plain_alone: MeasuredRun
+) -> float | None:
+    """The harm without a remedy, as a multiple of the harm with it."""
+    mine, other = _stale_harm(run, alone), _stale_harm(plain, plain_alone)
+    return None if mine is None or other is None else other / mine
 
 
-_MEASURES: Final[Mapping[str, Callable[[Claim, RunMetrics, Runs], float | None]]] = {
+_MEASURES: Final[Mapping[str, Callable[..., float | None]]] = {
     "flag": _flag,
     "learning_rate": _learning_rate,
-    "local_total": lambda _claim, run, _runs: float(sum(w.local_step for w in run.workers)),
+    "local_total": _local_total,
     "beyond_reference": _beyond_reference,
     "global_step_at": _global_step_at,
     "accuracy_at_end": _accuracy_at_end,

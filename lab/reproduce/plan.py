@@ -14,7 +14,6 @@ from lab.extras import check_extra
 from lab.log import shown_once
 from lab.project import Project
 from lab.reproduce.claims import Recipe, Source
-from lab.reproduce.recipes import recipe_for
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
 from lab.store.directory import RunDir
 from lab.store.names import named_runs, without_copies
@@ -64,7 +63,7 @@ def plan_reproduction(
     """
     check_extra("report")
     recipes = {
-        role: recipe_for(recipe, quick=quick)
+        role: recipe.variant(quick=quick)
         for role, recipe in source.recipes.items()
         if recipe.in_quick or not quick
     }

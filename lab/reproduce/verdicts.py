@@ -21,6 +21,7 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from lab.formatting import compared, counted, p_value
 from lab.reproduce import measures
 from lab.reproduce.claims import ABOVE, COUNTED, LOG, Claim, Kind, Source
 from lab.reproduce.measures import reference
+from lab.reproduce.runs import Chosen
 from lab.statistics import (
     SOURCE_LEVEL,
     Interval,
@@ -84,50 +86,46 @@ class Result:
 Values = Mapping[int, float | None]
 """The value of each run by its seed; None: the run does not have it."""
 
-Ruling = tuple[Verdict, str, Interval | None]
-"""A verdict, its reason in a line, and the interval that was computed for it."""
+
+class _Ruling(NamedTuple):
+    """A verdict, its reason in a line, and the interval that was computed for it."""
+
+    verdict: Verdict
+    why: str
+    interval: Interval | None = None
 
 
-def judge(source: Source, runs: measures.Runs) -> list[Result]:
+def judge(source: Source, runs: Chosen) -> list[Result]:
     """Decide on every claim of a source.
 
     Args:
         source: The source.
         runs: The runs that claims may use, by role and seed.
     """
-    values = {claim.id: measures.values(claim, runs) for claim in source.claims}
-    return list(decide(source, values).values())
+    return decide(source, {claim.id: measures.values(claim, runs) for claim in source.claims})
 
 
-def decide(source: Source, values: Mapping[str, Values]) -> dict[str, Result]:
-    """Decide on every claim by the values of its runs: claim to result."""
+def decide(source: Source, values: Mapping[str, Values]) -> list[Result]:
+    """Decide on every claim by the values of its runs."""
     claims = source.claims
-    counted_claims = [claim for claim in claims if claim.kind in COUNTED]
-    level = SOURCE_LEVEL / max(len(counted_claims), 1)
+    level = SOURCE_LEVEL / max(sum(claim.kind in COUNTED for claim in claims), 1)
+    rulings = {
+        claim.id: _lacking(claim, source.recipes[claim.role].runs, values[claim.id])
+        for claim in claims
+    }
     known = {
         claim.id: {seed: value for seed, value in values[claim.id].items() if value is not None}
         for claim in claims
     }
-    rulings = {
-        claim.id: ruling
-        for claim in claims
-        if (ruling := _lacking(claim, source.recipes[claim.role].runs, values[claim.id]))
-    }
-    complete = {c.id: list(known[c.id].values()) for c in claims if c.id not in rulings}
-    statements = [claim for claim in counted_claims if claim.kind == "qualitative"]
-    rulings |= _statements(statements, complete, level * len(statements))
-    for claim in claims:
-        if claim.id not in rulings:
-            rulings[claim.id] = _single(claim, complete[claim.id], level)
-    failed = {claim.role: claim.id for claim in claims if rulings[claim.id][0] is Verdict.FAILED}
-    return {
-        claim.id: _result(claim, known[claim.id], rulings[claim.id], failed.get(claim.role))
-        for claim in claims
-    }
+    complete = {name: list(known[name].values()) for name, lacks in rulings.items() if not lacks}
+    rulings |= _statements([c for c in claims if c.kind == "qualitative"], complete, level)
+    decided = {c.id: rulings[c.id] or _single(c, complete[c.id], level) for c in claims}
+    failed = {c.role: c.id for c in claims if decided[c.id].verdict is Verdict.FAILED}
+    return [_result(c, known[c.id], decided[c.id], failed.get(c.role)) for c in claims]
 
 
 def _result(
-    claim: Claim, values: Mapping[int, float], ruling: Ruling, failed: str | None
+    claim: Claim, values: Mapping[int, float], ruling: _Ruling, failed: str | None
 ) -> Result:
     """The result of a claim; `failed` is a setting or check that its runs do not have."""
     verdict, why, interval = ruling
@@ -141,76 +139,83 @@ def _result(
 
 
 def _middle(claim: Claim, values: Sequence[float]) -> float | None:
-    if not values or not all(map(math.isfinite, values)):
+    if not values or not np.isfinite(values).all():
         return None
     if claim.kind == "qualitative":
         return float(np.median(values))
     return float(np.exp(np.mean(np.log(values))) if claim.scale == LOG else np.mean(values))
 
 
-def _lacking(claim: Claim, wanted: int, values: Values) -> Ruling | None:
+def _lacking(claim: Claim, wanted: int, values: Values) -> _Ruling | None:
     """The ruling if values are lacking; None: there are as many as the claim file asks for."""
-    is_own = claim.kind in {"setting", "check"}
+    is_own = claim.kind not in {"measured", "fitted", "qualitative"}
     unclear = Verdict.UNCLEAR if is_own else Verdict.INCONCLUSIVE
-    lacking = [seed for seed, value in values.items() if value is None]
-    odd = [seed for seed, value in values.items() if value is not None and not math.isfinite(value)]
-    if lacking:
-        return unclear, f"the run of seed {lacking[0]} did not record this value", None
-    if odd:
-        return unclear, f"the value of seed {odd[0]} is not finite", None
+    for seed, value in values.items():
+        if value is None:
+            return _Ruling(unclear, f"the run of seed {seed} did not record this value")
+    for seed, value in values.items():
+        if not math.isfinite(value or 0):
+            return _Ruling(unclear, f"the value of seed {seed} is not finite")
     # One run is enough to see that a setting differs.
     if len(values) < (1 if is_own and claim.margin is None else wanted):
-        return unclear, f"{len(values)} of {counted(wanted, 'run')}", None
+        return _Ruling(unclear, f"{len(values)} of {counted(wanted, 'run')}")
     return None
 
 
-def _single(claim: Claim, values: Sequence[float], level: float) -> Ruling:
+def _single(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
     if claim.margin is not None:
         return _equivalence(claim, values, claim.margin)
-    if claim.kind in {"setting", "check"}:
-        return _expected(claim, values)
-    return _number(claim, values, level)
+    if claim.kind in {"measured", "fitted"}:
+        return _number(claim, values, level)
+    odd, runs = sum(value != claim.value for value in values), counted(len(values), "run")
+    if odd:
+        return _Ruling(Verdict.FAILED, f"differs in {odd} of {runs}")
+    return _Ruling(Verdict.OK, f"in {len(values)} of {runs}")
 
 
-def _number(claim: Claim, values: Sequence[float], level: float) -> Ruling:
+def _number(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
     printed, matters = claim.value or 0.0, claim.matters or 0.0
     if claim.scale == LOG:
         logs = prediction_interval(np.log(values).tolist(), level)
         interval = Interval(math.exp(logs.low), math.exp(logs.high))
-        width, wide = interval.high / interval.low, "its ends differ by a factor of {}"
+        width, wide, by = interval.high / interval.low, "its ends differ by {}", "a factor of "
     else:
         interval = prediction_interval(values, level)
-        width, wide = interval.high - interval.low, "it is {} wide"
+        width, wide, by = interval.high - interval.low, "it is {} wide", ""
     if printed not in interval:
         why = "outside the interval for one more run"
-        return Verdict.NOT_REPRODUCED, why, interval
-    by = "a factor of " if claim.scale == LOG else ""
+        return _Ruling(Verdict.NOT_REPRODUCED, why, interval)
     effect = f"{claim.fault} would change this by {by}{compared(matters)}"
     if width > matters:
-        why = f"within, but {wide.format(compared(width))}, and {effect}"
-        return Verdict.INCONCLUSIVE, why, interval
-    return Verdict.REPRODUCED, f"within; {effect}", interval
+        why = f"within, but {wide.format(by + compared(width))}, and {effect}"
+        return _Ruling(Verdict.INCONCLUSIVE, why, interval)
+    return _Ruling(Verdict.REPRODUCED, f"within; {effect}", interval)
 
 
 def _statements(
     claims: Sequence[Claim], values: Mapping[str, Sequence[float]], level: float
-) -> dict[str, Ruling]:
-    """Decide on the statements of a source together; one without values has p = 1."""
-    n = [len(values.get(claim.id, ())) for claim in claims]
+) -> dict[str, _Ruling]:
+    """Decide on the statements of a source that have values; one without values has p = 1.
+
+    Args:
+        claims: The statements.
+        values: The values of each claim that has all of them.
+        level: The level of one claim of the source.
+    """
+    runs = [len(values.get(claim.id, ())) for claim in claims]
     shown = [sum(_is_shown(claim, value) for value in values.get(claim.id, ())) for claim in claims]
-    ps = [sign_test_p(some, every) for some, every in zip(shown, n, strict=True)]
-    opposites = [sign_test_p(every - some, every) for some, every in zip(shown, n, strict=True)]
-    holds, fails = holm(ps, level), holm(opposites, level)
-    rulings: dict[str, Ruling] = {}
+    ps = [sign_test_p(some, every) for some, every in zip(shown, runs, strict=True)]
+    opposites = [sign_test_p(every - some, every) for some, every in zip(shown, runs, strict=True)]
+    holds, fails = (holm(each, level * len(claims)) for each in (ps, opposites))
+    rulings: dict[str, _Ruling] = {}
     for i, claim in enumerate(claims):
-        if not n[i]:
-            continue
         verdict = Verdict.NOT_REPRODUCED if fails[i] else Verdict.INCONCLUSIVE
         verdict = Verdict.REPRODUCED if holds[i] else verdict
         side = "at least" if claim.direction == ABOVE else "at most"
         p = p_value(opposites[i] if fails[i] else ps[i])
-        why = f"{side} {compared(claim.effect)} in {shown[i]} of {n[i]} runs, sign test: p {p}"
-        rulings[claim.id] = verdict, why, None
+        why = f"{side} {compared(claim.effect)} in {shown[i]} of {runs[i]} runs, sign test: p {p}"
+        if runs[i]:
+            rulings[claim.id] = _Ruling(verdict, why)
     return rulings
 
 
@@ -218,18 +223,11 @@ def _is_shown(claim: Claim, value: float) -> bool:
     return value >= claim.effect if claim.direction == ABOVE else value <= claim.effect
 
 
-def _expected(claim: Claim, values: Sequence[float]) -> Ruling:
-    odd = sum(value != claim.value for value in values)
-    if odd:
-        return Verdict.FAILED, f"differs in {odd} of {counted(len(values), 'run')}", None
-    return Verdict.OK, f"in {len(values)} of {counted(len(values), 'run')}", None
-
-
-def _equivalence(claim: Claim, values: Sequence[float], margin: float) -> Ruling:
-    by_order = reference(claim.keys["mode"]).to_numpy().mean(axis=1)
-    interval = difference_interval(values, float(np.std(by_order, ddof=1)), len(by_order))
+def _equivalence(claim: Claim, values: Sequence[float], margin: float) -> _Ruling:
+    by_order = reference(claim.keys["mode"]).mean(axis=1)
+    interval = difference_interval(values, float(by_order.std()), len(by_order))
     if -margin <= interval.low and interval.high <= margin:
-        return Verdict.OK, f"the interval is within ±{margin:g}", interval
+        return _Ruling(Verdict.OK, f"the interval is within ±{margin:g}", interval)
     if interval.low > margin or interval.high < -margin:
-        return Verdict.FAILED, f"the interval is outside ±{margin:g}", interval
-    return Verdict.UNCLEAR, f"the interval reaches beyond ±{margin:g}", interval
+        return _Ruling(Verdict.FAILED, f"the interval is outside ±{margin:g}", interval)
+    return _Ruling(Verdict.UNCLEAR, f"the interval reaches beyond ±{margin:g}", interval)

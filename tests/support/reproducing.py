@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,12 +14,14 @@ import numpy as np
 from lab.experiments.registry import EXPERIMENTS, with_defaults
 from lab.reproduce.claims import Claim, Recipe, Source
 from lab.reproduce.measures import reference
-from lab.reproduce.metrics import RunMetrics, Step, WorkerMetrics
-from lab.reproduce.recipes import recipe_for
+from lab.reproduce.runs import MeasuredRun
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec
 from lab.volume.states import State
+from tests.support.specs import changed
+
+Records = list[dict[str, Any]]
 
 RUNS: Final = 8
 OWN: Final = 27_500
@@ -58,61 +61,106 @@ def worker(
     every: int = 100,
     losses: Sequence[float] | None = None,
     times: Sequence[float] | None = None,
-    **changes: Any,
-) -> WorkerMetrics:
-    """A worker that records each `every` own steps: the global step, the loss and the time."""
+    rate: float | None = 0.01,
+    accuracy: float | None = None,
+) -> Records:
+    """Records of a worker, one each `every` own steps: the global step, the loss and the time."""
     n = len(totals)
     columns = zip(totals, losses or [0.5] * n, times or range(n), strict=True)
-    steps = (Step(every * (i + 1), *(row)) for i, row in enumerate(columns))
-    return WorkerMetrics(tuple(steps), **{"local_step": every * n, "rate": 0.01, **changes})
+    return [
+        {"kind": "event", "status": "ready", "learning_rate": rate},
+        *({"kind": "step", "local_step": every * i, "global_step": total, "loss": loss,
+           "time_unix": float(time)} for i, (total, loss, time) in enumerate(columns, start=1)),
+        *([{"kind": "eval", "accuracy": accuracy}] if accuracy is not None else []),
+        {"kind": "final", "local_step": every * n},
+    ]  # fmt: skip
+
+
+def slowed(records: Records, begin: float, end: float) -> Records:
+    """The same of a worker that a fault slows between two times."""
+    texts = {"fault: slow:0.3,15s worker-0": begin, "fault over: slow:0.3,15s worker-0": end}
+    events = [{"kind": "event", "message": text, "time_unix": at} for text, at in texts.items()]
+    return [*events, *records]
+
+
+@dataclass(frozen=True)
+class MadeRun:
+    """The content of a run's files: its settings, and the records of each worker."""
+
+    info: RunInfo
+    workers: tuple[Records, ...]
+
+    def but(self, **facts: Any) -> MadeRun:
+        """The same with other settings."""
+        return replace(self, info=changed(self.info, **facts))
+
+    def with_records(self, kind: str, change: Callable[[int, dict[str, Any]], Any]) -> MadeRun:
+        """The same with changes of each record of a kind, by the worker's index and the record."""
+        workers = (
+            [r | change(index, r) if r["kind"] == kind else r for r in records]
+            for index, records in enumerate(self.workers)
+        )
+        return replace(self, workers=tuple(workers))
+
+    def write(self, store: Path) -> RunDir:
+        """Write its files, as `lab run` does."""
+        directory = RunDir(store / self.info.run_id)
+        directory.create(self.info)
+        for index, records in enumerate(self.workers):
+            path = directory.records(f"worker-{index}")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        return directory
+
+    def read(self) -> MeasuredRun:
+        """The run as `lab` reads it."""
+        with tempfile.TemporaryDirectory() as store:
+            return MeasuredRun.read(self.write(Path(store)))
 
 
 def run_of(
     source: Source,
     role: str,
     seed: int | None = 1,
-    workers: Sequence[WorkerMetrics] = (),
+    workers: Sequence[Records] = (),
     *,
     quick: bool = False,
-    **changes: Any,
-) -> RunMetrics:
+    accuracy: float | None = None,
+    test_loss: float | None = None,
+    **flags: object,
+) -> MadeRun:
     """A run by a recipe of a source.
 
     Args:
         source: The source.
         role: The role of the run.
         seed: Its seed; it is also in the run's id.
-        workers: Its workers; none: as many as the recipe wants, each with one record.
+        workers: The records of its workers; none: as many as the recipe wants, each with one step
+            that no other run has.
         quick: Whether it is a quick run.
-        changes: Fields that differ; `flags` are further flags of the program.
+        accuracy: The accuracy of the final parameters.
+        test_loss: The result of that name.
+        flags: Further flags of the program.
     """
-    recipe = recipe_for(source.recipes[role], quick=quick)
+    recipe = source.recipes[role].variant(quick=quick)
     experiment = EXPERIMENTS[recipe.experiment]
-    flags = {**recipe.flags, **changes.pop("flags", {})}
-    args = [*experiment.args, *(f"--{name}={value}" for name, value in flags.items())]
-    given = with_defaults(experiment, [*args, f"--seed={seed or 0}"])
-    fields: dict[str, Any] = {
-        "run_id": f"20260101-{900 + (seed or 0):04}-{recipe.experiment}-{role.replace('-', '')}",
-        "experiment": recipe.experiment,
-        "seed": seed,
-        "succeeded": True,
-        "parameters": {k: v for k, v in given.items() if v is False or v != 0},
-        "start": recipe.start,
-        "faults": recipe.faults,
-        # Each run has records of its own.
-        "workers": tuple(workers)
-        or tuple(
-            worker([i + 1], losses=[(seed or 0) + quick / 9 + sum(map(ord, role)) / 1e6])
-            for i in range(recipe.workers or 3)
-        ),
-        "global_step": 3 * OWN,
-        "updates_lost": 0,
-        "accuracy": None,
-    }
-    return RunMetrics(**{**fields, **changes})
+    args = [f"--{name}={value}" for name, value in {**recipe.flags, **flags}.items()]
+    own = (seed or 0) + quick / 9 + sum(map(ord, role)) / 1e6
+    chief, *others = workers or [worker([1], losses=[own])] * (recipe.workers or 3)
+    result = {"kind": "result", "name": "test loss", "value": test_loss}
+    probe = {"kind": "final", "accuracy": accuracy, "global_step": 3 * OWN, "probe": 3 * OWN}
+    info = RunInfo(
+        run_id=f"20260101-{900 + (seed or 0):04}-{recipe.experiment}-{role.replace('-', '')}",
+        spec=RunSpec(recipe.experiment, start=recipe.start, faults=tuple(recipe.faults)),
+        state=State.SUCCEEDED,
+        seed=seed,
+        cluster={"ps": ["a:2222"], "worker": [f"b:{2223 + i}" for i in range(1 + len(others))]},
+        hyperparameters=with_defaults(experiment, [*experiment.args, *args]),
+    )
+    return MadeRun(info, ([*chief, probe, result], *others))
 
 
-def chapter_run(source: Source, seed: int, role: str = "whole", **changes: Any) -> RunMetrics:
+def chapter_run(source: Source, seed: int, role: str = "whole") -> MadeRun:
     """An asynchronous run of the chapter: three equally fast workers in an order by chance.
 
     It has the accuracies of the NumPy reference. Each worker records each 250th of its steps.
@@ -130,67 +178,13 @@ def chapter_run(source: Source, seed: int, role: str = "whole", **changes: Any) 
         losses = 0.55 * np.exp(0.3 * random.standard_normal(len(own)))
         accuracy = round(final - 0.0002 * (2 - index), 4)
         workers.append(
-            worker(totals.tolist(), losses=losses.tolist(), test_accuracy=accuracy, every=250)
+            worker(totals.tolist(), losses=losses.tolist(), accuracy=accuracy, every=250)
         )
-    return run_of(source, role, seed, workers, **{"accuracy": workers[2].test_accuracy, **changes})
+    return run_of(source, role, seed, workers, accuracy=accuracy)
 
 
-def in_step(run: RunMetrics) -> RunMetrics:
+def in_step(run: MadeRun) -> MadeRun:
     """The same with the records of a synchronous program: own steps are the global step."""
-    workers = tuple(
-        replace(each, steps=tuple(replace(step, total=step.local) for step in each.steps))
-        for each in run.workers
+    return run.with_records("step", lambda _, r: {"global_step": r["local_step"]}).with_records(
+        "final", lambda _, r: {"global_step": OWN, "probe": OWN} if "probe" in r else {}
     )
-    return replace(run, workers=workers, global_step=OWN)
-
-
-def write_run(store: Path, run: RunMetrics) -> RunDir:
-    """Write the files of a run that has these metrics, as `lab run` does."""
-    directory = RunDir(store / run.run_id)
-    count = len(run.workers)
-    directory.create(
-        RunInfo(
-            run_id=run.run_id,
-            spec=RunSpec(run.experiment, start=run.start, faults=run.faults),
-            state=State.SUCCEEDED if run.succeeded else State.FAILED,
-            seed=run.seed,
-            cluster={"ps": ["a:2222"], "worker": [f"b:{2223 + i}" for i in range(count)]},
-            hyperparameters=run.parameters,
-        )
-    )
-    for index, each in enumerate(run.workers):
-        path = directory.records(f"worker-{index}")
-        path.parent.mkdir(exist_ok=True)
-        lines = _records(each) + (_chief_records(run) if index == 0 else [])
-        if index == 0:
-            pairs = run.results.items()
-            lines += [{"kind": "result", "name": name, "value": value} for name, value in pairs]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return directory
-
-
-def _records(of: WorkerMetrics) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = [
-        {"kind": "event", "status": "ready", "learning_rate": of.rate},
-        *(
-            {"kind": "event", "message": f"{text}slow:0.3,15s worker-0", "time_unix": moment}
-            for text, moment in zip(("fault: ", "fault over: "), of.slowed or (), strict=False)
-        ),
-        *(
-            {"kind": "step", "local_step": s.local, "global_step": s.total, "epoch": 0,
-             "loss": s.loss, "time_unix": s.time_s}
-            for s in of.steps
-        ),
-        {"kind": "final", "local_step": of.local_step},
-    ]  # fmt: skip
-    if of.test_accuracy is not None:
-        found.insert(-1, {"kind": "eval", "accuracy": of.test_accuracy, "global_step": 1})
-    return found
-
-
-def _chief_records(run: RunMetrics) -> list[Mapping[str, Any]]:
-    lost = run.updates_lost or 0
-    return [
-        {"kind": "eval", "accuracy": run.accuracy or 0.0, "global_step": run.global_step,
-         "probe": (run.global_step or 0) - lost},
-    ]  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,13 @@ from lab.analysis import batches
 from lab.cli import main
 from lab.errors import LabError
 from lab.reproduce.claims import COUNTED, NAMES, load
-from lab.reproduce.metrics import RunMetrics
 from lab.run.runner import execute_run
 from lab.store.directory import RunDir
 from lab.volume import Request, Volume
 from lab.volume.states import State
 from tests.support.cli import replace_backends
 from tests.support.fakes import FakeBackend, FakeEnvironment, end, record, train, write_records
-from tests.support.reproducing import run_of, worker, write_run
+from tests.support.reproducing import MadeRun, run_of, worker
 from tests.support.specs import update
 
 ROOT = Path(__file__).parents[2]
@@ -192,7 +190,7 @@ def test_a_stop_keeps_finished_runs_and_their_verdicts(
 # Given runs.
 
 
-def post_run(role: str, seed: int, *, spread: float = 0.3, quick: bool = False) -> RunMetrics:
+def post_run(role: str, seed: int, *, spread: float = 0.3, quick: bool = False) -> MadeRun:
     """A run of the post's training, by three workers in step, or not if it is asynchronous."""
     random = np.random.default_rng([seed, len(role), int(100 * spread)])
     losses = np.exp(spread * random.standard_normal((3, 100)))
@@ -203,14 +201,14 @@ def post_run(role: str, seed: int, *, spread: float = 0.3, quick: bool = False) 
 
 
 def write_post(
-    spread: float = 0.15, count: int = 8, change: Callable[[RunMetrics], RunMetrics] | None = None
+    spread: float = 0.15, count: int = 8, change: Callable[[MadeRun], MadeRun] | None = None
 ) -> list[str]:
     """Write the runs of the post's synchronous claims; return their ids."""
     runs = [post_run("whole", seed, spread=spread) for seed in range(1, count + 1)]
     runs += [post_run("async", seed) for seed in range(1, count + 1)]
     if change is not None:
         runs = list(map(change, runs))
-    return [write_run(Path("runs"), run).run_id for run in runs]
+    return [run.write(Path("runs")).run_id for run in runs]
 
 
 def judged(capsys: pytest.CaptureFixture[str], name: str, runs: Sequence[str]) -> Any:
@@ -221,8 +219,8 @@ def judged(capsys: pytest.CaptureFixture[str], name: str, runs: Sequence[str]) -
     return code, json.loads(out), err
 
 
-def lost(run: RunMetrics) -> RunMetrics:
-    return replace(run, updates_lost=5)
+def lost(run: MadeRun) -> MadeRun:
+    return run.with_records("final", lambda *_: {"probe": 5})
 
 
 @pytest.mark.usefixtures("environment")
@@ -251,7 +249,7 @@ def test_the_verdicts_on_the_counted_claims_decide_the_exit_code(
 
 @pytest.mark.usefixtures("environment")
 def test_the_json_has_everything_that_a_report_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    ids = [*write_post(), write_run(Path("runs"), OTHER).run_id]
+    ids = [*write_post(), OTHER.write(Path("runs")).run_id]
     _, found, _ = judged(capsys, "blog-sync", ids)
     assert json.loads(made()[0].read_text()) == found
     seeds = [str(seed) for seed in range(1, 9)]
@@ -266,7 +264,7 @@ def test_the_json_has_everything_that_a_report_needs(capsys: pytest.CaptureFixtu
         "runs": {
             role: dict(zip(seeds, several, strict=True)) for role, several in of_roles.items()
         },
-        "excluded": {OTHER.run_id: "no claim is about a run of linear"},
+        "excluded": {OTHER.info.run_id: "no claim is about a run of linear"},
     }
     expected = {"in-step": 0, "learning-rate": 0.8, "batch-size": 100, "updates-lost": 0}
     for claim, each in zip(POST.claims, claims, strict=True):
@@ -280,7 +278,7 @@ def test_the_json_has_everything_that_a_report_needs(capsys: pytest.CaptureFixtu
         assert claim.id == "steadier" or {ours, *values.values()} == {expected[claim.id]}
 
 
-OTHER = replace(post_run("whole", 30), experiment="linear", run_id="20260101-0000-linear-aaaa")
+OTHER = post_run("whole", 30).but(experiment="linear", run_id="20260101-0000-linear-aaaa")
 
 
 @pytest.mark.usefixtures("environment")
@@ -289,7 +287,7 @@ def test_copies_change_no_verdict_and_are_named(capsys: pytest.CaptureFixture[st
     copy = Path("elsewhere") / ids[0]
     shutil.copytree(Path("runs") / ids[0], copy)
     forged = [
-        write_run(Path("runs"), replace(post_run("whole", 1, spread=0.15), **fields))
+        post_run("whole", 1, spread=0.15).but(**fields).write(Path("runs"))
         for fields in (
             {"run_id": "20270101-0000-sync-mlp-aaaa"},
             {"run_id": "20270101-0000-sync-mlp-bbbb", "seed": 9},
@@ -312,7 +310,7 @@ def test_the_earliest_runs_are_kept_whatever_their_ids_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Ids have minutes only, and a random end."""
-    runs = [write_run(Path("runs"), post_run("whole", seed)) for seed in range(1, 10)]
+    runs = [post_run("whole", seed).write(Path("runs")) for seed in range(1, 10)]
     for run, started in zip(runs, (9, 1, 2, 3, 4, 5, 6, 7, 8), strict=True):
         update(run, started_unix=float(started))
     _, found, err = judged(capsys, "blog-sync", [run.run_id for run in runs])
@@ -335,10 +333,8 @@ def test_all_judges_each_source_and_names_no_run_as_left_out(
 
 @pytest.mark.usefixtures("environment")
 def test_runs_that_no_claim_can_use_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    evil = replace(OTHER, experiment="x\x1b]0;owned\x07")
-    run = write_run(Path("runs"), evil)
-    update(run, own=True, program=evil.experiment)
-    failed = write_run(Path("runs"), replace(post_run("whole", 1), succeeded=False))
+    run = OTHER.but(own=True, program="x\x1b]0;owned\x07").write(Path("runs"))
+    failed = post_run("whole", 1).but(state=State.FAILED).write(Path("runs"))
     assert reproduce("blog-sync", "--runs", f"{run.run_id},{failed.run_id}") == 2
     err = capsys.readouterr().err
     assert left_out(err) == [
@@ -352,7 +348,7 @@ def test_runs_that_no_claim_can_use_are_refused(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.usefixtures("environment")
 def test_a_run_that_is_under_way_is_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
-    run = write_run(Path("runs"), post_run("whole", 1))
+    run = post_run("whole", 1).write(Path("runs"))
     update(run, state=State.TRAINING)
     assert reproduce("blog-sync", "--runs", run.run_id) == 2
     output = f"error: run {run.run_id} has not ended, or is not fully collected; follow and collect"
@@ -361,7 +357,7 @@ def test_a_run_that_is_under_way_is_not_judged(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.usefixtures("environment")
 def test_verdicts_are_shown_without_a_writable_store(capsys: pytest.CaptureFixture[str]) -> None:
-    run = write_run(Path("runs"), post_run("whole", 1))
+    run = post_run("whole", 1).write(Path("runs"))
     Path("kept").write_text("")
     assert reproduce("blog-sync", "--runs", str(run.path), "--runs-dir", "kept/here") == 1
     out, err = capsys.readouterr()

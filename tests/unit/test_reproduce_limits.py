@@ -28,8 +28,7 @@ NO, UNSURE, YES = Verdict.NOT_REPRODUCED, Verdict.INCONCLUSIVE, Verdict.REPRODUC
 
 def decided(claims: Sequence[Claim], *values: Sequence[float | None]) -> list[Result]:
     pairs = zip(claims, values, strict=True)
-    found = decide(source_of(*claims), {claim.id: by_seed(each) for claim, each in pairs})
-    return [found[claim.id] for claim in claims]
+    return decide(source_of(*claims), {claim.id: by_seed(each) for claim, each in pairs})
 
 
 def verdict(claim: Claim, values: Sequence[float | None]) -> Verdict:

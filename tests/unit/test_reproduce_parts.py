@@ -19,15 +19,14 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.experiments.registry import EXPERIMENTS
 from lab.reproduce.claims import COUNTED, LOG, NAMES, Source, load
-from lab.reproduce.evaluation import Evaluation, summary
+from lab.reproduce.evaluation import Evaluation, evaluate, summary
 from lab.reproduce.measures import trainings
-from lab.reproduce.metrics import RunMetrics, WorkerMetrics, read_metrics
-from lab.reproduce.recipes import choose_runs, recipe_for
 from lab.reproduce.verdicts import Result, Verdict
 from lab.reproduce.view import results_table
 from lab.statistics import SOURCE_LEVEL, Interval
 from lab.strict_json import dump
-from tests.support.reproducing import run_of, worker, write_run
+from lab.volume.states import State
+from tests.support.reproducing import MadeRun, run_of, worker
 
 BOOK, POST = load("book-async"), load("blog-async")
 
@@ -63,7 +62,7 @@ def test_a_claim_file_says_beforehand_what_decides(name: str) -> None:
         # All runs show a statement: enough, also with the strictest correction.
         assert 0.5**recipe.runs <= SOURCE_LEVEL / len(counted)
         for quick in (False, True):
-            asked = recipe_for(recipe, quick=quick)
+            asked = recipe.variant(quick=quick)
             known = EXPERIMENTS[asked.experiment].flags
             for flag, value in {**asked.flags, "seed": 1}.items():
                 known[flag].parse(str(value))
@@ -83,15 +82,15 @@ def test_the_deviations_of_the_books_numbers_follow_from_the_reference() -> None
             assert effect - unit < claim.matters <= effect, name
 
 
-@pytest.mark.parametrize(("source", "step"), [(BOOK, "epoch"), (POST, "local_step")])
-def test_a_deviation_of_a_global_step_is_that_of_a_common_start(source: Source, step: str) -> None:
+@pytest.mark.parametrize(("source", "count"), [(BOOK, 13), (POST, 9)])
+def test_a_deviation_of_a_global_step_is_that_of_a_common_start(source: Source, count: int) -> None:
     rows = [claim for name, claim in claims(source).items() if name.startswith("global-step.")]
-    assert len(rows) == (13 if source is BOOK else 9)
+    assert len(rows) == count
     for claim in rows:
-        together = len((0, 1, 2)) * claim.keys["local_step"]
-        assert claim.matters == abs(together - claim.value), claim.id
-        if step == "epoch":
-            assert claim.keys["local_step"] == 550 * (claim.keys["epoch"] + 1)
+        assert claim.matters == abs(3 * claim.keys["local_step"] - claim.value), claim.id
+        place = f"worker-{claim.keys['worker']}.epoch-"
+        place += f"{claim.keys['local_step'] // 550 - 1}." if source is BOOK else ""
+        assert place in claim.id or source is POST
 
 
 def test_the_deviation_of_the_posts_losses_is_its_l2_term() -> None:
@@ -111,135 +110,95 @@ def test_the_deviation_of_the_posts_losses_is_its_l2_term() -> None:
 
 
 def chosen(
-    source: Source, runs: Sequence[RunMetrics]
+    source: Source, runs: Sequence[MadeRun], store: Path
 ) -> tuple[dict[str, list[int]], dict[str, str]]:
     """The seeds by role, and the reason of each run that is left out."""
-    reasons: dict[str, str] = {}
-    found = choose_runs(source, runs, lambda run, reason: reasons.update({run.run_id: reason}))
-    return {role: list(each) for role, each in found.items()}, reasons
+    found = evaluate(source, [run.write(store) for run in runs], strict=False)
+    return {role: list(seeds) for role, seeds in found.runs.items()}, dict(found.excluded)
 
 
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_run_of_a_plan_is_used_in_its_role(name: str, quick: bool) -> None:
+def test_every_run_of_a_plan_is_used_in_its_role(name: str, quick: bool, tmp_path: Path) -> None:
     source = load(name)
     roles = [role for role, recipe in source.recipes.items() if recipe.in_quick or not quick]
     runs = [run_of(source, role, seed, quick=quick) for role in roles for seed in (1, 2)]
-    found, reasons = chosen(source, runs)
+    runs = [run.but(run_id=f"{run.info.run_id}-{place}") for place, run in enumerate(runs)]
+    found, reasons = chosen(source, runs, tmp_path)
     assert reasons == {}
     assert found == {role: [1, 2] if role in roles else [] for role in source.recipes}
 
 
-def flagged(**flags: object) -> RunMetrics:
-    return run_of(BOOK, "whole", 2, run_id="other", flags=flags)
-
-
-FIRST = run_of(BOOK, "whole", 1)
-OTHER = run_of(BOOK, "whole", 2, run_id="other")
-QUICK = run_of(BOOK, "whole", 2, run_id="other", quick=True)
+FIRST, OTHER = run_of(BOOK, "whole", 1), run_of(BOOK, "whole", 2)
+QUICK = run_of(BOOK, "whole", 2, quick=True)
+SLOW = "fault: slow:0.3,15s worker-0"
+INJECTED = [{"kind": "event", "message": SLOW, "time_unix": 1.0}, *OTHER.workers[0]]
+MISFIT = "no claim wants a run with its faults and late tasks"
 
 
 @pytest.mark.parametrize(
     ("run", "reason"),
     [
-        (replace(OTHER, seed=1), f"it has the seed of run {FIRST.run_id}"),
-        (replace(OTHER, workers=FIRST.workers), f"it has the records of run {FIRST.run_id}"),
-        (replace(OTHER, seed=None), "its seed is not recorded"),
-        (replace(OTHER, succeeded=False), "it did not succeed"),
-        (flagged(epochs=10), "its epochs is 10, not 50"),
-        (flagged(global_steps=500), "its global_steps is 500, not the default"),
-        (flagged(learning_rate=0.02), "its learning_rate is 0.02, not the default"),
+        (OTHER.but(seed=1), f"it has the seed of run {FIRST.info.run_id}"),
+        (replace(OTHER, workers=FIRST.workers), f"it has the records of run {FIRST.info.run_id}"),
+        (OTHER.but(seed=None), "its seed is not recorded"),
+        (OTHER.but(state=State.FAILED), "it did not succeed"),
+        (run_of(BOOK, "whole", 2, epochs=10), "its epochs is 10, not 50"),
+        (run_of(BOOK, "whole", 2, global_steps=500), "its global_steps is 500, not the default"),
+        (run_of(BOOK, "whole", 2, learning_rate=0.2), "its learning_rate is 0.2, not the default"),
         (QUICK, "it is a quick run beside full ones"),
-        (replace(OTHER, faults=("slow:0.3,15s worker-0",)),
-         "no claim wants a run with its faults and late tasks"),
-        (replace(OTHER, start={"worker-2": "after 9 steps"}),
-         "no claim wants a run with its faults and late tasks"),
-        (replace(OTHER, faults=("no fault",)),
-         "no claim wants a run with its faults and late tasks"),
-        (replace(OTHER, start={"worker-2": "\x1b[2J"}),
-         "no claim wants a run with its faults and late tasks"),
-        (replace(OTHER, workers=()), "no claim wants a run of 0 workers"),
+        (OTHER.but(faults=("slow:0.3,15s worker-0",)), MISFIT),
+        (replace(OTHER, workers=(INJECTED, *OTHER.workers[1:])), MISFIT),
+        (OTHER.but(start={"worker-2": "after 9 steps"}), MISFIT),
+        (OTHER.but(faults=("no fault",)), MISFIT),
+        (OTHER.but(start={"worker-2": "\x1b[2J"}), MISFIT),
+        (OTHER.but(cluster={"ps": ["a:2222"]}), "no claim wants a run of 0 workers"),
         # A quick run on fixed cores is none of the source.
-        (replace(QUICK, parameters={k: v for k, v in QUICK.parameters.items() if k != "one_core"}),
-         "its one_core is True, not False"),
-        (replace(OTHER, experiment="linear"), "no claim is about a run of linear"),
-        (replace(OTHER, experiment="async.py"), "no claim is about a run of async.py"),
+        (run_of(BOOK, "whole", 2, quick=True, one_core=True), "its one_core is True, not False"),
+        (OTHER.but(experiment="linear"), "no claim is about a run of linear"),
+        (OTHER.but(own=True, program="async.py"), "no claim is about a run of async.py"),
     ],
 )  # fmt: skip
 def test_a_run_that_is_no_evidence_is_left_out_with_its_reason(
-    run: RunMetrics, reason: str
+    run: MadeRun, reason: str, tmp_path: Path
 ) -> None:
-    third = run_of(BOOK, "whole", 3)
-    found, reasons = chosen(BOOK, [FIRST, run, third])
+    given = [FIRST, run.but(run_id="other"), run_of(BOOK, "whole", 3)]
+    found, reasons = chosen(BOOK, given, tmp_path)
     assert reasons == {"other": reason}
     assert found == {"whole": [1, 3], "late-worker": []}
 
 
 BLOG, STALE = load("blog-sync"), load("staleness")
-FREE = {"flags": {"record_every": 110}}
 
 
 @pytest.mark.parametrize(
     ("source", "runs", "seeds", "left_out"),
     [
         # A flag without an effect on the training may differ, unless the recipe names it.
-        (BOOK, [run_of(BOOK, "whole", **FREE)], {"whole": [1]}, 0),
-        (BLOG, [run_of(BLOG, "whole", **FREE)], {}, 1),
+        (BOOK, [run_of(BOOK, "whole", record_every=110)], {"whole": [1]}, 0),
+        (BLOG, [run_of(BLOG, "whole", record_every=110)], {}, 1),
         # Another number of workers has another role, or none.
         *((STALE, [run_of(STALE, "alone", workers=[worker([1])] * count)], seeds, not seeds)
           for count, seeds in ((1, {"alone": [1]}), (4, {"several": [1]}), (3, {}))),
         # Quick runs are used if no full run succeeded.
         (BOOK, [*(run_of(BOOK, "whole", n, quick=True) for n in (1, 2)),
-                run_of(BOOK, "whole", 3, succeeded=False)], {"whole": [1, 2]}, 1),
+                run_of(BOOK, "whole", 3).but(state=State.FAILED)], {"whole": [1, 2]}, 1),
         # Runs without recorded steps are compared by their results.
-        (STALE, [run_of(STALE, "alone", seed, [worker([])], results={"test loss": loss})
+        (STALE, [run_of(STALE, "alone", seed, [worker([])], test_loss=loss)
                  for seed, loss in ((1, 0.5), (2, 0.6), (3, 0.5))], {"alone": [1, 2]}, 1),
         # The earliest runs are kept, and no more than the claim file asks for.
-        (BOOK, [run_of(BOOK, "whole", seed) for seed in range(20, 0, -1)],
-         {"whole": [*range(20, 12, -1)]}, 12),
+        (BOOK, [run_of(BOOK, "whole", seed) for seed in range(1, 21)],
+         {"whole": [*range(1, 9)]}, 12),
     ],
     ids=["a free flag", "a named flag", "one worker", "four workers", "three workers", "quick",
          "results", "more"],
 )  # fmt: skip
 def test_runs_have_the_role_whose_recipe_they_follow(
-    source: Source, runs: list[RunMetrics], seeds: dict[str, list[int]], left_out: int
+    source: Source, runs: list[MadeRun], seeds: dict[str, list[int]], left_out: int, tmp_path: Path
 ) -> None:
-    found, reasons = chosen(source, runs)
+    found, reasons = chosen(source, runs, tmp_path)
     assert found == {role: seeds.get(role, []) for role in source.recipes}
-    assert list(reasons) == [run.run_id for run in runs][len(runs) - left_out :]
-
-
-# Values from files.
-
-
-def test_the_files_of_a_run_hold_its_metrics(tmp_path: Path) -> None:
-    slowed = worker([3, 6, 9], test_accuracy=0.5, slowed=(1.0, 2.5))
-    run = run_of(
-        BOOK, "late-worker", 7, [slowed, worker([2, 5, 8], test_accuracy=0.6, rate=0.02)],
-        accuracy=0.75, updates_lost=10, faults=("slow:0.3,15s worker-0",),
-        results={"test loss": 0.25},
-    )  # fmt: skip
-    assert read_metrics(write_run(tmp_path, run)) == run
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "not json", "[1]", '{"kind": "step"}', '{"kind": "step", "local_step": NaN}',
-        '{"kind": "step", "local_step": true, "global_step": 1, "loss": 1, "time_unix": 1}',
-        '{"kind": "step", "local_step": 1, "global_step": 1, "loss": "1", "time_unix": 1}',
-        '{"kind": "eval", "accuracy": "\\u001b[31m"}', '{"kind": "event", "message": 5}',
-        '{"kind": "event", "message": "fault: slow:0.3,15s worker-0"}',
-        '{"kind": "final", "local_step": "9"}', '{"kind": "event", "learning_rate": "x"}',
-    ],
-)  # fmt: skip
-def test_an_invalid_record_has_no_value(tmp_path: Path, line: str) -> None:
-    directory = write_run(tmp_path, run_of(BOOK, "whole", 1, [WorkerMetrics(())]))
-    directory.records("worker-0").write_text(f"{line}\n")
-    run = read_metrics(directory)
-    (found,) = run.workers
-    assert replace(found, local_step=0) == WorkerMetrics(())
-    assert max(run.global_step, found.local_step) <= 1  # a step that was not recorded was not made
+    assert list(reasons) == [run.info.run_id for run in runs][len(runs) - left_out :]
 
 
 # The display.
@@ -316,18 +275,13 @@ def test_the_table_is_understood_without_the_documents(snapshot: SnapshotAsserti
     assert summary(results) == "2 counted claims: 1 REPRODUCED, 1 INCONCLUSIVE"
 
 
-def test_text_from_outside_is_shown_escaped() -> None:
+def test_text_from_outside_is_shown_escaped_and_no_number_is_no_value() -> None:
     (result, *_) = long_results(BOOK)
     evil = replace(result, text="\x1b[2J", where="\x9b2J", why="\x1b]0;x\x07", verdict=Verdict.OK)
-    shown = "".join(printed(BOOK, [evil]))
+    odd = replace(evil, ours=None, interval=None, values={1: math.nan})
+    shown = "".join(printed(BOOK, [evil, odd]))
     assert not {"\x1b", "\x07", "\x9b"} & set(shown)
-    assert "\\x1b[2J" in shown
-
-
-def test_a_value_that_is_no_number_is_shown_and_is_valid_json() -> None:
-    (result, *_) = long_results(BOOK)
-    odd = replace(result, ours=None, interval=None, values={1: math.nan})
-    assert printed(BOOK, [odd])
+    assert shown.count("\\x1b[2J") == 2
     assert '"1": null' in dump(evaluation(BOOK, [odd]).json)
 
 
