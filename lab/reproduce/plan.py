@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from lab.experiments.faults import parse
 from lab.extras import check_extra
 from lab.log import shown_once
 from lab.project import Project
-from lab.reproduce.claims import Recipe, Source
+from lab.reproduce.claims import Source
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
 from lab.store.directory import RunDir
 from lab.store.names import named_runs, without_copies
@@ -82,26 +83,21 @@ def plan_reproduction(
             first = next(iter(prepared.values()), None)
             of_workers = project.with_workers(workers)
             prepared[role] = prepare_run(options, of_workers, runs_dir, beside=first)
-        batches.append(_batch(alike, prepared, repeats or MAX_REPEATS, seed))
+        points = [
+            Point({_ROLE: role}, repeat)
+            for repeat in range(repeats or MAX_REPEATS)
+            for role, recipe in alike.items()
+            if repeat < recipe.runs
+        ]
+        first_run, at = next(iter(prepared.values())), partial(_prepared_for, prepared, seed)
+        batches.append(Batch(points, first_run, at))
     return batches
 
 
-def _batch(
-    recipes: Mapping[str, Recipe], prepared: Mapping[str, PreparedRun], repeats: int, seed: int
-) -> Batch:
-    """The runs in one environment: each role once, then all again for each repeat."""
-    points = [
-        Point({_ROLE: role}, repeat)
-        for repeat in range(repeats)
-        for role, recipe in recipes.items()
-        if repeat < recipe.runs
-    ]
-
-    def prepared_for(point: Point) -> PreparedRun:
-        run = prepared[point.values[_ROLE]]
-        return run.with_args(*run.spec.args, f"--seed={seed + point.repeat}")
-
-    return Batch(points, next(iter(prepared.values())), prepared_for)
+def _prepared_for(prepared: Mapping[str, PreparedRun], seed: int, point: Point) -> PreparedRun:
+    """The run of a role, with the seed of its repeat."""
+    run = prepared[point.values[_ROLE]]
+    return run.with_args(*run.spec.args, f"--seed={seed + point.repeat}")
 
 
 def ended_runs(names: Iterable[str], runs_dir: Path) -> list[RunDir]:
