@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,12 +28,7 @@ from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.options.types import one_of
 from lab.project import AnyPath
 from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
-from lab.reproduce.plan import (
-    CONFIG,
-    MAX_REPEATS,
-    ended_runs,
-    plan_reproduction,
-)
+from lab.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
 from lab.store.directory import RunDir, runs_path
 from lab.text import visible
 
@@ -89,12 +83,7 @@ class Reproduction(Shown):
         return results[0] if len(results) == 1 else results
 
     def add(
-        self,
-        source: Source,
-        runs: Sequence[RunDir],
-        store: Path,
-        *,
-        strict: bool = True,
+        self, source: Source, runs: Sequence[RunDir], store: Path, *, strict: bool = True
     ) -> None:
         """Evaluate a source's claims on runs, and save the results; if this fails, it stops.
 
@@ -198,14 +187,13 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
         else:
             check_main_thread("reproduce")
             first = 1 if given["seed"] is None else given["seed"]
-            plan = partial(
-                plan_reproduction, project=project(cluster, CONFIG), runs_dir=store,
-                repeats=given["repeats"], seed=first, quick=quick,
-                backend=backend, option=given["option"], gpus=gpus,
-            )  # fmt: skip
+            of_project = project(cluster, CONFIG)
             for source in sources:
-                batches = plan(source)
-                outcome = run_batches(batches, quiet=quiet)
+                batches = plan_reproduction(
+                    source, of_project, store, repeats=given["repeats"], seed=first, quick=quick,
+                    backend=backend, option=given["option"], gpus=gpus,
+                )  # fmt: skip
+                outcome = run_all(batches) if run_all else follow(batches, out, quiet=quiet)
                 begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start
                 made.stopped = outcome.stopped
                 if begun:
