@@ -370,7 +370,7 @@ def test_the_growth_of_the_global_step_is_for_each_own_step() -> None:
     assert value_of(BOOK, "global-varies", whole=run(totals)) == 0
     assert value_of(BOOK, "global-varies", whole=odd) == 1 / 39
     assert value_of(BOOK, "global-no-pattern", whole=odd) == 1.0
-    assert value_of(BOOK, "global-no-pattern", whole=run(totals, totals[:29])) is None
+    assert value_of(BOOK, "global-no-pattern", whole=run(totals, totals[1::2])) is None
 
 
 def stale(role: str, loss: float, staleness: float = 1.5) -> MadeRun:
