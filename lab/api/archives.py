@@ -14,7 +14,7 @@ from lab.console import messages_shown
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.log import LOG
-from lab.options import Argument, Arguments, Flag, Switch, read_options
+from lab.options import Argument, Arguments, Flag, Switch, reads_options
 from lab.options.shared import RunsDir
 from lab.outputs import check_output
 from lab.project import AnyPath
@@ -72,6 +72,7 @@ class Imported:
         return {"run_id": self.run.run_id, "path": str(self.run.path), "new": self.is_new}
 
 
+@reads_options
 @messages_shown()
 def export(
     run: Annotated[Run | AnyPath, Argument()],
@@ -94,8 +95,7 @@ def export(
         InputError: No run matches, it has not ended, or the output would replace another file.
         LabError: A file of the run cannot be read, or the archive cannot be written.
     """
-    given = read_options(export, locals())
-    wanted = named_run(given["run"], runs_path(runs_dir))
+    wanted = named_run(str(run), runs_path(runs_dir))
     target = Path(output or f"{wanted.run_id}{SUFFIX}")
     check_output("--output", target, lambda begin: is_archive_of(wanted, begin), force=force)
     if target.exists() and not target.is_file():

@@ -16,7 +16,7 @@ from lab.backends.selection import check_folder, list_all, require_agents, resol
 from lab.config import Cluster
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
-from lab.options import Argument, Flag, Switch, read_options
+from lab.options import Argument, Flag, Switch, reads_options
 from lab.options.shared import BackendName, Framework, GpuMode, OwnOptions, RunsDir
 from lab.project import AnyPath, default_name, default_root
 from lab.run.discovery import statuses_of
@@ -96,6 +96,7 @@ class TaskRow:
         }
 
 
+@reads_options
 @messages_shown()
 def up(
     cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
@@ -122,14 +123,13 @@ def up(
         InputError: An argument is invalid, or another environment has this name.
         LabError: The plan does not fit the host, or the environment cannot be booted.
     """
-    given = read_options(up, locals())
     where = project(cluster)
     placed = make_plan(
         where.cluster,
         gpus,
         runtime=framework or TENSORFLOW.name,
         backend=backend,
-        own=options_of(backend, given["option"]),
+        own=options_of(backend, option),
         file=where.path,
     )
     chosen, found = find_place(
@@ -137,8 +137,8 @@ def up(
         gpus,
         placed,
         where,
-        runs_path(given["runs_dir"]),
-        option=given["option"],
+        runs_path(runs_dir),
+        option=option,
     )
     if found is None:
         made = boot(chosen, placed.plan, root=where.root, share=share)

@@ -17,7 +17,7 @@ from lab.console import messages_shown
 from lab.console import output as output_of_caller
 from lab.errors import InputError
 from lab.log import LOG
-from lab.options import Argument, Flag, Switch, read_options
+from lab.options import Argument, Flag, Switch, reads_options
 from lab.options.shared import RunsDir
 from lab.project import AnyPath, default_name
 from lab.run.discovery import locate
@@ -55,6 +55,7 @@ def speed_of(raw: str) -> float:
     return speed
 
 
+@reads_options
 def attach(
     run: Annotated[str | AnyPath, Argument()] = LAST,
     *,
@@ -88,7 +89,7 @@ def attach(
         RunInterruptedError: The user stopped following; the run continues.
     """
     check_main_thread("attach")
-    given = read_options(attach, locals())
+    given = locals()
     store, out = runs_path(runs_dir), output_of_caller()
     shown = view or partial(brief_view, out=out, quiet=quiet)
     with messages_shown(out, quiet=quiet):

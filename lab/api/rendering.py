@@ -30,7 +30,7 @@ from lab.console import messages_shown
 from lab.errors import InputError, LabError
 from lab.extras import named_extras
 from lab.log import LOG
-from lab.options import Argument, Flag, ProgramArguments, Switch, given_flags, read_options
+from lab.options import Argument, Flag, ProgramArguments, Switch, given_flags, reads_options
 from lab.options.shared import Framework, GpuMode, OwnOptions
 from lab.options.types import one_of, text
 from lab.outputs import check_output
@@ -66,6 +66,7 @@ class Rendered:
     again: str = ""
 
 
+@reads_options
 @named_extras()
 @messages_shown()
 def render(  # longer than 60 lines: each option has an argument and a line of help
@@ -108,7 +109,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
         ConfigError: The config has errors.
         LabError: The config does not fit the host, or `strict` refuses it.
     """
-    given = read_options(render, locals())
+    given = locals()
     path = cluster_path(given["cluster"], given["file"], shipped=False)
     own = options_of(target, given["option"])
     options = RenderOptions(gpus, framework, run_override(run, given["rest"]), own)

@@ -18,7 +18,7 @@ from lab.errors import InputError
 from lab.extras import named_extras
 from lab.formatting import counted
 from lab.log import LOG
-from lab.options import Arguments, Flag, RepeatedFlag, Switch, read_options
+from lab.options import Arguments, Flag, RepeatedFlag, Switch, reads_options
 from lab.options.shared import RunsDir
 from lab.project import AnyPath
 from lab.run.status import StatusProber
@@ -119,6 +119,7 @@ class Comparison:
         return "".join(shown)
 
 
+@reads_options
 @named_extras()
 @messages_shown()
 def report(
@@ -145,7 +146,7 @@ def report(
         InputError: An argument names no run, or the page cannot be written there.
         LabError: No run can be read, or a file cannot be written.
     """
-    given = read_options(report, locals())
+    given = locals()
     store = runs_path(runs_dir)
     # Imported here: importing matplotlib and pandas takes a second.
     from lab.report.build import build, output_paths  # noqa: PLC0415
@@ -175,6 +176,7 @@ def _write_events(runs: Sequence[ReportRun], folder: Path) -> list[Path]:
     return written
 
 
+@reads_options
 @named_extras()
 @messages_shown()
 def compare(*runs: NamedRuns, label: Labels = (), runs_dir: RunsDir = None) -> Comparison:
@@ -190,7 +192,7 @@ def compare(*runs: NamedRuns, label: Labels = (), runs_dir: RunsDir = None) -> C
         InputError: An argument names no run, or there are not two runs.
         LabError: Fewer than two runs can be read.
     """
-    given = read_options(compare, locals())
+    given = locals()
     store = runs_path(runs_dir)
     with open_runs(given["runs"], given["label"], store, repeats=False) as found:
         if len(found) == 1:

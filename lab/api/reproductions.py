@@ -23,7 +23,7 @@ from lab.errors import InputError, LabError
 from lab.experiments.registry import MAX_SEED
 from lab.extras import named_extras
 from lab.log import LOG
-from lab.options import Argument, Flag, Switch, given_flags, read_options
+from lab.options import Argument, Flag, Switch, given_flags, reads_options
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.options.types import one_of
 from lab.project import AnyPath
@@ -129,6 +129,7 @@ def _run_names(raw: str) -> tuple[str, ...]:
     return found
 
 
+@reads_options
 @named_extras()
 def reproduce(  # longer than 60 lines: each option has an argument and a line of help
     name: Annotated[
@@ -175,7 +176,7 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
         LabError: With `check`: the first run failed, or a run could not be executed.
         KeyboardInterrupt: With `check`: the user interrupted the runs.
     """
-    given = read_options(reproduce, locals())
+    given = locals()
     store, out = runs_path(runs_dir), output()
     sources = [load(each) for each in (NAMES if name == ALL else (name,))]
     made = Reproduction()

@@ -15,7 +15,7 @@ from lab.api.tables import Shown
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
 from lab.extras import named_extras
-from lab.options import Argument, Flag, read_options
+from lab.options import Argument, Flag, reads_options
 from lab.options.types import OneOf
 from lab.project import AnyPath
 from lab.tables import table_of
@@ -95,6 +95,7 @@ class _Simulated(OneOf):
         return super().__call__(raw)
 
 
+@reads_options
 @named_extras()
 def simulate(
     way: Annotated[str, Argument(parse=_Simulated(WAYS))],
@@ -129,8 +130,8 @@ def simulate(
     from lab.simulation.forecasts import predict  # noqa: PLC0415
     from lab.simulation.model import Way  # noqa: PLC0415
 
-    options = read_options(simulate, locals())
-    wanted = Way(options["way"])
-    machine = machine_for(wanted, options["from_"], options["runs_dir"])
-    numbers = (options[name] for name in ("workers", "ps", "seed"))
+    given = locals()
+    wanted = Way(way)
+    machine = machine_for(wanted, given["from_"], runs_dir)
+    numbers = (given[name] for name in ("workers", "ps", "seed"))
     return Simulation(machine, predict(wanted, machine, *numbers))

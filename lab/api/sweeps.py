@@ -23,7 +23,7 @@ from lab.config import Cluster
 from lab.console import messages_shown, output
 from lab.errors import LabError
 from lab.extras import named_extras
-from lab.options import Argument, Flag, ProgramArguments, read_options
+from lab.options import Argument, Flag, ProgramArguments, reads_options
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.project import AnyPath
 from lab.run.prepared import RunOptions
@@ -94,6 +94,7 @@ class Sweep(Shown):
         return Group(*tables, *([trends_table(self.trends)] if self.trends else []))
 
 
+@reads_options
 @named_extras()
 def sweep(
     experiment: Annotated[str, Argument()],
@@ -140,7 +141,7 @@ def sweep(
         LabError: With `check`: the first run failed, or a run could not be executed.
         KeyboardInterrupt: With `check`: the user interrupted the sweep.
     """
-    given = read_options(sweep, locals())
+    given = locals()
     check_main_thread("sweep")
     spec = RunSpec(
         experiment,

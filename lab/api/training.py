@@ -27,7 +27,7 @@ from lab.options import (
     Flag,
     ProgramArguments,
     Switch,
-    read_options,
+    reads_options,
 )
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.options.types import boolean, one_of
@@ -71,6 +71,7 @@ def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
     return {name: flag for each in EXPERIMENTS.values() for name, flag in each.flags.items()}
 
 
+@reads_options
 def run(  # longer than 60 lines: each option has an argument and a line of help
     experiment: Annotated[AnyPath, Argument(shows="EXPERIMENT|PROGRAM")],
     *,
@@ -147,7 +148,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         LabError: The run could not be executed; with `check`, also: it did not succeed.
         KeyboardInterrupt: The user interrupted the run; its files are collected.
     """
-    given = read_options(run, locals())
+    given = locals()
     check_main_thread("run")
     out = output_of_caller()
     name = given["experiment"]
@@ -159,7 +160,6 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     )
     options = RunOptions(
         spec=spec,
-        detach=detach,
         faults=given["fault"] or (),
         **{each.name: given[each.name] for each in fields(RunOptions) if each.name in given},
     )

@@ -63,7 +63,7 @@ def call(name: str, function: Callable[..., None], arguments: Sequence[str]) -> 
     import fire  # noqa: PLC0415
     from fire.decorators import SetParseFns  # noqa: PLC0415
 
-    SetParseFns(**{each.name: each.for_fire for each in parameters(function)})(function)
+    SetParseFns(**{each.name: each.parse for each in parameters(function)})(function)
     argv_for_fire = [f"--{key}={value}" for key, value in texts.items()]
     try:
         fire.Fire(function, command=argv_for_fire, name=f"lab {name}", serialize=lambda _: None)

@@ -14,11 +14,11 @@ import os
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache, partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, get_type_hints
 
 from lab.errors import InputError
 from lab.options.types import boolean, text
@@ -26,6 +26,7 @@ from lab.options.types import boolean, text
 if TYPE_CHECKING:
     from lab.experiments.program_flags import ProgramFlag
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _DESCRIBED: Final = re.compile(r" {4}\**(\w+): (.*)")
@@ -125,14 +126,12 @@ class Parameter:
         kind: Its form on the command line.
         default: Its default value.
         function: The function, whose docstring describes a kind without a line of help.
-        takes_text: Whether the function itself reads the text, by `read_options`.
     """
 
     name: str
     kind: ParameterKind
     default: object = inspect.Parameter.empty
     function: Callable[..., object] | None = None
-    takes_text: bool = False
 
     @property
     def help(self) -> str:
@@ -228,12 +227,6 @@ class Parameter:
             given = self.kind.separator.join(map(str, given))
         return read_value(self.name, self.kind.parse, str(given)) if given != "" else self.default
 
-    def for_fire(self, raw: str) -> Any:  # noqa: ANN401  (a text, or the type of the parameter)
-        """Convert a text to what the function takes from the command line."""
-        if not self.takes_text or isinstance(self.kind, Switch | Arguments | ProgramArguments):
-            return self.parse(raw)
-        return tuple(json.loads(raw)) if isinstance(self.kind, RepeatedFlag) else raw
-
 
 def _joined(value: object) -> str:
     """Return a value of a mapping as text; several with commas."""
@@ -296,17 +289,23 @@ def _declared(
     ]
 
 
-def read_options(function: Callable[..., object], given: Mapping[str, object]) -> dict[str, Any]:
-    """Convert the arguments of a call from Python, by the declarations of its function.
+def reads_options(function: Callable[P, T]) -> Callable[P, T]:
+    """Let Python call a function also with texts, which it reads as on the command line.
 
-    Args:
-        function: The function.
-        given: Its arguments by name, which may also be texts as on the command line.
-
-    Raises:
-        InputError: One is not valid.
+    The call raises an InputError if an argument is not valid. A command, whose arguments have been
+    read, calls the function itself.
     """
-    return {each.name: each.value_of(given[each.name]) for each in parameters(function)}
+
+    @wraps(function)
+    def read(*args: P.args, **kwargs: P.kwargs) -> T:
+        given = inspect.signature(function).bind(*args, **kwargs)
+        given.apply_defaults()
+        for each in parameters(function):
+            given.arguments[each.name] = each.value_of(given.arguments[each.name])
+        return function(*given.args, **given.kwargs)
+
+    read.takes_values = function  # type: ignore[attr-defined]
+    return read
 
 
 def given_flags(
@@ -330,7 +329,7 @@ def presents(
     """
 
     def decorate(presenter: Callable[..., None]) -> Callable[..., None]:
-        shared = [replace(each, takes_text=True) for each in parameters(function)]
+        shared = parameters(function)
         _, *own_parameters = inspect.signature(presenter).parameters.values()
         own = _declared(presenter, own_parameters)
         several = [
@@ -342,7 +341,8 @@ def presents(
         def command(**given: Any) -> None:  # noqa: ANN401  (the types of the options)
             mine = {each.name: given.pop(each.name) for each in own if each.name in given}
             listed = [value for name in several for value in given.pop(name)]
-            presenter(partial(function, *listed, **given), **mine)
+            called = getattr(function, "takes_values", function)
+            presenter(partial(called, *listed, **given), **mine)
 
         command.declared = [*shared, *own]  # type: ignore[attr-defined]
         command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

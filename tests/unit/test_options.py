@@ -18,7 +18,7 @@ from lab.cli.commands import run as run_module
 from lab.cli.commands import simulate as module
 from lab.cli.completion import candidates
 from lab.errors import InputError, LabError
-from lab.options import Argument, Flag, Switch, parameters, presents, read_options
+from lab.options import Argument, Flag, Switch, parameters, presents, reads_options
 from lab.options.types import one_of
 from lab.run.prepared import RunOptions
 from lab.store.directory import RunDir
@@ -29,6 +29,7 @@ from lab.units import counts
 from lab.volume import RunSpec
 
 
+@reads_options
 def dig(
     place: Annotated[str, Argument(parse=one_of("here", "there"))],
     *,
@@ -49,7 +50,7 @@ def dig(
         InputError: It is too deep.
     """
     assert isinstance(CPU, bool)  # a function can use a switch as it is
-    return read_options(dig, locals())
+    return {"place": place, "depth": depth, "soil": soil, "CPU": CPU}
 
 
 @presents(dig)

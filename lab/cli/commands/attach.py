@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from lab.api.following import attach, speed_of
+from lab.api.following import attach
 from lab.api.results import Run
 from lab.cli.run_view import print_summary, view_for_stderr
 from lab.errors import InputError, InterruptError
@@ -70,7 +70,7 @@ def command(
 
 
 @named_extras()
-def _serve(run: str | None, store: Path, speed: str | None, port: int | None) -> None:
+def _serve(run: str | None, store: Path, speed: float | None, port: int | None) -> None:
     """Serve the page of a run, or of the newest one."""
     if speed is not None and run is None:
         raise InputError("--speed is given without a run", "name the run, such as `straggler`")
@@ -84,5 +84,5 @@ def _serve(run: str | None, store: Path, speed: str | None, port: int | None) ->
         if speed is None:
             feed = RunFeed(found)
         else:
-            feed = ReplayFeed(Recording.read(found), speed_of(speed))
+            feed = ReplayFeed(Recording.read(found), speed)
     asyncio.run(serve(partial(encoded, "run", feed), port or PORT))
