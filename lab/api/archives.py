@@ -54,6 +54,16 @@ class Exported:
         """Return all of it as a JSON value."""
         return asdict(self) | {"file": str(self.file)}
 
+    def show(self) -> None:
+        """Print the path of the archive, and its content in one line."""
+        packed = f"{counted(self.files, 'file')}, {decimal(self.content_bytes)}"
+        line = f"run {self.run_id}: {packed}, as {decimal(self.bytes)} in {short(str(self.file))}"
+        if self.left_out:
+            rest = f"{counted(self.left_out, 'file')}, {decimal(self.left_out_bytes)}"
+            line += f"; without checkpoints, model and files ({rest}): add them with --all"
+        LOG.info(line)
+        print(self.file)
+
 
 @dataclass(frozen=True, slots=True)
 class Imported:
@@ -70,6 +80,11 @@ class Imported:
     def to_json(self) -> dict[str, Any]:
         """Return all of it as a JSON value."""
         return {"run_id": self.run.run_id, "path": str(self.run.path), "new": self.is_new}
+
+    def show(self) -> None:
+        """Say where the run is."""
+        state = "imported into" if self.is_new else "already there:"
+        LOG.info(f"run {self.run.run_id} is {state} {self.run.path}")
 
 
 @reads_options
@@ -180,13 +195,3 @@ def _ended(run: RunDir) -> bool:
             f"wait for its end, or collect it with `lab attach {run.run_id}`",
         )
     return info.collected or not info.has_started
-
-
-def described(found: Exported) -> str:
-    """Return the content of an archive in one line."""
-    packed = f"{counted(found.files, 'file')}, {decimal(found.content_bytes)}"
-    line = f"run {found.run_id}: {packed}, as {decimal(found.bytes)} in {short(str(found.file))}"
-    if not found.left_out:
-        return line
-    rest = f"{counted(found.left_out, 'file')}, {decimal(found.left_out_bytes)}"
-    return f"{line}; without checkpoints, model and files ({rest}): add them with --all"

@@ -111,8 +111,8 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
     """
     given = locals()
     path = cluster_path(given["cluster"], given["file"], shipped=False)
-    own = options_of(target, given["option"])
-    options = RenderOptions(gpus, framework, run_override(run, given["rest"]), own)
+    own = options_of(target, option)
+    options = RenderOptions(gpus, framework, run_override(run, rest), own)
     written = given["output"] or default_output(target, existing=check)
     _refuse(given)
     if check:

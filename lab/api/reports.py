@@ -62,6 +62,18 @@ class Report:
         """Return the path of the page."""
         return str(self.path)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as a JSON value."""
+        return {
+            "report": str(self.path),
+            "figures": list(map(str, self.figures)),
+            "events": list(map(str, self.events)),
+        }
+
+    def show(self) -> None:
+        """Print the path of the page."""
+        print(self.path)
+
     def _repr_html_(self) -> str:
         """Return a link; a notebook server serves paths relative to the notebook."""
         target = quote(os.path.relpath(self.path))

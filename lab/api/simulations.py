@@ -15,10 +15,11 @@ from lab.api.tables import Shown
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
 from lab.extras import named_extras
+from lab.log import LOG
 from lab.options import Argument, Flag, reads_options
 from lab.options.types import OneOf
 from lab.project import AnyPath
-from lab.tables import table_of
+from lab.tables import show, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +74,12 @@ class Simulation(Shown):
         import pandas as pd  # noqa: PLC0415
 
         return pd.DataFrame([each._asdict() for each in self.predictions])
+
+    def show(self) -> None:
+        """Print the table to stdout, and the notes to stderr."""
+        show(self.table())
+        for line in self.notes:
+            LOG.info(line)
 
     def _shown(self) -> Group:
         return Group(self.table(), *map(Text, self.notes))
@@ -132,6 +139,6 @@ def simulate(
 
     given = locals()
     wanted = Way(way)
-    machine = machine_for(wanted, given["from_"], runs_dir)
+    machine = machine_for(wanted, given["from_"], given["runs_dir"])
     numbers = (given[name] for name in ("workers", "ps", "seed"))
     return Simulation(machine, predict(wanted, machine, *numbers))

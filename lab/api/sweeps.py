@@ -145,13 +145,13 @@ def sweep(
     check_main_thread("sweep")
     spec = RunSpec(
         experiment,
-        args=(*program_args(experiment, flags), *given["args"]),
+        args=(*program_args(experiment, flags), *args),
         stall_s=given["stall"],
     )
     options = SweepOptions(
-        RunOptions(spec=spec, backend=backend, option=given["option"], gpus=gpus),
+        RunOptions(spec=spec, backend=backend, option=option, gpus=gpus),
         given["over"],
-        given["repeats"],
+        repeats,
     )
     store, out = runs_path(runs_dir), output()
     with messages_shown(out, quiet=quiet):

@@ -160,11 +160,6 @@ class Parameter:
         return isinstance(self.kind, Switch)
 
     @property
-    def is_plain_switch(self) -> bool:
-        """Whether it is a flag that takes no other values than true and false."""
-        return isinstance(self.kind, Switch) and self.kind.parse is boolean
-
-    @property
     def short(self) -> str:
         """The short name, `-f`, or ""."""
         return self.kind.short if isinstance(self.kind, Flag | Switch) else ""
@@ -208,7 +203,7 @@ class Parameter:
         Raises:
             InputError: It is not valid.
         """
-        if given == self.default or (isinstance(given, bool) and self.is_plain_switch):
+        if given == self.default:
             return given
         if isinstance(given, os.PathLike):
             given = os.fspath(given)
@@ -219,7 +214,7 @@ class Parameter:
         if isinstance(self.kind, RepeatedFlag):
             several = [given] if isinstance(given, str) else _elements(given)
             return tuple(read_value(self.name, self.kind.parse, str(each)) for each in several)
-        if self.kind.parse is text:
+        if self.kind.parse is text or (isinstance(given, bool) and self.kind.parse is boolean):
             return given
         if isinstance(self.kind, Flag) and isinstance(given, list | tuple):
             if not self.kind.separator:
@@ -332,11 +327,7 @@ def presents(
         shared = parameters(function)
         _, *own_parameters = inspect.signature(presenter).parameters.values()
         own = _declared(presenter, own_parameters)
-        several = [
-            each.name
-            for each in inspect.signature(function).parameters.values()
-            if each.kind is inspect.Parameter.VAR_POSITIONAL
-        ]
+        several = [each.name for each in shared if isinstance(each.kind, Arguments)]
 
         def command(**given: Any) -> None:  # noqa: ANN401  (the types of the options)
             mine = {each.name: given.pop(each.name) for each in own if each.name in given}

@@ -112,6 +112,7 @@ REFUSED = [
     "sweep async --over batch_size=1,2 --repeats 0",
     "sweep async --over batch_size=1,2 --csv nowhere/made.csv", "simulate ring", "simulate ddp",
     "simulate async --workers 513", "simulate multiworker --ps 1", "simulate async --workers 7",
+    "simulate async --workers 2 --ps 64",
     "compare last",
     "compare last last", "compare last nothing", "reproduce book",
     "reproduce book-async --repeats 0", "reproduce book-async --runs ,",

@@ -125,14 +125,6 @@ def test_the_limits_of_the_classes() -> None:
     assert factor(Shape(Way.RING, 1, 0), ring) == 2
 
 
-@pytest.mark.parametrize("line", ["async --workers 7", "async --workers 2 --ps 4"])
-def test_more_than_three_times_the_tasks_are_refused(
-    capsys: pytest.CaptureFixture[str], line: str, snapshot: SnapshotAssertion
-) -> None:
-    assert main(["simulate", *line.split()]) == 2
-    assert capsys.readouterr().err == snapshot
-
-
 def test_seeds_change_the_step_times(capsys: pytest.CaptureFixture[str]) -> None:
     one, again, other = (output(capsys, f"sync --seed {seed}")["predictions"] for seed in (1, 1, 2))
     assert one == again != other

@@ -13,21 +13,7 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from lab.api.archives import export
+from lab.cli.printing import prints
 
-from lab.api.archives import Exported, described, export
-from lab.console import print_json
-from lab.log import LOG
-from lab.options import presents
-from lab.options.shared import AsJson
-
-
-@presents(export)
-def command(exported: Callable[[], Exported], *, json: AsJson = False) -> None:
-    """Write a run that has ended to one file; `lab import` reads it."""
-    found = exported()
-    if json:
-        print_json(found.to_json())
-    else:
-        LOG.info(described(found))
-        print(found.file)
+command = prints(export)

@@ -10,10 +10,8 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
-
-from rich.console import Group
 
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
@@ -32,70 +30,17 @@ def command(*, json: AsJson = False) -> None:
     """Show the GPUs of this host, their connections, and the task that holds each."""
     inventory = read_host()
     pinned = [each for one in list_running(backends()) for each in _pinned(one, inventory.gpus)]
-    snapshot = _Snapshot(inventory, tuple(pinned))
+    holders = _holders(inventory, pinned)
     if json:
-        print_json(snapshot.to_json())
+        print_json(_as_json(inventory, pinned, holders))
     else:
-        show(snapshot.tables())
+        show(overview(inventory, holders))
+        if any(each.check.planned or not each.check.status.good for each in pinned):
+            show(pinned_table(pinned))
     for fault in inventory.faults:
         # A host without a driver is no error; a driver that does not work is one.
         if fault.where == DRIVER and fault.status is not Condition.NO_DRIVER:
             raise LabError(f"the driver does not work: {fault.status}", fault.fix)
-
-
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
-    """The GPUs of the host, and the tasks that hold them.
-
-    Attributes:
-        inventory: What NVML reports.
-        pinned: Every task of every environment that is up, and the check of its GPUs.
-    """
-
-    inventory: Inventory
-    pinned: tuple[Pinned, ...]
-
-    def tables(self) -> Group:
-        """Return the tables."""
-        parts = [overview(self.inventory, self._holders())]
-        if any(each.check.planned or not each.check.status.good for each in self.pinned):
-            parts.append(pinned_table(self.pinned))
-        return Group(*parts)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the object of `--json`."""
-        holders = self._holders()
-        gpus = [
-            {
-                **asdict(gpu),
-                "unknown": dict(gpu.unknown),
-                "tasks": list(holders[gpu.device_id]),
-                "support": support_to_json(gpu),
-            }
-            for gpu in self.inventory.gpus
-        ]
-        return {
-            "driver": self.inventory.driver,
-            "cuda": self.inventory.cuda,
-            "gpus": gpus,
-            "pairs": [asdict(pair) for pair in self.inventory.pairs],
-            "faults": [fault.as_json() for fault in self.inventory.faults],
-            "notices": list(self.inventory.notices),
-            "tasks": [each.to_json() for each in self.pinned],
-        }
-
-    def _holders(self) -> Holders:
-        """Return the holders by device id. A pin by index means the whole GPU of this index."""
-        found: dict[str, list[str]] = {gpu.device_id: [] for gpu in self.inventory.gpus}
-        by_index = {
-            str(gpu.index): gpu.device_id for gpu in self.inventory.gpus if not gpu.is_slice
-        }
-        for each in self.pinned:
-            for pin in each.check.planned:
-                device = by_index.get(pin, pin)
-                if device in found:
-                    found[device].append(each.name)
-        return found
 
 
 def _pinned(environment: Environment, gpus: Sequence[Gpu]) -> Iterator[Pinned]:
@@ -104,3 +49,36 @@ def _pinned(environment: Environment, gpus: Sequence[Gpu]) -> Iterator[Pinned]:
     known = gpus if environment.is_local else ()
     for check in check_all(environment.probe_gpus(), planned, known).values():
         yield Pinned(environment.project, environment.backend, check)
+
+
+def _holders(inventory: Inventory, pinned: Sequence[Pinned]) -> Holders:
+    """Return the holders by device id. A pin by index means the whole GPU of this index."""
+    found: dict[str, list[str]] = {gpu.device_id: [] for gpu in inventory.gpus}
+    by_index = {str(gpu.index): gpu.device_id for gpu in inventory.gpus if not gpu.is_slice}
+    for each in pinned:
+        for pin in each.check.planned:
+            device = by_index.get(pin, pin)
+            if device in found:
+                found[device].append(each.name)
+    return found
+
+
+def _as_json(inventory: Inventory, pinned: Sequence[Pinned], holders: Holders) -> dict[str, Any]:
+    gpus = [
+        {
+            **asdict(gpu),
+            "unknown": dict(gpu.unknown),
+            "tasks": list(holders[gpu.device_id]),
+            "support": support_to_json(gpu),
+        }
+        for gpu in inventory.gpus
+    ]
+    return {
+        "driver": inventory.driver,
+        "cuda": inventory.cuda,
+        "gpus": gpus,
+        "pairs": [asdict(pair) for pair in inventory.pairs],
+        "faults": [fault.as_json() for fault in inventory.faults],
+        "notices": list(inventory.notices),
+        "tasks": [each.to_json() for each in pinned],
+    }

@@ -14,24 +14,7 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from lab.api.archives import import_
+from lab.cli.printing import prints
 
-from lab.api.archives import Imported, import_
-from lab.console import print_json
-from lab.log import LOG
-from lab.options import presents
-from lab.options.shared import AsJson
-
-
-@presents(import_)
-def command(imported: Callable[[], list[Imported]], *, json: AsJson = False) -> None:
-    """Read archives of runs into the run store: all of them, or none."""
-    found = imported()
-    if json:
-        print_json([each.to_json() for each in found])
-        return
-    for each in found:
-        if each.is_new:
-            LOG.info(f"run {each.run.run_id} is imported into {each.run.path}")
-        else:
-            LOG.info(f"run {each.run.run_id} is already there: {each.run.path}")
+command = prints(import_)

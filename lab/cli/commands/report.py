@@ -23,25 +23,7 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from lab.api.reports import report
+from lab.cli.printing import prints
 
-from lab.api.reports import Report, report
-from lab.console import print_json
-from lab.options import presents
-from lab.options.shared import AsJson
-
-
-@presents(report)
-def command(written: Callable[[], Report], *, json: AsJson = False) -> None:
-    """Write one page with the figures and tables of one or several runs."""
-    found = written()
-    if json:
-        print_json(
-            {
-                "report": str(found.path),
-                "figures": [str(file) for file in found.figures],
-                "events": [str(file) for file in found.events],
-            }
-        )
-    else:
-        print(found.path)
+command = prints(report)

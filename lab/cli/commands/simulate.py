@@ -14,23 +14,7 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from lab.api.simulations import simulate
+from lab.cli.printing import prints
 
-from lab.api.simulations import Simulation, simulate
-from lab.console import print_json
-from lab.log import LOG
-from lab.options import presents
-from lab.options.shared import AsJson
-from lab.tables import show
-
-
-@presents(simulate)
-def command(simulated: Callable[[], Simulation], *, json: AsJson = False) -> None:
-    """Predict the speed of a training, with the error of such predictions."""
-    simulation = simulated()
-    if json:
-        print_json(simulation.to_json())
-        return
-    show(simulation.table())
-    for line in simulation.notes:
-        LOG.info(line)
+command = prints(simulate)

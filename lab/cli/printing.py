@@ -1,0 +1,37 @@
+"""Commands that only print the result of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from lab.console import print_json
+from lab.options import presents
+from lab.options.shared import AsJson
+
+
+class Result(Protocol):
+    """A result that shows itself."""
+
+    def to_json(self) -> object:
+        """Return all of it as a JSON value."""
+
+    def show(self) -> None:
+        """Print it for a person."""
+
+
+def prints(function: Callable[..., Result | Sequence[Result]]) -> Callable[..., None]:
+    """Make the command of a function that returns one result or several."""
+
+    @presents(function)
+    def command(called: Callable[[], Result | Sequence[Result]], *, json: AsJson = False) -> None:
+        found = called()
+        several = found if isinstance(found, Sequence) else [found]
+        if json:
+            values = [each.to_json() for each in several]
+            print_json(values if found is several else values[0])
+            return
+        for each in several:
+            each.show()
+
+    return command
