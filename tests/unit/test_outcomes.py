@@ -96,6 +96,8 @@ def test_a_task_ends_because_of_the_statuses(
 
 FAILED_CHIEF, LATER = ended("worker-0", State.FAILED, 8.0), ended("worker-0", State.FAILED, 10.0)
 LOST_CHIEF = ended("worker-0", State.LOST, 1.0)
+CANCELLED = ended("worker-0", State.CANCELLED, 9.0)
+CARRIED_ALONG = replace(CANCELLED, reason="worker-1 failed: x", cause=Cause.PEER_LOST)
 GO_ON, ALL_END = OnFailure.CONTINUE, OnFailure.FAIL
 
 
@@ -107,6 +109,8 @@ GO_ON, ALL_END = OnFailure.CONTINUE, OnFailure.FAIL
         ("worker-0", {"worker_1": FAILED}, GO_ON, None),
         ("worker-1", {"worker_0": LATER}, GO_ON, "worker-0 failed: x"),  # it needs the chief
         ("ps-0", {"worker_0": LOST_CHIEF}, ALL_END, "worker-0 was lost: x"),
+        ("ps-0", {"worker_0": CANCELLED}, ALL_END, "worker-0 was cancelled: x"),
+        ("ps-0", {"worker_0": CARRIED_ALONG}, ALL_END, "worker-1 failed: x"),
         ("ps-0", {"worker_1": FAILED, "worker_0": LOST_CHIEF}, ALL_END, "worker-1 failed: x"),
         ("ps-0", {"worker_1": FAILED, "worker_0": FAILED_CHIEF}, ALL_END, "worker-0 failed: x"),
         ("ps-0", {"worker_1": FAILED, "worker_0": LATER}, ALL_END, "worker-1 failed: x"),

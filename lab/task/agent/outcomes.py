@@ -132,6 +132,8 @@ def peer_failure(request: Request, task: str, statuses: TaskStatuses) -> str | N
     for state, verb in _END_VERBS.items():
         if ended := [status for status in others if status.state is state]:
             first = min(ended, key=lambda status: status.ended_unix or math.inf)
+            if state is State.CANCELLED and first.cause is Cause.PEER_LOST:
+                return first.reason  # it names the task that ended first
             return short(f"{first.task} {verb}: {first.reason}", LONGEST_REASON)
     return None
 
