@@ -40,6 +40,8 @@ PERIOD_S: Final = 1.0
 PATIENCE_S: Final = 2.0
 """Seconds that the end of a run waits for a driver that does not answer."""
 
+_LONGEST_LINE: Final = 4096
+
 
 class Gpus(Protocol):
     """Open GPUs."""
@@ -162,20 +164,31 @@ def next_due(due: float, now: float) -> float:
 
 
 def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Append whole lines; half a line that a killed process wrote becomes a line of its own.
+    """Append whole lines; first cut off half a line that a killed process wrote.
 
     Raises:
-        OSError: The lines cannot be written; the file then is as before.
+        OSError: The lines cannot be written; the file then ends with the last whole line before.
     """
     data = "".join(json.dumps(line) + "\n" for line in lines).encode()
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o644)
     try:
-        size = os.fstat(descriptor).st_size
-        is_torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-        append_whole(descriptor, b"\n" * is_torn + data, size)
+        size = _cut_half_line(descriptor)
+        append_whole(descriptor, data, size)
     finally:
         os.close(descriptor)
+
+
+def _cut_half_line(descriptor: int) -> int:
+    """Cut off the bytes after the last line end; return the new size."""
+    size = os.fstat(descriptor).st_size
+    start = max(0, size - _LONGEST_LINE)
+    last = os.pread(descriptor, size - start, start)
+    if not last or last.endswith(b"\n"):
+        return size
+    size = start + last.rfind(b"\n") + 1
+    os.ftruncate(descriptor, size)
+    return size
 
 
 @dataclass(frozen=True, slots=True)
