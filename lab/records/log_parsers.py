@@ -1,9 +1,11 @@
 r"""Parsers that turn printed lines of programs into records.
 
-The programs of a book and of TensorFlow's tutorials and benchmarks print in formats of their own,
-and TensorFlow's runtime prints the progress of a start. They are read exactly::
+The programs of a book, of a blog and of TensorFlow's tutorials and benchmarks print in their own
+formats, and TensorFlow's runtime prints the progress of a start. They are read exactly::
 
     worker=0,epoch=9,global_step=10896, local_step=5500, loss = 1.2575616836547852
+    worker=2, final accuracy = 0.8894000053405762
+    After  400 training steps (  2052 global steps), loss on training batch is  0.388676.  (…)
     2017-10-31 16:00:00.123456: step 10, loss = 2.31 (8123.4 examples/sec; 0.012 sec/batch)
     10\timages/sec: 23.5 +/- 0.0 (jitter = 0.0)\t7.5
     I0000 00:00:1795270972.223329   15148 grpc_server_lib.cc:467] Started server with target: …
@@ -11,7 +13,7 @@ and TensorFlow's runtime prints the progress of a start. They are read exactly::
 Bars and epochs of Keras are read from their complete state. `printed_numbers` reads all other lines
 that name a step, an epoch, a loss or an accuracy beside a number.
 
-Numbers are taken as printed. Misleading numbers are ignored: one program's `sec/batch` divides the
+Numbers are taken as printed. Misleading numbers are ignored: the blog's `sec/batch` divides the
 elapsed time by the *global* step, and the tower program's divides the time of a step by the number
 of its GPUs. Rates are computed from the times at which lines arrive.
 
@@ -48,16 +50,30 @@ def _pattern(*parts: bytes) -> re.Pattern[bytes]:
 
 
 _EQUALS = rb"\s*+=\s*+"
-_BOOK_EPOCH = _pattern(
+_BOOK_STEP = _pattern(
     rb"worker" + _EQUALS + rb"\d++",
     rb",",
-    rb"epoch" + _EQUALS + _WHOLE,
-    rb",",
+    rb"(?:epoch" + _EQUALS + _WHOLE + rb"\s*+,)?",
     rb"global_step" + _EQUALS + _WHOLE,
     rb",",
     rb"local_step" + _EQUALS + _WHOLE,
     rb",",
     rb"loss" + _EQUALS + _NUMBER,
+)
+_BOOK_FINAL = _pattern(
+    rb"worker" + _EQUALS + rb"\d++", rb",", rb"final\s++accuracy" + _EQUALS + _NUMBER
+)
+_BLOG = _pattern(
+    rb"After\s++" + _WHOLE + rb"\s++training\s++steps",
+    rb"\(",
+    _WHOLE + rb"\s++global\s++steps",
+    rb"\)",
+    rb",",
+    rb"loss\s++on\s++training\s++batch\s++is\s++" + _NUMBER,
+    rb"\.",
+    rb"\(",
+    _NUMBER + rb"\s++sec/batch",
+    rb"\)",
 )
 _TOWER = _pattern(
     rb"\d{4}-\d\d-\d\d\s++\d\d:\d\d:\d\d(?:\.\d++)?",
@@ -234,16 +250,31 @@ class KerasBars:
 
 
 def _book(line: bytes) -> Record | None:
-    match = _BOOK_EPOCH.fullmatch(line)
+    if step := _BOOK_STEP.fullmatch(line):
+        epoch, global_step, local_step, loss = step.groups()
+        record: Record = (
+            {"kind": "step"} if epoch is None else {"kind": "epoch", "epoch": int(epoch)}
+        )
+        return {
+            **record,
+            "local_step": int(local_step),
+            "global_step": int(global_step),
+            "loss": float(loss),
+        }
+    if final := _BOOK_FINAL.fullmatch(line):
+        return {"kind": "final", "accuracy": float(final[1])}
+    return None
+
+
+def _blog(line: bytes) -> Record | None:
+    match = _BLOG.fullmatch(line)
     if match is None:
         return None
-    epoch, global_step, local_step, loss = match.groups()
     return {
-        "kind": "epoch",
-        "epoch": int(epoch),
-        "local_step": int(local_step),
-        "global_step": int(global_step),
-        "loss": float(loss),
+        "kind": "step",
+        "local_step": int(match[1]),
+        "global_step": int(match[2]),
+        "loss": float(match[3]),
     }
 
 
@@ -292,6 +323,7 @@ _EVENTS: Final[tuple[tuple[bytes, re.Pattern[bytes], Callable[[re.Match[bytes]],
 _READERS: Final[Mapping[bytes, Callable[[bytes], Record | None]]] = {
     **dict.fromkeys((b"0", b"1", b"3", b"4", b"5", b"6", b"7", b"8", b"9"), _counted),
     b"w": _book,
+    b"A": _blog,
     b"2": _dated,
     **dict.fromkeys((b"I", b"W", b"E"), _tensorflow),
 }
