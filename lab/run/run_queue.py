@@ -25,6 +25,7 @@ from lab.run.discovery import under_way
 
 _POLL_S: Final = 0.5
 _ASK_S: Final = 2.0  # the engine is busy with the other run
+_AFTER: Final = "after "  # before the id of the run that a ticket waits for
 _TEXT: Final = 128  # more than a run id needs
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -61,12 +62,15 @@ class Ticket:
         name, shown = "another command", ""
         while True:
             ahead = self.ahead()
-            other = next(filter(None, ahead), "") if ahead else self._under_way() or ""
+            known = (text.removeprefix(_AFTER) for text in ahead)
+            other = next(filter(None, known), "") if ahead else self._under_way() or ""
             if not ahead and not other and self._is_free():
                 return
+            if not ahead and other:
+                self.begin(_AFTER + other)
             self.waited = True
             name = f"run {other}" if other else name
-            position = len(ahead) if ahead and ahead[0] else len(ahead) + 1
+            position = 1 + sum(not text or text.startswith(_AFTER) for text in ahead)
             line = f"waiting for {name} in environment {self.project!r}: position {position}"
             if line != shown:
                 LOG.warning(f"{line} in the queue")
@@ -74,7 +78,8 @@ class Ticket:
             time.sleep(_POLL_S if ahead else _ASK_S)
 
     def ahead(self) -> list[str]:
-        """Return the id of each run ahead of this one; "" if it waits, too."""
+        """Return the text of each valid ticket before this one: the id of its run; if it waits,
+        too, "" or the id of the run that it waits for, after `_AFTER`."""
         texts = (_holder(path) for path in _tickets(self._path) if path.name < self._path.name)
         return [text for text in texts if text is not None]
 

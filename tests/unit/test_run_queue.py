@@ -123,13 +123,17 @@ def test_first_come_first_served(children: list[subprocess.Popen[str]], folder: 
     assert tickets(folder) == []
 
 
-def test_a_run_without_its_client_is_awaited(tmp_path: Path, notices: list[str]) -> None:
+def test_a_run_without_its_client_is_awaited(
+    tmp_path: Path, notices: list[str], children: list[subprocess.Popen[str]]
+) -> None:
     environment = FakeEnvironment(tmp_path / "volume", lambda _volume, _request: None)
     environment.train()
     order: list[str] = []
+    behind: list[str] = []
 
     def finish() -> None:
         wait_for(lambda: notices, "it waits")
+        behind.append(line(ask(children, "r2")))
         for task in REQUEST.tasks():
             order.append(task)
             end(environment.volume, "r1", task, State.SUCCEEDED)
@@ -143,6 +147,7 @@ def test_a_run_without_its_client_is_awaited(tmp_path: Path, notices: list[str])
     thread.join(PATIENCE_S)
     assert order == [*REQUEST.tasks(), "turn"]
     assert notices == [waits("r1", 1)]
+    assert behind == [waits("r1", 2)]
 
 
 def test_a_removed_environment_is_no_longer_awaited(tmp_path: Path) -> None:
