@@ -9,7 +9,6 @@ from typing import Final
 from lab.backends.options import (
     BackendOption,
     dotted_name,
-    file_path,
     image_name,
     object_name,
     time_limit,
@@ -105,14 +104,6 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
         options=(
             BackendOption(
                 "time", "the job's time limit: 2h, 90m, or seconds", time_limit, "TIME", 3600.0
-            ),
-            BackendOption(
-                "container",
-                "run the tasks in this Apptainer image",
-                file_path,
-                "IMAGE.sif",
-                "",
-                own_line=True,
             ),
         ),
     ),

@@ -20,7 +20,6 @@ Values = Mapping[str, Value]
 
 _MIN_TIME_S: Final = 60.0
 _MAX_TIME_S: Final = 365 * 86_400.0
-_NEXT_OPTION: Final = re.compile(r",(?=[a-z-]+=)")
 _OBJECT: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
@@ -34,8 +33,8 @@ class BackendOption:
         parse: Reads the text; a ValueError names what is expected.
         shows: The form of the value in the help.
         default: The value without the option.
-        own_line: Whether the header of a rendered file has it in a line of its own: it may be any
-            text.
+        own_line: Whether the header of a rendered file has it in a line of its own: it may be
+            long.
     """
 
     name: str
@@ -86,8 +85,8 @@ def read_options(
                 f"-o {short(visible(key or text))}: backend {backend} has no such option",
                 f"its options: {known}" if known else "leave it out: it has no options of its own",
             )
-        if len(parts := _NEXT_OPTION.split(text)) > 1:
-            each_alone = " ".join(f"-o {part}" for part in parts)
+        if "," in text:
+            each_alone = " ".join(f"-o {part}" for part in text.split(","))
             raise InputError(
                 f"-o {short(visible(text))} has several options",
                 f"write {short(visible(each_alone))}",
@@ -130,17 +129,6 @@ def time_limit(raw: str) -> float:
     if not _MIN_TIME_S <= seconds <= _MAX_TIME_S:
         raise ValueError("a duration from one minute to 365 days")
     return float(math.ceil(seconds))
-
-
-def file_path(raw: str) -> str:
-    """Parse the path of a file, which may be on another host only.
-
-    Raises:
-        ValueError: It is empty, the address of a registry, or has control characters.
-    """
-    if not raw or "://" in raw or not raw.isprintable():
-        raise ValueError("the path of a file")
-    return raw
 
 
 def _matching(pattern: str, expected: str) -> Callable[[str], Value]:

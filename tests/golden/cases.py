@@ -1,12 +1,11 @@
 """The golden files: every description beside what must come of it.
 
 `good/NAME.yaml` stands beside `good/NAME.index.compose.yml` and `good/NAME.sbatch`. What another
-mode or other options change is a diff of some of them: `good/NAME.none.compose.yml.diff`,
-`good/NAME.container.sbatch.diff`. Of each flavour for Kubernetes there is one file,
-`good/default.plain.yml` and `good/run.jobset.yml`; `tests/unit/test_render_kubernetes.py`
-compares all descriptions with the default one. If a target refuses a description, its errors are
-there instead. `bad/NAME.yaml` stands beside `bad/NAME.error.txt`. `make golden` writes the
-expectations anew.
+mode changes is a diff of some of them: `good/NAME.none.compose.yml.diff`. Of each flavour for
+Kubernetes there is one file, `good/default.plain.yml` and `good/run.jobset.yml`;
+`tests/unit/test_render_kubernetes.py` compares all descriptions with the default one. If a target
+refuses a description, its errors are there instead. `bad/NAME.yaml` stands beside
+`bad/NAME.error.txt`. `make golden` writes the expectations anew.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").glob("*.yaml"))
 BAD = sorted((HERE / "bad").glob("*.yaml"))
 FILES: dict[str, dict[str, Values]] = {
-    SLURM: {
-        "sbatch": {},
-        "container.sbatch": {"container": "it's/$(id) `id`.sif", "time": 5400.0},
-    },
+    SLURM: {"sbatch": {}},
     KUBERNETES: {
         "jobset.yml": {"queue": "on", "nodes": "one"},
         "plain.yml": {
@@ -45,13 +41,10 @@ FILES: dict[str, dict[str, Values]] = {
         },
     },
 }
-"""What is rendered for each target, each with its own options.
-
-Slurm's first file is whole; the others say how they differ from it.
-"""
+"""What is rendered for each target, each with its own options."""
 
 DIFFERING = ("default", "exclusive-beside-shared")
-"""The descriptions of which other modes and options are shown, too."""
+"""The descriptions of which other modes are shown, too."""
 
 ON_KUBERNETES = {"default": "plain.yml", "run": "jobset.yml"}
 """The descriptions that have a file for Kubernetes, and which one."""
@@ -77,9 +70,8 @@ def good_outputs(source: Path) -> Iterator[tuple[Path, str]]:
             text = "".join(f"{line}\n" for line in problems)
             yield _refusal(source, target), text
         else:
-            if target == SLURM:
-                yield from _with_differences(source, texts)
-            elif name := ON_KUBERNETES.get(source.stem):
+            name = "sbatch" if target == SLURM else ON_KUBERNETES.get(source.stem)
+            if name is not None:
                 yield source.with_name(f"{source.stem}.{name}"), texts[name]
 
 

@@ -66,7 +66,7 @@ WRITTEN = {
 """Pages whose output a tool writes between comments."""
 
 TYPED = re.compile(
-    r"\.|apptainer|cat|chmod|cmp|cp|docker|export|for|git|kubectl|lab|make|mkdir|openssl|pip"
+    r"\.|cat|chmod|cmp|cp|docker|export|for|git|kubectl|lab|make|mkdir|openssl|pip"
     r"|python(3(\.12)?)?|sbatch|sed|sh|sha256sum|sinfo|source|systemctl|tar|tensorboard|timeout|uvx"
 )
 """The first words of the lines of a block of commands."""

@@ -19,7 +19,6 @@ from lab.cli import main
 from lab.config import load_cluster, parse_cluster
 from lab.errors import ConfigError
 from lab.run.planning import make_plan
-from lab.text import visible
 from tests.golden.cases import accepted, rendered_files
 from tests.support.cli import Cli
 from tests.support.engine import ROOT
@@ -110,13 +109,13 @@ def test_the_script_is_written_and_checked_with_its_own_options(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["render", "--target", "slurm"]
-    flags = ["-o", "time=90m", "-o", "container=my lab.sif"]
+    flags = ["-o", "time=90m"]
     assert main([*command, *flags, "--run", "sync", "--", "--epochs=2"]) == 0
     assert "submit it in the project's directory with `sbatch cluster.sbatch`" in (
         capsys.readouterr().err
     )
     script = project / "cluster.sbatch"
-    own = {"time": 5400.0, "container": "my lab.sif"}
+    own = {"time": 5400.0}
     assert recorded(script, SLURM) == RenderOptions("auto", "tensorflow", "sync --epochs=2", own)
     assert "export LAB_RUN='sync --epochs=2'\n" in script.read_text()
     assert main([*command, "--check"]) == 0
@@ -148,8 +147,7 @@ def test_the_python_is_that_of_the_runs_tensorflow(cli: Cli) -> None:
         ("--target slurm --gpus uuid", "--gpus uuid: Slurm selects the GPUs; leave it out"),
         (
             "--target slurm -o network=isolated",
-            "-o network: backend slurm has no such option; its options: -o time=TIME, -o"
-            " container=IMAGE.sif",
+            "-o network: backend slurm has no such option; its options: -o time=TIME",
         ),
         (
             "-o time=2h",
@@ -189,67 +187,24 @@ def test_a_time_limit_must_be_possible(seconds: float) -> None:
         time_limit(str(seconds))
 
 
-@pytest.mark.parametrize("path", ["docker://lab:cpu", "a\n#SBATCH --nodes=9"])
-def test_an_image_is_a_file(path: str, cli: Cli) -> None:
-    error = cli("render", "--target", "slurm", "-o", f"container={path}", code=2).err
-    assert (
-        f"-o container={visible(path)}: the option 'container' of backend slurm takes the path"
-        in error
-    )
-
-
-APPTAINER = '#!/bin/sh\nprintf \'%s\\n\' "$APPTAINERENV_PYTHONPATH" "$@" > arguments\n'
-
-
-def head(container: str, folder: Path, *, gpus: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run a script up to its Python, which gets one argument; Slurm's part is left out."""
-    text = script_of("auto" if gpus else "none", container=container)
-    text = text.partition("\n# The nodes of each component")[0]
-    environ = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "PYTHONPATH": "/host"}
-    command = ["bash", "-c", f'{text}\n"${{python[@]}}" argument']
+def head() -> subprocess.CompletedProcess[str]:
+    """Run a script up to its Python; Slurm's part is left out."""
+    text = script_of().partition("\n# The nodes of each component")[0]
+    environ = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "7"}
+    command = ["bash", "-c", text]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize("name", ["-x $(id) it's.sif", "{project}/lab.sif"])
-@pytest.mark.parametrize("gpus", [True, False])
-def test_the_python_of_an_image_sees_the_project_and_the_jobs_directory(
-    project: Path, name: str, gpus: bool
-) -> None:
-    (project / "apptainer").write_text(APPTAINER)
-    (project / "apptainer").chmod(0o755)
-    image = project / name.format(project=project)
-    image.touch()
-    done = head(name.format(project=project), project, gpus=gpus)
-    assert (done.returncode, done.stderr) == (0, "")
-    found = (project / "arguments").read_text().splitlines()
-    assert found == [
-        *(str(project), "exec"),
-        *(["--nv"] if gpus else []),
-        *("--bind", str(project), "--bind", f"{project}/slurm-7", str(image)),
-        *("python3", "argument"),
-    ]
 
 
 def test_a_node_that_does_not_see_the_project_or_its_python_ends_the_job(project: Path) -> None:
     (project / "scripts").rmdir()
-    done = head("", project)
+    done = head()
     expected = f"error: there is no {project}/scripts on {os.uname().nodename}; all nodes must see"
     assert (done.returncode, done.stderr) == (2, f"{expected} the project\n")
     assert not (project / "slurm-7").exists()
     (project / "scripts").mkdir()
-    done = head("", project)
+    done = head()
     assert done.returncode == 2
     assert f"error: there is no {project}/.venv/bin/python on " in done.stderr
-
-
-def test_a_missing_image_and_a_missing_apptainer_end_the_job(project: Path) -> None:
-    done = head("lab.sif", project)
-    assert done.returncode == 2
-    assert f"error: there is no image {project}/lab.sif on {os.uname().nodename};" in done.stderr
-    (project / "lab.sif").touch()
-    done = head("lab.sif", project)
-    assert done.returncode == 2
-    assert "; load its module before sbatch\n" in done.stderr
 
 
 def test_no_text_of_the_user_becomes_a_line_of_the_script(project: Path) -> None:

@@ -23,7 +23,6 @@ from lab.run.lifecycle import has_stopped
 from lab.run.planning import make_plan, report_warnings
 from lab.runtimes import HERITAGE, INSTALLED_MARKER
 from tests.support.cli import Cli
-from tests.support.commands import ROOT
 from tests.support.fakes import os_error, raising
 from tests.support.slurm_site import (
     CLUSTER,
@@ -145,33 +144,6 @@ def test_more_nodes_than_slurm_has_are_refused(site: Site, monkeypatch: pytest.M
     for partition in ("lab,big", "none"):  # sbatch reports that there is none
         monkeypatch.setenv("SBATCH_PARTITION", partition)
         site.up().down()
-
-
-def test_the_tasks_run_in_an_image(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = site.root / "lab.sif"
-    monkeypatch.chdir(site.root)
-    site.own = {"container": "lab.sif"}
-    backend = SlurmBackend().with_options(site.own)
-    missing = backend.missing_image(site.plan, root=ROOT)
-    assert str(missing).startswith(f"there is no image {image}; make it with")
-    image.write_bytes(b"abc")
-    assert backend.missing_image(site.plan, root=ROOT) is None
-    elsewhere = backend.missing_image(site.plan, root=site.root)
-    assert elsewhere == (
-        f"an image needs lab in the project's directory, but it is in {ROOT}; run it there"
-    )
-    assert backend.notices(site.plan)[-1] == f"slurm: the tasks run in {image}"
-    environment = site.up()
-    assert f"\nimage={image}\n" in environment.boot_file()[1]
-    assert environment.provenance() == {
-        "container": str(image),
-        "container_sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
-        "slurm": "slurm-wlm 22.05.8",
-        "job": "7",
-    }
-    environment.down()
-    site.own = {"container": str(site.root)}  # an unpacked image is a directory
-    assert site.up().provenance()["container_sha256"] == ""
 
 
 @pytest.mark.parametrize("printed", ["", "error: n1 has 0 GPUs\n"])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import lab
 from lab.backends.boot import Boot
 from lab.backends.directory import RecordedBackend
 from lab.backends.gpu_record import Handover
@@ -37,12 +35,6 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
     state_dirs = StateDir
     environments = SlurmEnvironment
 
-    @property
-    def _image(self) -> str:
-        """The absolute path of the image of a job that is submitted here; "": it has none."""
-        image = str(self.options["container"])
-        return str(Path(image).resolve()) if image else ""
-
     def unavailable_reason(self) -> str | None:
         """Why no job can be submitted here, with a hint; None if it can."""
         if shutil.which("sbatch") is None:
@@ -51,21 +43,15 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why no Python with the plan's runtime is here, with a hint; None if one is."""
-        if image := self._image:
-            return _unusable(Path(image), root)
         return missing_python(plan, root)
 
     def notices(self, plan: Plan) -> Sequence[str]:
-        """Lines about the network of the job, and its image."""
-        image = self._image
-        return (
-            "slurm: other users of the cluster's network can reach TensorFlow's servers",
-            *((f"slurm: the tasks run in {short(image)}",) if image else ()),
-        )
+        """A line about the network of the job."""
+        return ("slurm: other users of the cluster's network can reach TensorFlow's servers",)
 
     def boot(self, plan: Plan, *, root: Path) -> SlurmBoot:
         """Return the steps of a boot; see `Backend`."""
-        return SlurmBoot(plan, root.resolve(), {**self.options, "container": self._image})
+        return SlurmBoot(plan, root.resolve(), self.options)
 
 
 class SlurmBoot(Boot[SlurmEnvironment]):
@@ -96,12 +82,11 @@ class SlurmBoot(Boot[SlurmEnvironment]):
     def start(self, lock: int | None, hold: Handover) -> SlurmEnvironment:
         """Submit the job, and wait until every agent runs; see `Boot`."""
         del lock, hold
-        options = self._options
         with state_errors():
             self._state_dir.clear()
-            script = render(self.plan, options, Rendering("the config"))
+            script = render(self.plan, self._options, Rendering("the config"))
             self._state_dir.script.write_text(script, encoding="utf-8")
-            record = _record_of(self.plan, self.root, str(options["container"]))
+            record = _record_of(self.plan, self.root)
             self._state_dir.write(record)
         self._environment = SlurmEnvironment(self._state_dir, record)
         _submit(self._state_dir, record, self.root)
@@ -132,41 +117,17 @@ def _check_nodes(plan: Plan) -> None:
         )
 
 
-def _unusable(image: Path, root: Path) -> str | None:
-    package = Path(lab.__file__).parents[1]
-    if not image.exists():
-        name = short(str(image))
-        return (
-            f"there is no image {name}; make it with `apptainer build`, or leave out -o container"
-        )
-    if package.resolve() != root.resolve():
-        return (
-            f"an image needs lab in the project's directory, but it is in {package}; run it there"
-        )
-    return None
-
-
-def _record_of(plan: Plan, root: Path, image: str) -> EnvironmentRecord:
+def _record_of(plan: Plan, root: Path) -> EnvironmentRecord:
     return EnvironmentRecord(
         project=plan.name,
         job=f"lab-{plan.name}-{secrets.token_hex(4)}",
         cluster_sha256=plan.cluster_sha256,
         root=str(root),
-        interpreter="" if image else python_of(plan, root),
+        interpreter=python_of(plan, root),
         tasks=tuple(TaskRecord(each.name, each.node, len(each.gpus)) for each in plan.tasks),
         runtime=plan.runtime,
         sources_sha256=digest(),
-        container=image,
-        container_sha256=_sha256(Path(image)),
     )
-
-
-def _sha256(image: Path) -> str:
-    """The digest of an image; "" for a directory, which Apptainer accepts, too."""
-    if not image.is_file():
-        return ""
-    with image.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _submit(state_dir: StateDir, record: EnvironmentRecord, root: Path) -> None:

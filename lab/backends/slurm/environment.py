@@ -219,14 +219,11 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
         return {}
 
     def provenance(self) -> dict[str, str]:
-        """What really ran: interpreter and versions, or image; Slurm's version, the job."""
-        job, record = self.job(), self._record
-        if record.container:
-            python = {"container": record.container, "container_sha256": record.container_sha256}
-        else:
-            python = {"interpreter": record.interpreter, **versions(record.interpreter)}
+        """What really ran: interpreter and versions, Slurm's version, the job."""
+        job, interpreter = self.job(), self._record.interpreter
         return {
-            **python,
+            "interpreter": interpreter,
+            **versions(interpreter),
             "slurm": queue.version(),
             "job": "" if job is None else str(job.id),
         }

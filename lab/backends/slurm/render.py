@@ -42,7 +42,14 @@ mkdir -p "$LAB_RUNS" "$LAB_OUTPUT"
 # The nodes' clocks may differ. The tasks take the time from the file system of this directory.
 export LAB_CLOCK="$LAB_OUTPUT"
 
-{python}
+# The Python of all tasks, with lab from the project's directory.
+export PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}"
+python=("${{LAB_PYTHON:-$PWD/{environment}/bin/python}}")
+if ! command -v "${{python[0]}}" >/dev/null; then
+    echo "error: there is no ${{python[0]}} on $HOSTNAME; make it, or set LAB_PYTHON" >&2
+    exit 2
+fi
+
 # The nodes of each component of the job, and their tasks with the number of their GPUs.
 export LAB_SLURM_NODES={components}
 
@@ -61,30 +68,6 @@ agents=$!
 
 # A minute before the time limit, the run saves and ends.
 trap '"${{python[@]}}" -P -m lab.task.agent.slurm end || true' USR1
-"""
-_PYTHON: Final = """\
-# The Python of all tasks, with lab from the project's directory.
-export PYTHONPATH="$PWD${{PYTHONPATH:+:$PYTHONPATH}}"
-python=("${{LAB_PYTHON:-$PWD/{environment}/bin/python}}")
-if ! command -v "${{python[0]}}" >/dev/null; then
-    echo "error: there is no ${{python[0]}} on $HOSTNAME; make it, or set LAB_PYTHON" >&2
-    exit 2
-fi
-"""
-_CONTAINER: Final = """\
-# The Python of all tasks is that of the image, with lab from the project's directory. The image
-# gets the variables of the job, but neither packages of the host nor those in the home directory.
-# Its own variables have precedence, except over those that start with APPTAINERENV.
-image={image}
-if [ ! -r "$image" ]; then
-    echo "error: there is no image $image on $HOSTNAME; copy it to where all nodes see it" >&2
-    exit 2
-elif ! command -v apptainer >/dev/null; then
-    echo "error: there is no apptainer on $HOSTNAME; load its module before sbatch" >&2
-    exit 2
-fi
-export APPTAINERENV_PYTHONPATH="$PWD" APPTAINERENV_PYTHONNOUSERSITE=1
-python=(apptainer exec{nv} --bind "$PWD" --bind "$LAB_JOB_DIR" "$image" python3)
 """
 _WAIT: Final = """
 # The agents wait for runs until the job ends. A signal ends `wait`, too.
@@ -131,7 +114,7 @@ def render(plan: Plan, options: Values, rendering: Rendering = PLAIN) -> str:
     text = _SCRIPT.format(
         name=plan.name,
         runtime=plan.runtime,
-        python=_python(plan, str(options["container"])),
+        environment=RUNTIMES[plan.runtime].environment or ".venv",
         components=shlex.quote(json.dumps(nodes)),
         lists=",".join(f"$SLURM_JOB_NODELIST{group}" for group in groups),
         jobs=" ".join(dict.fromkeys(task.job for task in plan.tasks)),
@@ -145,16 +128,6 @@ def render(plan: Plan, options: Values, rendering: Rendering = PLAIN) -> str:
     if run is not None:
         end = _RUN.format(run=shlex.quote(run.command), terms=shlex.quote(run.terms))
     return _header(plan, components, options, rendering) + text + end
-
-
-def _python(plan: Plan, container: str) -> str:
-    """The lines that set the Python of the tasks."""
-    if not container:
-        return _PYTHON.format(environment=RUNTIMES[plan.runtime].environment or ".venv")
-    # A path that starts with a slash is no option of a command, whatever its name is.
-    start = "" if container.startswith("/") else '"$PWD"/'
-    nv = " --nv" if plan.has_gpus else ""
-    return _CONTAINER.format(image=start + shlex.quote(container), nv=nv)
 
 
 def _header(

@@ -27,16 +27,12 @@ class EnvironmentRecord(Record):
 
     Attributes:
         job: The unique name of its job.
-        interpreter: The Python that runs agents and programs; "" in an image.
-        container: The Apptainer image of the tasks; "" without one.
-        container_sha256: Digest of this file; "" for a directory.
+        interpreter: The Python that runs agents and programs.
     """
 
     job: str
     interpreter: str
     tasks: tuple[TaskRecord, ...]
-    container: str = ""
-    container_sha256: str = ""
 
 
 class StateDir(EnvironmentDir[EnvironmentRecord]):

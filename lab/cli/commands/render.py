@@ -11,8 +11,6 @@ Examples:
     lab render -o network=isolated
     # a batch script for Slurm, cluster.sbatch
     lab render clusters/slurm.yaml --target slurm -o time=2h
-    # its tasks run in an Apptainer image
-    lab render clusters/slurm.yaml --target slurm -o container=lab.sif
     # objects for Kubernetes, cluster.k8s.yaml: a JobSet
     lab render clusters/slurm.yaml --target kubernetes -o image=registry.example/lab:cuda
 """

@@ -36,8 +36,8 @@ from lab.volume.heartbeat import Heartbeat
 _EXIT_USAGE = 2
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _REPEATED_S = 0.5
-"""Seconds in which a stop signal counts once. Slurm signals all processes of a step; Apptainer's
-parent process, which is one of them, forwards the signal to the agent."""
+"""Seconds in which a stop signal counts once. Slurm signals all processes of a step, and one of
+them may forward the signal to the agent."""
 
 
 class StopSignal:
