@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,6 @@ from lab.cli.registry import COMMANDS
 from lab.errors import LabError
 from lab.experiments.registry import EXPERIMENTS
 from lab.options import Argument, Arguments, Parameter, ProgramArguments, parameters
-from lab.options.shared import OWN_OPTION
 from lab.variables import LAB_RUNS_DIR
 
 if TYPE_CHECKING:
@@ -38,17 +38,17 @@ complete -o default -o nosort -F _lab lab
 #compdef lab
 _lab() {
     local -a found=(${(f)"$(lab __complete "${(@)words[2,CURRENT]}" 2> /dev/null)"})
-    (( $#found )) || { compset -P '-*='; _files; return }
     compadd -V keys -S '' -- ${(M)found:#*=}
     compadd -V lab -- ${found:#*=}
+    (( $#found )) || _files
 }
-if [[ $funcstack[1] == _lab ]]; then _lab "$@"; else compdef _lab lab; fi
+if [[ $funcstack[1] == _lab ]]; then _lab; else compdef _lab lab; fi
 """,
     "fish": """\
 function __lab
     set -l now (commandline -ct)
-    lab __complete (commandline -opc)[2..-1] "$now" 2>/dev/null | string match --regex '.+'
-    or __fish_complete_path (string replace --regex -- '^-[^=]*=' '' "$now")
+    lab __complete (commandline -opc)[2..-1] "$now" 2> /dev/null | string match --regex '.+'
+    or __fish_complete_path "$now"
 end
 complete -c lab -f -k -a '(__lab)'
 """,
@@ -79,46 +79,40 @@ def _all(before: Sequence[str], current: str) -> Iterable[str]:
         return []
     known = parameters(import_module(f"lab.cli.commands.{name}").command)
     flags = _flags(known)
-    by_name = {_plain(flag): each for flag, each in flags.items()}
-    place, pending = 0, None
-    for word in rest:
-        if pending or not word.startswith("-"):
-            place, pending = place + (pending is None), None
-        elif (option := by_name.get(_plain(word))) and not option.is_switch:
-            pending = option
+    valued = {flag for flag, each in flags.items() if not each.is_switch}
+    if rest and rest[-1] in valued:
+        return _values(flags[rest[-1]])
     head, equals, _ = current.partition("=")
-    if equals and not pending and _plain(head) in by_name:
-        return [f"{head}={each}" for each in _values(by_name[_plain(head)])]
-    if current.startswith("-") and not pending:
+    if equals and head in flags:
+        return [f"{head}={each}" for each in _values(flags[head])]
+    if current.startswith("-"):
         return [*flags, "--help"]
+    words = pairwise(["", *rest])
+    place = sum(not word.startswith("-") and last not in valued for last, word in words)
     positional = [each for each in known if isinstance(each.kind, Argument)]
     positional += [each for each in known if isinstance(each.kind, Arguments)] * (place + 1)
-    wanted = pending or next(iter(positional[place:]), None)
-    return _values(wanted) if wanted else []
-
-
-def _plain(flag: str) -> str:
-    return flag.replace("_", "-")
+    return [text for each in positional[place : place + 1] for text in _values(each)]
 
 
 def _flags(known: Iterable[Parameter]) -> dict[str, Parameter]:
     """Return the flags of a command, and those of the programs that it starts."""
-    flags = {f"--{_plain(each.flag)}": each for each in known if each.is_flag}
+    flags = {f"--{each.flag.replace('_', '-')}": each for each in known if each.is_flag}
     flags |= {each.short: each for each in known if each.short}
     programs = [each.kind for each in known if isinstance(each.kind, ProgramArguments)]
     return flags | {f"--{flag}": of for kind in programs for flag, of in kind.flags(None).items()}
 
 
 def _values(parameter: Parameter) -> Iterable[str]:
-    kind = parameter.kind
-    shows = getattr(kind, "shows", "") or parameter.flag.upper()
-    if parameter.flag == "experiment" or shows.startswith("EXPERIMENT"):
-        return EXPERIMENTS
-    if shows == OWN_OPTION:
-        options = (option for each in CAPABILITIES.values() for option in each.options)
-        return [text for option in options for text in option.completions]
-    source = _SOURCES.get(shows.partition(",")[0])
-    return source() if source else getattr(getattr(kind, "parse", None), "choices", ())
+    """Return the values that a parameter takes, which its placeholder names or its parser lists."""
+    shows = getattr(parameter.kind, "shows", "") or parameter.flag.upper()
+    source = _SOURCES.get(re.split("[^A-Z]", shows)[0])
+    return source() if source else getattr(getattr(parameter.kind, "parse", None), "choices", ())
+
+
+def _own_options() -> list[str]:
+    """Return the options that only one backend has, each with its values."""
+    options = (option for each in CAPABILITIES.values() for option in each.options)
+    return [text for option in options for text in option.completions]
 
 
 def _runs() -> list[str]:
@@ -137,20 +131,21 @@ def _tasks() -> list[str]:
 def _environments() -> list[str]:
     """Return the environments with a record on this host, and those of the configs here."""
     recorded = {path.parent.name for path in state_directory().glob("*/*/environment.json")}
-    here = [*_clusters("cluster.yaml"), *_clusters("clusters/*.yaml")]
-    return sorted(recorded | {cluster.name for cluster in here})
+    return sorted(recorded | {each.name for each in _clusters("cluster.yaml", "clusters/*.yaml")})
 
 
-def _clusters(pattern: str) -> Iterator[Cluster]:
+def _clusters(*patterns: str) -> Iterator[Cluster]:
     """Yield the valid configs of this directory."""
     from lab.config import load_cluster  # noqa: PLC0415  (most calls do not need it)
 
-    for path in Path().glob(pattern):
+    for path in (path for pattern in patterns for path in Path().glob(pattern)):
         with suppress(LabError, OSError):
             yield load_cluster(path)
 
 
-_SOURCES: Final[Mapping[str, Callable[[], list[str]]]] = {
+_SOURCES: Final[Mapping[str, Callable[[], Iterable[str]]]] = {
+    "EXPERIMENT": lambda: EXPERIMENTS,
+    "KEY": _own_options,
     "RUN": _runs,
     "TASK": _tasks,
     "TARGET": _tasks,

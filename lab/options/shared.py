@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Final
+from typing import Annotated
 
 from lab.backends.names import AUTO, BACKENDS, CAPABILITIES
 from lab.options import Argument, Flag, RepeatedFlag, Switch
 from lab.options.types import host_gpus, one_of
 from lab.runtimes import RUNTIMES
-
-OWN_OPTION: Final = "KEY=VALUE"
-"""The placeholder of an option of one backend alone, in the help."""
 
 AsJson = Annotated[bool, Switch("print JSON")]
 ClusterFile = Annotated[
@@ -31,7 +28,7 @@ BackendName = Annotated[
 OwnOptions = Annotated[
     tuple[str, ...],
     RepeatedFlag(
-        "an option of the backend alone; `lab backends` lists them", shows=OWN_OPTION, short="-o"
+        "an option of the backend alone; `lab backends` lists them", shows="KEY=VALUE", short="-o"
     ),
 ]
 GpuMode = Annotated[

@@ -42,7 +42,7 @@ def command(
         Flag("list only this number of runs, the newest", whole(1, 10**9), shows="COUNT"),
     ] = None,
     experiment: Annotated[
-        str, Flag("list only runs of this experiment or program", shows="NAME")
+        str, Flag("list only runs of this experiment or program", shows="EXPERIMENT|PROGRAM")
     ] = "",
     state: Annotated[
         str, Flag("list only runs in this state", one_of(*STATES), shows="STATE")
