@@ -169,7 +169,7 @@ class Runs(Shown, list[Run]):
         lines = [*warnings, *notes(rows)]
         if len(self) > MAX_SHOWN:
             lines.insert(0, f"{counted(len(self) - MAX_SHOWN, 'earlier run')} not shown")
-        return Group(runs_table(rows), *map(Text, lines))
+        return Group(runs_table(rows)[0], *map(Text, lines))
 
 
 def find(argument: str, runs_dir: AnyPath | None = None) -> Run:

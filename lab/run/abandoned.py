@@ -20,7 +20,7 @@ def collected_rows(runs: Sequence[RunDir], prober: StatusProber) -> list[Row]:
     """
     rows = run_rows(runs, prober)
     for position, run in enumerate(runs):
-        if rows[position]["note"].startswith(NOT_COLLECTED) and _collect(run, prober):
+        if rows[position].note.startswith(NOT_COLLECTED) and _collect(run, prober):
             (rows[position],) = run_rows([run], prober)
     return rows
 

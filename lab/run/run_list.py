@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Final, TypedDict
+from dataclasses import dataclass
+from typing import Final
 
 from rich.table import Table
 
@@ -34,24 +35,25 @@ _GIVE_WAY = (
 """The columns that a narrow terminal leaves out, in this order. A user types the other two."""
 
 
-class Row(TypedDict):
-    """The facts of a run. A fact of a damaged run is None or "", except its id and its error.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The facts of a run. A damaged run has only its id and its error.
 
     `epochs` is the highest number of a task's epochs, counted from 1. `steps_per_s` is the number
     of global steps per second.
     """
 
     run_id: str
-    experiment: str
-    backend: str
+    experiment: str = ""
+    backend: str = ""
     state: str
-    reason: str
-    note: str
-    epochs: int | None
-    global_step: int | None
-    steps_per_s: float | None
-    accuracy: float | None
-    started: str
+    reason: str = ""
+    note: str = ""
+    epochs: int | None = None
+    global_step: int | None = None
+    steps_per_s: float | None = None
+    accuracy: float | None = None
+    started: str = ""
 
 
 def run_rows(runs: Iterable[RunDir], probe: Probe) -> list[Row]:
@@ -66,7 +68,8 @@ def run_rows(runs: Iterable[RunDir], probe: Probe) -> list[Row]:
         try:
             rows.append(_row(run, probe))
         except (LabError, OSError) as error:  # a damaged run must not hide the others
-            rows.append(_damaged(run, error))
+            reason = visible(str(error))
+            rows.append(Row(run_id=run.run_id, state=DAMAGED, reason=reason, note=reason))
     return rows
 
 
@@ -81,21 +84,20 @@ def filtered(
         experiment: The name of an experiment or of an own program, or "".
         state: One of `STATES`, or "".
     """
-    found = [
-        row for row in rows if experiment in {"", row["experiment"]} and state in {"", row["state"]}
+    matching = [
+        row for row in rows if experiment in {"", row.experiment} and state in {"", row.state}
     ]
-    return found if last is None else found[max(0, len(found) - last) :]
+    return matching[-last:] if last else matching
 
 
-def runs_table(rows: Iterable[Row]) -> Table:
-    """Return a table with a row for each run, and all columns."""
-    return runs_table_within(rows, None)[0]
-
-
-def runs_table_within(rows: Iterable[Row], width: int | None) -> tuple[Table, list[str]]:
-    """Return a table of a width in characters, and the names of the columns left out of it.
+def runs_table(rows: Iterable[Row], width: int | None = None) -> tuple[Table, list[str]]:
+    """Return a table with a row for each run, and the names of the columns left out of it.
 
     Run ids and the names of experiments are never cut.
+
+    Args:
+        rows: The rows.
+        width: The width in characters; None: as wide as needed, with all columns.
     """
     found, left_out = fitting(
         _COLUMNS, map(_cells, rows), width=width, give_way=_GIVE_WAY, whole=("run", "experiment")
@@ -105,9 +107,7 @@ def runs_table_within(rows: Iterable[Row], width: int | None) -> tuple[Table, li
 
 def notes(rows: Iterable[Row]) -> list[str]:
     """Return a line for each run with a note, such as the error of a damaged run."""
-    return [
-        f"run {visible(row['run_id'])} {row['state']}: {row['note']}" for row in rows if row["note"]
-    ]
+    return [f"run {visible(row.run_id)} {row.state}: {row.note}" for row in rows if row.note]
 
 
 def _row(run: RunDir, probe: Probe) -> Row:
@@ -116,47 +116,30 @@ def _row(run: RunDir, probe: Probe) -> Row:
     summary = read_summary(run.summary_path)
     tasks = summary.tasks if summary else ()
     epochs = (task.epoch + 1 for task in tasks if task.epoch is not None)
-    return {
-        "run_id": info.run_id,
-        "experiment": info.spec.experiment,
-        "backend": info.backend,
-        "state": found.state.value,
-        "reason": found.reason,
-        "note": found.note,
-        "epochs": max(epochs, default=None),
-        "global_step": summary.global_step if summary else None,
-        "steps_per_s": summary.steps_per_s if summary else None,
-        "accuracy": summary.accuracy if summary else None,
-        "started": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(info.started_unix)),
-    }
-
-
-def _damaged(run: RunDir, error: LabError | OSError) -> Row:
-    reason = visible(str(error))
-    return {
-        "run_id": run.run_id,
-        "experiment": "",
-        "backend": "",
-        "state": DAMAGED,
-        "reason": reason,
-        "note": reason,
-        "epochs": None,
-        "global_step": None,
-        "steps_per_s": None,
-        "accuracy": None,
-        "started": "",
-    }
+    return Row(
+        run_id=info.run_id,
+        experiment=info.spec.experiment,
+        backend=info.backend,
+        state=found.state.value,
+        reason=found.reason,
+        note=found.note,
+        epochs=max(epochs, default=None),
+        global_step=summary.global_step if summary else None,
+        steps_per_s=summary.steps_per_s if summary else None,
+        accuracy=summary.accuracy if summary else None,
+        started=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(info.started_unix)),
+    )
 
 
 def _cells(row: Row) -> list[Cell]:
     return [
-        row["run_id"],
-        row["experiment"],
-        row["backend"],
-        state_cell(row["state"]),
-        whole(row["epochs"]),
-        whole(row["global_step"]),
-        rate(row["steps_per_s"]),
-        share(row["accuracy"]),
-        row["started"],
+        row.run_id,
+        row.experiment,
+        row.backend,
+        state_cell(row.state),
+        whole(row.epochs),
+        whole(row.global_step),
+        rate(row.steps_per_s),
+        share(row.accuracy),
+        row.started,
     ]

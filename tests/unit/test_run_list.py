@@ -12,7 +12,7 @@ from rich.console import Console
 
 from lab.cli.commands.experiments import _experiments_table
 from lab.experiments.registry import EXPERIMENTS
-from lab.run.run_list import DAMAGED, STATES, Row, filtered, runs_table, runs_table_within
+from lab.run.run_list import DAMAGED, STATES, Row, filtered, runs_table
 from lab.tables import show
 from tests.support.cli import ROOT, Cli
 
@@ -20,19 +20,17 @@ ID = "20260101-0000-estimator-mirrored-aaaa"
 
 
 def row(run_id: str = ID, experiment: str = "async", state: str = "succeeded") -> Row:
-    return {
-        "run_id": run_id,
-        "experiment": experiment,
-        "backend": "compose",
-        "state": state,
-        "reason": "",
-        "note": "",
-        "epochs": 50,
-        "global_step": 123_456_789,
-        "steps_per_s": 1234.6,
-        "accuracy": 0.9123,
-        "started": "2026-01-01 00:00:00",
-    }
+    return Row(
+        run_id=run_id,
+        experiment=experiment,
+        backend="compose",
+        state=state,
+        epochs=50,
+        global_step=123_456_789,
+        steps_per_s=1234.6,
+        accuracy=0.9123,
+        started="2026-01-01 00:00:00",
+    )
 
 
 def drawn(renderable: object, width: int) -> str:
@@ -43,7 +41,7 @@ def drawn(renderable: object, width: int) -> str:
 
 @pytest.mark.parametrize("width", range(60, 161, 5))
 def test_names_are_never_cut_and_lines_fit(width: int) -> None:
-    found, left_out = runs_table_within([row(experiment="estimator-mirrored")], width)
+    found, left_out = runs_table([row(experiment="estimator-mirrored")], width)
     text = drawn(found, width)
     assert ID in text
     assert "estimator-mirrored" in text.replace(ID, "")
@@ -53,7 +51,7 @@ def test_names_are_never_cut_and_lines_fit(width: int) -> None:
 
 
 def test_the_least_important_columns_give_way_first() -> None:
-    left_out = [runs_table_within([row()], width)[1] for width in range(140, 59, -1)]
+    left_out = [runs_table([row()], width)[1] for width in range(140, 59, -1)]
     order = [
         *("started (UTC)", "backend", "global step"),
         *("steps/s", "epochs", "accuracy", "state"),
@@ -68,11 +66,11 @@ def test_the_least_important_columns_give_way_first() -> None:
 def test_a_name_longer_than_the_terminal_continues_and_a_pipe_gets_every_column(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found, _ = runs_table_within([row("a" * 30 + "b" * 30 + "c" * 20)], 60)
+    found, _ = runs_table([row("a" * 30 + "b" * 30 + "c" * 20)], 60)
     text = drawn(found, 60)
     assert "…" not in text
     assert [text.count(letter) >= 20 for letter in "abc"] == [True] * 3
-    show(runs_table([row("r" * 80, "e" * 120)]))
+    show(runs_table([row("r" * 80, "e" * 120)])[0])
     values = ["r" * 80, "e" * 120, "compose", "succeeded", "50", "123,456,789", "1,235", "0.9123"]
     assert {*values, "2026-01-01", "00:00:00"} <= {*capsys.readouterr().out.split()}
 
@@ -111,7 +109,7 @@ def test_filters_apply_together_and_the_newest_remain(
     filters: dict[str, object], expected: str
 ) -> None:
     found = filtered(ROWS, **filters)
-    assert "".join(each["run_id"] for each in found) == expected
+    assert "".join(each.run_id for each in found) == expected
 
 
 @pytest.fixture

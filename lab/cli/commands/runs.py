@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,7 @@ from lab.options import Flag
 from lab.options.shared import AsJson, RunsDir
 from lab.options.types import one_of, whole
 from lab.run.abandoned import collected_rows
-from lab.run.run_list import STATES, Row, filtered, notes, runs_table_within
+from lab.run.run_list import STATES, Row, filtered, notes, runs_table
 from lab.run.status import StatusProber
 from lab.store.directory import all_runs, runs_path
 from lab.tables import show, terminal_width
@@ -58,13 +59,13 @@ def command(
     listed = collected_rows(runs, StatusProber(backends))
     rows = filtered(listed, last=last, experiment=experiment, state=state)
     if json:
-        print_json(rows)
+        print_json([asdict(row) for row in rows])
     elif not listed:
         LOG.info(f"no run in {store}; start one with `lab run async`")
     elif not rows:
         LOG.info(_no_match(store, listed, experiment, state))
     else:
-        found, left_out = runs_table_within(rows, terminal_width(sys.stdout))
+        found, left_out = runs_table(rows, terminal_width(sys.stdout))
         show(found)
         if left_out:
             show(Text(f"not shown at this width: {', '.join(left_out)}; --json prints all", "dim"))
@@ -76,7 +77,7 @@ def _no_match(store: Path, listed: Sequence[Row], experiment: str, state: str) -
     """Return the line for filters that match none of the listed runs."""
     filters = {"--experiment": experiment, "--state": state}
     given = " ".join(f"{flag} {short(value)}" for flag, value in filters.items() if value)
-    known = {row["experiment"] for row in listed} - {""}
+    known = {row.experiment for row in listed} - {""}
     hint = suggestion(experiment, known) if experiment and experiment not in known else ""
     what = f"none of the {counted(len(listed), 'run')} in {store} matches {given}"
     return f"{what}; {hint}see `lab runs`"
