@@ -206,7 +206,7 @@ def compare(*runs: NamedRuns, label: Labels = (), runs_dir: RunsDir = None) -> C
     """
     given = locals()
     store = runs_path(runs_dir)
-    with open_runs(given["runs"], given["label"], store, repeats=False) as found:
+    with open_runs(given["runs"], given["label"], store) as found:
         if len(found) == 1:
             raise InputError(f"run {found[0].name} is the only run", "name another run")
         # Imported here: importing pandas takes half a second.

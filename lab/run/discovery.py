@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from lab.errors import InputError
 from lab.run.collect import status_in
 from lab.store.directory import RunDir, infos
 from lab.store.names import before_last, resolve
+from lab.store.run_info import RunInfo
 from lab.volume import Request, TaskStatus
 
 PATIENCE_S: Final = 5.0
@@ -66,38 +67,35 @@ def find(argument: str, store: Path, among: Sequence[Environment], here: str | N
         InputError: No run matches, several do, or `last` is ambiguous.
         LabError: A run volume cannot be read.
     """
-    stored = infos(store)
-    collected = {run.run_id: info for run, info in stored.items() if info is not None}
-    damaged = {run.run_id: run for run, info in stored.items() if info is None}
+    stored = {run.run_id: info for run, info in infos(store).items()}
     where = "any environment"
-    if before_last(argument) is not None:
+    if before_last(argument) is None:
+        requested = [] if stored.get(argument) else among
+        named = stored
+    else:
         requested = _of_here(among, here)
         where = f"{store} or an environment {here!r}" if here else where
         foreign = {each.project for each in among} - {each.project for each in requested}
-        collected = {
-            run_id: info
-            for run_id, info in collected.items()
-            if info.has_started
-            and not info.imported
-            and (info.cluster_file or info.project not in foreign)
-        }
-    else:
-        requested = [] if argument in collected else among
+        named = {run_id: info for run_id, info in stored.items() if _counts(info, foreign)}
     on_volumes = _runs(requested)
     begun = {run_id: request.submitted_unix for run_id, (request, _) in on_volumes.items()}
-    begun |= {run_id: info.started_unix for run_id, info in collected.items()}
-    if before_last(argument) is None:
-        begun |= dict.fromkeys(damaged, 0.0)
+    begun |= {run_id: info.started_unix if info else 0.0 for run_id, info in named.items()}
     wanted = resolve(argument, sorted(begun, key=lambda each: (begun[each], each)), where=where)
-    if wanted in damaged:
-        damaged[wanted].read()  # raises the error that names the damage
-    if wanted in collected and collected[wanted].imported:
-        return LocatedRun(RunDir(store / wanted), None, None)
-    if wanted not in on_volumes:
-        project = collected[wanted].project
-        on_volumes = _runs([each for each in among if each.project == project])
-    request, environment = on_volumes.get(wanted, (None, None))
-    return LocatedRun(RunDir(store / wanted), request, environment)
+    run = RunDir(store / wanted)
+    if wanted in stored:
+        info = stored[wanted] or run.read()  # of a damaged run, this raises what is damaged
+        if info.imported:
+            return LocatedRun(run, None, None)
+        if wanted not in on_volumes:
+            on_volumes = _runs([each for each in among if each.project == info.project])
+    return _located(run, on_volumes)
+
+
+def _counts(info: RunInfo | None, foreign: Container[str]) -> bool:
+    """Whether `last` counts a run: one that started, here and not by another user."""
+    if info is None or info.imported or not info.has_started:
+        return False
+    return bool(info.cluster_file) or info.project not in foreign
 
 
 def locate(argument: str, store: Path, known: Sequence[Backend], here: str | None) -> LocatedRun:
@@ -110,10 +108,8 @@ def locate(argument: str, store: Path, known: Sequence[Backend], here: str | Non
     found = find(argument, store, reachable(known, here), here)
     if found.environment is None and found.run.info_path.is_file():
         info = found.run.read()
-        stopped = None if info.imported else find_leftover(info.project, known)
-        on_volume = _runs([stopped] if stopped else [])
-        if found.run.run_id in on_volume:
-            return LocatedRun(found.run, *on_volume[found.run.run_id])
+        if not info.imported and (stopped := find_leftover(info.project, known)):
+            return _located(found.run, _runs([stopped]))
     return found
 
 
@@ -128,6 +124,11 @@ def _of_here(among: Sequence[Environment], here: str | None) -> Sequence[Environ
 
 def _runs(among: Sequence[Environment]) -> dict[str, tuple[Request, Environment]]:
     return {request.run_id: (request, each) for each in among for request in each.runs()}
+
+
+def _located(run: RunDir, on_volumes: Mapping[str, tuple[Request, Environment]]) -> LocatedRun:
+    request, environment = on_volumes.get(run.run_id, (None, None))
+    return LocatedRun(run, request, environment)
 
 
 def statuses_of(environment: Environment, run_id: str) -> dict[str, TaskStatus]:

@@ -213,11 +213,7 @@ def _unpacked(argument: str, unpacked: ExitStack | None) -> NamedRun:
 
 @contextmanager
 def open_runs(
-    arguments: Sequence[str],
-    labels: Sequence[str],
-    store: Path,
-    *,
-    repeats: bool = True,
+    arguments: Sequence[str], labels: Sequence[str], store: Path
 ) -> Iterator[list[NamedRun]]:
     """Find the runs that a user names, each once.
 
@@ -227,11 +223,9 @@ def open_runs(
         arguments: What the user typed: see `named_runs`.
         labels: No label, one for each argument, or a single one for all of them.
         store: The run store.
-        repeats: Whether arguments may name a run twice.
 
     Raises:
-        InputError: There is no argument, one names no run or a repeated one, or the labels are
-            wrong.
+        InputError: There is no argument, one names no run, or the labels are wrong.
         LabError: The only argument is an archive that is not valid.
     """
     if not arguments:
@@ -251,11 +245,8 @@ def open_runs(
                 LOG.warning(f"left out: {error}")
                 continue
             for run in runs:
-                if not repeats and run.source in found:
-                    what = f"run {run.directory.run_id} is given twice"
-                    raise InputError(what, "name another run")
                 found.setdefault(run.source, replace(run, group=label))
-        yield _with_different_names(_labelled(without_copies(found.values())))
+        yield _labelled(without_copies(found.values()))
 
 
 def without_copies(runs: Iterable[NamedRun]) -> list[NamedRun]:
@@ -290,23 +281,22 @@ def _check_labels(arguments: Sequence[str], labels: Sequence[str]) -> None:
 
 
 def _labelled(runs: list[NamedRun]) -> list[NamedRun]:
-    """Return the runs with their labels; several runs of a label have numbers."""
+    """Return the runs with different names.
+
+    Several runs of a label are numbered; runs without one that have the same id get their places.
+    """
     sizes, numbers = Counter(run.group for run in runs), Counter[str]()
-    found = []
+    ids = Counter(run.directory.run_id for run in runs)
+    labelled = []
     for run in runs:
         numbers[run.group] += 1
-        many = run.group and sizes[run.group] > 1
-        label = f"{run.group}, run {numbers[run.group]}" if many else run.group
-        found.append(replace(run, label=label))
-    return found
-
-
-def _with_different_names(runs: list[NamedRun]) -> list[NamedRun]:
-    """Return the runs; two without a label and with the same id get different labels."""
-    counts = Counter(run.name for run in runs)
-    return [
-        run if run.label or counts[run.name] == 1 else replace(run, label=run.place) for run in runs
-    ]
+        label = run.group
+        if label and sizes[label] > 1:
+            label = f"{label}, run {numbers[label]}"
+        elif not label and ids[run.directory.run_id] > 1:
+            label = run.place
+        labelled.append(replace(run, label=label))
+    return labelled
 
 
 def read_each(
