@@ -153,6 +153,7 @@ def test_the_last_run_began_last_in_any_store(store: Path, mnist: FakeEnvironmen
     collected(store, "newest", 10.0, "mnist")
     assert find("last", store, [mnist], "mnist").environment is None
     collected(store, "refused", 11.0, "mnist", submitted_unix=None)
+    collected(store, "foreign", 12.0, "mnist", imported=True)
     assert [last(), last("last~1"), last("refused")] == ["newest", "one", "refused"]
 
 
