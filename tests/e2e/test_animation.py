@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support import engine
 from tests.support.agents import wait_for
-from tests.support.chromium import Tab, a_browser
-from tests.support.conditions import lacking
+from tests.support.chromium import Tab
 from tools import figures, rules
+
+pytest_plugins = ["tests.support.chromium"]
 
 PAGE = Path(__file__).parents[2] / "docs/animations/async.html"
 LENGTH_MS = 60_000
@@ -25,16 +24,6 @@ SETTINGS = [
     rules.Speeds((100, 150, 200, 250, 300, 350, 400, 450), 50, 50),
     rules.Speeds((700,) * 8, 1000, 15),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Tab]:
-    try:
-        engine.install("chromium")
-    except engine.NoEngine as error:
-        lacking(f"no Chromium, so the animated page is NOT tested here: {error}")
-    with a_browser() as tab:
-        yield tab
 
 
 @pytest.fixture
@@ -92,10 +81,10 @@ def test_the_picture_shows_the_updates_so_far(tab: Tab) -> None:
 
 def test_the_keyboard_moves_the_sliders_and_starts_the_motion(tab: Tab) -> None:
     tab.run("at('workers').focus()")
-    tab.press("ArrowRight", 39)
+    tab.page.keyboard.press("ArrowRight")
     assert [row[0] for row in table(tab)] == ["worker-0", "worker-1", "worker-2", "worker-3", "all"]
     tab.run("at('play').focus()")
-    tab.press(" ", 32)
+    tab.page.keyboard.press(" ")
     assert tab.run("playing")
 
 

@@ -16,32 +16,22 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from lab.board.class_feed import ClassBoard, SeatRow
 from lab.board.server import encoded, serve, token
 from lab.store.directory import RunDir
 from lab.variables import LAB_STATE
 from lab.volume.states import State
-from tests.support import engine
 from tests.support.agents import wait_for
-from tests.support.axe import serious_faults
-from tests.support.chromium import Tab, a_browser
+from tests.support.chromium import Tab
 from tests.support.commands import environ, free_port
-from tests.support.conditions import lacking
 from tests.support.recorded import make
 from tests.support.specs import HOSTILE, update
 
+pytest_plugins = ["tests.support.chromium"]
+
 RUN = "20261127-0900-async-aaaa"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Tab]:
-    try:
-        engine.install("chromium")
-    except engine.NoEngine as error:
-        lacking(f"no Chromium, so the board is NOT tested here: {error}")
-    with a_browser() as tab:
-        yield tab
 
 
 @contextmanager
@@ -208,6 +198,16 @@ def page(
             yield stack.enter_context(board(folder, free_port())), "failed"
 
 
+def serious_faults(tab: Tab) -> list[str]:
+    """The serious and the critical faults of the page, each with its element."""
+    return [
+        f"{each['id']}: {node['html']}: {node['failureSummary']}"
+        for each in Axe().run(tab.page).response["violations"]
+        if each["impact"] in {"serious", "critical"}
+        for node in each["nodes"]
+    ]
+
+
 @pytest.mark.parametrize("width", [390, 1920])
 @pytest.mark.parametrize("dark", [False, True])
 def test_axe_finds_no_serious_fault(
@@ -279,12 +279,12 @@ def test_the_keyboard_reaches_every_control(browser: Tab, page: tuple[str, str])
     controls, reached = browser.run(CONTROLS), []
     assert controls
     for _ in controls:
-        browser.press("Tab", 9)
+        browser.page.keyboard.press("Tab")
         reached.append(browser.run(f"{FOCUS}.ariaLabel"))
         assert browser.run(f"getComputedStyle({FOCUS}).outline").endswith("solid 3px")
         if browser.run(f"{FOCUS}.scrollWidth > {FOCUS}.clientWidth"):
             for _ in range(5):
-                browser.press("ArrowRight", 39)
+                browser.page.keyboard.press("ArrowRight")
             wait_for(lambda: browser.run(f"{FOCUS}.scrollLeft > 0"), "the scroll", 10)
     assert reached == controls
 

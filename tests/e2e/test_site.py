@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,11 +15,11 @@ import jieba
 import pytest
 
 from lab import __version__
-from tests.support import engine
 from tests.support.agents import ROOT, wait_for
-from tests.support.chromium import Tab, a_browser
-from tests.support.conditions import lacking
+from tests.support.chromium import Tab
 from tools import outside_links, site_versions
+
+pytest_plugins = ["tests.support.chromium"]
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -37,16 +36,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Tab]:
-    try:
-        engine.install("chromium")
-    except engine.NoEngine as error:
-        lacking(f"no Chromium, so the site is NOT tested here: {error}")
-    with a_browser() as tab:
-        yield tab
 
 
 def found(tab: Tab, query: str) -> list[str]:
@@ -133,7 +122,7 @@ def test_a_reader_sees_the_version_and_goes_to_another(
         try:
             home = f"http://127.0.0.1:{server.server_port}/"
             browser.open(home)
-            wait_for(lambda: browser.run("location.pathname") == "/0.10/index.html", "newest", 30)
+            browser.page.wait_for_url(f"{home}0.10/index.html")
             links = "[...document.querySelectorAll('.md-version__link')]"
             wait_for(lambda: browser.run(f"{links}.length") == 2, "the list of versions", 30)
             listed = browser.run(f"{links}.map((each) => [each.innerText.trim(), each.href])")
