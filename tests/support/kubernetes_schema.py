@@ -1,8 +1,8 @@
 """What a cluster makes of rendered objects: schemas, the restricted security standard, pods.
 
-The schemas of Kubernetes come from `kubernetes-validate`. That of JobSet is written by hand from
-its published API, v1alpha2, and compared with the models of `kubeflow-trainer-api`. Kueue's is
-written by hand from its published API, v1beta2: no package has it.
+The schemas of Kubernetes come from `kubernetes-validate`. That of JobSet comes from the
+models of `kubeflow-trainer-api`. Kueue's is written by hand from its published API, v1beta2: no
+package has it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from kubernetes_validate import utils
 from referencing import Registry, Resource
 from ruamel.yaml import YAML
 
+from tests.kubernetes.crd import GROUP, VERSION, definition
+
 Object = dict[str, Any]
 
 VERSIONS: Final = [
@@ -24,7 +26,6 @@ VERSIONS: Final = [
 ]
 
 _NAME: Final = {"type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
-_NAMES: Final = {"type": "array", "items": _NAME}
 _COUNT: Final = {"type": "integer", "minimum": 0}
 
 
@@ -37,62 +38,31 @@ def _object(required: tuple[str, ...] = (), **properties: object) -> Object:
     }
 
 
-JOBSET: Final = {
-    "FailurePolicyRule": _object(
-        ("action", "name"),
-        action={"enum": ["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"]},
-        name=_NAME,
-        onJobFailureMessagePatterns={"type": "array"},
-        onJobFailureReasons={"type": "array"},
-        targetReplicatedJobs=_NAMES,
-    ),
-    "FailurePolicy": _object(
-        maxRestarts=_COUNT,
-        restartStrategy={"enum": ["BlockingRecreate", "InPlaceRestart", "Recreate"]},
-        rules={"type": "array"},
-    ),
-    "SuccessPolicy": _object(
-        ("operator",), operator={"enum": ["All", "Any"]}, targetReplicatedJobs=_NAMES
-    ),
-    "StartupPolicy": _object(
-        ("startupPolicyOrder",), startupPolicyOrder={"enum": ["AnyOrder", "InOrder"]}
-    ),
-    "Network": _object(
-        enableDNSHostnames={"type": "boolean"},
-        publishNotReadyAddresses={"type": "boolean"},
-        subdomain=_NAME,
-    ),
-    "DependsOn": _object(("name", "status"), name=_NAME, status={"enum": ["Complete", "Ready"]}),
+def _strict(schema: Object) -> Object:
+    """A schema that refuses fields which it does not name."""
+    if "items" in schema:
+        schema = {**schema, "items": _strict(schema["items"])}
+    if "properties" in schema:
+        parts = {name: _strict(part) for name, part in schema["properties"].items()}
+        schema = {**schema, "properties": parts, "additionalProperties": False}
+    return schema
+
+
+_PUBLISHED: Final = definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+_SPEC: Final = _strict(_PUBLISHED["properties"]["spec"])
+_SPEC["properties"]["network"]["properties"]["subdomain"] = _NAME
+_SPEC["properties"]["successPolicy"]["properties"]["targetReplicatedJobs"]["items"] = _NAME
+_SPEC["properties"]["replicatedJobs"]["items"]["properties"] |= {
+    "name": _NAME,
+    "template": {"type": "object", "required": ["spec"]},  # checked as a Job
 }
-JOBSET["ReplicatedJob"] = _object(
-    ("name", "template"),
-    dependsOn={"type": "array", "maxItems": 1, "items": JOBSET["DependsOn"]},
-    groupName=_NAME,
-    name=_NAME,
-    replicas=_COUNT,
-    template={"type": "object", "required": ["spec"]},  # checked as a Job
-)
-JOBSET["JobSetSpec"] = _object(
-    coordinator={"type": "object"},
-    failurePolicy=JOBSET["FailurePolicy"],
-    managedBy={"type": "string"},
-    network=JOBSET["Network"],
-    replicatedJobs={"type": "array", "items": JOBSET["ReplicatedJob"]},
-    startupPolicy=JOBSET["StartupPolicy"],
-    successPolicy=JOBSET["SuccessPolicy"],
-    suspend={"type": "boolean"},
-    ttlSecondsAfterFinished=_COUNT,
-    volumeClaimPolicies={"type": "array"},
-)
-JOBSET["JobSet"] = _object(
+JOBSET: Final = _object(
     ("apiVersion", "kind", "metadata", "spec"),
-    apiVersion={"const": "jobset.x-k8s.io/v1alpha2"},
+    apiVersion={"const": f"{GROUP}/{VERSION}"},
     kind={"const": "JobSet"},
     metadata={"type": "object"},
-    spec=JOBSET["JobSetSpec"],
-    status={"type": "object"},
+    spec=_SPEC,
 )
-
 
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -141,7 +111,7 @@ def objects_in(text: str) -> list[Object]:
 def faults(made: Object, version: str) -> list[str]:
     """What is wrong with an object, each with its path."""
     if made["kind"] == "JobSet":
-        found = _faults(Draft202012Validator(JOBSET["JobSet"]), made)
+        found = _faults(Draft202012Validator(JOBSET), made)
         if QUEUE in made["metadata"]["labels"]:
             found += _faults(Draft202012Validator(WORKLOAD), workload_of(made))
         for each in made["spec"].get("replicatedJobs", []):

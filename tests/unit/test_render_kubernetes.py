@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import kubeflow_trainer_api.models as published
 import pytest
 
 from lab.backends.kubernetes.status import task_of
@@ -24,7 +23,6 @@ from tests.support.cli import Cli
 from tests.support.engine import ROOT
 from tests.support.kubernetes_schema import (
     INDEX,
-    JOBSET,
     VERSIONS,
     Object,
     faults,
@@ -129,15 +127,6 @@ def test_each_version_accepts_all_kinds_of_objects(version: str) -> None:
         *("Job", "JobSet", "NetworkPolicy", "PersistentVolumeClaim", "Service")
     }
     assert [fault for each in found for fault in faults(each, version)] == []
-
-
-@pytest.mark.parametrize("name", JOBSET)
-def test_the_schema_of_jobset_has_the_published_fields(name: str) -> None:
-    model = getattr(published, f"JobsetV1alpha2{name}")
-    fields = {each.alias or name for name, each in model.model_fields.items()}
-    assert fields == set(JOBSET[name]["properties"])
-    required = {each.alias or key for key, each in model.model_fields.items() if each.is_required()}
-    assert required <= set(JOBSET[name]["required"])
 
 
 # ---- What the objects say
