@@ -156,7 +156,7 @@ def test_the_first_signal_saves_collects_and_leaves_nothing(
 def test_the_terminal_is_closed(project: Path) -> None:
     with terminal(command(*RUN), cwd=project, env=environ(project)) as typed:
         typed.wait_for(lambda: has_steps(project / "runs"), "a step", PATIENCE_S)
-    assert typed.process.returncode == 130
+    assert typed.code == 130
     assert info(project)["state"] == "cancelled"
     assert left(project) == []
 

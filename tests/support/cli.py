@@ -127,7 +127,7 @@ def flags_in(shown: str) -> dict[str, bool]:
 
 def on_a_terminal(
     project: Path, words: Sequence[str], timeout_s: float = 30, **more: str
-) -> tuple[int, str]:
+) -> tuple[int | None, str]:
     """Run a command with a terminal for all streams, and without input."""
     command, env = [sys.executable, "-m", "lab", *words], environ(project, PAGER="less", **more)
     with terminal(command, cwd=project, env=env, term=more.get("TERM", "xterm")) as typed:

@@ -2,138 +2,102 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
-import fcntl
+import io
 import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
-import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.support.agents import PATIENCE_S
+import pexpect  # type: ignore[import-untyped]
+
+from tests.support.agents import PATIENCE_S, wait_for
 
 CTRL_C = "\x03"
-_ROWS, _COLUMNS = 40, 200
 
 
 class Terminal:
-    """A program on its own terminal, `_COLUMNS` wide.
-
-    Attributes:
-        said: Its output so far.
-    """
+    """A program on its own terminal."""
 
     def __init__(
         self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], term: str
     ) -> None:
-        self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
-        self.process = subprocess.Popen(
-            command,
+        self._output = io.StringIO()
+        self._child: Any = pexpect.spawn(
+            command[0],
+            [*command[1:]],
             cwd=cwd,
             env={**env, "TERM": term},
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            preexec_fn=_control,  # noqa: PLW1509  (nothing else runs in this process's threads)
+            dimensions=(40, 200),
+            encoding="utf-8",
+            codec_errors="replace",
         )
-        os.close(slave)
-        self.said = ""
-        self._read = 0
-        # A read may end inside a character.
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._child.logfile_read = self._output
+
+    @property
+    def said(self) -> str:
+        """Its output so far."""
+        return self._output.getvalue()
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code; None before its end, and after a signal."""
+        code: int | None = self._child.exitstatus
+        return code
 
     def type(self, text: str) -> None:
         """Press these keys."""
-        os.write(self._master, text.encode())
+        self._child.send(text)
 
     def until(self, pattern: str, within_s: float) -> re.Match[str]:
         """Read until this text appears; earlier output is not searched again.
 
         Raises:
-            AssertionError: It did not appear in time; with the last output.
+            pexpect.ExceptionPexpect: It did not appear in time; with the last output.
         """
-        give_up = time.monotonic() + within_s
-        while True:
-            found = re.compile(pattern).search(self.said, self._read)
-            if found:
-                self._read = found.end()
-                return found
-            left = give_up - time.monotonic()
-            assert left > 0, f"{pattern!r} did not come: …{self.said[-2000:]}"
-            if not self._more(min(left, 0.2)) and self.process.poll() is not None:
-                assert re.compile(pattern).search(self.said, self._read), (
-                    f"{pattern!r} did not come before the end: …{self.said[-2000:]}"
-                )
+        self._child.expect(re.compile(pattern), timeout=within_s)
+        found: re.Match[str] = self._child.match
+        return found
 
     def press_until(self, key: str, pattern: str, within_s: float) -> None:
-        """Press a key each second until this text appears: presses close to each other are one.
+        """Press a key each second until this text appears: presses close to each other are one."""
 
-        Raises:
-            AssertionError: It did not appear in time; with the last output.
-        """
-        give_up = time.monotonic() + within_s
-        while True:
+        def appears() -> bool:
             self.type(key)
-            try:
-                self.until(pattern, 1.0)
-            except AssertionError:
-                if time.monotonic() > give_up:
-                    raise
-            else:
-                return
+            expected = [re.compile(pattern), pexpect.TIMEOUT]
+            return bool(self._child.expect(expected, timeout=1) == 0)
+
+        wait_for(appears, pattern, within_s)
 
     def wait_for(self, condition: Callable[[], object], what: str, within_s: float) -> None:
-        """Read until a condition holds: a program whose output is not read stops at a write.
+        """Read until a condition holds: a program whose output is not read stops at a write."""
 
-        Raises:
-            AssertionError: It did not hold in time; with the last output.
-        """
-        give_up = time.monotonic() + within_s
-        while not condition():
-            assert time.monotonic() < give_up, f"not in time: {what}: …{self.said[-2000:]}"
-            self._more(0.05)
+        def holds() -> object:
+            if self._child.expect([pexpect.TIMEOUT, pexpect.EOF], timeout=0.05):
+                time.sleep(0.05)
+            return condition()
 
-    def end(self, within_s: float) -> int:
+        wait_for(holds, f"{what}: …{self.said[-2000:]}", within_s)
+
+    def end(self, within_s: float) -> int | None:
         """Read to the end; the exit code."""
-        self.wait_for(lambda: self.process.poll() is not None, "its end", within_s)
-        while self._more(0):
-            pass
-        return self.process.returncode
+        self.wait_for(lambda: not self._child.isalive(), "its end", within_s)
+        self._child.expect([pexpect.TIMEOUT, pexpect.EOF], timeout=0.05)
+        return self.code
 
     def close(self) -> None:
         """Close the terminal, like a user who closes the window."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGHUP)
-        os.close(self._master)
+            os.killpg(self._child.pid, signal.SIGHUP)
+        self._child.ptyproc.fileobj.close()
         try:
-            self.process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def _more(self, within_s: float) -> bool:
-        if not select.select([self._master], [], [], within_s)[0]:
-            return False
-        try:
-            data = os.read(self._master, 65536)
-        except OSError:  # the other side has been closed
-            time.sleep(min(within_s, 0.05))
-            return False
-        self.said += self._decoder.decode(data)
-        return bool(data)
-
-
-def _control() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            wait_for(lambda: not self._child.isalive(), "its end", PATIENCE_S)
+        finally:
+            if self._child.isalive():
+                self._child.kill(signal.SIGKILL)
 
 
 @contextlib.contextmanager
