@@ -54,6 +54,7 @@ _SPEC["properties"]["network"]["properties"]["subdomain"] = _NAME
 _SPEC["properties"]["successPolicy"]["properties"]["targetReplicatedJobs"]["items"] = _NAME
 _SPEC["properties"]["replicatedJobs"]["items"]["properties"] |= {
     "name": _NAME,
+    "replicas": _COUNT,
     "template": {"type": "object", "required": ["spec"]},  # checked as a Job
 }
 JOBSET: Final = _object(
