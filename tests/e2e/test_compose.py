@@ -23,7 +23,7 @@ from lab.image_digest import digest
 from lab.log import shown_by
 from lab.placement.place import place
 from lab.placement.plan import Link, PlannedRun
-from lab.volume import Request, RunSpec, TaskStatus
+from lab.volume import Request, RunSpec
 from tests.support.agents import wait_for
 from tests.support.docker import (
     DESCRIPTION,
@@ -35,6 +35,7 @@ from tests.support.docker import (
     place_on,
     reached_by_worker,
 )
+from tests.support.volumes import collected, states
 
 pytestmark = pytest.mark.engine
 
@@ -91,22 +92,6 @@ def request(environment: ComposeEnvironment, run_id: str, *args: str) -> Request
         spec=RunSpec(experiment="program", program="program.py", args=args),
         cluster=environment.cluster_spec(),
     )
-
-
-def collect(environment: ComposeEnvironment, run_id: str, *, follow: bool) -> dict[str, bytes]:
-    files: dict[str, bytes] = {}
-    for chunk in environment.stream(run_id, {}, follow=follow):
-        if chunk is not None:
-            kept = files.get(chunk.path, b"")[: chunk.offset or 0]
-            files[chunk.path] = kept + chunk.data
-    return files
-
-
-def states(files: dict[str, bytes]) -> dict[str, str]:
-    found = [
-        TaskStatus.from_json(data.decode()) for path, data in files.items() if "status/" in path
-    ]
-    return {status.task: status.state.value for status in found}
 
 
 def test_every_task_is_up_on_its_node_and_found_from_anywhere(
@@ -169,7 +154,7 @@ def test_every_container_is_hardened(environment: ComposeEnvironment) -> None:
 
 def test_a_run_from_request_to_collection(environment: ComposeEnvironment) -> None:
     environment.submit(request(environment, "first"))
-    files = collect(environment, "first", follow=True)
+    files = collected(environment, "first")
     assert states(files) == dict.fromkeys(["ps-0", "worker-0", "worker-1"], "succeeded")
     assert json.loads(files["tasks/worker-1.jsonl"])["task_index"] == 1
     assert files["logs/worker-0.log"].startswith(b"a title \x1b]0;owned\x07 and half a line")
@@ -193,7 +178,7 @@ def test_a_closed_reader_leaves_no_process(environment: ComposeEnvironment) -> N
     stream.close()
     wait_for(lambda: not readers(environment), "the end of the reader, while the run goes on")
     environment.cancel("left", "enough")
-    collect(environment, "left", follow=True)
+    collected(environment, "left")
 
 
 def readers(environment: ComposeEnvironment) -> list[str]:
@@ -326,7 +311,7 @@ def test_without_the_client(image: str, module_root: Path, flags: str, code: int
         environment = backend.find_any(plan.name)
         assert environment is not None
         (run,) = environment.runs()
-        files = collect(environment, run.run_id, follow=True)
+        files = collected(environment, run.run_id)
         assert states(files)["worker-0"] == ("failed" if flags else "succeeded")
         assert environment.boot_file() == ("docker-compose.yml", file.read_text())
     finally:

@@ -23,11 +23,12 @@ from lab.errors import InputError, LabError
 from lab.image_digest import digest
 from lab.log import shown_by
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
-from lab.volume import Request, RunSpec, TaskStatus
+from lab.volume import Request, RunSpec
 from lab.volume.states import State
 from tests.support.agents import PATIENCE_S, ROOT, processes_with, wait_for
 from tests.support.commands import free_port
 from tests.support.conditions import needs_namespaces
+from tests.support.volumes import collected, states
 
 PROGRAM = """
 import os, socket, subprocess, sys, time
@@ -125,38 +126,16 @@ def submit(environment: LocalEnvironment, mode: str, run_id: str = "r1") -> Requ
     return request
 
 
-class Home:
-    """The collected files."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-
-    def follow(self, environment: LocalEnvironment, run_id: str = "r1") -> Home:
-        for chunk in environment.stream(run_id, {}, follow=True):
-            if chunk is not None:
-                before = self.files.get(chunk.path, b"") if chunk.offset is not None else b""
-                assert len(before) == (chunk.offset or 0)
-                self.files[chunk.path] = before + chunk.data
-        return self
-
-    def status(self, task: str) -> TaskStatus:
-        return TaskStatus.from_json(self.files[f"status/{task}.json"].decode())
-
-
-def states(environment: LocalEnvironment, run_id: str = "r1") -> dict[str, State]:
-    found = {}
-    for chunk in environment.stream(run_id, {}, follow=False):
-        if chunk is not None and chunk.path.startswith("status/"):
-            status = TaskStatus.from_json(chunk.data.decode())
-            found[status.task] = status.state
-    return found
-
-
 def train(environment: LocalEnvironment, run_id: str = "r1") -> None:
     """Start an endless run and wait until its workers train."""
     submit(environment, "forever", run_id)
     expected = {"worker-0": State.TRAINING, "worker-1": State.TRAINING}
-    wait_for(lambda: expected.items() <= states(environment, run_id).items(), "workers train")
+
+    def trained() -> bool:
+        now = states(collected(environment, run_id, follow=False))
+        return expected.items() <= now.items()
+
+    wait_for(trained, "workers train")
 
 
 @pytest.mark.parametrize("kind", ["namespaces", "processes"], indirect=True)
@@ -173,11 +152,10 @@ def test_run_from_boot_to_removal(kind: str, project: Path) -> None:
     assert os.sched_getaffinity(pids["worker-1"]) == os.sched_getaffinity(0)
     assert environment.sources_sha256 == digest()
     submit(environment, "")
-    collected = Home().follow(environment)
-    for task in pids:
-        assert collected.status(task).state is State.SUCCEEDED, collected.status(task)
-    assert b'"kind": "step"' in collected.files["tasks/worker-0.jsonl"]
-    output = {task: collected.files[f"logs/{task}.log"].decode() for task in ("ps-0", "worker-0")}
+    files = collected(environment, "r1")
+    assert states(files) == dict.fromkeys(pids, State.SUCCEEDED)
+    assert b'"kind": "step"' in files["tasks/worker-0.jsonl"]
+    output = {task: files[f"logs/{task}.log"].decode() for task in ("ps-0", "worker-0")}
     port = environment.cluster_spec()["worker"][0].rpartition(":")[2]
     if kind == "namespaces":
         assert output["ps-0"].startswith("on tf1 ('tf1', ")
@@ -237,7 +215,7 @@ def test_killed_supervisor_leaves_nothing(kind: str, victim: str, project: Path)
         submit(environment, "", "r2")
     remains = LocalBackend().find_any("demo")
     assert remains is not None
-    assert set(states(remains)) == {"ps-0", "worker-0", "worker-1"}
+    assert set(states(collected(remains, "r1", follow=False))) == {"ps-0", "worker-0", "worker-1"}
     # Its files are kept until the next environment of this name, and no longer.
     assert (project / "state/local/demo/runs/r1/logs/worker-0.log").exists()
     again = up(project)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from lab.backends.environment import Environment
 from lab.volume import Chunk, Request, RunSpec, TaskStatus, Volume
 from lab.volume.control import submit
 from lab.volume.states import State
@@ -65,6 +66,24 @@ class Home:
 
     def below(self, folder: str) -> dict[str, bytes]:
         return {path: data for path, data in self.files.items() if path.startswith(folder)}
+
+
+def collected(environment: Environment, run_id: str, *, follow: bool = True) -> dict[str, bytes]:
+    """The files of a run, as a client of the environment gets them."""
+    home = Home()
+    for chunk in environment.stream(run_id, {}, follow=follow):
+        home.take(chunk)
+    return home.files
+
+
+def states(files: Mapping[str, bytes]) -> dict[str, State]:
+    """The state of each task in collected files."""
+    found = [
+        TaskStatus.from_json(data.decode())
+        for path, data in files.items()
+        if path.startswith("status/")
+    ]
+    return {each.task: each.state for each in found}
 
 
 def ended(volume: Volume, **more: bool) -> Home:
