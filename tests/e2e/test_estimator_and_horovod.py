@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from lab.mnist import load_mnist
@@ -21,13 +19,11 @@ from tests.support.agents import processes_with
 from tests.support.commands import ROOT, lab
 from tests.support.conditions import lacking
 from tests.support.experiments import LOCAL, Project, Ran, make_project
+from tests.support.trained import SEED, assert_close
 
 pytestmark = pytest.mark.tensorflow
 
-SEED = 7
 SEEDED = ("--seed", str(SEED))
-# Sums of float32 in another order: the difference grows with the number of updates.
-assert_close = partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-6)
 
 
 @pytest.fixture(params=["local"])

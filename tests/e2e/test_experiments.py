@@ -6,10 +6,8 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -19,12 +17,9 @@ from tests.support.agents import processes_with
 from tests.support.commands import ROOT, lab
 from tests.support.experiments import Project, make_project
 from tests.support.shown import assert_shows
+from tests.support.trained import SEED, assert_close
 
 pytestmark = pytest.mark.tensorflow
-
-SEED = 7
-# Sums of float32 in another order: the difference grows with the number of updates.
-assert_close = partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-6)
 
 
 @pytest.fixture(params=["local"])
