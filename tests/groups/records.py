@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from xml.etree import ElementTree
 
+from pydantic import TypeAdapter, ValidationError
+
+from tests.groups.group import LANDING
+
 FILE: Final = "tests/passed.json"
-LANDING: Final = "landing"
-"""The name of the tests that are in no group, in the files of pytest."""
 
 
 @dataclass(frozen=True)
@@ -48,38 +49,33 @@ class Outcome:
         return 0 < self.tests == self.passed
 
 
+_RECORDS: Final = TypeAdapter(dict[str, Record])
+
+
 def read_records(root: Path) -> dict[str, Record]:
-    """Return the records by their groups; what is no record is left out, so that the group runs."""
+    """Return the records by their groups; none from a damaged file, so that all groups run."""
     try:
-        found = json.loads((root / FILE).read_text("utf-8"))
-    except (OSError, ValueError):
+        return _RECORDS.validate_json((root / FILE).read_bytes(), strict=True)
+    except (OSError, ValidationError):
         return {}
-    if not isinstance(found, dict):
-        return {}
-    records = {name: _record(value) for name, value in found.items()}
-    return {name: record for name, record in records.items() if record is not None}
 
 
 def write_records(root: Path, records: Mapping[str, Record]) -> None:
     """Replace the file with all records."""
-    values = {name: asdict(records[name]) for name in sorted(records)}
-    (root / FILE).write_text(json.dumps(values, indent=1) + "\n", "utf-8")
+    values = _RECORDS.dump_json(dict(sorted(records.items())), indent=1)
+    (root / FILE).write_bytes(values + b"\n")
 
 
 def read_outcomes(junit: Path) -> dict[str, Outcome]:
     """Return what the tests did, by their groups, from a file of `pytest --junitxml`."""
     outcomes: dict[str, Outcome] = {}
     for case in ElementTree.parse(junit).iter("testcase"):  # noqa: S314  (pytest wrote it)
-        properties = {
-            str(each.get("name")): str(each.get("value")) for each in case.iter("property")
-        }
+        properties = {each.attrib["name"]: each.attrib["value"] for each in case.iter("property")}
         outcome = outcomes.setdefault(properties.get("group", LANDING), Outcome())
         outcome.tests += 1
         outcome.trainings += int(properties.get("trainings", "0"))
         outcome.seconds += float(case.get("time", "0"))
-        outcome.passed += not any(
-            case.find(fault) is not None for fault in ("failure", "error", "skipped")
-        )
+        outcome.passed += {"failure", "error", "skipped"}.isdisjoint(each.tag for each in case)
     return outcomes
 
 
@@ -87,13 +83,3 @@ def wall_time(junit: Path) -> float:
     """Return the seconds that the whole run took, in however many processes."""
     suites = ElementTree.parse(junit).iter("testsuite")  # noqa: S314  (pytest wrote it)
     return sum(float(suite.get("time", "0")) for suite in suites)
-
-
-def _record(value: Any) -> Record | None:
-    try:
-        record = Record(**value)
-    except TypeError:
-        return None
-    types = {"inputs": str, "date": str, "minutes": float, "tests": int, "trainings": int}
-    fits = all(type(getattr(record, name)) is kind for name, kind in types.items())
-    return record if fits else None

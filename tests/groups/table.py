@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tests.groups.group import GROUPS
-from tests.groups.records import LANDING, Outcome, read_outcomes, read_records, wall_time
+from tests.groups.group import GROUPS, LANDING
+from tests.groups.records import Outcome, read_outcomes, read_records, wall_time
 
 PAGE: Final = "CONTRIBUTING.md"
 BEGIN: Final = "<!-- python -m tests.groups table -->\n"
