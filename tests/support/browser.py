@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
-import http.cookiejar
 import re
 import socket
-import ssl
 import subprocess
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpcore
+import httpx
 import psutil
 
 from lab.backends.state import state_directory
@@ -42,71 +36,46 @@ def host() -> dict[str, list[str]]:
     }
 
 
-class Lookup(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
+class _OneHost(httpcore.SyncBackend):
     """Connects to one address, whatever the name of the host, as with the names of a school."""
 
     def __init__(self, address: str) -> None:
-        super().__init__(context=UNCHECKED)
+        super().__init__()
         self._address = address
 
-    def http_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(self._connection(http.client.HTTPConnection), request)
-
-    def https_open(self, request: urllib.request.Request) -> Any:
-        https = partial(http.client.HTTPSConnection, context=UNCHECKED)
-        return self.do_open(self._connection(https), request)
-
-    def _connection(self, kind: Callable[..., Any]) -> Any:
-        def made(host: str, **options: Any) -> Any:
-            found = kind(host, **options)
-            found._create_connection = lambda address, *others: socket.create_connection(
-                (self._address, address[1]), *others
-            )
-            return found
-
-        return made
+    def connect_tcp(self, host: str, *rest: Any, **options: Any) -> httpcore.NetworkStream:
+        return super().connect_tcp(self._address, *rest, **options)
 
 
 class Browser:
     """A student's browser."""
 
-    def __init__(
-        self, url: str, *handlers: urllib.request.BaseHandler, address: str = "127.0.0.1"
-    ) -> None:
-        self.url = url
-        self.cookies = http.cookiejar.CookieJar()
-        self.opener = urllib.request.build_opener(
-            urllib.request.HTTPCookieProcessor(self.cookies),
-            Lookup(address),
-            *handlers,
+    def __init__(self, url: str, *, address: str = "127.0.0.1", follows: bool = True) -> None:
+        # The certificate is the test's own.
+        transport = httpx.HTTPTransport(verify=False)
+        transport._pool._network_backend = _OneHost(address)
+        self.client = httpx.Client(
+            base_url=url, transport=transport, follow_redirects=follows, timeout=30
         )
 
     def get(self, page: str, form: dict[str, str] | None = None) -> tuple[int, str, str]:
         """The status, the final address and the content of a page, by its path or address."""
-        data = None if form is None else urllib.parse.urlencode(form).encode()
-        url = self.url + page if page.startswith("/") else page
-        return self._open(urllib.request.Request(url, data))  # noqa: S310
+        answer = self.client.request("GET" if form is None else "POST", page, data=form)
+        return answer.status_code, str(answer.url), answer.text
 
     def ask(self, method: str, path: str) -> int:
         """The status of a request by a script of JupyterHub's own pages."""
-        xsrf = next((each.value or "" for each in self.cookies if each.name == "_xsrf"), "")
-        headers = {"X-XSRFToken": xsrf, "Content-Type": "application/json"}
-        asked = urllib.request.Request(self.url + path, b"{}", headers, method=method)  # noqa: S310
-        return self._open(asked)[0]
-
-    def _open(self, request: urllib.request.Request) -> tuple[int, str, str]:
-        try:
-            with self.opener.open(request, timeout=30) as answer:
-                return answer.status, answer.url, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.url or "", error.read().decode()
+        headers = {"X-XSRFToken": self._xsrf(), "Content-Type": "application/json"}
+        return self.client.request(method, path, content=b"{}", headers=headers).status_code
 
     def sign_in(self, user: str, password: str) -> tuple[int, str, str]:
         self.get("/hub/login")
-        xsrf = next(each.value for each in self.cookies if each.name == "_xsrf")
-        form = {"username": user, "password": password, "_xsrf": xsrf or ""}
+        form = {"username": user, "password": password, "_xsrf": self._xsrf()}
         return self.get("/hub/login", form)
+
+    def _xsrf(self) -> str:
+        cookies = self.client.cookies.jar
+        return next((each.value or "" for each in cookies if each.name == "_xsrf"), "")
 
 
 def page_of(plan: ClassPlan, seat: str, path: str) -> str:
@@ -128,6 +97,3 @@ def started_with(process: psutil.Process, state: str) -> bool:
         return process.environ().get(LAB_STATE) == state
     except psutil.Error:
         return False
-
-
-UNCHECKED = ssl._create_unverified_context()  # noqa: S323  (the certificate is the test's own)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 from urllib.parse import urlencode
-from urllib.request import HTTPRedirectHandler
 
 import pytest
 
@@ -38,15 +37,8 @@ c.JupyterHub.spawner_class = "tests.support.hub.PageSpawner"
 """
 
 
-class NoRedirect(HTTPRedirectHandler):
-    """Follows no redirect: those to seats need a proxy."""
-
-    def redirect_request(self, *_: object) -> None:
-        """Refuse."""
-
-
 def browser() -> Browser:
-    return Browser(PLAN.url, NoRedirect(), address=names.gateway(NETWORK))
+    return Browser(PLAN.url, address=names.gateway(NETWORK), follows=False)
 
 
 def signed_in(user: str, password: str) -> Browser:
