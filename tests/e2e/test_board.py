@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 
 from lab.board.class_feed import ClassBoard, SeatRow
 from lab.board.server import encoded, serve, token
