@@ -25,7 +25,7 @@ with IPRoute() as netlink:
 listener = socket.socket(socket.AF_INET6)
 listener.bind(("::", 0))
 listener.listen(128)
-print(listener.getsockname()[1], *found, flush=True)
+print(listener.getsockname()[1], *found, "ready", flush=True)
 while True:
     listener.accept()[0].close()
 """
@@ -94,8 +94,8 @@ def listening_host(image: str) -> Iterator[list[str]]:
     """A port on which the engine's host listens, at each of its addresses but the loopback's."""
     listener = docker("run", "--detach", "--network", "host", image, "python", "-c", HOST)
     try:
-        wait_for(lambda: "\n" in docker_output(listener), "the listener on the host")
-        port, *addresses = docker_output(listener).split()
+        wait_for(lambda: docker("logs", listener).endswith("ready"), "the listener on the host")
+        port, *addresses, _ = docker("logs", listener).split()
         inner = {each for each in addresses if each.startswith("127.") or each == "::1"}
         yield [f"{each}:{port}" for each in addresses if each not in inner]
     finally:
@@ -130,12 +130,6 @@ def left_behind(name: str = NAME) -> list[str]:
         for what in (["ps", "--all"], ["network", "ls"], ["volume", "ls"]):
             found += docker(*what, "--quiet", "--filter", f"label={label}").split()
     return found
-
-
-def docker_output(container: str) -> str:
-    return subprocess.run(
-        ["docker", "logs", container], capture_output=True, text=True, check=True
-    ).stdout
 
 
 class Output:
