@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.agents import processes_with
 from tests.support.cluster import free_ports
-from tests.support.engine import ROOT, NoEngine, install, system_path
+from tests.support.engine import ROOT, NoEngine, install, run, stop, system_path
 
 HINT = "LAB_TEST_SLURM=1 installs and starts one (needs root, Debian or Ubuntu)"
 COMMANDS = ("munged", "slurmctld", "slurmd", "srun")
@@ -98,16 +99,8 @@ class Slurm:
 
     def run(self, *command: str) -> str:
         """Run one of its commands, which must succeed; its standard output."""
-        done = subprocess.run(
-            command,
-            env={**os.environ, "SLURM_CONF": self.environment["SLURM_CONF"]},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        assert done.returncode == 0, f"{command[0]}: {done.stderr[-2000:]}"
-        return done.stdout
+        own = {"SLURM_CONF": self.environment["SLURM_CONF"]}
+        return run(command, environment={**os.environ, **own})
 
     def states(self) -> dict[str, str]:
         """Each node's state, such as `idle`; empty while the controller does not answer."""
@@ -173,30 +166,15 @@ class Slurm:
 
     def stop(self) -> None:
         """Cancel all jobs and end all daemons."""
-        with contextlib.suppress(NoSlurm, subprocess.TimeoutExpired):
+        with contextlib.suppress(NoSlurm, NoEngine, subprocess.TimeoutExpired):
             command = ["scancel", "--state=RUNNING"]
             subprocess.run(command, env=dict(self.environment), check=False, timeout=STOP_S)
-            wait_until(lambda: not self._jobs(), "jobs did not end", STOP_S)
+            states = ("squeue", "--noheader", "--states=RUNNING,COMPLETING")
+            wait_until(lambda: not self.run(*states), "jobs did not end", STOP_S)
         for daemon in reversed(self._daemons.values()):
             daemon.terminate()
         for daemon in self._daemons.values():
-            try:
-                daemon.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
-
-    def _jobs(self) -> str:
-        command = ["squeue", "--noheader", "--states=RUNNING,COMPLETING"]
-        done = subprocess.run(
-            command,
-            env=dict(self.environment),
-            capture_output=True,
-            text=True,
-            timeout=STOP_S,
-            check=False,
-        )
-        return done.stdout
+            stop(daemon)
 
 
 def asked_for() -> bool:
@@ -369,16 +347,12 @@ def remove(home: Path) -> None:
 
     These are step daemons and programs; all have its configuration.
     """
-    wanted = f"SLURM_CONF={home}/slurm.conf".encode()
 
     def ended() -> bool:
-        left = False
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                own = int(process.name) == os.getpid()
-                if not own and wanted in (process / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(process.name), signal.SIGKILL)
-                    left = True
+        left = {*processes_with(f"SLURM_CONF={home}/slurm.conf\0")} - {os.getpid()}
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         return not left
 
     wait_until(ended, f"processes of {home} do not end", STOP_S)
