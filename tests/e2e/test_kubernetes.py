@@ -84,10 +84,10 @@ def vain(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     times: list[float] = []
     serve = kube._Handler._serve
 
-    def noted(handler: kube._Handler, method: str) -> None:
+    def noted(handler: kube._Handler) -> None:
         if not cluster.answers and "watch=" not in handler.path:
             times.append(time.monotonic())
-        serve(handler, method)
+        serve(handler)
 
     monkeypatch.setattr(kube._Handler, "_serve", noted)
     return times

@@ -305,15 +305,11 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._serve("GET")
+        self._serve()
 
-    def do_POST(self) -> None:
-        self._serve("POST")
+    do_POST = do_DELETE = do_GET  # noqa: N815
 
-    def do_DELETE(self) -> None:
-        self._serve("DELETE")
-
-    def _serve(self, method: str) -> None:
+    def _serve(self) -> None:
         cluster, url = self.cluster, urlsplit(self.path)
         query = parse_qs(url.query)
         size = int(self.headers.get("Content-Length") or 0)
@@ -336,9 +332,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._exec(name, query["command"])
         elif part == "log":
             self._log(name, {key: values[0] for key, values in query.items()})
-        elif method == "POST":
+        elif self.command == "POST":
             self._answer(*cluster.create(kind, body))
-        elif method == "DELETE":
+        elif self.command == "DELETE":
             uid = body.get("preconditions", {}).get("uid")
             self._answer(*cluster.delete(kind, name, uid))
         elif "watch" in query:
