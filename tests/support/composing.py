@@ -8,7 +8,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.support.engine import ROOT, compose_binary
+from tests.support.engine import compose_binary
+
+ROOT = Path(__file__).parents[2]
 
 
 def config(file: Path, *, folder: Path = ROOT, **variables: str) -> dict[str, Any]:
