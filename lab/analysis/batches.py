@@ -95,7 +95,7 @@ def _run(batch: Batch, progress: Progress, outcome: Outcome) -> None:
                 summary = execute_run(
                     run,
                     boot=boot,
-                    found=environment,
+                    running=environment,
                     keep=True,
                     view=lambda _info: View(),
                 )

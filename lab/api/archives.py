@@ -126,8 +126,8 @@ def export(
                 pack(wanted, list(sizes), file)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            what = f"the archive cannot be written to {short(str(target))}: {reason}"
-            raise LabError(what, "give another file with --output") from error
+            problem = f"the archive cannot be written to {short(str(target))}: {reason}"
+            raise LabError(problem, "give another file with --output") from error
         every = contents(wanted, complete=True)[0]
     return Exported(
         wanted.run_id,
@@ -155,28 +155,28 @@ def import_(
         LabError: An archive is not valid, or the run store has another run with its id.
     """
     store = runs_path(runs_dir)
-    found: dict[str, tuple[RunDir, bool]] = {}
+    imported: dict[str, tuple[RunDir, bool]] = {}
     try:
         store.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=_IMPORTING, dir=store) as name:
             for number, file in enumerate(files):
                 run = unpack(Path(file), Path(name) / str(number))
                 known = RunDir(store / run.run_id)
-                other, _ = found.get(run.run_id, (known, False))
+                other, _ = imported.get(run.run_id, (known, False))
                 is_known = other.path.exists()
                 if is_known and not same_content(run, other):
                     raise LabError(
                         f"{short(str(file))}: {store} has another run with the id {run.run_id}",
                         "import it into another run store with --runs-dir",
                     )
-                found.setdefault(run.run_id, (run, not is_known))
-            for run, is_new in found.values():
+                imported.setdefault(run.run_id, (run, not is_known))
+            for run, is_new in imported.values():
                 if is_new:
                     run.path.rename(store / run.run_id)
-            return [Imported(RunDir(store / run_id), new) for run_id, (_, new) in found.items()]
+            return [Imported(RunDir(store / run_id), new) for run_id, (_, new) in imported.items()]
     except OSError as error:
-        what = f"the run cannot be written to {short(str(store))}: {error.strerror or error}"
-        raise LabError(what, "use another run store with --runs-dir") from error
+        problem = f"the run cannot be written to {short(str(store))}: {error.strerror or error}"
+        raise LabError(problem, "use another run store with --runs-dir") from error
 
 
 def _ended(run: RunDir) -> bool:
@@ -187,8 +187,8 @@ def _ended(run: RunDir) -> bool:
     """
     info = RunStatus.recorded(run).info
     if info.run_id != run.run_id:
-        what = f"{run.path}: run.json is of another run, {short(info.run_id)!r}"
-        raise LabError(what, f"give the directory the name {short(info.run_id)}")
+        problem = f"{run.path}: run.json is of another run, {short(info.run_id)!r}"
+        raise LabError(problem, f"give the directory the name {short(info.run_id)}")
     if not info.state.ended:
         raise InputError(
             f"run {run.run_id} has not ended: it is {info.state.value}",

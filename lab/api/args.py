@@ -35,7 +35,7 @@ def program_args(
             )
         return ()
     known = experiment_named(experiment).flags
-    found = []
+    arguments = []
     for name, value in flags.items():
         flag = known.get(name)
         if flag is None:
@@ -46,10 +46,10 @@ def program_args(
         raw = str(value).lower() if isinstance(value, bool) else str(value)
         parsed = read_value(name, flag.parse, raw)
         if not flag.is_switch:
-            found.append(f"--{name}={raw}")
+            arguments.append(f"--{name}={raw}")
         elif parsed is True:
-            found.append(f"--{name}")
-    return tuple(found)
+            arguments.append(f"--{name}")
+    return tuple(arguments)
 
 
 def check_main_thread(name: str) -> None:

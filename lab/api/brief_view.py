@@ -64,9 +64,9 @@ class BriefView(TaskView):
         Args:
             elapsed_s: Seconds since the client began to follow the run.
         """
-        known = [each for each in self._progress.values() if each.has_trained]
+        known = [progress for progress in self._progress.values() if progress.has_trained]
         furthest = max(known, key=_reached, default=None)
-        state = run_state(each.state for each in self._statuses.values())
+        state = run_state(status.state for status in self._statuses.values())
         parts = [f"run {self._run_id}: {state.value}"]
         if furthest is not None:
             if furthest.highest is not None:

@@ -132,7 +132,7 @@ def up(
         own=options_of(backend, option),
         file=where.path,
     )
-    chosen, found = find_place(
+    chosen, running = find_place(
         backend,
         gpus,
         placed,
@@ -140,12 +140,12 @@ def up(
         runs_path(runs_dir),
         option=option,
     )
-    if found is None:
-        made = boot(chosen, placed.plan, root=where.root, share=share)
-        return Booted(made, is_new=True)
-    require_agents(placed.plan.name, found.tasks())
-    found.block_host()
-    return Booted(found, is_new=False)
+    if running is None:
+        booted = boot(chosen, placed.plan, root=where.root, share=share)
+        return Booted(booted, is_new=True)
+    require_agents(placed.plan.name, running.tasks())
+    running.block_host()
+    return Booted(running, is_new=False)
 
 
 @messages_shown()
@@ -179,11 +179,13 @@ def down(
         raise InputError(f"both --all and {name!r} are given", "give one of them")
     doomed = list_all(backends()) if all_ else [_own_or_named(name)]
     if doomed and (all_ or discard):
-        names = ", ".join(f"{each.project} ({each.backend})" for each in doomed)
+        names = ", ".join(
+            f"{environment.project} ({environment.backend})" for environment in doomed
+        )
         confirm(f"remove {names}?")
     removal = partial(remove, runs_dir=runs_path(runs_dir), confirm=confirm, discard=discard)
-    run_all(partial(removal, each) for each in doomed)
-    return [each.project for each in doomed]
+    run_all(partial(removal, environment) for environment in doomed)
+    return [environment.project for environment in doomed]
 
 
 @overload
@@ -209,14 +211,21 @@ def ps(name: EnvironmentArgument = None) -> list[Listed] | list[TaskRow]:
 
 
 def _environments() -> list[Listed]:
-    found = []
-    for each in list_all(backends()):
-        tasks = each.tasks()
-        alive, runs = sum(task.alive for task in tasks), _run_count(each)
-        found.append(
-            Listed(each.project, each.backend, len(tasks), alive, runs, each.cluster_sha256)
+    rows = []
+    for environment in list_all(backends()):
+        tasks = environment.tasks()
+        alive, runs = sum(task.alive for task in tasks), _run_count(environment)
+        rows.append(
+            Listed(
+                environment.project,
+                environment.backend,
+                len(tasks),
+                alive,
+                runs,
+                environment.cluster_sha256,
+            )
         )
-    return found
+    return rows
 
 
 def _tasks(environment: Environment) -> list[TaskRow]:

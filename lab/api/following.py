@@ -89,18 +89,18 @@ def attach(
         RunInterruptedError: The user stopped following; the run continues.
     """
     check_main_thread("attach")
-    given = locals()
+    options = locals()
     store, out = runs_path(runs_dir), output_of_caller()
     shown = view or partial(brief_view, out=out, quiet=quiet)
     with messages_shown(out, quiet=quiet):
-        elsewhere = recorded_elsewhere(given["run"], store)
+        elsewhere = recorded_elsewhere(options["run"], store)
         if elsewhere is not None:
-            _replay(elsewhere, given["speed"], shown)
+            _replay(elsewhere, options["speed"], shown)
             return Run(elsewhere)
-        run_id = given["run"].rpartition("/")[2]
+        run_id = options["run"].rpartition("/")[2]
         done, is_new = _collected(run_id, store, shown, all_sizes=all_sizes)
         if not is_new and not quiet and done.read().has_started:
-            _replay(done, given["speed"], shown)
+            _replay(done, options["speed"], shown)
         if check:
             check_succeeded(done, Run(done).summary)
     return Run(done)
@@ -140,23 +140,23 @@ def _collected(
     Returns:
         The last run that continues it, and whether its end is new: it was followed, or is lost.
     """
-    found = locate(argument, store, backends(), default_name())
-    if found.request is None or found.environment is None:
-        is_new = not found.run.read().state.ended
-        finalize(found.run, StatusProber(backends))
+    location = locate(argument, store, backends(), default_name())
+    if location.request is None or location.environment is None:
+        is_new = not location.run.read().state.ended
+        finalize(location.run, StatusProber(backends))
         if all_sizes:
-            run_id = found.run.run_id
+            run_id = location.run.run_id
             raise InputError(
                 f"run {run_id} is on no run volume: nothing can be collected",
                 f"see its collected results with `lab show {run_id}`",
             )
-        return found.run, is_new
-    if not (all_sizes or needs_collection(found.run)):
-        return found.run, False
-    done = _followed(found.request, found.environment, store, view)
+        return location.run, is_new
+    if not (all_sizes or needs_collection(location.run)):
+        return location.run, False
+    done = _followed(location.request, location.environment, store, view)
     if all_sizes:
-        collect_one(found.request, found.environment, store, all_sizes=True)
-        remove_stopped(found.environment, store)
+        collect_one(location.request, location.environment, store, all_sizes=True)
+        remove_stopped(location.environment, store)
     return done, True
 
 
@@ -192,8 +192,8 @@ def cancel(run: Annotated[str, Argument()] = LAST, *, runs_dir: RunsDir = None) 
     Raises:
         InputError: No run matches or several do, it has ended, or its environment no longer runs.
     """
-    found = locate(run, runs_path(runs_dir), backends(), default_name())
-    run_id, environment = found.run.run_id, found.environment
+    location = locate(run, runs_path(runs_dir), backends(), default_name())
+    run_id, environment = location.run.run_id, location.environment
     on_volume = None if environment is None else volume_status(environment, run_id)
     ended = on_volume is None or all(status.state.ended for status in on_volume.statuses.values())
     if environment is None or on_volume is None or ended:

@@ -119,7 +119,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
         return _compared(path, target, written, options)
     if written != "-":
         check_output("--output", Path(written), is_rendered, force=force)
-    made = render_config(
+    rendered = render_config(
         path,
         target,
         options,
@@ -127,14 +127,14 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
         root=own_root(path),
         explain=explain,
     )
-    report_warnings(made.placed, made.cluster, gpus, strict=strict)
-    for notice in made.planner.render_notices(made.run):
+    report_warnings(rendered.placed, rendered.cluster, gpus, strict=strict)
+    for notice in rendered.planner.render_notices(rendered.run):
         LOG.info(notice)
     if written != "-":
         if capabilities(target).containers:
             prepare_context(own_root(path))
-        write(Path(written), made.text)
-    return replace(made, output=written)
+        write(Path(written), rendered.text)
+    return replace(rendered, output=written)
 
 
 def _refuse(given: Mapping[str, Any]) -> None:
@@ -158,9 +158,9 @@ def _compared(path: Path, target: str, output: str, options: RenderOptions) -> R
     if not file.is_file():
         raise LabError(f"{file} is missing", "write it with `lab render`")
     options = with_recorded(options, file, target)
-    found = render_config(path, target, options, relative_to=file.parent, root=own_root(path))
+    rendered = render_config(path, target, options, relative_to=file.parent, root=own_root(path))
     again = command_of(path, target, output, options)
-    return replace(found, output=output, diff=stale_diff(file, found.text), again=again)
+    return replace(rendered, output=output, diff=stale_diff(file, rendered.text), again=again)
 
 
 def render_config(
@@ -228,14 +228,14 @@ def default_output(target: str, *, existing: bool) -> str:
         existing: Whether to return the one that is here, if only another than the first is.
     """
     files = capabilities(target).renders
-    found = [each for each in files if Path(each).exists()]
-    return found[0] if existing and found else files[0]
+    existing_files = [each for each in files if Path(each).exists()]
+    return existing_files[0] if existing and existing_files else files[0]
 
 
 def command_of(path: Path, target: str, output: str, options: RenderOptions) -> str:
     """Return the command that writes a file with these options."""
     own = changed(capabilities(target).options, options.own)
-    given = {
+    switches = {
         f"--target={target}": target != TARGETS[0],
         **{f"-o={name}={text_of(value)}": True for name, value in own.items()},
         f"--gpus={options.gpus}": options.gpus in {"index", "none"},
@@ -243,6 +243,6 @@ def command_of(path: Path, target: str, output: str, options: RenderOptions) -> 
         f"--output={output}": output != default_output(target, existing=False),
     }
     name, *flags = shlex.split(options.run) or [""]
-    words = [str(path), *(flag for flag, used in given.items() if used)]
+    words = [str(path), *(flag for flag, used in switches.items() if used)]
     words += [f"--run={name}"] if name else []
     return f"lab render {shlex.join([*words, *(['--', *flags] if flags else [])])}"

@@ -106,8 +106,8 @@ class Comparison:
         """Return the results: a row for each metric of the run and of each task."""
         import pandas as pd  # noqa: PLC0415
 
-        found = self.to_dict()
-        parts = {"run": found["figures"], **found["tasks"]}
+        comparison = self.to_dict()
+        parts = {"run": comparison["figures"], **comparison["tasks"]}
         rows = [(part, row) for part, several in parts.items() for row in several]
         index = pd.MultiIndex.from_tuples(
             [(part, row["name"]) for part, row in rows], names=["of", "metric"]
@@ -124,9 +124,9 @@ class Comparison:
         """Return both tables for a notebook."""
         tables = (self.settings().map(visible), self.frame())
         shown = (
-            each.rename(index=visible, columns=visible).to_html(na_rep="", escape=True)
-            for each in tables
-            if len(each)
+            table.rename(index=visible, columns=visible).to_html(na_rep="", escape=True)
+            for table in tables
+            if len(table)
         )
         return "".join(shown)
 
@@ -158,21 +158,21 @@ def report(
         InputError: An argument names no run, or the page cannot be written there.
         LabError: No run can be read, or a file cannot be written.
     """
-    given = locals()
+    options = locals()
     store = runs_path(runs_dir)
     # Imported here: importing matplotlib and pandas takes a second.
     from lab.report.build import build, output_paths  # noqa: PLC0415
     from lab.report.loader import read_run, with_groups  # noqa: PLC0415
     from lab.reproduce.evaluation import read_evaluation  # noqa: PLC0415
 
-    with open_runs(given["runs"], given["label"], store) as found:
-        page = given["output"]
-        if page is None and not all(run.is_own for run in found):
+    with open_runs(options["runs"], options["label"], store) as opened:
+        page = options["output"]
+        if page is None and not all(run.is_own for run in opened):
             page = PAGE
-        where = output_paths([run.directory.path for run in found], page, store, force=force)
+        where = output_paths([run.directory.path for run in opened], page, store, force=force)
         claims = None if verdicts is None else read_evaluation(Path(verdicts))
         prober = StatusProber(backends)
-        read = read_each(found, lambda run: read_run(run, run.probe(prober)))
+        read = read_each(opened, lambda run: read_run(run, run.probe(prober)))
         named = with_groups(read)
         events = _write_events(named, where.events) if tensorboard else []
         return Report(*build(named, claims, where), events)
@@ -204,14 +204,14 @@ def compare(*runs: NamedRuns, label: Labels = (), runs_dir: RunsDir = None) -> C
         InputError: An argument names no run, or there are not two runs.
         LabError: Fewer than two runs can be read.
     """
-    given = locals()
+    options = locals()
     store = runs_path(runs_dir)
-    with open_runs(given["runs"], given["label"], store) as found:
-        if len(found) == 1:
-            raise InputError(f"run {found[0].name} is the only run", "name another run")
+    with open_runs(options["runs"], options["label"], store) as opened:
+        if len(opened) == 1:
+            raise InputError(f"run {opened[0].name} is the only run", "name another run")
         # Imported here: importing pandas takes half a second.
         from lab.analysis.comparison import read_side  # noqa: PLC0415
 
         prober = StatusProber(backends)
-        sides = read_each(found, lambda run: read_side(run, run.probe(prober)), at_least=2)
+        sides = read_each(opened, lambda run: read_side(run, run.probe(prober)), at_least=2)
     return Comparison(sides)

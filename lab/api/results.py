@@ -151,8 +151,8 @@ class Runs(Shown, list[Run]):
 
         with messages_shown():
             rows = run_rows(_directories(self), StatusProber(backends))
-        found = pd.DataFrame(rows, columns=list(Row.__annotations__)).drop(columns="note")
-        return found.assign(started=pd.to_datetime(found["started"], utc=True))
+        table = pd.DataFrame(rows, columns=list(Row.__annotations__)).drop(columns="note")
+        return table.assign(started=pd.to_datetime(table["started"], utc=True))
 
     def _shown(self) -> Group:
         """Return the table of the newest runs, and a line for each run with a note."""
@@ -223,4 +223,4 @@ def figure(name: str, runs: Run | Iterable[Run]) -> Figure:
 
 
 def _directories(runs: Iterable[Run]) -> list[RunDir]:
-    return [each.directory for each in runs]
+    return [run.directory for run in runs]

@@ -157,7 +157,7 @@ def sweep(
     with messages_shown(out, quiet=quiet):
         batches = plan_sweep(options, project(cluster), store)
         outcome = run_batches(batches, quiet=quiet)
-    made = Sweep(
+    swept = Sweep(
         along=next(iter(given["over"])),
         results=outcome.results,
         runs=Runs(map(Run, outcome.begun)),
@@ -165,11 +165,11 @@ def sweep(
         stopped=outcome.stopped,
     )
     if not check:
-        return made
-    if made.stopped is not None:
-        raise made.stopped
+        return swept
+    if swept.stopped is not None:
+        raise swept.stopped
     try:
-        check_succeeded(made.results)
+        check_succeeded(swept.results)
     except LabError as error:
         out.show(str(error))
-    return made
+    return swept

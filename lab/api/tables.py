@@ -33,9 +33,9 @@ class Shown:
 def html(group: Group) -> str:
     """Return texts and tables as HTML; consecutive texts are one block with fixed letters."""
     parts = []
-    for is_table, several in groupby(group.renderables, lambda each: isinstance(each, Table)):
+    for is_table, several in groupby(group.renderables, lambda part: isinstance(part, Table)):
         if is_table:
-            parts += [_table(each) for each in several if isinstance(each, Table)]
+            parts += [_table(part) for part in several if isinstance(part, Table)]
         else:
             parts.append(f"<pre>{'<br>'.join(map(_text, several))}</pre>")
     return "".join(parts)

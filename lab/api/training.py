@@ -62,7 +62,7 @@ def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
         return {}
     if experiment is not None and experiment in EXPERIMENTS:
         return EXPERIMENTS[experiment].flags
-    return {name: flag for each in EXPERIMENTS.values() for name, flag in each.flags.items()}
+    return {name: flag for known in EXPERIMENTS.values() for name, flag in known.flags.items()}
 
 
 @reads_options
@@ -161,7 +161,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         prepared = prepare_run(options, project(cluster), runs_path(runs_dir))
         try:
             shown = view or partial(brief_view, out=out, quiet=quiet)
-            made, summary = execute(prepared, view=shown)
+            run_dir, summary = execute(prepared, view=shown)
         except RunInterruptedError as interrupt:
             if view is None:
                 at = interrupt.run
@@ -172,10 +172,10 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         if view is None:
             LOG.info(_line(summary))
             if not check:
-                report_unread(made, summary)
+                report_unread(run_dir, summary)
         if check:
-            check_succeeded(made, summary)
-    return Run(made)
+            check_succeeded(run_dir, summary)
+    return Run(run_dir)
 
 
 def _line(summary: Summary) -> str:

@@ -58,8 +58,8 @@ def _run(name: str, argv: list[str]) -> None:
     """Run a command of the registry, or print its help."""
     if name not in registry.COMMANDS:
         near = suggestion(name, registry.COMMANDS)
-        what = f"no option {name!r}" if name.startswith("-") else f"no command {name!r}"
-        raise InputError(what, f"{near}see `lab --help`")
+        problem = f"no option {name!r}" if name.startswith("-") else f"no command {name!r}"
+        raise InputError(problem, f"{near}see `lab --help`")
     from lab.cli import arguments  # noqa: PLC0415  (`lab --help` needs none of it)
 
     module = importlib.import_module(f"lab.cli.commands.{name}")

@@ -63,7 +63,7 @@ def call(name: str, function: Callable[..., None], arguments: Sequence[str]) -> 
     import fire  # noqa: PLC0415
     from fire.decorators import SetParseFns  # noqa: PLC0415
 
-    SetParseFns(**{each.name: each.parse for each in parameters(function)})(function)
+    SetParseFns(**{parameter.name: parameter.parse for parameter in parameters(function)})(function)
     argv_for_fire = [f"--{key}={value}" for key, value in texts.items()]
     try:
         fire.Fire(function, command=argv_for_fire, name=f"lab {name}", serialize=lambda _: None)
@@ -109,7 +109,7 @@ def _parse(
     arguments: Sequence[str],
 ) -> _ParsedArguments:
     """Separate flags with their values, positional arguments, and arguments after `--`."""
-    given = _ParsedArguments()
+    parsed = _ParsedArguments()
     own = {each.flag: each for each in known if each.is_flag}
     flags = (rest.flags(None) if rest else {}) | own
     shorts = {each.short: each.flag for each in known if each.short}
@@ -117,10 +117,10 @@ def _parse(
     while queue:
         argument = queue.pop(0)
         if argument == "--":
-            given.verbatim = queue
+            parsed.verbatim = queue
             break
         if not argument.startswith("-") or argument == "-":
-            given.positional.append(argument)
+            parsed.positional.append(argument)
             continue
         head, equals, raw = argument.partition("=")
         name = head[2:].replace("-", "_") if head.startswith("--") else shorts.get(head, head)
@@ -130,20 +130,20 @@ def _parse(
                 raise InputError(f"{head} takes no value")
             name, equals, raw = negated, "=", "false"
         if name not in flags:
-            if _is_program_flag(head, rest, given.program):
-                raise _after_dashes_error(command, given.positional[0], name)
+            if _is_program_flag(head, rest, parsed.program):
+                raise _after_dashes_error(command, parsed.positional[0], name)
             near = suggestion(f"--{name}", [f"--{each}" for each in flags])
             more = f"; {_UNCHECKED_HINT}" if rest and rest.known(None) and not near else ""
-            what = f"no option {head!r} for `lab {command}`"
-            raise InputError(what, f"{near}see `lab {command} --help`{more}")
+            problem = f"no option {head!r} for `lab {command}`"
+            raise InputError(problem, f"{near}see `lab {command} --help`{more}")
         if not equals:
             raw = "true" if flags[name].is_switch else _next_value(head, queue)
         if isinstance(flags[name].kind, RepeatedFlag):
-            raw = json.dumps([*json.loads(given.flags.pop(name, "[]")), raw])
-        if name in given.flags:
+            raw = json.dumps([*json.loads(parsed.flags.pop(name, "[]")), raw])
+        if name in parsed.flags:
             raise InputError(f"--{name} is given twice", "give it once")
-        given.flags[name] = raw
-    return given
+        parsed.flags[name] = raw
+    return parsed
 
 
 def _next_value(flag: str, queue: list[str]) -> str:
@@ -171,12 +171,12 @@ def _positional(command: str, known: Sequence[Parameter], given: Sequence[str]) 
     return texts
 
 
-def _program_arguments(command: str, rest: ProgramArguments, given: _ParsedArguments) -> list[str]:
+def _program_arguments(command: str, rest: ProgramArguments, parsed: _ParsedArguments) -> list[str]:
     """Check the program's flags; return them and the verbatim arguments."""
-    program = given.program
+    program = parsed.program
     flags = rest.flags(program)
     passed_on = []
-    for name, raw in given.flags.items():
+    for name, raw in parsed.flags.items():
         flag = flags.get(name)
         if flag is None and program is not None and not flags:
             raise _after_dashes_error(command, program, name)
@@ -191,7 +191,7 @@ def _program_arguments(command: str, rest: ProgramArguments, given: _ParsedArgum
             passed_on.append(f"--{name}={raw}")
         elif flag.parse(raw):
             passed_on.append(f"--{name}")
-    return passed_on + given.verbatim
+    return passed_on + parsed.verbatim
 
 
 def _is_program_flag(flag: str, rest: ProgramArguments | None, program: str | None) -> bool:

@@ -66,8 +66,8 @@ def candidates(words: Sequence[str]) -> list[str]:
     text = "\0".join(words)
     *before, current = re.sub("\0=(\0|$)", "=", text).split("\0")
     kept = len(current) - len(text.rpartition("\0")[2].removeprefix("="))
-    fitting = (each for each in _all(before, current) if each.startswith(current))
-    return [each[kept:] for each in fitting if _SAFE.fullmatch(each) and len(each) > kept]
+    fitting = (word for word in _all(before, current) if word.startswith(current))
+    return [word[kept:] for word in fitting if _SAFE.fullmatch(word) and len(word) > kept]
 
 
 def _all(before: Sequence[str], current: str) -> Iterable[str]:
@@ -111,7 +111,7 @@ def _values(parameter: Parameter) -> Iterable[str]:
 
 def _own_options() -> list[str]:
     """Return the options that only one backend has, each with its values."""
-    options = (option for each in CAPABILITIES.values() for option in each.options)
+    options = (option for backend in CAPABILITIES.values() for option in backend.options)
     return [text for option in options for text in option.completions]
 
 
@@ -124,14 +124,16 @@ def _runs() -> list[str]:
 
 def _tasks() -> list[str]:
     """Return the tasks of the config in this directory."""
-    jobs = [each for cluster in _clusters("cluster.yaml") for each in cluster.jobs.items()]
+    jobs = [job for cluster in _clusters("cluster.yaml") for job in cluster.jobs.items()]
     return [f"{name}-{index}" for name, job in jobs for index in range(len(job.on))]
 
 
 def _environments() -> list[str]:
     """Return the environments with a record on this host, and those of the configs here."""
     recorded = {path.parent.name for path in state_directory().glob("*/*/environment.json")}
-    return sorted(recorded | {each.name for each in _clusters("cluster.yaml", "clusters/*.yaml")})
+    return sorted(
+        recorded | {cluster.name for cluster in _clusters("cluster.yaml", "clusters/*.yaml")}
+    )
 
 
 def _clusters(*patterns: str) -> Iterator[Cluster]:

@@ -89,25 +89,25 @@ def overview(inventory: Inventory, holders: Holders) -> Group:
 
 def pinned_table(pinned: Sequence[Pinned]) -> Group:
     """Return the table of the planned and the observed GPUs of each task, and its errors."""
-    empty = [each for each in pinned if each.proves_none]
+    empty = [task for task in pinned if task.proves_none]
     rows = [
         (
-            each.name,
-            _ids(each.check.planned),
-            "unknown" if each.check.seen is None else _ids(each.check.seen),
-            Text(each.check.status.value, style=_STYLES[each.check.status]),
+            task.name,
+            _ids(task.check.planned),
+            "unknown" if task.check.seen is None else _ids(task.check.seen),
+            Text(task.check.status.value, style=_STYLES[task.check.status]),
         )
-        for each in pinned
-        if each not in empty
+        for task in pinned
+        if task not in empty
     ]
     parts: list[Table | Text] = [Text(), table_of(("task", "planned", "seen", "verdict"), rows)]
     if empty:
-        names = ", ".join(each.name for each in empty)
+        names = ", ".join(task.name for task in empty)
         parts.append(Text(visible(f"proved to see no GPU: {names}")))
-    for each in pinned:
-        if not each.check.status.good:
-            text = visible(f"{each.environment}/{each.check}")
-            parts.append(Text(text, style=_STYLES[each.check.status]))
+    for task in pinned:
+        if not task.check.status.good:
+            text = visible(f"{task.environment}/{task.check}")
+            parts.append(Text(text, style=_STYLES[task.check.status]))
     return Group(*parts)
 
 
@@ -147,13 +147,13 @@ def _support(inventory: Inventory) -> list[Table | Text]:
         *(RUNTIMES[each].title.replace(" ", "\n") for each in BUILDS),
     )
     current = build_of(TENSORFLOW.name, os.environ)
-    found = by_gpus(inventory.gpus, current)
-    return [table_of(columns, rows), *(Text(visible(str(each))) for each in found if each.what)]
+    supports = by_gpus(inventory.gpus, current)
+    return [table_of(columns, rows), *(Text(visible(str(each))) for each in supports if each.what)]
 
 
 def _support_cell(gpu: Gpu, runtime: str) -> Text:
-    found = judge_gpu(gpu, build_of(runtime, os.environ)).status
-    return Text(found.value, style=_SUPPORT_STYLES.get(found, "yellow"))
+    status = judge_gpu(gpu, build_of(runtime, os.environ)).status
+    return Text(status.value, style=_SUPPORT_STYLES.get(status, "yellow"))
 
 
 def support_to_json(gpu: Gpu) -> dict[str, dict[str, Any]]:
@@ -190,7 +190,7 @@ def _memory(gpu: Gpu) -> str:
 
 def _processes(gpu: Gpu) -> str:
     """Return `GPU 0 is used by Xorg (pid 4000), python3 (pid 4001)`."""
-    named = [_process(each) for each in gpu.processes[:_MAX_NAMED]]
+    named = [_process(process) for process in gpu.processes[:_MAX_NAMED]]
     more = len(gpu.processes) - _MAX_NAMED
     names = ", ".join(named) + (f" and {more} more" if more > 0 else "")
     return f"GPU {gpu.index} is used by {names}"
@@ -216,4 +216,4 @@ def _matrix(inventory: Inventory) -> Table:
 
 
 def _ids(ids: Sequence[str]) -> str:
-    return " ".join(each[:_ID] for each in ids) or "none"
+    return " ".join(device_id[:_ID] for device_id in ids) or "none"

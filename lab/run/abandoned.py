@@ -28,10 +28,10 @@ def collected_rows(runs: Sequence[RunDir], prober: StatusProber) -> list[Row]:
 def _collect(run: RunDir, prober: StatusProber) -> bool:
     store = run.path.parent
     try:
-        found = locate(run.run_id, store, prober.known(), None)
-        if found.request is None or found.environment is None:
+        location = locate(run.run_id, store, prober.known(), None)
+        if location.request is None or location.environment is None:
             return False
-        collect_one(found.request, found.environment, store)
+        collect_one(location.request, location.environment, store)
     except (LabError, OSError) as error:
         LOG.warning(f"run {run.run_id} is not collected: {error}")
         return False

@@ -188,7 +188,7 @@ def task_of(path: str, directory: str, suffix: str) -> str | None:
 
 def collected_sizes(root: Path) -> dict[str, int]:
     """Return the size of every collected file of a run, by path."""
-    found = {}
+    sizes = {}
     for folder, folders, names in os.walk(root):
         if Path(folder) == root:
             folders[:] = [name for name in folders if name != REPLACED]
@@ -198,8 +198,8 @@ def collected_sizes(root: Path) -> dict[str, int]:
             with suppress(OSError):
                 kind = file.lstat()
                 if is_safe(path) and stat.S_ISREG(kind.st_mode):
-                    found[path] = kind.st_size
-    return found
+                    sizes[path] = kind.st_size
+    return sizes
 
 
 class _Feed:
@@ -259,7 +259,7 @@ class _Feed:
     @property
     def global_step(self) -> int | None:
         """The highest global step of a task's status."""
-        steps = (each.global_step for each in self.statuses.values())
+        steps = (status.global_step for status in self.statuses.values())
         return max((step for step in steps if step is not None), default=None)
 
 
@@ -311,7 +311,7 @@ def collect(
     collected = info.collected or rest or all_ended(info, feed.statuses)
     if (left, collected) != (info.left, info.collected):
         run.update(left=left, collected=collected)
-        if collected and not any(each.kept for each in left):
+        if collected and not any(file.kept for file in left):
             with suppress(LabError):  # without the mark, the run may be collected twice: harmless
                 store = run.directory.path.parent.resolve()
                 environment.mark_collected(run.run_id, str(store))

@@ -44,7 +44,7 @@ def reachable(known: Sequence[Backend], here: str | None) -> list[Environment]:
         here: The name in this directory's config, or None.
     """
     up = list_running(known)
-    if here is None or any(each.project == here for each in up):
+    if here is None or any(environment.project == here for environment in up):
         return up
     stopped = find_leftover(here, known)
     return [*up, stopped] if stopped else up
@@ -75,19 +75,25 @@ def find(argument: str, store: Path, among: Sequence[Environment], here: str | N
     else:
         requested = _of_here(among, here)
         where = f"{store} or an environment {here!r}" if here else where
-        foreign = {each.project for each in among} - {each.project for each in requested}
+        foreign = {environment.project for environment in among} - {
+            each.project for each in requested
+        }
         named = {run_id: info for run_id, info in stored.items() if _counts(info, foreign)}
     on_volumes = _runs(requested)
     begun = {run_id: request.submitted_unix for run_id, (request, _) in on_volumes.items()}
     begun |= {run_id: info.started_unix if info else 0.0 for run_id, info in named.items()}
-    wanted = resolve(argument, sorted(begun, key=lambda each: (begun[each], each)), where=where)
+    wanted = resolve(
+        argument, sorted(begun, key=lambda run_id: (begun[run_id], run_id)), where=where
+    )
     run = RunDir(store / wanted)
     if wanted in stored:
         info = stored[wanted] or run.read()  # of a damaged run, this raises what is damaged
         if info.imported:
             return LocatedRun(run, None, None)
         if wanted not in on_volumes:
-            on_volumes = _runs([each for each in among if each.project == info.project])
+            on_volumes = _runs(
+                [environment for environment in among if environment.project == info.project]
+            )
     return _located(run, on_volumes)
 
 
@@ -105,25 +111,29 @@ def locate(argument: str, store: Path, known: Sequence[Backend], here: str | Non
         InputError: No run matches, several do, or `last` is ambiguous.
         LabError: A run volume cannot be read.
     """
-    found = find(argument, store, reachable(known, here), here)
-    if found.environment is None and found.run.info_path.is_file():
-        info = found.run.read()
+    location = find(argument, store, reachable(known, here), here)
+    if location.environment is None and location.run.info_path.is_file():
+        info = location.run.read()
         if not info.imported and (stopped := find_leftover(info.project, known)):
-            return _located(found.run, _runs([stopped]))
-    return found
+            return _located(location.run, _runs([stopped]))
+    return location
 
 
 def _of_here(among: Sequence[Environment], here: str | None) -> Sequence[Environment]:
     if here is not None:
-        return [each for each in among if each.project == here]
+        return [environment for environment in among if environment.project == here]
     if len(among) > 1:
-        names = ", ".join(sorted({each.project for each in among}))
+        names = ", ".join(sorted({environment.project for environment in among}))
         raise InputError(f"several environments are up ({names})", "name the run")
     return among
 
 
 def _runs(among: Sequence[Environment]) -> dict[str, tuple[Request, Environment]]:
-    return {request.run_id: (request, each) for each in among for request in each.runs()}
+    return {
+        request.run_id: (request, environment)
+        for environment in among
+        for request in environment.runs()
+    }
 
 
 def _located(run: RunDir, on_volumes: Mapping[str, tuple[Request, Environment]]) -> LocatedRun:
@@ -137,11 +147,11 @@ def statuses_of(environment: Environment, run_id: str) -> dict[str, TaskStatus]:
     Raises:
         LabError: The run does not exist, or its run volume cannot be read.
     """
-    found: dict[str, TaskStatus] = {}
+    statuses: dict[str, TaskStatus] = {}
     for chunk in environment.stream(run_id, {}, follow=False):
         if chunk is not None and not chunk.fault and (status := status_in(chunk.path, chunk.data)):
-            found[status.task] = status
-    return found
+            statuses[status.task] = status
+    return statuses
 
 
 def under_way(environment: Environment, *, besides: str = "") -> str | None:
@@ -157,6 +167,6 @@ def under_way(environment: Environment, *, besides: str = "") -> str | None:
     others = [request for request in environment.runs() if request.run_id != besides]
     for request in others[-1:]:  # earlier runs had ended before this one was submitted
         statuses = statuses_of(environment, request.run_id)
-        if not all(each.state.ended for each in statuses.values()):
+        if not all(status.state.ended for status in statuses.values()):
             return request.run_id
     return None

@@ -56,13 +56,13 @@ def check_targets(
         InputError: A target does not exist.
     """
     try:
-        found = [check_target(fault, nodes) for fault in faults]
+        checked = [check_target(fault, nodes) for fault in faults]
     except ValueError as error:
         raise input_error(error) from error
-    for fault in found:
+    for fault in checked:
         if line := warning(fault, stall_s):
             LOG.warning(f"warning: {line}")
-    return tuple(fault.text for fault in found)
+    return tuple(fault.text for fault in checked)
 
 
 def check_followed(faults: Iterable[Fault]) -> None:
@@ -80,8 +80,8 @@ def check_followed(faults: Iterable[Fault]) -> None:
 
 def input_error(error: ValueError) -> InputError:
     """Convert the error of an invalid fault to an `InputError`."""
-    what, _, fix = str(error).partition("; ")
-    return InputError(f"no such fault: {what}", fix or "see `lab fault --help`")
+    problem, _, fix = str(error).partition("; ")
+    return InputError(f"no such fault: {problem}", fix or "see `lab fault --help`")
 
 
 class NetworkFaults:
@@ -120,7 +120,7 @@ class NetworkFaults:
             global_step: The run's global step, or None before the first step.
         """
         elapsed_s = self._monotonic() - self._began
-        for fault in [each for each in self._waiting if due(each, elapsed_s, global_step)]:
+        for fault in [waiting for waiting in self._waiting if due(waiting, elapsed_s, global_step)]:
             self._waiting.remove(fault)
             with signals_blocked():
                 self._started.append((fault, in_background(lambda fault=fault: self._do(fault))))  # type: ignore[misc]
@@ -139,7 +139,7 @@ class NetworkFaults:
         self._started.clear()
 
     def _report_end(self) -> None:
-        for fault, future in [each for each in self._started if each[1].done()]:
+        for fault, future in [injection for injection in self._started if injection[1].done()]:
             self._started.remove((fault, future))
             error = future.exception()
             if isinstance(error, FaultNotDelivered):

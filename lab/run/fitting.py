@@ -21,14 +21,14 @@ def experiment_named(name: str) -> Experiment:
     Raises:
         InputError: The experiment does not exist.
     """
-    found = EXPERIMENTS.get(name)
-    if found is None:
+    experiment = EXPERIMENTS.get(name)
+    if experiment is None:
         hint = suggestion(name, EXPERIMENTS)
         raise InputError(
             f"no experiment {name!r}",
             f"{hint}see `lab experiments`; run your own program by its path, such as {name}.py",
         )
-    return found
+    return experiment
 
 
 def check_jobs(wanted: Experiment, project: Project) -> None:
@@ -45,17 +45,19 @@ def check_jobs(wanted: Experiment, project: Project) -> None:
     if not missing and not idle and not miscounted:
         return
     if missing:
-        what = f"needs the job {missing[0]!r}, which {config} lacks"
+        problem = f"needs the job {missing[0]!r}, which {config} lacks"
         fix = "add it under `jobs:`"
     elif miscounted:
         job, count = miscounted[0], wanted.counts[miscounted[0]]
-        found = len(cluster.jobs[job].on)
-        what = f"needs {counted(count, 'task')} of the job {job!r}, but {config} has {found}"
+        tasks = len(cluster.jobs[job].on)
+        problem = f"needs {counted(count, 'task')} of the job {job!r}, but {config} has {tasks}"
         fix = "change the job under `jobs:`"
     else:
-        what = f"cannot use the job {idle[0]!r} of {config}"
+        problem = f"cannot use the job {idle[0]!r} of {config}"
         fix = "remove it from `jobs:`"
-    raise InputError(f"experiment {wanted.name!r} {what}", try_config(wanted, project.root) or fix)
+    raise InputError(
+        f"experiment {wanted.name!r} {problem}", try_config(wanted, project.root) or fix
+    )
 
 
 def check_program(wanted: Experiment, root: Path) -> None:

@@ -65,10 +65,10 @@ def lines_of(
         gpus: Device ids of the GPUs of each task.
     """
     by_gpu = {sample.device_id: sample for sample in samples}
-    held = [gpu for each in gpus.values() for gpu in each]
+    held = [gpu for devices in gpus.values() for gpu in devices]
     lines = []
-    for task, each in gpus.items():
-        for device_id in each:
+    for task, devices in gpus.items():
+        for device_id in devices:
             sample = by_gpu.get(device_id)
             line: dict[str, Any] = {
                 "time_unix": round(moment, 3),
@@ -134,7 +134,7 @@ def sample_until(
         clock: A clock, in seconds since the epoch.
         monotonic: A monotonic clock, in seconds.
     """
-    ids = tuple(dict.fromkeys(gpu for each in gpus.values() for gpu in each))
+    ids = tuple(dict.fromkeys(gpu for devices in gpus.values() for gpu in devices))
     try:
         with (opened or Sampler)(ids) as open_gpus:
             due, answered = monotonic(), False

@@ -69,7 +69,7 @@ def submit(run: OpenRun, environment: Environment) -> None:
     environment.submit(Request(info.run_id, info.spec, info.cluster), parts)
     started = info.started_unix + offset_s
     with suppress(LabError):  # the run has begun: an approximate time is enough
-        times = {each.run_id: each.submitted_unix for each in environment.runs()}
+        times = {request.run_id: request.submitted_unix for request in environment.runs()}
         now = times.get(info.run_id, now)  # every client of the run records this time
     run.info = replace(info, state=State.STARTING, started_unix=started, submitted_unix=now)
 
@@ -89,7 +89,7 @@ def finish(run: OpenRun) -> Summary:
         if state is State.SUCCEEDED and (task := altered_task(run.directory, info, statuses)):
             reason = f"the collected records of {task} are not those that its agent wrote"
             state = State.FAILED
-        ended = [each.ended_unix for each in statuses.values() if each.ended_unix is not None]
+        ended = [status.ended_unix for status in statuses.values() if status.ended_unix is not None]
         stopped = (max(ended) if ended else time.time()) if state.ended else None
         info = run.update(state=state, reason=reason, stopped_unix=stopped)
     summary = sum_up(run.directory, info, statuses)

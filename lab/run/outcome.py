@@ -55,8 +55,8 @@ def check_succeeded(run: RunDir, summary: Summary) -> None:
             count = f" and {counted(len(others), 'other')}" if others else ""
             LOG.warning(f"{first.task}{count} {short(explain(first), LONGEST_REASON)}")
         if not _has_message(first):
-            any(_report_log(each.task, run.log(each.task)) for each in group)
-        elif (named := summary.reason.partition(" ")[0]) in {each.task for each in group}:
+            any(_report_log(status.task, run.log(status.task)) for status in group)
+        elif (named := summary.reason.partition(" ")[0]) in {status.task for status in group}:
             fix = f"the whole log is {run.log(named)}"
     reason = f" ({summary.reason})" if summary.reason else ""
     raise LabError(f"run {run.run_id} {summary.state}{reason}", fix)
@@ -83,7 +83,7 @@ def check_collected(summary: Summary) -> None:
     Raises:
         LabError: A file was left there.
     """
-    kept = [each for each in summary.left if each.kept]
+    kept = [file for file in summary.left if file.kept]
     if kept:
         raise LabError(
             f"run {summary.run_id}: files that were not collected: {len(kept)}, the first is"
@@ -94,16 +94,16 @@ def check_collected(summary: Summary) -> None:
 
 def _check_results(run: RunDir, summary: Summary) -> None:
     """Check that the experiment's results are as expected."""
-    wrong = next((each for each in summary.results if not each.as_expected), None)
+    wrong = next((result for result in summary.results if not result.as_expected), None)
     if wrong is None:
         return
-    what = (
+    problem = (
         "was not found"
         if wrong.value is None
         else f"is {number(wrong.value)}, not {between(wrong.low, wrong.high)}"
     )
     raise LabError(
-        f"run {run.run_id} succeeded, but {visible(wrong.name)} {what}",
+        f"run {run.run_id} succeeded, but {visible(wrong.name)} {problem}",
         f"see its logs and records in {run.path}",
     )
 

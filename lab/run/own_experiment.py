@@ -53,12 +53,12 @@ def own_experiment(
         module=spec.module,
         listing=bool(spec.listing),
         argv=spec.args,
-        jobs={job: len(each.on) for job, each in project.cluster.jobs.items()},
+        jobs={name: len(job.on) for name, job in project.cluster.jobs.items()},
     )
     default = RUNTIMES[own.framework] if own.need is None else HERITAGE
     name = runtime or default.name
     horovod = own.horovod and bool(RUNTIMES[name].horovod)
-    made = experiment_of(own, project.cluster, name, horovod=horovod)
+    experiment = experiment_of(own, project.cluster, name, horovod=horovod)
     chosen = runtime is not None
     if own.need and (notice := own.need.notice(own.program, name, chosen=chosen)):
         LOG.info(notice)
@@ -66,11 +66,11 @@ def own_experiment(
         title, used = default.title, FRAMEWORKS[own.framework]
         LOG.info(f"{short(own.program)} imports {used.modules[0]}: it runs with {title}")
     # A program that knows its job may serve without a rank.
-    if made.gang and not own.programs and not own.knows_job:
-        check_ranks(own, made, project)
-    if own.notice and not FRAMEWORKS[made.framework].has_ranks:
+    if experiment.gang and not own.programs and not own.knows_job:
+        check_ranks(own, experiment, project)
+    if own.notice and not FRAMEWORKS[experiment.framework].has_ranks:
         LOG.warning(f"warning: {own.notice}")
-    return made, own
+    return experiment, own
 
 
 def experiment_of(
@@ -108,7 +108,7 @@ def _check_tasks(program: OwnProgram, cluster: Cluster, services: Sequence[str])
     if not program.programs:
         return
     tasks = [
-        f"{job}-{index}" for job, each in cluster.jobs.items() for index in range(len(each.on))
+        f"{name}-{index}" for name, job in cluster.jobs.items() for index in range(len(job.on))
     ]
     unknown = [task for task in program.programs if task not in tasks]
     if unknown:
@@ -130,7 +130,7 @@ def _services(cluster: Cluster, client: str) -> tuple[str, ...]:
     """Return the jobs that only serve: with a job that assigns all steps, all other jobs."""
     for job in (client, CLIENT):
         if job in cluster.jobs:
-            return tuple(each for each in cluster.jobs if each != job)
+            return tuple(other for other in cluster.jobs if other != job)
     return tuple(job for job in SERVICES if job in cluster.jobs)
 
 
@@ -176,9 +176,11 @@ def check_record(regex: str) -> None:
     try:
         RecordPattern(regex)
     except PatternError as error:
-        what = f"--record {regex!r}: {error}"
+        problem = f"--record {regex!r}: {error}"
         fix = f"name one of {', '.join(GROUPS)}, such as (?P<step>\\d+)"
-        raise InputError(what, fix if "group" in str(error) else "correct the expression") from None
+        raise InputError(
+            problem, fix if "group" in str(error) else "correct the expression"
+        ) from None
     try:
         subprocess.run(
             [sys.executable, "-I", "-c", _TRIAL, regex], check=False, timeout=LIMIT_S,

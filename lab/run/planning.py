@@ -108,6 +108,6 @@ def _gpu_warnings(plan: Plan, inventory: Inventory) -> list[str]:
 
     pinned = {device for task in plan.tasks for device in task.gpus}
     gpus = [gpu for gpu in inventory.gpus if gpu.device_id in pinned]
-    found = by_gpus(gpus, build_of(plan.runtime, os.environ))
-    too_old = [str(each) for each in found if each.status is Support.TOO_OLD]
+    supports = by_gpus(gpus, build_of(plan.runtime, os.environ))
+    too_old = [str(support) for support in supports if support.status is Support.TOO_OLD]
     return [*too_old, *gpus_in_use(plan, inventory)]

@@ -156,8 +156,8 @@ def prepare_run(
     """
     notices: list[str] = []
     with passed_on(notices.append):
-        made = _prepare_run(options, project, runs_dir, beside)
-    return replace(made, notices=tuple(notices))
+        prepared = _prepare_run(options, project, runs_dir, beside)
+    return replace(prepared, notices=tuple(notices))
 
 
 def _prepare_run(
@@ -268,12 +268,12 @@ def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnP
     if spec.record:
         raise InputError(f"--record: {name} is an experiment", "leave out --record")
     if spec.listing:
-        what = f"--listing: {name} is an experiment, not a printed program"
-        raise InputError(what, "give the path of a printed program, or leave out --listing")
+        problem = f"--listing: {name} is an experiment, not a printed program"
+        raise InputError(problem, "give the path of a printed program, or leave out --listing")
     wanted = experiment_named(name)
     if options.framework not in {None, wanted.runtime}:
-        what = f"experiment {name!r} needs {wanted.runtime}"
-        raise InputError(what, "leave out --framework")
+        problem = f"experiment {name!r} needs {wanted.runtime}"
+        raise InputError(problem, "leave out --framework")
     check_jobs(wanted, project)
     check_program(wanted, project.root)
     return wanted, None

@@ -110,13 +110,13 @@ def _task_rows(plan: Plan) -> Iterator[TaskRow]:
 
 def versions() -> dict[str, str]:
     """Return the versions of lab, Python and the libraries of the client."""
-    found = {"lab": __version__, "python": platform.python_version()}
+    installed = {"lab": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def git_state(root: Path) -> dict[str, Any] | None:

@@ -170,7 +170,7 @@ def uncollected_runs(environment: Environment, store: Path) -> list[str]:
     return [
         run.run_id
         for run in runs
-        if run.info_path.is_file() and any(each.kept for each in run.read().left)
+        if run.info_path.is_file() and any(file.kept for file in run.read().left)
     ]
 
 

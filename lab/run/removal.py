@@ -131,7 +131,7 @@ def _is_removed(environment: Environment) -> bool:
 
     def find() -> list[Environment | None]:
         with lock_environment(environment.backend, environment.project, shared=True):
-            return [each.find_any(environment.project) for each in known]
+            return [backend.find_any(environment.project) for backend in known]
 
     try:
         return with_lock_retry(find) == [None]

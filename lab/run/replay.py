@@ -239,8 +239,8 @@ def _events_of(
 def _starts(final: TaskStatus, place: Place, message: str) -> Iterator[Event]:
     """Yield the status at each start of the program, and at each end that led to a new start."""
     task, first = final.task, final.attempt - len(final.earlier)
-    started = [*(each.started_unix for each in final.earlier), final.started_unix]
-    reasons = ["", *(each.reason for each in final.earlier)]
+    started = [*(start.started_unix for start in final.earlier), final.started_unix]
+    reasons = ["", *(start.reason for start in final.earlier)]
     for number, (began, reason) in enumerate(zip(started, reasons, strict=True)):
         status = TaskStatus(
             task, State.STARTING, first + number, reason, started_unix=began, message=message

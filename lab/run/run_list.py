@@ -99,10 +99,10 @@ def runs_table(rows: Iterable[Row], width: int | None = None) -> tuple[Table, li
         rows: The rows.
         width: The width in characters; None: as wide as needed, with all columns.
     """
-    found, left_out = fitting(
+    table, left_out = fitting(
         _COLUMNS, map(_cells, rows), width=width, give_way=_GIVE_WAY, whole=("run", "experiment")
     )
-    return found, [name.removeprefix(">") for name in left_out]
+    return table, [name.removeprefix(">") for name in left_out]
 
 
 def notes(rows: Iterable[Row]) -> list[str]:
@@ -111,8 +111,8 @@ def notes(rows: Iterable[Row]) -> list[str]:
 
 
 def _row(run: RunDir, probe: Probe) -> Row:
-    found = status_or_warn(run, probe)
-    info = found.info
+    status = status_or_warn(run, probe)
+    info = status.info
     summary = read_summary(run.summary_path)
     tasks = summary.tasks if summary else ()
     epochs = (task.epoch + 1 for task in tasks if task.epoch is not None)
@@ -120,9 +120,9 @@ def _row(run: RunDir, probe: Probe) -> Row:
         run_id=info.run_id,
         experiment=info.spec.experiment,
         backend=info.backend,
-        state=found.state.value,
-        reason=found.reason,
-        note=found.note,
+        state=status.state.value,
+        reason=status.reason,
+        note=status.note,
         epochs=max(epochs, default=None),
         global_step=summary.global_step if summary else None,
         steps_per_s=summary.steps_per_s if summary else None,

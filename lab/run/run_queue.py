@@ -78,8 +78,10 @@ class Ticket:
             time.sleep(_POLL_S if ahead else _ASK_S)
 
     def ahead(self) -> list[str]:
-        """Return the text of each valid ticket before this one: the id of its run; if it waits,
-        too, "" or the id of the run that it waits for, after `_AFTER`."""
+        """Return the text of each valid ticket before this one.
+
+        It is the id of its run. If it waits, too: "", or `_AFTER` and the run that it waits for.
+        """
         texts = (_holder(path) for path in _tickets(self._path) if path.name < self._path.name)
         return [text for text in texts if text is not None]
 

@@ -111,7 +111,7 @@ def _execute_once(
     summary = execute_run(
         run,
         boot=prepared.boot,
-        found=prepared.environment,
+        running=prepared.environment,
         detach=prepared.options.detach,
         view=view,
     )
@@ -122,7 +122,7 @@ def execute_run(
     run: RunDir,
     *,
     boot: Callable[[Callable[[], None]], Environment],
-    found: Environment | None,
+    running: Environment | None,
     keep: bool = False,
     detach: bool = False,
     view: Callable[[RunInfo], AbstractContextManager[View]],
@@ -135,7 +135,7 @@ def execute_run(
         run: The directory that `create_run` created.
         boot: Boots an environment. It calls its argument when the environment is up; from then on
             Ctrl-C waits until `boot` has returned.
-        found: The environment that is already up, or None.
+        running: The environment that is already up, or None.
         keep: Whether an environment that this call boots stays up.
         detach: Whether to return as soon as the run is submitted; the environment then stays up.
         view: Makes the view of the run, which is entered while the run is followed.
@@ -150,7 +150,7 @@ def execute_run(
         KeyboardInterrupt: The user interrupted the run before an agent received it.
         OSError: A file could not be written.
     """
-    place = _Place(boot, found, keep=keep or found is not None)
+    place = _Place(boot, running, keep=keep or running is not None)
     with signals.as_interrupt():
         try:
             while True:
@@ -299,8 +299,8 @@ def _describe(run: OpenRun, environment: Environment) -> None:
     try:
         lifecycle.describe(run, environment)
     except (LabError, OSError) as error:
-        what = error.what if isinstance(error, LabError) else str(error)
-        LOG.warning(f"{what}; run.json does not describe the environment")
+        problem = error.what if isinstance(error, LabError) else str(error)
+        LOG.warning(f"{problem}; run.json does not describe the environment")
 
 
 def _stop(run: OpenRun, environment: Environment, view: View) -> None:
@@ -348,8 +348,8 @@ def teardown(run: RunDir, environment: Environment) -> None:
 
     def keeps() -> bool:
         store = run.path.parent
-        found = {*uncollected_runs(environment, store), *incomplete_runs(environment, store)}
-        left = sorted(found)
+        run_ids = {*uncollected_runs(environment, store), *incomplete_runs(environment, store)}
+        left = sorted(run_ids)
         if not left and run.info_path.is_file() and not run.complete():
             left = [run.run_id]  # its program has damaged its request
         if left:

@@ -58,6 +58,6 @@ def state_under_way(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> State:
     """Return the state of a run that has not ended; a submitted run is at least starting."""
     states = [statuses[task].state for task in info.task_names() if task in statuses]
     missing = len(info.task_names()) - len(states)
-    found = run_state([*states, *[State.PENDING] * missing])
-    submitted = found is State.PENDING and info.submitted_unix is not None
-    return State.STARTING if submitted else found
+    state = run_state([*states, *[State.PENDING] * missing])
+    submitted = state is State.PENDING and info.submitted_unix is not None
+    return State.STARTING if submitted else state

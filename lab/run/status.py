@@ -55,16 +55,16 @@ class StatusProber:
         """
         for backend in self.known():
             if info.backend in {backend.name, ""}:
-                found = self._ask(backend, info)
-                if found is not None:
-                    return found
+                answer = self._ask(backend, info)
+                if answer is not None:
+                    return answer
         return None
 
     def _ask(self, backend: Backend, info: RunInfo) -> VolumeStatus | None:
         whole, one = (backend.name, None), (backend.name, info.project)
-        for each in (whole, one):
-            if each in self._failed:
-                raise self._failed[each]
+        for scope in (whole, one):
+            if scope in self._failed:
+                raise self._failed[scope]
         try:
             return with_timeout(self.patience_s, lambda: _probe(backend, info))
         except TimeoutError:
@@ -123,10 +123,10 @@ def finalize(run: RunDir, ask: Probe) -> None:
         return
     with run.locked():
         pass
-    found = status_of(run, ask)
-    if found.state.ended and not found.note:
+    status = status_of(run, ask)
+    if status.state.ended and not status.note:
         with run.opened() as opened:
-            lifecycle.mark_ended(opened, found.state, found.reason)
+            lifecycle.mark_ended(opened, status.state, status.reason)
             lifecycle.finish(opened)
 
 
@@ -162,9 +162,9 @@ def _from_volume(info: RunInfo, on_volume: VolumeStatus) -> RunStatus:
     collect = f"{NOT_COLLECTED}: `lab attach {info.run_id}`"
     reopened = replace(info, state=State.PENDING, reason="")
     state, reason = verdict(reopened, on_volume.statuses)
-    found = RunStatus(replace(info, state=state, reason=reason), on_volume.statuses, collect)
+    status = RunStatus(replace(info, state=state, reason=reason), on_volume.statuses, collect)
     if state.ended:
-        return found
+        return status
     if on_volume.stopped:
-        return found.with_state(State.LOST, GONE)
-    return replace(found, note=f"no client follows it: `lab attach {info.run_id}`")
+        return status.with_state(State.LOST, GONE)
+    return replace(status, note=f"no client follows it: `lab attach {info.run_id}`")

@@ -84,10 +84,10 @@ def _unread(info: RunInfo, lines: list[bytes]) -> Iterator[str]:
 
 def _pairs(line: str) -> list[re.Match[str]]:
     """The terms with a number in a line; the first one for each group."""
-    found: dict[str, re.Match[str]] = {}
+    pairs: dict[str, re.Match[str]] = {}
     for pair in _PAIR.finditer(line):
-        found.setdefault(_GROUPS[pair["key"].lower()], pair)
-    return list(found.values())
+        pairs.setdefault(_GROUPS[pair["key"].lower()], pair)
+    return list(pairs.values())
 
 
 def _expression(line: str) -> str:

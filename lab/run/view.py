@@ -123,8 +123,8 @@ class StepRate:
         """The mean over `RATE_S`, or over the last two records; None with fewer records."""
         if not self._marks:
             return None
-        (first, made), (last, step) = self._marks[0], self._marks[-1]
-        return (step - made) / (last - first) if step > made and last > first else None
+        (first, earlier), (last, latest) = self._marks[0], self._marks[-1]
+        return (latest - earlier) / (last - first) if latest > earlier and last > first else None
 
 
 class TaskView(View):
@@ -214,5 +214,5 @@ class TaskView(View):
     @property
     def _last_title(self) -> str:
         """What `_last` says of tasks that train: their staleness, or how long they wait."""
-        is_synchronous = all(each.staleness is None for each in self._progress.values())
+        is_synchronous = all(progress.staleness is None for progress in self._progress.values())
         return "waits" if self._waits and is_synchronous else "staleness"

@@ -61,7 +61,7 @@ def contents(run: RunDir, *, complete: bool) -> tuple[Sizes, list[str]]:
     Returns:
         The files, and those that an archive cannot contain, such as links.
     """
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     skipped = []
     for path in sorted(run.path.rglob("*")):
         name = path.relative_to(run.path).as_posix()
@@ -69,10 +69,10 @@ def contents(run: RunDir, *, complete: bool) -> tuple[Sizes, list[str]]:
             continue
         status = path.lstat()
         if stat.S_ISREG(status.st_mode):
-            found[name] = status.st_size
+            sizes[name] = status.st_size
         else:
             skipped.append(name)
-    return found, skipped
+    return sizes, skipped
 
 
 def pack(run: RunDir, names: Sequence[str], output: BinaryIO) -> None:
@@ -249,5 +249,5 @@ def _marked(run: RunDir) -> RunDir:
 
 def _as_imported(info: RunInfo) -> RunInfo:
     """Return `run.json` of a run that belongs to no environment of this host."""
-    left = tuple(replace(each, kept=False) for each in info.left)
+    left = tuple(replace(file, kept=False) for file in info.left)
     return replace(info, imported=True, collected=True, left=left)

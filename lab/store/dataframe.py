@@ -105,9 +105,9 @@ def recorded_tasks(run: RunDir) -> list[str]:
     Raises:
         LabError: `run.json` is missing or unreadable.
     """
-    found = {path.stem for path in (run.path / "tasks").glob("*.jsonl") if path.is_file()}
-    known = [name for name in run.read().task_names() if name in found]
-    others = sorted(name for name in found.difference(known) if _TASK.fullmatch(name))
+    recorded = {path.stem for path in (run.path / "tasks").glob("*.jsonl") if path.is_file()}
+    known = [name for name in run.read().task_names() if name in recorded]
+    others = sorted(name for name in recorded.difference(known) if _TASK.fullmatch(name))
     return [*filter(_TASK.fullmatch, known), *others]
 
 

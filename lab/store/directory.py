@@ -239,20 +239,20 @@ def infos(store: Path) -> dict[RunDir, RunInfo | None]:
     """Return every run of a run store with its `run.json`, the oldest first; None: unreadable."""
     if not store.is_dir():
         return {}
-    found: dict[RunDir, RunInfo | None] = {}
+    infos_of: dict[RunDir, RunInfo | None] = {}
     for path in store.iterdir():
         run = RunDir(path)
         if run.info_path.is_file():
             try:
-                found[run] = run.read()
+                infos_of[run] = run.read()
             except (LabError, OSError):
-                found[run] = None
+                infos_of[run] = None
 
     def start(run: RunDir) -> tuple[float, str]:
-        info = found[run]
+        info = infos_of[run]
         return info.started_unix if info else 0.0, run.run_id
 
-    return {run: found[run] for run in sorted(found, key=start)}
+    return {run: infos_of[run] for run in sorted(infos_of, key=start)}
 
 
 def safe_run_id(run_id: str) -> str:
@@ -274,7 +274,7 @@ def altered_task(run: RunDir, info: RunInfo, statuses: Mapping[str, TaskStatus])
     Raises:
         OSError: Records cannot be read.
     """
-    left = {each.path for each in info.left}
+    left = {file.path for file in info.left}
     for task, status in statuses.items():
         path, written = run.records(task), status.records_sha256
         is_left = f"tasks/{path.name}" in left
@@ -296,18 +296,18 @@ def read_statuses(
     Raises:
         LabError: A file cannot be read; the message names the file and the key.
     """
-    found = {}
+    statuses = {}
     for task in info.task_names():
         path = run.status(task)
         try:
-            found[task] = convert(parse(read_regular(path)), TaskStatus)
+            statuses[task] = convert(parse(read_regular(path)), TaskStatus)
         except FileNotFoundError:
             continue
         except ValueError as error:
             if not skip_damaged:
                 fix = f"collect it again with `lab attach {run.run_id}`, or remove the file"
                 raise LabError(f"{path}: {error}", fix) from error
-    return found
+    return statuses
 
 
 @dataclass(frozen=True, slots=True)

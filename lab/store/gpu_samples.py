@@ -74,12 +74,12 @@ def use_by_moment(
     Args:
         records: The lines of `gpu.jsonl`; those of one moment must be adjacent.
     """
-    for time_unix, found in groupby(samples(records), lambda each: each.time_unix):
+    for time_unix, moment in groupby(samples(records), lambda sample: sample.time_unix):
         of_task: dict[str, list[float]] = {}
-        for each in found:
-            if each.utilisation is not None:
-                of_task.setdefault(each.task, []).append(each.utilisation)
-        yield time_unix, {task: sum(each) / len(each) for task, each in of_task.items()}
+        for sample in moment:
+            if sample.utilisation is not None:
+                of_task.setdefault(sample.task, []).append(sample.utilisation)
+        yield time_unix, {task: sum(uses) / len(uses) for task, uses in of_task.items()}
 
 
 def figures(
@@ -92,8 +92,8 @@ def figures(
         trained: The time from the first step record to the last, by task.
     """
     tasks: dict[str, list[_Moment]] = {}
-    for (task, time), found in groupby(samples(records), lambda each: each[:2]):
-        tasks.setdefault(task, []).append(_moment(time, list(found)))
+    for (task, time), moment_samples in groupby(samples(records), lambda sample: sample[:2]):
+        tasks.setdefault(task, []).append(_moment(time, list(moment_samples)))
     return {task: _over(moments, trained.get(task)) for task, moments in tasks.items()}
 
 
@@ -106,21 +106,21 @@ class _Moment(NamedTuple):
     power_w: float | None
 
 
-def _moment(time: float, found: Sequence[GpuSample]) -> _Moment:
+def _moment(time: float, gpus: Sequence[GpuSample]) -> _Moment:
     return _Moment(
         time,
-        _mean([each.utilisation for each in found if each.utilisation is not None]),
-        _sum([each.memory_bytes for each in found]),
-        _sum([each.power_w for each in found]),
+        _mean([gpu.utilisation for gpu in gpus if gpu.utilisation is not None]),
+        _sum([gpu.memory_bytes for gpu in gpus]),
+        _sum([gpu.power_w for gpu in gpus]),
     )
 
 
 def _over(moments: Sequence[_Moment], trained: Span | None) -> GpuFigures:
     """Return the metrics over the moments in which a task trained, or else over all moments."""
-    inside = [each for each in moments if trained and trained[0] <= each.time <= trained[1]]
+    inside = [moment for moment in moments if trained and trained[0] <= moment.time <= trained[1]]
 
     def known(name: str, among: Sequence[_Moment]) -> list[float]:
-        return [value for each in among if (value := getattr(each, name)) is not None]
+        return [value for moment in among if (value := getattr(moment, name)) is not None]
 
     def mean(name: str) -> float | None:
         return _mean(known(name, inside) or known(name, moments))
@@ -139,7 +139,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _sum(values: Sequence[float | None]) -> float | None:
     """Return the sum over a task's GPUs; None if a GPU has no value: a partial sum is wrong."""
-    known = [each for each in values if each is not None]
+    known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
 
 

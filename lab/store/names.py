@@ -32,8 +32,8 @@ def before_last(argument: str) -> int | None:
     Returns:
         0 for `last`, 1 for `last~1` and so on; None for an id.
     """
-    found = _BEFORE_LAST.fullmatch(argument)
-    return int(found[1] or 0) if found else None
+    match = _BEFORE_LAST.fullmatch(argument)
+    return int(match[1] or 0) if match else None
 
 
 def resolve(argument: str, ids: list[str], *, where: str) -> str:
@@ -233,7 +233,7 @@ def open_runs(
     _check_labels(arguments, labels)
     of_each = labels if len(labels) == len(arguments) else [*(labels or [""])] * len(arguments)
     with ExitStack() as stack:
-        found: dict[Path, NamedRun] = {}
+        opened: dict[Path, NamedRun] = {}
         for argument, label in zip(arguments, of_each, strict=True):
             try:
                 runs = named_runs(argument, store, stack)
@@ -245,18 +245,18 @@ def open_runs(
                 LOG.warning(f"left out: {error}")
                 continue
             for run in runs:
-                found.setdefault(run.source, replace(run, group=label))
-        yield _labelled(without_copies(found.values()))
+                opened.setdefault(run.source, replace(run, group=label))
+        yield _labelled(without_copies(opened.values()))
 
 
 def without_copies(runs: Iterable[NamedRun]) -> list[NamedRun]:
     """Return each run once; report each copy of another one."""
-    found: dict[Hashable, NamedRun] = {}
+    first_copies: dict[Hashable, NamedRun] = {}
     for run in runs:
-        first = found.setdefault(_identity(run), run)
+        first = first_copies.setdefault(_identity(run), run)
         if first.source != run.source:
             LOG.warning(f"left out: run {run.place}: a copy of run {first.place}")
-    return list(found.values())
+    return list(first_copies.values())
 
 
 def _identity(run: NamedRun) -> Hashable:
@@ -312,18 +312,18 @@ def read_each(
     Raises:
         LabError: Fewer than `at_least` runs can be read.
     """
-    found: list[T] = []
+    results: list[T] = []
     failures: list[LabError] = []
     for run in runs:
         try:
-            found.append(read(run))
+            results.append(read(run))
         except LabError as error:
             failures.append(error)
         except OSError as error:
             shown = short(str(run.directory.path))
             failures.append(LabError(f"{shown} cannot be read: {error.strerror or error}"))
-    if failures and len(found) < at_least:
+    if failures and len(results) < at_least:
         raise failures[-1]
     for failure in failures:
         LOG.warning(f"left out: {failure}")
-    return found
+    return results

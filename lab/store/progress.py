@@ -134,8 +134,8 @@ class TaskProgress:
             self._step(record)
         elif record.get("kind") == "event":
             self._event(record)
-        elif record.get("kind") == "result" and (found := result_of(record)) is not None:
-            self.results[found.name] = found
+        elif record.get("kind") == "result" and (result := result_of(record)) is not None:
+            self.results[result.name] = result
         if isinstance(record.get("message"), str):
             self.message = record["message"]
         if is_whole(record.get("probe")):

@@ -42,8 +42,8 @@ class Sample:
 def recordings() -> Mapping[str, Sample]:
     """Return the recordings that come with lab, by name."""
     index = parse((SAMPLES / "index.json").read_text("utf-8"))
-    found = [convert(each, Sample) for each in index.values()]
-    return {each.recording: each for each in found if each.recording}
+    samples = [convert(sample, Sample) for sample in index.values()]
+    return {sample.recording: sample for sample in samples if sample.recording}
 
 
 def find_recorded(argument: str, store: Path) -> RunDir:

@@ -169,7 +169,7 @@ class RunInfo:
 
 
 def _check_keys(raw: object, kind: type[RunInfo | RunSpec]) -> None:
-    unknown = raw.keys() - {each.name for each in fields(kind)} if isinstance(raw, dict) else ()
+    unknown = raw.keys() - {key.name for key in fields(kind)} if isinstance(raw, dict) else ()
     if unknown:
         raise ValueError(f"unknown key {short(min(unknown))!r}")
 
@@ -179,9 +179,9 @@ def parameters_of(spec: RunSpec) -> dict[str, Any]:
     experiment = registered(spec)
     if experiment is None:
         return {}
-    found = with_defaults(experiment, spec.args)
-    seed = found.get("seed")
-    return {"hyperparameters": found, "seed": seed if isinstance(seed, int) else None}
+    values = with_defaults(experiment, spec.args)
+    seed = values.get("seed")
+    return {"hyperparameters": values, "seed": seed if isinstance(seed, int) else None}
 
 
 def convert(raw: object, kind: type[T]) -> T:
@@ -206,9 +206,9 @@ def gpus_of(info: RunInfo) -> dict[str, tuple[str, ...]]:
 
     Tasks without such a GPU are left out. Only UUIDs count: a GPU's index is not unique to a host.
     """
-    found = {}
+    gpus_by_task = {}
     for row in info.tasks:
         gpus = tuple(gpu for gpu in row.get("gpus", ()) if not gpu.isdecimal())
         if gpus:
-            found[row["task"]] = gpus
-    return found
+            gpus_by_task[row["task"]] = gpus
+    return gpus_by_task

@@ -47,7 +47,7 @@ def options_of(info: RunInfo) -> dict[str, str]:
     spec, wanted = info.spec, registered(info.spec)
     usual = str(wanted.policy if wanted else own_policy(spec.framework))
     policy = str(Policy(spec.on_failure, spec.restarts))
-    faults = [str(each) for each in spec.faults if not wanted or each not in wanted.faults]
+    faults = [str(fault) for fault in spec.faults if not wanted or fault not in wanted.faults]
     texts = {
         "data-dir": _host_path(spec.data_dir),
         "resume": spec.resumed_from,
@@ -68,7 +68,7 @@ def split_flags(
     arguments: Sequence[str], flags: Mapping[str, ProgramFlag]
 ) -> tuple[dict[str, str], list[str]]:
     """Return flag to its last value, and the arguments that are not known flags."""
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     others: list[str] = []
     queue = list(arguments)
     while queue:
@@ -81,11 +81,11 @@ def split_flags(
                 taken.append(queue.pop(0))
             value = "true" if flag.is_switch else "".join(taken[1:])
         if flag is not None and _fits(flag, value):
-            given.pop(name, None)
-            given[name] = value
+            values.pop(name, None)
+            values[name] = value
         else:
             others += taken
-    return given, others
+    return values, others
 
 
 def _fits(flag: ProgramFlag, value: str) -> bool:
@@ -160,8 +160,8 @@ def _own_program(spec: RunSpec) -> str:
     if spec.module:
         return spec.program
     if spec.programs:
-        each = spec.programs.items()
-        return ",".join(f"{task}={Path(spec.folder, own)}" for task, own in each)
+        programs = spec.programs.items()
+        return ",".join(f"{task}={Path(spec.folder, own)}" for task, own in programs)
     return str(Path(spec.folder, spec.program))
 
 

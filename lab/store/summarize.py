@@ -83,17 +83,19 @@ def summary_of(
 
 def _results(info: RunInfo, progress: Mapping[str, TaskProgress]) -> list[ResultSummary]:
     """Return the results by task, then the results of the registry that no task has reported."""
-    found = [
-        ResultSummary(each.name, task, each.value, each.low, each.high, each.is_as_expected)
+    results = [
+        ResultSummary(
+            result.name, task, result.value, result.low, result.high, result.is_as_expected
+        )
         for task, value in progress.items()
-        for each in value.results.values()
+        for result in value.results.values()
     ]
     experiment = registered(info.spec)
     if experiment is None or info.state is not State.SUCCEEDED:
-        return found
-    names = {each.name for each in found}
+        return results
+    names = {result.name for result in results}
     missing = [name for name in experiment.results if name not in names]
-    return [*found, *(ResultSummary(name, "", None, None, None, False) for name in missing)]
+    return [*results, *(ResultSummary(name, "", None, None, None, False) for name in missing)]
 
 
 def _conserved(
@@ -128,8 +130,8 @@ def _accuracy(
         return final.final_accuracy
     if "ps" in info.cluster or info.state is not State.SUCCEEDED or registered(info.spec) is None:
         return None
-    found = {worker.accuracy for worker in workers}
-    return found.pop() if len(found) == 1 else None
+    accuracies = {worker.accuracy for worker in workers}
+    return accuracies.pop() if len(accuracies) == 1 else None
 
 
 def _lost(final: TaskProgress | None) -> int | None:
@@ -177,13 +179,13 @@ def _image_rate(info: RunInfo, progress: Mapping[str, TaskProgress]) -> float | 
     As in the figures, a worker's `examples` count its own images. If they are more than its own
     steps take, as in all-reduce programs, they count the images of all workers.
     """
-    trained = [each for each in progress.values() if each.image_marks]
-    seen = [_images(info, each) for each in trained]
-    known = [each for each in seen if each is not None]
-    marks = [mark for each in trained for pair in each.image_marks.values() for mark in pair]
+    trained = [task for task in progress.values() if task.image_marks]
+    seen = [_images(info, task) for task in trained]
+    known = [rate for rate in seen if rate is not None]
+    marks = [mark for task in trained for pair in task.image_marks.values() for mark in pair]
     if not marks or len(known) < len(seen):
         return None
-    if all(a.local_step == b.local_step for each in trained for a, b in each.image_marks.values()):
+    if all(a.local_step == b.local_step for task in trained for a, b in task.image_marks.values()):
         return None  # records of different tasks alone do not show the rate
     passed = max(mark.time_unix for mark in marks) - min(mark.time_unix for mark in marks)
     images = sum(count for count, is_of_all in known if not is_of_all)
@@ -217,7 +219,7 @@ def _task(
     gpus: GpuFigures,
 ) -> TaskSummary:
     job, _, index = task.rpartition("-")
-    row: Mapping[str, Any] = next((each for each in info.tasks if each.get("task") == task), {})
+    row: Mapping[str, Any] = next((entry for entry in info.tasks if entry.get("task") == task), {})
     host = info.cluster[job][int(index)].rpartition(":")[0]
     seconds = None
     if status and status.started_unix is not None and status.ended_unix is not None:
@@ -247,7 +249,7 @@ def _task(
         gpu_power_w=_rounded(gpus.power_w),
         diverged_at=progress.diverged_at,
         loss_records=progress.final_records or None,
-        staleness_sum=sum(each for each, _ in sums) if sums else None,
+        staleness_sum=sum(entry for entry, _ in sums) if sums else None,
         staleness_steps=sum(steps for _, steps in sums) if sums else None,
     )
 

@@ -84,8 +84,8 @@ class TaskSummary:
 
 def first_divergence(tasks: Iterable[TaskSummary]) -> int | None:
     """Return the first step from which on a loss of a task is not finite; None without one."""
-    found = [task.diverged_at for task in tasks if task.diverged_at is not None]
-    return min(found, default=None)
+    steps = [task.diverged_at for task in tasks if task.diverged_at is not None]
+    return min(steps, default=None)
 
 
 def mean_staleness(tasks: Iterable[TaskSummary]) -> float | None:
@@ -102,7 +102,7 @@ def mean_staleness(tasks: Iterable[TaskSummary]) -> float | None:
         for task in tasks
         if task.staleness_sum is not None and task.staleness_steps
     ]
-    return sum(each for each, _ in known) / sum(steps for _, steps in known) if known else None
+    return sum(mean for mean, _ in known) / sum(steps for _, steps in known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Summary:
         """Return CSV: a header and one row for each task; GPUs are separated by spaces."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        names = [each.name for each in fields(TaskSummary)]
+        names = [field.name for field in fields(TaskSummary)]
         writer.writerow(names)
         for task in self.tasks:
             row = asdict(task) | {"gpus": " ".join(task.gpus)}

@@ -106,13 +106,13 @@ def is_interrupted(volume: Volume, request: Request) -> bool:
         return False
     statuses = read_statuses(volume, request)
     state, _ = outcome(request, statuses)
-    stopped = any(each.cause is Cause.INTERRUPTED for each in statuses.values())
+    stopped = any(status.cause is Cause.INTERRUPTED for status in statuses.values())
     return state in {State.CANCELLED, State.LOST} or (state is State.FAILED and stopped)
 
 
 def has_lost_task(volume: Volume, request: Request) -> bool:
     """Whether the agent of a task was lost, as when its node fails."""
-    return any(each.state is State.LOST for each in read_statuses(volume, request).values())
+    return any(status.state is State.LOST for status in read_statuses(volume, request).values())
 
 
 def continues(volume: Volume, request: Request) -> bool:

@@ -160,13 +160,13 @@ def requests(volume: Volume) -> list[Request]:
     Raises:
         OSError: The volume cannot be read.
     """
-    found = []
+    read = []
     for path in _files(volume, ".json"):
         with contextlib.suppress(ValueError, FileNotFoundError):
             request = Request.from_json(read_regular(path))
             if path == volume.request(request.run_id):
-                found.append(request)
-    return sorted(found, key=lambda request: (request.submitted_unix, request.run_id))
+                read.append(request)
+    return sorted(read, key=lambda request: (request.submitted_unix, request.run_id))
 
 
 def _files(volume: Volume, suffix: str) -> list[Path]:
@@ -194,11 +194,11 @@ def collected(volume: Volume) -> dict[str, str]:
     Raises:
         OSError: The volume cannot be read.
     """
-    found = {}
+    statuses = {}
     for path in _files(volume, ".collected"):
         with contextlib.suppress(ValueError, OSError):
-            found[path.stem] = read_regular(path, _MAX_PATH)
-    return found
+            statuses[path.stem] = read_regular(path, _MAX_PATH)
+    return statuses
 
 
 def state_of(volume: Volume, request: Request) -> State:

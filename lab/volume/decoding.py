@@ -32,10 +32,10 @@ def from_json(text: str, kind: type[T], what: str) -> T:
         ValueError: The text is not JSON, a key is missing or unknown, or a type is wrong.
     """
     try:
-        found: T = _decode(json.loads(text, parse_int=parse_whole), kind, what)
+        decoded: T = _decode(json.loads(text, parse_int=parse_whole), kind, what)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"not a {what}: {error}") from error
-    return found
+    return decoded
 
 
 def _is_required(field: Field[Any]) -> bool:
@@ -50,17 +50,17 @@ def _decode(raw: Any, kind: Any, name: str) -> Any:  # noqa: ANN401  (what JSON 
         (one,) = (part for part in parts if part is not NoneType)
         return None if raw is None else _decode(raw, one, name)
     if container in {list, tuple} and isinstance(raw, list):
-        return container(_decode(each, parts[0], name) for each in raw)
+        return container(_decode(item, parts[0], name) for item in raw)
     if container in {Mapping, dict} and isinstance(raw, dict):
-        return {key: _decode(each, parts[1], name) for key, each in raw.items()}
+        return {key: _decode(item, parts[1], name) for key, item in raw.items()}
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(raw, dict):
         hints = _hints(kind)
         if unknown := raw.keys() - hints.keys():
             raise ValueError(f"{name}: unknown key {min(unknown)!r}")
-        required = (each.name for each in fields(kind) if _is_required(each))
+        required = (field.name for field in fields(kind) if _is_required(field))
         if missing := [key for key in required if key not in raw]:
             raise ValueError(f"{name}: key {missing[0]!r} is missing")
-        return kind(**{key: _decode(each, hints[key], key) for key, each in raw.items()})
+        return kind(**{key: _decode(value, hints[key], key) for key, value in raw.items()})
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(raw)
     raise ValueError(f"{name}: a value has the wrong type")

@@ -54,7 +54,11 @@ def fill_in(template: str, job: str, index: int, cluster: ClusterSpec) -> Iterat
 
     def hosts(match: re.Match[str]) -> list[str]:
         addresses = cluster[match[2]]
-        return addresses if match[3] == "hosts" else [each.rpartition(":")[0] for each in addresses]
+        return (
+            addresses
+            if match[3] == "hosts"
+            else [address.rpartition(":")[0] for address in addresses]
+        )
 
     def value(match: re.Match[str]) -> str:
         return own[match[1]] if match[1] else ",".join(hosts(match))
@@ -69,8 +73,8 @@ def fill_in(template: str, job: str, index: int, cluster: ClusterSpec) -> Iterat
 
 def jobs_in(arguments: Iterable[str]) -> list[str] | None:
     """Return the jobs whose addresses placeholders name; None if there is no placeholder."""
-    found = [match for each in arguments for match in PLACEHOLDER.finditer(each)]
-    return [match[2] for match in found if match[2]] if found else None
+    matches = [match for argument in arguments for match in PLACEHOLDER.finditer(argument)]
+    return [match[2] for match in matches if match[2]] if matches else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +171,17 @@ class RunSpec:
         An option is plain if its flag has its field's name (without `_s`, which stands for seconds)
         and its default depends on nothing else.
         """
-        plain = [each for each in fields(self) if each.name not in _NOT_PLAIN]
+        plain = [field for field in fields(self) if field.name not in _NOT_PLAIN]
         return {
-            each.name.removesuffix("_s").replace("_", "-"): _text(value)
-            for each in plain
-            if (value := getattr(self, each.name)) != each.default
+            field.name.removesuffix("_s").replace("_", "-"): _text(value)
+            for field in plain
+            if (value := getattr(self, field.name)) != field.default
         }
 
     @classmethod
     def plain_values(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of the plain options among the arguments of `lab.api.run`."""
-        plain = {each.name.removesuffix("_s"): each.name for each in fields(cls)}
+        plain = {field.name.removesuffix("_s"): field.name for field in fields(cls)}
         return {
             plain[name]: value
             for name, value in given.items()
@@ -267,14 +271,14 @@ class Request:
         They are those of Horovod's ring, or of a framework whose tasks are ranks. Services and
         evaluators have no rank, and neither has a task without a program.
         """
-        found = [
+        tasks = [
             task
             for task in self.others()
             if self.spec.has_ranks
             and self.spec.program_of(task) is not None
             and not task.startswith("evaluator-")
         ]
-        return sorted(found, key=lambda task: task != self.chief)
+        return sorted(tasks, key=lambda task: task != self.chief)
 
     @property
     def chief(self) -> str | None:

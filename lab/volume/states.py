@@ -90,15 +90,15 @@ def run_state(states: Iterable[State]) -> State:
     otherwise starting. When all tasks have ended, the worst state is the run's. A run without tasks
     is pending: it never succeeds.
     """
-    found = set(states)
-    if not found:
+    present = set(states)
+    if not present:
         return State.PENDING
-    if found <= ENDED:
-        return next((state for state in _WORST_FIRST if state in found), State.SUCCEEDED)
+    if present <= ENDED:
+        return next((state for state in _WORST_FIRST if state in present), State.SUCCEEDED)
     # If one task has ended, the run has begun.
-    if State.TRAINING in found or found & ENDED:
+    if State.TRAINING in present or present & ENDED:
         return State.TRAINING
-    return found.pop() if len(found) == 1 else State.STARTING
+    return present.pop() if len(present) == 1 else State.STARTING
 
 
 class EndedTask(Protocol):

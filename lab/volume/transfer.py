@@ -174,12 +174,12 @@ class _Tail:
         """The new data; a fault may disappear in the next round."""
         self._fault = ""
         try:
-            found = self._file.lstat()
-            if stat.S_ISREG(found.st_mode):
-                if found.st_size != self._position:
+            status = self._file.lstat()
+            if stat.S_ISREG(status.st_mode):
+                if status.st_size != self._position:
                     yield from self._new_data()
                 return
-            self._fault = _kind(found.st_mode)
+            self._fault = _kind(status.st_mode)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -225,11 +225,11 @@ class _OtherFiles:
             below = []
             try:
                 with os.scandir(self._run / folder) as entries:
-                    found = sorted(entries, key=lambda entry: entry.name)
+                    ordered = sorted(entries, key=lambda entry: entry.name)
             except OSError as error:
                 yield from self._fault(folder, _reason(error), kept=True)
                 continue
-            for entry in found:
+            for entry in ordered:
                 path = f"{folder}/{entry.name}" if folder else entry.name
                 try:
                     if entry.is_dir(follow_symlinks=False):
@@ -243,22 +243,22 @@ class _OtherFiles:
             fault = f"{self._faults - MAX_FAULTS:,} more files are not collected"
             yield Chunk("files", None, b"", fault, kept=True)
 
-    def _file(self, path: str, found: os.stat_result) -> Iterator[Chunk]:
+    def _file(self, path: str, status: os.stat_result) -> Iterator[Chunk]:
         name = _quoted(path)
         if name in self._handled or _is_temporary(path):
             return
-        if not stat.S_ISREG(found.st_mode):
-            yield from self._fault(path, _kind(found.st_mode), kept=False)
+        if not stat.S_ISREG(status.st_mode):
+            yield from self._fault(path, _kind(status.st_mode), kept=False)
         elif name in self._sent:
             yield from self._fault(path, "another collected file has this name", kept=True)
         elif not is_safe(name):
             yield from self._fault(path, "its path is too long", kept=True)
-        elif self._limit is not None and found.st_size > self._limit:
-            size = f"it has {found.st_size:,} bytes, more than {self._limit:,}"
+        elif self._limit is not None and status.st_size > self._limit:
+            size = f"it has {status.st_size:,} bytes, more than {self._limit:,}"
             yield from self._fault(path, size, kept=True)
         else:
             self._sent.add(name)
-            if self._offsets.get(name) != found.st_size:
+            if self._offsets.get(name) != status.st_size:
                 yield from self._whole(name, path)
 
     def _whole(self, name: str, path: str) -> Iterator[Chunk]:

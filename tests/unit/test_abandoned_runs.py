@@ -117,7 +117,7 @@ def follow(run: RunDir, environment: Breaking, *, booted: bool = False) -> None:
     execute_run(
         run,
         boot=lambda _defer: environment,
-        found=None if booted else environment,
+        running=None if booted else environment,
         keep=False,
         view=environment.shown,
     )

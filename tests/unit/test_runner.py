@@ -138,7 +138,7 @@ def go(
         execute_run(
             run,
             boot=boot or (lambda _defer: environment),
-            found=environment if up else None,
+            running=environment if up else None,
             keep=False,
             detach=detach,
             view=lambda _info: View(),

@@ -32,7 +32,7 @@ def executed(
     summary = execute_run(
         run,
         boot=lambda _defer: environment,
-        found=None,
+        running=None,
         keep=False,
         view=lambda _info: View(),
     )
