@@ -13,9 +13,9 @@ from rich.text import Text
 
 from lab.formatting import counted
 from lab.gpu import Gpu, Inventory, Process
-from lab.gpu.support import BUILDS, Support, build_of, by_gpus, indices, judge_gpu
+from lab.gpu.support import build_of, by_gpus
 from lab.gpu.verification import GpuCheck, GpuStatus
-from lab.runtimes import RUNTIMES, TENSORFLOW
+from lab.runtimes import TENSORFLOW
 from lab.tables import table_of
 from lab.text import clipped, visible
 
@@ -67,11 +67,6 @@ _STYLES: Final[Mapping[GpuStatus, str]] = {
     GpuStatus.LOST: "bold red",
 }
 
-_SUPPORT_STYLES: Final[Mapping[Support, str]] = {
-    Support.WORKS: "green",
-    Support.TOO_OLD: "bold red",
-}
-
 
 def overview(inventory: Inventory, holders: Holders) -> Group:
     """Return the tables of the GPUs, with the tasks that hold each."""
@@ -79,7 +74,8 @@ def overview(inventory: Inventory, holders: Holders) -> Group:
     if inventory.gpus:
         parts.append(_gpu_table(inventory.gpus, holders))
         parts += [Text(visible(_processes(gpu))) for gpu in inventory.gpus if gpu.processes]
-        parts += [Text(), *_support(inventory)]
+        supports = by_gpus(inventory.gpus, build_of(TENSORFLOW.name, os.environ))
+        parts += [Text(visible(str(support))) for support in supports if support.what]
     if inventory.pairs:
         parts += [Text(), Text("connections"), _matrix(inventory)]
     lines = (*map(str, inventory.faults), *inventory.other_notices)
@@ -126,39 +122,6 @@ def headline(inventory: Inventory) -> str:
 def _gpu_table(gpus: Sequence[Gpu], holders: Holders) -> Table:
     columns = (">gpu", "uuid", "name", ">GiB in use", ">busy", ">numa", "task")
     return table_of(columns, [_row(gpu, holders.get(gpu.device_id, ())) for gpu in gpus])
-
-
-def _support(inventory: Inventory) -> list[Table | Text]:
-    """Return the table of the runtimes that each GPU works with, and the reasons."""
-    alike: dict[str, list[Gpu]] = {}
-    for gpu in inventory.gpus:
-        alike.setdefault(gpu.compute_capability, []).append(gpu)
-    rows: list[tuple[str | Text, ...]] = [
-        (
-            indices(gpus),
-            capability or "unknown",
-            *(_support_cell(gpus[0], runtime) for runtime in BUILDS),
-        )
-        for capability, gpus in alike.items()
-    ]
-    columns = (
-        "gpu",
-        ">compute\ncapability",
-        *(RUNTIMES[each].title.replace(" ", "\n") for each in BUILDS),
-    )
-    current = build_of(TENSORFLOW.name, os.environ)
-    supports = by_gpus(inventory.gpus, current)
-    return [table_of(columns, rows), *(Text(visible(str(each))) for each in supports if each.what)]
-
-
-def _support_cell(gpu: Gpu, runtime: str) -> Text:
-    status = judge_gpu(gpu, build_of(runtime, os.environ)).status
-    return Text(status.value, style=_SUPPORT_STYLES.get(status, "yellow"))
-
-
-def support_to_json(gpu: Gpu) -> dict[str, dict[str, Any]]:
-    """Return the judgement of a GPU for each runtime, for `--json`."""
-    return {runtime: judge_gpu(gpu, build_of(runtime, os.environ)).as_json() for runtime in BUILDS}
 
 
 def _row(gpu: Gpu, tasks: Sequence[str]) -> tuple[str, ...]:

@@ -13,9 +13,6 @@ from lab.gpu.model import Gpu
 from lab.runtimes import HERITAGE, RUNTIMES, TENSORFLOW
 from lab.variables import LAB_IMAGE, LAB_TENSORFLOW
 
-_LISTED: Final = 2
-"""More consecutive indices than these are shown as a range."""
-
 _CPUS: Final = "use `--gpus none`"
 
 
@@ -95,18 +92,15 @@ def judge_gpu(gpu: Gpu, build: Build | None) -> Finding[Support]:
 
 def by_gpus(gpus: Sequence[Gpu], build: Build | None) -> list[Finding[Support]]:
     """Return the different judgements, each with its GPUs as `where`: `GPU 0, 1`."""
-    found: dict[Finding[Support], list[Gpu]] = {}
+    judgements: dict[Finding[Support], list[Gpu]] = {}
     for gpu in gpus:
-        found.setdefault(judge_gpu(gpu, build), []).append(gpu)
-    return [replace(each, where=f"GPU {indices(alike)}") for each, alike in found.items()]
+        judgements.setdefault(judge_gpu(gpu, build), []).append(gpu)
+    return [replace(judged, where=f"GPU {_indices(alike)}") for judged, alike in judgements.items()]
 
 
-def indices(gpus: Iterable[Gpu]) -> str:
-    """Return the indices of GPUs, without repetition: `0, 1, 3`, or `0 to 7`."""
-    found = sorted({gpu.index for gpu in gpus})
-    if len(found) > _LISTED and found[-1] - found[0] == len(found) - 1:
-        return f"{found[0]} to {found[-1]}"
-    return ", ".join(map(str, found))
+def _indices(gpus: Iterable[Gpu]) -> str:
+    """Return the indices of GPUs, without repetition: `0, 1, 3`."""
+    return ", ".join(map(str, sorted({gpu.index for gpu in gpus})))
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from lab.gpu import Gpu
-from lab.gpu.support import BUILDS, Build, Support, build_of, by_gpus, indices, judge_gpu
+from lab.gpu.support import BUILDS, Build, Support, build_of, by_gpus, judge_gpu
 from lab.runtimes import RUNTIMES
 from tests.support.engine import ROOT
 
@@ -54,7 +54,6 @@ def test_equal_gpus_and_slices_are_judged_together() -> None:
     judged = {each.status: each.where for each in by_gpus(gpus, TENSORFLOW)}
     assert judged == {Support.TOO_OLD: "GPU 0, 2", Support.WORKS: "GPU 1"}
     assert [each.status for each in by_gpus(gpus, None)] == [Support.UNKNOWN]
-    assert indices(Gpu(each, "") for each in range(8)) == "0 to 7"
 
 
 def test_the_documents_have_the_judgements_and_the_table() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
 from lab.backends.selection import list_running
-from lab.cli.gpu_tables import Holders, Pinned, overview, pinned_table, support_to_json
+from lab.cli.gpu_tables import Holders, Pinned, overview, pinned_table
 from lab.console import print_json
 from lab.errors import LabError
 from lab.gpu import Condition, Gpu, Inventory, read_host
@@ -69,7 +69,6 @@ def _as_json(inventory: Inventory, pinned: Sequence[Pinned], holders: Holders) -
             **asdict(gpu),
             "unknown": dict(gpu.unknown),
             "tasks": list(holders[gpu.device_id]),
-            "support": support_to_json(gpu),
         }
         for gpu in inventory.gpus
     ]
