@@ -15,11 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.config.fields import PROJECT
-from lab.errors import InputError
 from lab.formatting import counted
 from lab.gpu import Gpu, Inventory
-from lab.text import clipped, short
+from lab.text import clipped
 from lab.units import memory_for_people
 
 _FALLBACK_NAME: Final = "lab"
@@ -76,20 +74,6 @@ def name_from(text: str) -> str:
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     name = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:_LONGEST_NAME].strip("-")
     return name or _FALLBACK_NAME
-
-
-def check_name(name: str) -> str:
-    """Return the name if it is valid.
-
-    Raises:
-        InputError: It is not a valid project name.
-    """
-    if re.fullmatch(PROJECT.removeprefix("^").removesuffix("$"), name) is None:
-        raise InputError(
-            f"{short(name)!r} is not a name of up to 31 of a-z, 0-9 and -, no - in front",
-            f"use --name {name_from(name)}",
-        )
-    return name
 
 
 def describe_host(inventory: Inventory) -> str:

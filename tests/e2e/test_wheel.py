@@ -114,8 +114,7 @@ def test_an_empty_directory_becomes_a_project(installed: Installed) -> None:
     assert "context: ./.lab/image\n" in text
     assert str(where) not in text
     assert "compose.yaml is up to date" in installed.lab("render --check")[1]
-    installed.lab("init --example book --output clusters.yaml")
-    assert "name: book" in (installed.folder / "clusters.yaml").read_text()
+    assert "book.yaml: valid" in installed.lab("validate clusters/book.yaml")[1]
 
 
 def test_the_images_are_built_from_the_installed_files(installed: Installed) -> None:

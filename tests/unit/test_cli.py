@@ -102,8 +102,6 @@ REFUSED = [
     "validate cluster.yaml --cluster loop", "up --cluster none.yaml",
     "run async --data-dir nowhere", "run async --data_dir loop", "run async --data_dir ~nobody/x",
     "init --output scripts", "init --output nowhere/c.yaml", "init", "run hello --data_dir scripts",
-    # The sizes of a config.
-    "init --force --name A", "init --force --name=-x",
     # The values, runs and files that single commands need.
     "sweep async --over nonsense", "sweep async --over batchsize=1", "sweep async --over seed=1,2",
     "sweep async --over batch_size=1,1", "sweep async --over learning_rate=1,1.0",

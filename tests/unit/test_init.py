@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from lab.config import Cluster, load_cluster, parse_cluster
+from lab.config import Cluster, parse_cluster
 from lab.config.fields import PROJECT
-from lab.experiments.registry import EXPERIMENTS
 from lab.gpu import Gpu, Inventory
 from lab.image_digest import digest
-from lab.placement.config_generator import check_name, generate, name_from
+from lab.placement.config_generator import generate, name_from
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.units import GIB, MIB
@@ -126,7 +125,7 @@ def test_every_host_gets_a_fitting_config(inventory: Inventory, directory: str) 
     text, _ = generate(inventory, name)
     assert all(len(line) <= 100 for line in text.splitlines())
     cluster = parse_cluster(text.encode(), "cluster.yaml")
-    assert cluster.name == check_name(name)
+    assert cluster.name == name
     workers = [task for task in place(cluster, inventory).tasks if task.job == "worker"]
     assert all(task.gpus for task in workers) == bool(inventory.gpus)
     if not cluster.jobs["worker"].share:
@@ -157,10 +156,10 @@ def test_any_directory_gives_a_name(directory: str, name: str) -> None:
 
 
 def test_init_writes_a_project_for_this_host(tmp_path: Path) -> None:
-    done = lab(tmp_path, "init", "--gpus", "none", "--name", "mine")
+    done = lab(tmp_path, "init", "--gpus", "none")
     assert done.returncode == 0
     assert done.stdout == ""
-    assert "wrote cluster.yaml: mine, 1 ps and " in done.stderr
+    assert f"wrote cluster.yaml: {name_from(tmp_path.name)}, 1 ps and " in done.stderr
     wrote = "wrote .gitignore, Dockerfile.gpu, data/README.md, scripts/, and .lab/image/ for the"
     assert wrote in done.stderr
     assert "train with `lab run async`" in done.stderr
@@ -197,36 +196,10 @@ def test_a_config_in_a_subdirectory_or_behind_a_link_gets_no_second_project(tmp_
     assert lab(tmp_path, "init", "--gpus", "none", "--output", "more/x.yaml").returncode == 0
     assert [each.name for each in (tmp_path / "more").iterdir()] == ["x.yaml"]
     (tmp_path / "device").symlink_to(tmp_path / "more/x.yaml")
-    assert (
-        lab(tmp_path, "init", "--example", "book", "--output", "device", "--force").returncode == 0
-    )
-    assert "name: book" in (tmp_path / "more/x.yaml").read_text()
-
-
-@pytest.mark.parametrize(
-    "example", sorted(path.stem for path in (ROOT / "clusters").glob("*.yaml"))
-)
-def test_init_writes_each_example(tmp_path: Path, example: str) -> None:
-    done = lab(tmp_path, "init", "--example", example)
-    assert f"as in the example {example}\n" in done.stderr
-    made = load_cluster(tmp_path / "cluster.yaml")
-    shipped = load_cluster(CLUSTERS / f"{example}.yaml")
-    assert (made.name, made.jobs, made.run) == (shipped.name, shipped.jobs, shipped.run)
-    assert "$schema" not in (tmp_path / "cluster.yaml").read_text()
-    experiment = done.stderr.partition("train with `lab run ")[2].partition("`")[0]
-    assert all(job in made.jobs for job in EXPERIMENTS[experiment].jobs)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--example bok", "no example 'bok'; did you mean 'book'?"),
-        ("--example book --name mine", "--example has its own values, not --name; leave out"),
-    ],
-)
-def test_an_example_that_is_refused(tmp_path: Path, flags: str, message: str) -> None:
-    assert message in refused(lab(tmp_path, "init", *flags.split()))
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "more/x.yaml").write_text("")
+    written = lab(tmp_path, "init", "--gpus", "none", "--output", "device", "--force")
+    assert written.returncode == 0
+    assert "nodes:" in (tmp_path / "more/x.yaml").read_text()
 
 
 def test_init_overwrites_a_file_only_with_force(tmp_path: Path) -> None:
@@ -241,9 +214,9 @@ def test_init_overwrites_a_file_only_with_force(tmp_path: Path) -> None:
 
 
 def test_init_prints(tmp_path: Path) -> None:
-    done = lab(tmp_path, "init", "--gpus", "4", "--output", "-", "--name", "four")
+    done = lab(tmp_path, "init", "--gpus", "4", "--output", "-")
     cluster = parse_cluster(done.stdout.encode(), "-")
-    assert (cluster.name, cluster.gpus_needed) == ("four", 4)
+    assert (cluster.name, cluster.gpus_needed) == (name_from(tmp_path.name), 4)
     assert list(tmp_path.iterdir()) == []
 
 

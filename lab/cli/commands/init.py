@@ -3,8 +3,6 @@
 Examples:
     # cluster.yaml, from the GPUs that the driver reports, the programs and the image's Dockerfile
     lab init
-    # a second config, one that comes with lab
-    lab init --example book --output book.yaml
     # for another host with 4 GPUs, printed to stdout
     lab init --gpus 4 --output -
 """
@@ -28,15 +26,15 @@ from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, misfit
 from lab.gpu import chosen_host
 from lab.log import LOG
-from lab.options import Flag, Switch, given_flags
+from lab.options import Flag, Switch
 from lab.options.shared import HostGpus
 from lab.options.types import text
 from lab.outputs import check_output
-from lab.placement.config_generator import check_name, describe_host, generate, name_from
+from lab.placement.config_generator import describe_host, generate, name_from
 from lab.placement.place import place
 from lab.project import DEFAULT_CLUSTER, SCRIPTS, project_around
-from lab.shipped import CLONE, SHIPPED, files_of
-from lab.text import short, suggestion
+from lab.shipped import CLONE, files_of
+from lab.text import short
 
 PARTS: Final = (DOCKERFILE, "data/README.md", SCRIPTS)
 """The shipped files that a project has beside its config."""
@@ -63,68 +61,33 @@ __pycache__/
 
 def command(
     *,
-    name: Annotated[
-        str | None, Flag("the project's name (default: the directory's)", shows="NAME")
-    ] = None,
     gpus: HostGpus = AUTO,
-    example: Annotated[
-        str | None, Flag("a config that comes with lab, instead of one for a host", shows="EXAMPLE")
-    ] = None,
     output: Annotated[str, Flag("the file to write, or - for stdout", text, shows="FILE")] = (
         DEFAULT_CLUSTER
     ),
     force: Annotated[bool, Switch("replace an existing file")] = False,
 ) -> None:
     """Write a project: a config for this host or another one, the programs and a Dockerfile."""
-    given = dict(locals())
     path = Path(DEFAULT_CLUSTER if output == "-" else output)
     if output != "-":
         _check_free(path, force=force)
-    if example is None:
-        made, lines = _generated(path, name, gpus)
-    else:
-        for flag in given_flags(command, given, "name", "gpus"):
-            raise InputError(f"--example has its own values, not {flag}", f"leave out {flag}")
-        made, lines = _example(path, example), [f"as in the example {example}"]
-    cluster = parse_cluster(made.encode(), str(path))
-    if output == "-":
-        sys.stdout.write(made)
-        return
-    write(path, made)
-    *before, layout = lines
-    for line in (*before, f"wrote {output}: {cluster.name}, {layout}"):
-        LOG.info(line)
-    _write_project(path)
-    _report_next_steps(path, cluster, elsewhere=not isinstance(gpus, str))
-
-
-def _generated(path: Path, name: str | None, gpus: str | int) -> tuple[str, list[str]]:
-    """Return a config for a host, and the descriptions of the host and of the layout."""
-    chosen = name_from(path.absolute().parent.name) if name is None else check_name(name)
     inventory = chosen_host(gpus)
     for notice in inventory.notices:
         LOG.info(notice)
-    made, layout = generate(inventory, chosen, schema=_schema(path))
+    name = name_from(path.absolute().parent.name)
+    config, layout = generate(inventory, name, schema=_schema(path))
     # The generated file must pass the same checks as a file that a user writes.
-    place(parse_cluster(made.encode(), str(path)), inventory)
+    cluster = parse_cluster(config.encode(), str(path))
+    place(cluster, inventory)
+    if output == "-":
+        sys.stdout.write(config)
+        return
+    write(path, config)
     host = "this host" if isinstance(gpus, str) else "that host"
-    return made, [f"{host} has {describe_host(inventory)}", layout]
-
-
-def _example(path: Path, name: str) -> str:
-    """Return the text of a shipped config, for a file at a path.
-
-    Raises:
-        InputError: There is no such config.
-    """
-    found = {each.stem: each for each in sorted((SHIPPED / "clusters").glob("*.yaml"))}
-    if name not in found:
-        hint = suggestion(name, found)
-        raise InputError(f"no example {short(name)!r}", f"{hint}use one of {', '.join(found)}")
-    lines = found[name].read_text(encoding="utf-8").splitlines(keepends=True)
-    schema = _schema(path)
-    first = [f"# yaml-language-server: $schema={schema}\n", "#\n"] if schema else []
-    return "".join([*first, *lines[2:]])
+    LOG.info(f"{host} has {describe_host(inventory)}")
+    LOG.info(f"wrote {output}: {name}, {layout}")
+    _write_project(path)
+    _report_next_steps(path, cluster, elsewhere=not isinstance(gpus, str))
 
 
 def _check_free(path: Path, *, force: bool) -> None:
