@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
+from rich.console import Group
+from rich.text import Text
+
 from lab.api.results import Run
+from lab.api.tables import Shown
 from lab.backends.registry import backends
 from lab.console import messages_shown
 from lab.errors import InputError
@@ -80,23 +84,20 @@ class Report:
         return f'<a href="{escape(target)}" target="_blank">{escape(visible(str(self.path)))}</a>'
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Shown):
     """Runs side by side; differences and ratios are to the first run.
 
     Attributes:
         sides: The runs.
+        everything: Whether the tables also have what is the same in all runs.
     """
 
     sides: Sequence[Side]
+    everything: bool = False
 
-    @property
-    def names(self) -> list[str]:
-        """The columns of the tables: the label or the id of each run."""
-        return [side.label or side.summary.run_id for side in self.sides]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `lab compare --json` prints."""
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as a JSON value."""
         from lab.analysis.comparison_view import as_json  # noqa: PLC0415
 
         return as_json(self.sides)
@@ -106,29 +107,21 @@ class Comparison:
         """Return the results: a row for each metric of the run and of each task."""
         import pandas as pd  # noqa: PLC0415
 
-        comparison = self.to_dict()
+        comparison = self.to_json()
         parts = {"run": comparison["figures"], **comparison["tasks"]}
         rows = [(part, row) for part, several in parts.items() for row in several]
         index = pd.MultiIndex.from_tuples(
             [(part, row["name"]) for part, row in rows], names=["of", "metric"]
         )
-        return pd.DataFrame([row["values"] for _, row in rows], index, self.names)
+        names = [side.label or side.summary.run_id for side in self.sides]
+        return pd.DataFrame([row["values"] for _, row in rows], index, names)
 
-    def settings(self) -> pd.DataFrame:
-        """Return the settings that differ: a row for each, as texts."""
-        import pandas as pd  # noqa: PLC0415
+    def _shown(self) -> Group:
+        """Return what `lab compare` prints, with an empty line between two tables."""
+        from lab.analysis.comparison_view import tables  # noqa: PLC0415
 
-        return pd.DataFrame.from_dict(self.to_dict()["made"], orient="index", columns=self.names)
-
-    def _repr_html_(self) -> str:
-        """Return both tables for a notebook."""
-        tables = (self.settings().map(visible), self.frame())
-        shown = (
-            table.rename(index=visible, columns=visible).to_html(na_rep="", escape=True)
-            for table in tables
-            if len(table)
-        )
-        return "".join(shown)
+        parts = [*tables(self.sides, everything=self.everything)]
+        return Group(parts[0], *(each for part in parts[1:] for each in (Text(), part)))
 
 
 @reads_options
@@ -191,13 +184,19 @@ def _write_events(runs: Sequence[ReportRun], folder: Path) -> list[Path]:
 @reads_options
 @named_extras()
 @messages_shown()
-def compare(*runs: NamedRuns, label: Labels = (), runs_dir: RunsDir = None) -> Comparison:
-    """Compare runs; a notebook shows the tables.
+def compare(
+    *runs: NamedRuns,
+    label: Labels = (),
+    all_: Annotated[bool, Switch()] = False,
+    runs_dir: RunsDir = None,
+) -> Comparison:
+    """Print runs side by side.
 
     Args:
         runs: Runs, ids, `last`, directories of runs, or archives of `lab export`. The first one is
             compared with the others.
         label: No label, one for each argument, or a single one for all of them.
+        all_: Also list the settings and metrics that are the same.
         runs_dir: The run store.
 
     Raises:
@@ -214,4 +213,4 @@ def compare(*runs: NamedRuns, label: Labels = (), runs_dir: RunsDir = None) -> C
 
         prober = StatusProber(backends)
         sides = read_each(opened, lambda run: read_side(run, run.probe(prober)), at_least=2)
-    return Comparison(sides)
+    return Comparison(sides, all_)

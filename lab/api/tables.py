@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from lab.tables import PIPE_WIDTH
+from lab.tables import PIPE_WIDTH, show
 from lab.text import visible
 
 
@@ -22,6 +22,11 @@ class Shown:
     def _shown(self) -> Group:
         """Return the texts and tables."""
         raise NotImplementedError
+
+    def show(self) -> None:
+        """Print them."""
+        for part in self._shown().renderables:
+            show(part)
 
     def _repr_html_(self) -> str:
         return html(self._shown())

@@ -14,32 +14,7 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from lab.api.reports import compare
+from lab.cli.printing import prints
 
-from lab.api.reports import Comparison, compare
-from lab.console import print_json
-from lab.options import Switch, presents
-from lab.options.shared import AsJson
-from lab.tables import show
-
-
-@presents(compare)
-def command(
-    compared: Callable[[], Comparison],
-    *,
-    all_: Annotated[bool, Switch("also list the settings and metrics that are the same")] = False,
-    json: AsJson = False,
-) -> None:
-    """Print runs side by side."""
-    made = compared()
-    if json:
-        print_json(made.to_dict())
-        return
-    # Imported here: importing pandas takes half a second.
-    from lab.analysis.comparison_view import tables  # noqa: PLC0415
-
-    for place, part in enumerate(tables(made.sides, everything=all_)):
-        if place:
-            print()
-        show(part)
+command = prints(compare)
