@@ -52,8 +52,8 @@ class Tab:
         self.page.wait_for_url(lambda found: "/hub/login" not in found)
 
     def cookies(self) -> list[dict[str, Any]]:
-        """All cookies of the browser, as Chromium reports them."""
-        found: list[dict[str, Any]] = self._command("Storage.getCookies")["cookies"]
+        """All cookies, as Chromium reports them: Playwright adds a default for SameSite."""
+        found: list[dict[str, Any]] = self._command("Network.getAllCookies")["cookies"]
         return found
 
     def _command(self, method: str, **parameters: Any) -> Any:
