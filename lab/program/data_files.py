@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,8 +18,8 @@ from lab.text import short
 MAX_DATA_BYTES: Final = 64 << 20
 """The limit for all data files of a run together."""
 
-MAX_GROUP_FILES: Final = 10_000
-"""The limit for the files of a directory or of a pattern."""
+MAX_DIRECTORY_FILES: Final = 10_000
+"""The limit for the files of a directory."""
 
 _LONGEST: Final = 255
 _NO_DATA: Final = frozenset({".py", ".pyc"})
@@ -29,8 +29,6 @@ _WRITTEN: Final = re.compile(r"checkpoint|events\.out\.tfevents\..*|.*\.ckpt\b.*
 
 _BESIDE: Final = frozenset({"__file__", "__path__", "pkgutil", "resources", "pkg_resources"})
 """Names by which a program finds files beside its source, not in its working directory."""
-
-_COMPUTED: Final = re.compile(r"%[-0 ]?\d*[dsi]|\{[^{}]*\}")
 
 _FIX: Final = (
     "give the program its absolute path; containers see only the project's data/, as /lab/data"
@@ -57,10 +55,11 @@ def find_data_files(
 ) -> DataFiles:
     """Find the data files of a program.
 
-    A data file is in the program's directory, and its path is a text in the program, an argument,
-    or several texts: `os.path.join("data", "in.csv")`. A directory that a text names counts with
-    all its files, unless an earlier run has written into it. Hidden files and files behind a link
-    to a directory are left out. A link to a file is followed.
+    A data file is in the program's directory or in that of one of its modules, and a text of the
+    program or an argument is its path. If a text begins with a subdirectory, as `"data/%d.csv"`
+    and `os.path.join("data", name)` do, the whole subdirectory counts, unless an earlier run has
+    written into it. Hidden files and files behind a link to a directory are left out. A link to a
+    file is followed.
 
     Args:
         folder: The program's directory.
@@ -70,71 +69,40 @@ def find_data_files(
     Raises:
         InputError: A file that is named cannot be read, or these files are too large together.
     """
-    given = {part for argument in argv for part in (argument, argument.partition("=")[2])}
-    beside = not _BESIDE.isdisjoint(names_in(programs.values()))
-    files, groups = set[Path](), dict[str, Iterable[Path]]()
-    for file, tree in programs.items():
-        texts = {text for text in {*_texts(tree), *given} if 0 < len(text) <= _LONGEST}
-        # A module in a package may read files of its package.
-        for base in {Path(), file.parent if beside else Path()}:
-            _add_named(folder, base, texts, files, groups)
-    chosen = {file: (folder / file).stat().st_size for file in sorted(files)}
-    _check(folder, chosen)
+    arguments = {part for argument in argv for part in (argument, argument.partition("=")[2])}
+    files, directories = set[Path](), set[Path]()
+    for program, tree in programs.items():
+        for text in filter(_may_be_path, _texts(tree) | arguments):
+            for base in {Path(), program.parent}:
+                beginning = base.joinpath(*Path(text).parts[:1])
+                if _is_data(folder, base / text):
+                    files.add(base / text)
+                elif beginning != base and _is_directory(folder, beginning):
+                    directories.add(beginning)
+    sizes = {file: (folder / file).stat().st_size for file in sorted(files)}
+    _check(folder, sizes)
     notes = []
-    for name, group in sorted(groups.items()):
-        added = _sizes(folder, group, MAX_DATA_BYTES - sum(chosen.values()))
-        if added is None:
+    for directory in sorted(directories):
+        below = _sizes_below(folder, directory)
+        total = sum(sizes.values()) + sum(below.values())
+        if total > MAX_DATA_BYTES or len(below) > MAX_DIRECTORY_FILES:
             notes.append(
-                f"{name} is not copied into the run: it has more than {MAX_DATA_BYTES >> 20} MiB"
-                f" or {counted(MAX_GROUP_FILES, 'file')}; {_FIX}"
+                f"{directory}/ is not copied into the run: it has more than"
+                f" {MAX_DATA_BYTES >> 20} MiB or {counted(MAX_DIRECTORY_FILES, 'file')}; {_FIX}"
             )
         else:
-            chosen |= added
-    return DataFiles(tuple(sorted(chosen)), beside, tuple(notes))
+            sizes |= below
+    beside = not _BESIDE.isdisjoint(names_in(programs.values()))
+    return DataFiles(tuple(sorted(sizes)), beside, tuple(notes))
 
 
-def _texts(tree: ast.Module) -> Iterator[str]:
-    """Yield all texts of a program; `*` stands for a computed part."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-            yield _COMPUTED.sub("*", node.value)
-        elif isinstance(node, ast.JoinedStr):
-            parts = [each.value if isinstance(each, ast.Constant) else "*" for each in node.values]
-            yield "".join(map(str, parts))
+def _texts(tree: ast.Module) -> set[str]:
+    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return {value for value in constants if isinstance(value, str)}
 
 
-def _add_named(
-    folder: Path,
-    base: Path,
-    texts: Iterable[str],
-    files: set[Path],
-    groups: dict[str, Iterable[Path]],
-) -> None:
-    """Add the files that texts name in a directory, and in the directories that they name there.
-
-    Args:
-        folder: The program's directory.
-        base: A directory in it.
-        texts: The texts.
-        files: Receives the files.
-        groups: Receives the files of directories and patterns, by their names.
-    """
-    queue, seen = [base], {base}
-    while queue:
-        directory = queue.pop()
-        for text in texts:
-            # Below another text, "/in.csv" is relative: `folder + "/in.csv"`.
-            path = directory / (text if directory == base else text.lstrip("/"))
-            if "*" in text or "?" in text:
-                if found := list(_matching(folder, path)):
-                    groups[str(path)] = found
-            elif _is_data(folder, path):
-                files.add(path)
-            elif path not in seen and _is_directory(folder, path):
-                seen.add(path)
-                queue.append(path)
-                groups[f"{path}/"] = _below(folder, path)
+def _may_be_path(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST
 
 
 def _is_inside(folder: Path, path: Path) -> bool:
@@ -159,40 +127,19 @@ def _has_kind(folder: Path, path: Path, is_kind: Callable[[Path], bool]) -> bool
         return False
 
 
-def _matching(folder: Path, pattern: Path) -> Iterator[Path]:
-    """Yield the data files that a pattern matches; it must have a letter or a digit."""
-    if pattern.is_absolute() or "**" in str(pattern) or not re.search(r"[^\W_]", pattern.name):
-        return
-    try:
-        for path in sorted(folder.glob(str(pattern).replace("[", "[[]"))):
-            if _is_data(folder, path.relative_to(folder)):
-                yield path.relative_to(folder)
-    except (OSError, ValueError):
-        return
-
-
-def _below(folder: Path, directory: Path) -> Iterator[Path]:
-    """Yield all data files of a directory, or none if an earlier run has written into it."""
-    found = []
+def _sizes_below(folder: Path, directory: Path) -> dict[Path, int]:
+    """Return the data files of a directory with their sizes; none if a run has written into it."""
+    sizes = dict[Path, int]()
     for place, directories, names in os.walk(folder / directory):
-        directories[:] = sorted(each for each in directories if not each.startswith("."))
+        directories[:] = sorted(name for name in directories if not name.startswith("."))
         if any(map(_WRITTEN.fullmatch, names)) or "pyvenv.cfg" in names:
-            return
-        files = (Path(place, name).relative_to(folder) for name in sorted(names))
-        found += [file for file in files if _is_data(folder, file)]
-        if len(found) > MAX_GROUP_FILES:
+            return {}
+        for path in (Path(place, name) for name in sorted(names)):
+            if _is_data(folder, path.relative_to(folder)) and os.access(path, os.R_OK):
+                sizes[path.relative_to(folder)] = path.stat().st_size
+        if len(sizes) > MAX_DIRECTORY_FILES:
             break
-    yield from found
-
-
-def _sizes(folder: Path, files: Iterable[Path], most: int) -> dict[Path, int] | None:
-    """Return the files with their sizes in bytes; None if they are too many or too large."""
-    sizes = {}
-    for file in files:
-        path = folder / file
-        if os.access(path, os.R_OK):
-            sizes[file] = path.stat().st_size
-    return sizes if sum(sizes.values()) <= most and len(sizes) <= MAX_GROUP_FILES else None
+    return sizes
 
 
 def _check(folder: Path, sizes: Mapping[Path, int]) -> None:
