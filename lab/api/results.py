@@ -109,7 +109,7 @@ class Run(Shown):
         """Draw a figure of `lab report`, such as `loss`; `lab.figure` draws several runs.
 
         Args:
-            name: loss, accuracy, progress, throughput, waiting or staleness.
+            name: loss, accuracy, progress, throughput or staleness.
 
         Raises:
             InputError: No figure has this name.
@@ -207,7 +207,7 @@ def figure(name: str, runs: Run | Iterable[Run]) -> Figure:
     Nothing of `pyplot` is used, so `plt.close` is not needed.
 
     Args:
-        name: loss, accuracy, progress, throughput, waiting or staleness.
+        name: loss, accuracy, progress, throughput or staleness.
         runs: The runs; those that differ only by their seed have a common line.
 
     Raises:

@@ -1,10 +1,10 @@
-"""The data of the figures: a run's steps on one clock, its GPU samples and its marks."""
+"""The data of the figures: a run's steps, tests and GPU samples in one table, and its marks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -19,10 +19,12 @@ from lab.volume.states import State
 
 _LARGEST: Final = 3.5e38  # a float32, as TensorFlow computes with
 _LONGEST_S: Final = 1e8  # three years; a larger distance means a broken clock
-_COLUMNS: Final = (
+_FIELDS: Final = (
     "attempt", "local_step", "global_step", "loss", "staleness", "batch_size", "examples",
-    "step_time_s", "wait_time_s", "time_unix",
+    "step_time_s", "accuracy", "time_unix",
 )  # fmt: skip
+_PLACE: Final = ["task", "seconds", "step", "images"]
+_OF_STEP: Final = ["local_step", "global_step", "seen", "loss", "staleness", "step_time_s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,6 @@ class Mark:
         text: A description for users.
         begin: When it began, in seconds of the run.
         end: When it ended, in seconds of the run; None if it was momentary or never ended.
-        stands_still: Whether the task made no steps meanwhile.
     """
 
     task: str
@@ -43,12 +44,6 @@ class Mark:
     text: str
     begin: float
     end: float | None = None
-    stands_still: bool = False
-
-
-def _no_evaluations() -> pd.DataFrame:
-    columns = {"seconds": float, "global_step": float, "accuracy": float, "is_final": bool}
-    return pd.DataFrame(columns=["task", *columns]).astype(columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,33 +54,26 @@ class Trace:
         label: The run's name in a legend.
         group: The name of its group; runs of one group differ only by their seeds.
         info: Its `run.json`.
-        steps: A row for each step record, in order of time: `task`, `seconds` of the run,
-            `local_step`, `global_step`, `loss`, `staleness`, `images` seen by all workers together,
-            `step_time_s`, `wait_time_s`; NaN if the record lacks the value.
-        samples: A row for each sample of a GPU: `task`, `gpu`, `seconds`, `utilisation` (0 to 1).
+        data: The table of `tidy`.
         marks: In order of time.
         left_out: The number of step records without a usable time.
         clock: The label of an axis of `seconds`.
         tasks: The summary of each task.
-        evaluations: A row for each test on the test images, in order of time: `task`, `seconds`,
-            `global_step`, `accuracy` (0 to 1), `is_final` (whether it tests the final parameters).
     """
 
     label: str
     group: str
     info: RunInfo
-    steps: pd.DataFrame
-    samples: pd.DataFrame
+    data: pd.DataFrame
     marks: tuple[Mark, ...] = ()
     left_out: int = 0
     clock: str = "wall time since the submission (s)"
     tasks: Sequence[TaskSummary] = ()
-    evaluations: pd.DataFrame = field(default_factory=_no_evaluations)
 
     @property
     def workers(self) -> list[str]:
         """The tasks with a step record, in the cluster's order."""
-        there = set(self.steps["task"])
+        there = set(self.of("loss")["task"])
         known = [task for task in self.info.task_names() if task in there]
         return known + sorted(there.difference(known))
 
@@ -97,14 +85,13 @@ class Trace:
     @property
     def has_a_second_record(self) -> bool:
         """Whether a worker has recorded two different steps, its own or global ones."""
-        steps = self.steps["local_step"].fillna(self.steps["global_step"])
-        counts = steps.groupby(self.steps["task"]).nunique()
-        return bool((counts > 1).any())
+        steps = self.data[self.data["measure"].isin(["local_step", "global_step"])]
+        return bool((steps.groupby(["task", "measure"])["value"].nunique() > 1).any())
 
     @property
     def is_of_one_model(self) -> bool:
         """Whether its workers train one model: their steps count its updates."""
-        return len(self.workers) > 1 and bool(self.steps["global_step"].notna().any())
+        return len(self.workers) > 1 and len(self.values("global_step")) > 0
 
     @property
     def leaving_s(self) -> float:
@@ -113,78 +100,104 @@ class Trace:
         A task that failed or was lost has not finished: its end shows in the run's speed.
         """
         done = {each.task for each in self.tasks if each.state == State.SUCCEEDED}
-        ends = self.steps.groupby("task")["seconds"].max()
+        ends = self.of("loss").groupby("task")["seconds"].max()
         return min((end for task, end in ends.items() if task in done), default=math.inf)
 
-    def of(self, task: str) -> pd.DataFrame:
-        """The steps of one task."""
-        return self.steps[self.steps["task"] == task]
+    def of(self, measure: str, task: str | None = None) -> pd.DataFrame:
+        """The rows of a measure in order of time, of all tasks or of one."""
+        rows = self.data[self.data["measure"] == measure]
+        return rows if task is None else rows[rows["task"] == task]
 
-    def points(self, x: str, y: str, task: str | None = None) -> tuple[Floats, Floats]:
-        """Two columns of the steps that have both, of all tasks or of one, in the order of `x`."""
-        return points(self.steps if task is None else self.of(task), x, y)
+    def points(self, x: str, measure: str, task: str | None = None) -> tuple[Floats, Floats]:
+        """A measure by `seconds`, `step` or `images`, in this order, where both are known."""
+        both = self.of(measure, task)[[x, "value"]].dropna().sort_values(x, kind="stable")
+        return np.asarray(both[x], np.float64), np.asarray(both["value"], np.float64)
 
-    def values(self, name: str, task: str | None = None) -> Floats:
-        """The numbers of a column without NaN, of all tasks or of one."""
-        steps = self.steps if task is None else self.of(task)
-        return np.asarray(steps[name].dropna(), np.float64)
+    def values(self, measure: str, task: str | None = None) -> Floats:
+        """The known values of a measure, of all tasks or of one."""
+        return np.asarray(self.of(measure, task)["value"].dropna(), np.float64)
+
+    def first_step(self, task: str) -> float:
+        """When the first step of a task with step records began, in seconds of the run.
+
+        The first record may follow many steps. Its step time gives the time before it. Without a
+        step time the result is the time of the record.
+        """
+        seconds, steps = self.of("local_step", task)[["seconds", "value"]].iloc[0]
+        before = float(steps) * float(self.of("step_time_s", task)["value"].iloc[0])
+        return float(seconds) - (before if 0 <= before < _LONGEST_S else 0.0)
 
     @property
     def end(self) -> float:
         """The time of the last step or mark, in seconds of the run."""
-        ends = [float(self.steps["seconds"].max())] if len(self.steps) else []
-        ends += [mark.end if mark.end is not None else mark.begin for mark in self.marks]
-        return max([0.0, *ends])
+        ends = [mark.begin if mark.end is None else mark.end for mark in self.marks]
+        return max([0.0, *self.of("loss")["seconds"], *ends])
 
 
-def points(rows: pd.DataFrame, x: str, y: str) -> tuple[Floats, Floats]:
-    """Two columns of the rows that have both, in the order of the first one."""
-    both = rows[[x, y]].dropna().sort_values(x, kind="stable")
-    return np.asarray(both[x], np.float64), np.asarray(both[y], np.float64)
-
-
-def steps_of(info: RunInfo, records: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """The step records on the run's clock.
+def tidy(
+    info: RunInfo, records: pd.DataFrame, gpu_lines: Iterable[Mapping[str, Any]]
+) -> tuple[pd.DataFrame, int]:
+    """All that figures show of a run, as one table.
 
     Args:
         info: The run.
         records: A row for each record: `task`, `kind`, and the numbers of the record grammar.
+        gpu_lines: The content of `gpu.jsonl`.
 
     Returns:
-        The table that `Trace.steps` describes, and the number of records without a usable time.
+        A row for each value in order of time, and the number of step records without a usable
+        time. The columns are `task`, `seconds` of the run, `step` (the global one), `images` seen
+        by all workers together, `measure` and `value`, which is NaN if a step record lacks it. The
+        measures are `seen` (as `images`), `utilisation` (0 to 1), `accuracy` of the test images (0
+        to 1), `final_accuracy` (that of the final parameters), and fields of a step record.
     """
-    rows = records[records["kind"].isin(STEPS)]
-    table = pd.DataFrame(
-        {name: _numbers(rows[name]) for name in _COLUMNS}, index=pd.RangeIndex(len(rows))
-    )
-    table.insert(0, "task", np.asarray(rows["task"], object))
-    table["seconds"] = table.pop("time_unix") - info.zero_unix
-    usable = table["seconds"].abs() < _LONGEST_S
-    kept = table[usable].sort_values("seconds", kind="stable").reset_index(drop=True)
+    is_step = records["kind"].isin(STEPS)
+    steps = _on_clock(info, records[is_step])
     gpu_counts = {row.get("task", ""): len(row.get("gpus", ())) for row in info.tasks}
-    kept["images"] = _images(kept, _batch_size(info, records), gpu_counts)
-    return kept.drop(columns=["examples", "batch_size"]), int((~usable).sum())
+    steps["images"] = steps["seen"] = _images(steps, _batch_size(info, records), gpu_counts)
+    # A first step is never stale.
+    steps["staleness"] = steps["staleness"].mask(steps["local_step"] == 1)
+    parts = [steps.melt(_PLACE, _OF_STEP, "measure")]
+    parts += [*_tests(info, records), _utilisation(info, gpu_lines)]
+    table = pd.concat([part for part in parts if len(part)] or parts[:1])
+    table = table.sort_values("seconds", kind="stable", ignore_index=True)
+    return table, int(is_step.sum()) - len(steps)
 
 
-def evaluations_of(info: RunInfo, records: pd.DataFrame) -> pd.DataFrame:
-    """The tests of a run on its clock, as `Trace.evaluations` describes.
+def _on_clock(info: RunInfo, rows: pd.DataFrame) -> pd.DataFrame:
+    """The numbers of the records that have a usable time, in order of time."""
+    table = pd.DataFrame({name: _numbers(rows[name]) for name in _FIELDS})
+    table["task"] = np.asarray(rows["task"], object)
+    table["seconds"], table["step"] = table["time_unix"] - info.zero_unix, table["global_step"]
+    table["images"] = np.nan
+    usable = table[table["seconds"].abs() < _LONGEST_S]
+    return usable.sort_values("seconds", kind="stable", ignore_index=True)
+
+
+def _tests(info: RunInfo, records: pd.DataFrame) -> Iterable[pd.DataFrame]:
+    """The tests of the parameters, and those of the final ones.
 
     A record with a message and without a probe is left out: it tests other parameters, such as
     moving averages.
     """
-    is_final = records["probe"].notna()
-    rows = records[(records["kind"] == "eval") & (is_final | records["message"].isna())]
-    found = pd.DataFrame(
-        {
-            "task": np.asarray(rows["task"], object),
-            "seconds": _numbers(rows["time_unix"]) - info.zero_unix,
-            "global_step": _numbers(rows["global_step"]),
-            "accuracy": _numbers(rows["accuracy"]),
-            "is_final": np.asarray(rows["probe"].notna(), bool),
-        }
-    )
-    usable = (found["seconds"].abs() < _LONGEST_S) & found["accuracy"].between(0, 1)
-    return found[usable].sort_values("seconds", kind="stable").reset_index(drop=True)
+    is_test, is_final = records["kind"] == "eval", records["probe"].notna()
+    for measure, chosen in (
+        ("accuracy", is_final | records["message"].isna()),
+        ("final_accuracy", is_final),
+    ):
+        tests = _on_clock(info, records[is_test & chosen]).assign(measure=measure)
+        tests = tests.rename(columns={"accuracy": "value"})
+        yield tests.loc[tests["value"].between(0, 1), [*_PLACE, "measure", "value"]]
+
+
+def _utilisation(info: RunInfo, lines: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    rows = [
+        (sample.task, seconds, math.nan, math.nan, "utilisation", sample.utilisation)
+        for sample in samples(lines)
+        if sample.utilisation is not None
+        and abs(seconds := sample.time_unix - info.zero_unix) < _LONGEST_S
+    ]
+    return pd.DataFrame(rows, columns=[*_PLACE, "measure", "value"])
 
 
 def _numbers(column: pd.Series) -> Floats:
@@ -232,44 +245,18 @@ def _images(steps: pd.DataFrame, batch_size: float, gpus: Mapping[str, int]) -> 
     return total + of_all
 
 
-def samples_of(info: RunInfo, lines: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """The utilisation of each sample of `gpu.jsonl` on the run's clock."""
-    rows = []
-    for sample in samples(lines):
-        seconds = sample.time_unix - info.zero_unix
-        if sample.utilisation is not None and abs(seconds) < _LONGEST_S:
-            rows.append((sample.task, sample.gpu, seconds, sample.utilisation))
-    return pd.DataFrame(rows, columns=["task", "gpu", "seconds", "utilisation"])
-
-
-def first_step(steps: pd.DataFrame) -> float:
-    """When the first of these steps began, in seconds of the run.
-
-    The first record may follow many steps. Its step time gives the time before it. Without a step
-    time the result is the time of the record.
-
-    Args:
-        steps: Rows of `Trace.steps`, in order of time; at least one.
-    """
-    first = steps.iloc[0]
-    before = float(first["local_step"]) * float(first["step_time_s"])
-    return float(first["seconds"]) - (before if 0 <= before < _LONGEST_S else 0.0)
-
-
 def from_first_step(run: Trace) -> Trace:
     """The same run on a clock that begins when its first worker began to train, to compare runs."""
-    if not len(run.steps):
+    if not run.workers:
         return run
-    zero = min(first_step(run.of(task)) for task in run.workers)
+    zero = min(map(run.first_step, run.workers))
     marks = tuple(
         replace(mark, begin=mark.begin - zero, end=None if mark.end is None else mark.end - zero)
         for mark in run.marks
     )
     return replace(
         run,
-        steps=run.steps.assign(seconds=run.steps["seconds"] - zero),
-        samples=run.samples.assign(seconds=run.samples["seconds"] - zero),
-        evaluations=run.evaluations.assign(seconds=run.evaluations["seconds"] - zero),
+        data=run.data.assign(seconds=run.data["seconds"] - zero),
         marks=marks,
         clock="wall time since the first step began (s)",
     )

@@ -48,7 +48,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     columns = _drawn(runs)
     if not columns:
         return None
-    figure, axes = panels(runs, 4.8, 1, len(columns), share_y=True)
+    figure, axes = panels(4.8, 1, len(columns), share_y=True)
     for ax, column in zip(axes, columns, strict=True):
         if len(runs) == 1:
             _one(ax, runs[0], column)
@@ -83,8 +83,8 @@ def _lost(run: Trace) -> dict[str, pd.DataFrame]:
     """The last records of each task whose last records hold no loss: the training diverged."""
     tails = {}
     for task in run.workers:
-        steps = run.of(task)
-        last = steps["loss"].last_valid_index()
+        steps = run.of("loss", task)
+        last = steps["value"].last_valid_index()
         if last is not None and last != steps.index[-1]:
             tails[task] = steps.loc[last:].iloc[1:]
     return tails

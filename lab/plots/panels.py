@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -25,19 +24,13 @@ from lab.plots.style import (
 )
 from lab.statistics import Floats, mean_with_ci
 
-_MOST_NUMBERS: Final = 12
-"""The most marks that are numbered: more numbers are not readable."""
-
-_DESCRIPTIONS: Final = 6
-_LETTERS: Final = 150
-_ROWS: Final = 3
 _HATCH: Final = "////"
 X_LABELS: Final = {
-    "global_step": "global step (updates)",
+    "step": "global step (updates)",
     "seconds": "wall time (s)",
     "images": "images seen by all workers",
 }
-"""The columns of a trace that figures are drawn against, and their labels."""
+"""The columns of a trace's data that figures are drawn against, and their labels."""
 
 MOST_POINTS: Final = 1500
 """The most points of a line that are drawn; more overlap, and are thinned."""
@@ -52,42 +45,32 @@ _NO_LABEL: Final = "_"  # matplotlib leaves it out of the legend
 
 
 def panels(
-    runs: Sequence[Trace], height: float, rows: int = 1, columns: int = 1, *, share_y: bool = False
+    height: float, rows: int = 1, columns: int = 1, *, share_y: bool = False
 ) -> tuple[Figure, list[Axes]]:
     """Create an empty figure, and its panels row by row.
 
     Args:
-        runs: The runs to draw; the marks of a single run add to the height.
-        height: Inches without the marks.
+        height: In inches.
         rows: The number of rows of panels.
         columns: The number of panels in a row.
         share_y: Whether all panels share their y axis; panels of a column share their x axis.
     """
-    figure = new_figure(height + _room(_marks(runs)))
+    figure = new_figure(height)
     axes = figure.subplots(rows, columns, squeeze=False, sharex="col", sharey=share_y)
     return figure, list(axes.flat)
 
 
-def finish(
-    figure: Figure,
-    runs: Sequence[Trace],
-    timed: Sequence[Axes] = (),
-    handles: Sequence[Artist] | None = None,
-) -> Figure:
-    """Draw the marks, their note and the legend, after everything else.
+def finish(figure: Figure, runs: Sequence[Trace], timed: Sequence[Axes]) -> Figure:
+    """Draw the marks and the legend, after everything else.
 
     Args:
         figure: The figure with its panels.
         runs: The runs that it shows; only the marks of a single run are drawn.
         timed: The panels whose x axis is time.
-        handles: The artists in the legend; None: the lines of the first panel.
     """
-    shown = _marks(runs)
-    for ax in timed:
-        place = ax.get_subplotspec()
-        _draw_marks(ax, shown, numbers=place is not None and place.is_first_row())
-    legend(figure, figure.axes[0].get_legend_handles_labels()[0] if handles is None else handles)
-    _note(figure, shown)
+    for ax in timed if len(runs) == 1 else ():
+        _draw_marks(ax, runs[0].marks)
+    legend(figure, figure.axes[0].get_legend_handles_labels()[0])
     return figure
 
 
@@ -142,69 +125,17 @@ def draw_groups(
             ax.fill_between(x, y - half, y + half, color=style.colour, alpha=0.25, linewidth=0)
 
 
-def _marks(runs: Sequence[Trace]) -> Sequence[Mark]:
-    return runs[0].marks if len(runs) == 1 else ()
-
-
-def _draw_marks(axes: Axes, marks: Sequence[Mark], *, numbers: bool = True) -> None:
-    """Draw marks: a line at the begin of each, and a hatched span until its end.
-
-    Args:
-        axes: The axes; x is in seconds of the run. The limits do not change.
-        marks: The run's marks, in the order in which the report numbers them from 1.
-        numbers: Whether to write each mark's number above the axes.
-    """
-    limits = axes.get_xlim()
-    for number, mark in enumerate(marks, 1):
+def _draw_marks(axes: Axes, marks: Sequence[Mark]) -> None:
+    """Draw a dashed line at the begin of each mark, and a hatched span until its end."""
+    limits = axes.get_xlim()  # they do not change
+    for mark in marks:
         if mark.end is not None:
             axes.axvspan(
-                mark.begin,
-                mark.end,
-                facecolor=ORANGE,
-                alpha=0.22,
-                hatch=_HATCH,
-                edgecolor=ORANGE,
-                zorder=0.4,
-            )
+                mark.begin, mark.end, facecolor=ORANGE, alpha=0.22, hatch=_HATCH,
+                edgecolor=ORANGE, zorder=0.4,
+            )  # fmt: skip
         axes.axvline(mark.begin, color=BLACK, linewidth=1.2, linestyle=(0, (2, 2)))
-        if numbers and len(marks) <= _MOST_NUMBERS:
-            # In rows of different heights, so that numbers at the same time do not overlap.
-            axes.annotate(
-                str(number),
-                (mark.begin, 1),
-                xycoords=("data", "axes fraction"),
-                xytext=(0, 9 + 17 * ((number - 1) % _ROWS)),
-                textcoords="offset points",
-                ha="center",
-                va="center",
-                fontsize=11,
-                fontweight="bold",
-                annotation_clip=True,
-                arrowprops={"arrowstyle": "-", "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0},
-                bbox={"boxstyle": "circle,pad=0.18", "facecolor": "white", "edgecolor": BLACK},
-            )
     axes.set_xlim(limits)
-
-
-def _note(figure: Figure, marks: Sequence[Mark]) -> None:
-    """Explain the marks below a figure, so that it can be used without the report."""
-    if marks:
-        lines = "\n".join(_mark_lines(marks))
-        figure.supxlabel(lines, x=0.01, ha="left", fontsize=11, linespacing=1.4)
-
-
-def _room(marks: Sequence[Mark]) -> float:
-    """The height in inches of the numbers above a figure and the note below it."""
-    return 0.23 * (min(len(marks), _ROWS) + len(_mark_lines(marks))) if marks else 0.0
-
-
-def _mark_lines(marks: Sequence[Mark]) -> list[str]:
-    if len(marks) > _DESCRIPTIONS:
-        return ["Dashed: faults, late starts and new starts, in the order of the report's table."]
-    return [
-        f"{number}  {safe_label(f'{mark.task}, {mark.what}: {mark.text}', _LETTERS)}"
-        for number, mark in enumerate(marks, 1)
-    ]
 
 
 def window_for(points: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,6 @@ from lab.plots.panels import (
     begin_at_zero,
     draw_groups,
     finish,
-    groups,
     panels,
     workers,
 )
@@ -34,16 +34,16 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     """
     own = "a worker's own steps" if len(runs) == 1 else "own steps, a mean"
     total = speed_column(runs)
-    labels = {total: X_LABELS[total] if total == "images" else "global step", "local_step": own}
+    labels = {total: X_LABELS["images"] if total == "seen" else "global step", "local_step": own}
     columns = [column for column in labels if any(len(run.values(column)) for run in runs)]
     if not columns:
         return None
-    figure, axes = panels(runs, 4.6, 1, len(columns))
+    figure, axes = panels(4.6, 1, len(columns))
     for ax, column in zip(axes, columns, strict=True):
         if len(runs) == 1:
             _workers(ax, runs[0], column)
         else:
-            _groups(ax, runs, column)
+            draw_groups(ax, runs, partial(line_of, column=column))
         begin_at_zero(ax, runs)
         ax.set_ylim(bottom=0)
         ax.set(xlabel=runs[0].clock, ylabel=labels[column])
@@ -53,22 +53,22 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
 
 
 def speed_column(runs: Sequence[Trace]) -> str:
-    """The column whose growth is the speed: images of several runs, if all of them have it.
+    """The measure whose growth is the speed: images of several runs, if all of them have it.
 
     Updates of different experiments use different numbers of images.
     """
-    trained = [run for run in runs if len(run.steps)]
-    has_images = all(len(run.values("images")) for run in trained)
-    return "images" if len(runs) > 1 and trained and has_images else "global_step"
+    trained = [run for run in runs if run.workers]
+    has_images = all(len(run.values("seen")) for run in trained)
+    return "seen" if len(runs) > 1 and trained and has_images else "global_step"
 
 
 def line_of(run: Trace, column: str) -> tuple[Floats, Floats]:
     """A run's highest global step or images over time, or the workers' mean of their own steps."""
     seconds, counts = run.points("seconds", column)
-    if column in {"global_step", "images"} or not len(seconds):
+    if column in {"global_step", "seen"} or not len(seconds):
         return seconds, np.maximum.accumulate(counts)
     own = (run.points("seconds", column, task) for task in run.workers)
-    every = run.values("seconds")
+    every = np.asarray(run.of(column)["seconds"], np.float64)
     return every, np.mean([np.interp(every, *each, left=0.0) for each in own if len(each[0])], 0)
 
 
@@ -81,13 +81,3 @@ def _workers(ax: Axes, run: Trace, column: str) -> None:
             marker=style.marker, markevery=(number * spacing // 4, spacing), markersize=6,
             linewidth=1.8, label=safe_label(task),
         )  # fmt: skip
-
-
-def _groups(ax: Axes, runs: Sequence[Trace], column: str) -> None:
-    draw_groups(ax, runs, lambda run: line_of(run, column))
-    for style, group in groups(runs).values():
-        for mark in (mark for run in group for mark in run.marks):
-            ax.plot(
-                [mark.begin], [0], marker="^", color=style.colour, markersize=10,
-                clip_on=False, linestyle="", zorder=5,
-            )  # fmt: skip

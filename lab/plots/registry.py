@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lab.plots import accuracy, loss, progress, staleness, throughput, wait_time
+from lab.plots import accuracy, loss, progress, staleness, throughput
 from lab.plots.data import Trace
 
 if TYPE_CHECKING:
@@ -45,13 +45,18 @@ _GROUPS: Final = (
     " is their mean, and the band its 95% interval."
 )
 
+_EVENTS: Final = (
+    " Dashed lines are the events in the table above; a hatched area lasts until the event's end."
+)
+
 CHARTS: Final = (
     Chart(
         "loss",
         "Loss",
         loss.draw,
         "Pale points are single records, lines are means over neighbouring records. Workers that"
-        " train one model share a line. From a dotted line on, a worker has no finite loss.",
+        " train one model share a line. From a dotted line on, a worker has no finite loss."
+        + _EVENTS,
         "Lines are means over neighbouring records of all workers. The left panel compares updates,"
         f" the middle one time, the right one data.{_GROUPS}",
         "no record holds a loss",
@@ -61,7 +66,7 @@ CHARTS: Final = (
         "Accuracy on the test images",
         accuracy.draw,
         "A point is a test of the shared parameters on all test images. Diamonds are the final"
-        " parameters.",
+        f" parameters.{_EVENTS}",
         f"Lines connect the tests of a run. Diamonds are the final parameters.{_GROUPS}",
         "the programs tested only at the end; async, sync, async-fast and sync-fast draw a curve"
         " with --eval_every 500, an own program with a line such as `step 500, test accuracy 0.91`",
@@ -71,8 +76,8 @@ CHARTS: Final = (
         "Global step over time",
         progress.draw,
         "The global step counts the updates of all workers, so their lines coincide. A worker that"
-        " is slow, late or stopped leaves the others in the panel of their own steps.",
-        "The slope is the speed. Triangles mark faults, late starts and new starts. Images compare"
+        f" is slow, late or stopped leaves the others in the panel of their own steps.{_EVENTS}",
+        "The slope is the speed. Images compare"
         f" runs whose updates use different numbers of them.{_GROUPS}",
         "no record holds a step",
     ),
@@ -82,18 +87,9 @@ CHARTS: Final = (
         throughput.draw,
         "Means over equal spans of time. The thick line counts updates of the shared parameters"
         " until the first worker has finished, the others each worker's own steps. The driver"
-        " reports for which share of the time a GPU is busy.",
+        f" reports for which share of the time a GPU is busy.{_EVENTS}",
         f"Means over equal spans of time, until the first worker has finished.{_GROUPS}",
         "no worker has two records of a step at different times",
-    ),
-    Chart(
-        "waiting",
-        "Computing and waiting",
-        wait_time.draw,
-        "The height of the hatched part is the share of time in which the worker waited for others."
-        " The slowest worker waits least. In a grey part it makes no steps.",
-        "The mean time of a worker's step. Whiskers: the 95% interval over the runs of a group.",
-        "no record holds a waiting time; asynchronous programs record none",
     ),
     Chart(
         "staleness",

@@ -82,23 +82,17 @@ def _panels(runs: Sequence[Trace]) -> list[_Panel]:
         found = [_group(name, group) for name, group in grouped(runs).items()]
         return [panel for panel in found if panel.recorded][:_MOST_PANELS]
     (run,) = runs
-    each = [(task, _recorded(run, task)) for task in run.workers]
+    each = [(task, run.values("staleness", task)) for task in run.workers]
     there = [_Panel(task, [values], _mean(run, task)) for task, values in each if len(values)]
     if len(there) > _MOST_PANELS:
-        return [_Panel("all workers", [_recorded(run)], _mean(run))]
+        return [_Panel("all workers", [run.values("staleness")], _mean(run))]
     return there
 
 
 def _group(name: str, group: Sequence[Trace]) -> _Panel:
-    recorded = [values for run in group if len(values := _recorded(run))]
+    recorded = [values for run in group if len(values := run.values("staleness"))]
     mean = mean_of(map(_mean, group))
     return _Panel(name, recorded, None if mean is None else mean.value)
-
-
-def _recorded(run: Trace, task: str | None = None) -> Floats:
-    """The staleness of the recorded steps without first steps, of all tasks or of one."""
-    steps = run.steps if task is None else run.of(task)
-    return np.asarray(steps["staleness"][steps["local_step"] != 1].dropna(), np.float64)
 
 
 def _mean(run: Trace, task: str | None = None) -> float | None:

@@ -24,7 +24,7 @@ from lab.plots.progress import line_of, speed_column
 from lab.plots.style import BLACK, line_style, safe_label, settings, thousands
 from lab.statistics import Floats
 
-_LABELS: Final = {"images": "images per second", "global_step": "steps per second"}
+_LABELS: Final = {"seen": "images per second", "global_step": "steps per second"}
 
 
 @settings()
@@ -36,9 +36,9 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     """
     if not any(run.has_a_second_record if len(runs) == 1 else _has_rates(run) for run in runs):
         return None
-    has_gpus = any(len(run.samples) for run in runs)
+    has_gpus = any(len(run.values("utilisation")) for run in runs)
     column = speed_column(runs)
-    figure, axes = panels(runs, 6.6 if has_gpus else 4.4, 2 if has_gpus else 1)
+    figure, axes = panels(6.6 if has_gpus else 4.4, 2 if has_gpus else 1)
     if len(runs) == 1:
         _workers(axes[0], runs[0])
     else:
@@ -80,7 +80,7 @@ def _workers(ax: Axes, run: Trace) -> None:
 def _gpus(ax: Axes, runs: Sequence[Trace]) -> None:
     """Draw the GPU use of each task of one run, or of each of several runs."""
     if len(runs) == 1:
-        of_task = dict(list(runs[0].samples.groupby("task")))
+        of_task = dict(list(runs[0].of("utilisation").groupby("task")))
         sampled = [task for task in runs[0].info.task_names() if task in of_task]
         looks = {
             **{task: line_style(n) for n, task in enumerate(sampled)},
@@ -89,12 +89,12 @@ def _gpus(ax: Axes, runs: Sequence[Trace]) -> None:
         lines = [(looks[task], safe_label(task), of_task[task]) for task in sampled]
     else:
         lines = [
-            (style, "_again" if number else safe_label(name, 60), run.samples)
+            (style, "_again" if number else safe_label(name, 60), run.of("utilisation"))
             for name, (style, group) in groups(runs).items()
             for number, run in enumerate(group)
         ]
     for style, label, rows in lines:
-        mean = rows.groupby("seconds")["utilisation"].mean()
+        mean = rows.groupby("seconds")["value"].mean()
         ax.plot(
             mean.index, 100 * smoothed(np.asarray(mean, float)), color=style.colour,
             linestyle=style.line, linewidth=1.8, label=label,

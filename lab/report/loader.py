@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from lab.experiments.faults import DONE, OVER, Fault, Kind, parse
-from lab.plots.data import Mark, Trace, evaluations_of, first_step, samples_of, steps_of
+from lab.experiments.faults import DONE, OVER, Fault, parse
+from lab.plots.data import Mark, Trace, tidy
 from lab.records.reader import read_records
 from lab.run.status import status_or_warn
 from lab.store.dataframe import DAMAGED, records_frame
@@ -117,10 +117,8 @@ def read_run(named: NamedRun, probe: Probe) -> ReportRun:
     status = status_or_warn(run, probe)
     info = status.info
     records = records_frame(run)
-    steps, left_out = steps_of(info, records)
-    samples = samples_of(info, read_records(run.gpu_samples))
-    trace = Trace(named.name, info.spec.experiment, info, steps, samples, (), left_out)
-    trace = replace(trace, evaluations=evaluations_of(info, records))
+    data, left_out = tidy(info, records, read_records(run.gpu_samples))
+    trace = Trace(named.name, info.spec.experiment, info, data, left_out=left_out)
     marks = marks_of(trace, records)
     summary = sum_up(run, info, status.statuses)
     rates = records["learning_rate"].dropna()
@@ -202,15 +200,7 @@ def _faults(trace: Trace, records: pd.DataFrame) -> Iterator[Mark]:
         ends = (at for name, at, line in over if (name, line) == (task, OVER + text) and at >= when)
         fault = _parsed(text)
         until = next(ends, min(when + (fault.seconds if fault else 0.0), max(end, when)))
-        lasts = until > when
-        yield Mark(
-            task,
-            "fault",
-            short(text, _LONGEST),
-            when,
-            until if lasts else None,
-            stands_still=lasts and fault is not None and fault.kind is Kind.PAUSE,
-        )
+        yield Mark(task, "fault", short(text, _LONGEST), when, until if until > when else None)
 
 
 def _parsed(text: str) -> Fault | None:
@@ -224,10 +214,9 @@ def _parsed(text: str) -> Fault | None:
 def _late_starts(trace: Trace) -> Iterator[Mark]:
     """Yield the first step of each task with a later start."""
     for task, when in trace.info.spec.start.items():
-        steps = trace.of(task)
-        if len(steps):
+        if task in trace.workers:
             text = f"starts training, as scheduled: {short(when, _LONGEST)}"
-            yield Mark(task, "late start", text, first_step(steps))
+            yield Mark(task, "late start", text, trace.first_step(task))
 
 
 def _restarts(info: RunInfo, records: pd.DataFrame) -> Iterator[Mark]:

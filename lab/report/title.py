@@ -47,8 +47,8 @@ def has_equal_lengths(runs: Sequence[ReportRun]) -> bool:
 
 def _images(run: ReportRun) -> float:
     """Return the images that all workers saw, also after their last step records; 0: unknown."""
-    steps, workers = run.trace.steps, run.trace.workers
-    recorded = steps.groupby("task")["local_step"].max().sum()
+    workers = run.trace.workers
+    recorded = run.trace.of("local_step").groupby("task")["value"].max().sum()
     made = sum(task.local_step or 0 for task in run.summary.tasks if task.task in workers)
     factor = made / recorded if 0 < recorded < made else 1.0
-    return max((factor * seen for seen in run.trace.values("images")), default=0.0)
+    return max((factor * seen for seen in run.trace.values("seen")), default=0.0)

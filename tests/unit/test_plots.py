@@ -12,13 +12,12 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from syrupy.assertion import SnapshotAssertion
 
-from lab.plots import accuracy, loss, progress, staleness, style, throughput, wait_time
-from lab.plots.data import Mark, Trace, evaluations_of, from_first_step, samples_of, steps_of
+from lab.plots import accuracy, loss, progress, staleness, style, throughput
+from lab.plots.data import Mark, Trace, from_first_step, tidy
 from lab.plots.panels import mean_curve, rates, smoothed, window_for
 from lab.plots.registry import CHARTS, Chart
 from lab.statistics import mean_with_ci
@@ -40,23 +39,25 @@ def info(experiment: str = "async", **changes: Any) -> RunInfo:
 
 def trace(*rows: Mapping[str, Any], label: str = "one", **changes: Any) -> Trace:
     about = changes.pop("info", info())
-    table, left_out = steps_of(about, records(*rows))
-    given: dict[str, Any] = {"samples": samples_of(about, []), "left_out": left_out, **changes}
-    return Trace(label, given.pop("group", "async"), about, table, **given)
+    data, left_out = tidy(about, records(*rows), changes.pop("gpu", ()))
+    return Trace(label, changes.pop("group", "async"), about, data, left_out=left_out, **changes)
 
 
 def two_workers(**changes: Any) -> Trace:
     return trace(*steps("worker-0"), *steps("worker-1"), **changes)
 
 
-def evaluated(*rows: tuple[int, float, dict[str, Any]], **changes: Any) -> Trace:
+def evaluations(*rows: tuple[int, float, dict[str, Any]]) -> list[dict[str, Any]]:
     """Tests on the test images, a second for every 20 steps."""
-    tests = [
+    return [
         {"task": "worker-0", "kind": "eval", "global_step": step, "accuracy": share,
          "time_unix": ZERO + step / 20, **more}
         for step, share, more in rows
     ]  # fmt: skip
-    return trace(*steps("worker-0"), evaluations=evaluations_of(info(), records(*tests)), **changes)
+
+
+def evaluated(*rows: tuple[int, float, dict[str, Any]], **changes: Any) -> Trace:
+    return trace(*steps("worker-0"), *evaluations(*rows), **changes)
 
 
 def diverged(value: float, **changes: Any) -> Trace:
@@ -93,17 +94,6 @@ def heights(axes: Axes) -> list[float]:
     return [bar.get_height() for bar in bars]
 
 
-def areas(axes: Axes) -> list[tuple[str, list[float]]]:
-    """The colour, the corner and the opposite corner of each area of a panel."""
-    drawn: list[Any] = [*axes.collections, *axes.patches]
-    found = []
-    for each in drawn:
-        box = each.get_window_extent().transformed(axes.transData.inverted())
-        corners = np.round(box.extents, 3).tolist()
-        found.append((to_hex(np.ravel(each.get_facecolor())[:3]), corners))
-    return found
-
-
 # The data.
 
 
@@ -128,7 +118,7 @@ TWO_GPUS = tuple({"task": f"worker-{n}", "gpus": ["a", "b"]} for n in range(2))
 def test_images_are_those_of_all_workers(
     about: RunInfo, rows: list[Any], first: float, most: float
 ) -> None:
-    found, _ = steps_of(about, records(*rows))
+    found, _ = tidy(about, records(*rows), ())
     ends = found["images"].iloc[0], found["images"].max()
     assert ends == pytest.approx((first, most), nan_ok=True)
     assert found["seconds"].is_monotonic_increasing
@@ -136,23 +126,21 @@ def test_images_are_those_of_all_workers(
 
 def test_values_that_are_no_numbers_are_left_out() -> None:
     bad = [{**steps("worker-0", 1)[0], "time_unix": when} for when in (None, 1e300, float("inf"))]
-    found, left_out = steps_of(info(), records(*steps("worker-0", 4, loss=1e300), *bad))
-    assert (len(found), left_out) == (4, 3)
-    assert found["loss"].isna().all()
     good = {"task": "worker-0", "gpu": "GPU-1", "time_unix": ZERO + 3, "utilisation": 0.5}
     odd = [
         {**good, **each}
         for each in ({"utilisation": 7}, {"task": 1}, {"time_unix": "x"}, {"utilisation": 10**400})
     ]
-    assert samples_of(info(), [good, {}, *odd]).to_dict("records") == [
-        {"task": "worker-0", "gpu": "GPU-1", "seconds": 3.0, "utilisation": 0.5}
-    ]
+    found = trace(*steps("worker-0", 4, loss=1e300), *bad, gpu=[good, {}, *odd])
+    assert (found.left_out, len(found.of("loss")), len(found.values("loss"))) == (3, 4, 0)
+    sampled = found.of("utilisation")
+    assert sampled[["task", "seconds", "value"]].to_numpy().tolist() == [["worker-0", 3.0, 0.5]]
 
 
 def test_runs_are_compared_from_their_first_steps() -> None:
     """Ten steps of 0.1 s are before the first record."""
     found = from_first_step(two_workers(marks=(Mark("worker-0", "fault", "pause", 5.0, 7.0),)))
-    assert found.steps["seconds"].iloc[0] == pytest.approx(1.0)
+    assert found.data["seconds"].iloc[0] == pytest.approx(1.0)
     assert (found.marks[0].begin, found.marks[0].end) == (pytest.approx(5.0), pytest.approx(7.0))
     assert found.clock == "wall time since the first step began (s)"
 
@@ -161,7 +149,7 @@ def test_the_first_step_is_of_the_worker_that_began_first() -> None:
     """worker-1's one slow step is recorded before the ten fast ones that worker-0 began earlier."""
     slow = {**steps("worker-1", 1)[0], "local_step": 1, "time_unix": ZERO + 0.5}
     found = from_first_step(trace(slow, *steps("worker-0")))
-    assert found.steps["seconds"].tolist()[:2] == pytest.approx([0.5, 1.0])
+    assert found.of("loss")["seconds"].tolist()[:2] == pytest.approx([0.5, 1.0])
 
 
 # Lines.
@@ -214,24 +202,11 @@ OWN = replace(info(), spec=replace(info().spec, own=True))
 SLOW = [{**row, "time_unix": ZERO + 5 * n, "step_time_s": 0.5}
         for n, row in enumerate(steps("worker-1"), 1)]  # fmt: skip
 MARKS = tuple(Mark("worker-0", "fault", f"kill {n}", n) for n in range(1, 8))
-PAUSED = (Mark("worker-0", "fault", "pause:2s worker-0", 5.0, 7.0, stands_still=True),
-          Mark("worker-1", "fault", "slow:0.5,2s worker-1", 5.0, 7.0))  # fmt: skip
-SAMPLED = samples_of(
-    info(),
-    [{"task": "worker-0", "gpu": "GPU-1", "time_unix": ZERO + n, "utilisation": 0.25}
-     for n in range(20)],
-)  # fmt: skip
+SAMPLED = [{"task": "worker-0", "gpu": "GPU-1", "time_unix": ZERO + n, "utilisation": 0.25}
+           for n in range(20)]  # fmt: skip
 TESTED = replace(summed("worker-1", 0, 1), accuracy=0.5)
 COPIES = [replace(summed(f"worker-{n}", 0, 1), accuracy=0.75) for n in range(2)]
 SUMS = [summed("worker-0", 3000, 1000), summed("worker-1", 100, 100)]
-RING = trace(*steps("worker-0", step_time_s=NAN), group="ring", label="ring")
-WAITS = steps("worker-0", wait_time_s=0.025)
-NO_WAIT = steps("worker-1", wait_time_s=0.0)
-# (1 x 1 s + 199 x 0.01 s) / 200 steps = 14.95 ms, and (1 x 0.5 s) / 200 steps: 17%
-FIRST_IS_SLOW = [
-    *steps("worker-0", 1, local_step=1, step_time_s=1.0, wait_time_s=0.5),
-    *steps("worker-0", 1, 1, local_step=200, global_step=40, step_time_s=0.01, wait_time_s=0.0),
-]
 CURVE = [(400, 0.7, {"probe": 400, "message": "final parameters"}), (200, 0.6, {}), (100, 0.4, {})]
 POINTS = [[100, 0.4], [200, 0.6], [400, 0.7]]
 NOT_OF_THE_PARAMETERS = [(300, NAN, {}), (400, 0.7, {"task": "worker-1", "kind": "final"}),
@@ -259,22 +234,9 @@ RUNS = {
     ],
     "single records": [trace(*steps("worker-0", 1), *steps("worker-1", 1))],
     "several with single records": [trace(*steps("worker-0", 1))] * 2,
-    "a failed run beside another": [trace(*WAITS, label="good"), trace(label="failed")],
-    "GPUs": [two_workers(samples=SAMPLED)],
-    "a worker that waits and is paused": [trace(*WAITS, *NO_WAIT, marks=PAUSED)],
-    "a worker without waiting times": [trace(*WAITS, *steps("worker-1"))],
-    "a slow first step": [trace(*FIRST_IS_SLOW)],
-    "a group without step times": [trace(*WAITS), RING],
-    "a group without waiting times": [trace(*WAITS), trace(*steps("worker-0"), group="ring")],
-    "a waiting time in every second record": [
-        trace(*WAITS[::2], *steps("worker-0")[1::2]), RING
-    ],
-    "marks": [trace(*WAITS, *NO_WAIT, marks=MARKS[:2])],
+    "a failed run beside another": [trace(*steps("worker-0"), label="good"), trace(label="failed")],
+    "GPUs": [two_workers(gpu=SAMPLED)],
     "a record beside others": [trace(*steps("worker-0", 1)), two_workers()],
-    "a short and a long gap": [
-        trace(*steps("worker-0", 6, step_time_s=0.095, wait_time_s=0.0),
-              *({**row, "time_unix": row["time_unix"] + 4} for row in WAITS[6:8]))
-    ],
     "sums of the staleness": [two_workers(tasks=SUMS)],
     "tests": [evaluated(*CURVE, *NOT_OF_THE_PARAMETERS)],
     "equal copies": [trace(*steps("worker-0"), tasks=COPIES)],
@@ -321,7 +283,7 @@ def test_a_figure_is_drawn_of_the_runs_that_have_its_data(
 
 
 AGAINST = {
-    "global step (updates)": "global_step",
+    "global step (updates)": "step",
     "wall time since the submission (s)": "seconds",
     "images seen by all workers": "images",
 }
@@ -348,12 +310,13 @@ def test_a_worker_has_pale_points_and_a_smoothed_line_in_each_panel(
         one_model = len(run.workers) > 1
         dots = drawn[:-1] if one_model else drawn[::2]
         for task, points in zip(run.workers, dots, strict=True):
-            wanted = np.column_stack([run.values(x, task), run.values("loss", task)])[::every]
+            wanted = np.column_stack(run.points(x, "loss", task))[::every]
             assert points.get_xydata() == pytest.approx(wanted)
             assert points.get_alpha() == alpha
         # Workers that share a model have one line, which begins at the first loss.
-        moments, places = np.unique(run.values(x), return_inverse=True)
-        means = np.bincount(places, run.values("loss")) / np.bincount(places)
+        at, losses = run.points(x, "loss")
+        moments, places = np.unique(at, return_inverse=True)
+        means = np.bincount(places, losses) / np.bincount(places)
         wanted = np.column_stack([moments, smoothed(means)])[::every]
         assert drawn[-1].get_xydata() == pytest.approx(wanted)
         assert drawn[-1].get_ydata()[0] == pytest.approx(means[0])
@@ -427,43 +390,6 @@ def test_the_speed_is_drawn_until_the_first_worker_has_finished() -> None:
         assert bool(y.min() > 19.9) is (last == 10)
 
 
-def test_a_strip_is_divided_by_the_share_of_waiting_and_has_a_gap_for_a_pause() -> None:
-    """The time of a step includes the pause; a slowed worker has no gap."""
-    (axes,) = shown(wait_time.draw(RUNS["a worker that waits and is paused"])).axes
-    assert areas(axes) == [
-        (style.BLUE.lower(), [0, 1, 20, 1.6]),  # worker-0 waits a quarter of its time
-        (style.ORANGE.lower(), [0, 1.6, 20, 1.8]),
-        (style.BLUE.lower(), [0, 0, 20, 0.8]),
-        (style.ORANGE.lower(), [0, 0.8, 20, 0.8]),
-        (style.PALE, [0, 1, 20, 1.8]),
-        (style.PALE, [5, 1, 7, 1.8]),
-        (style.PALE, [0, 0, 20, 0.8]),
-        *[(style.ORANGE.lower(), [5, -0.2, 7, 2])] * 2,  # the marks
-    ]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a group without step times",
-        "a group without waiting times",
-        "a failed run beside another",
-        "a waiting time in every second record",
-    ],
-)
-def test_a_bar_is_of_the_recorded_waiting_times_alone(name: str) -> None:
-    (axes,) = shown(wait_time.draw(RUNS[name])).axes
-    assert [corners[::2] for _, corners in areas(axes)] == [[0, 75], [75, 100]]
-
-
-def test_without_a_waiting_time_nothing_is_drawn() -> None:
-    """An asynchronous run does not record one: its waiting is unknown, and not zero."""
-    assert wait_time.draw([two_workers()]) is None
-    assert wait_time.draw(RUNS["three runs"]) is None
-    (axes,) = shown(wait_time.draw(RUNS["a worker without waiting times"])).axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["worker-0"]
-
-
 @pytest.mark.parametrize(
     ("name", "points"),
     [
@@ -487,29 +413,22 @@ def test_a_diverged_loss_has_a_dotted_line(name: str) -> None:
         assert axes.get_ylim()[0] > 0  # steep: the axis is logarithmic
 
 
-def test_marks_are_numbered_and_explained_below_a_figure() -> None:
-    for draw in (loss.draw, progress.draw, throughput.draw, wait_time.draw):
-        explained = "1  worker-0, fault: kill 1\n2  worker-0, fault: kill 2"
-        assert explained in texts(draw(RUNS["marks"]))
-        many = trace(*WAITS, *NO_WAIT, marks=MARKS)
-        assert "faults, late starts and new starts" in texts(draw([many]))
-    of_no_mark, of_two = (
-        texts(progress.draw([two_workers(marks=marks)])).split("\n") for marks in ((), MARKS[:2])
-    )
-    assert of_two.count("2") == of_no_mark.count("2") + 2  # a number in each panel
-
-
-def test_a_gap_shorter_than_a_step_is_no_pause() -> None:
-    figure = shown(wait_time.draw(RUNS["a short and a long gap"]))
-    edges = np.unique(np.round(figure.axes[0].collections[0].get_paths()[0].vertices[:, 0], 3))
-    assert edges == pytest.approx([0.05, 1, 2, 3, 4, 5, 6, 10, 11, 12])
-
-
-def test_too_many_boxes_are_joined_by_time() -> None:
-    wide = np.tile([1.0, 3.0], 2000)
-    lefts, widths, shares = wait_time.joined(np.cumsum(wide) - wide, wide, 1.5 - wide / 2)
-    assert (len(lefts), widths.sum()) == (1000, wide.sum())
-    assert shares == pytest.approx(0.25)
+def test_a_mark_of_a_run_is_a_dashed_line_and_an_area_until_its_end() -> None:
+    marks = (Mark("worker-0", "fault", "pause", 5.0, 7.0), Mark("worker-1", "new start", "", 9.0))
+    for draw, timed in (
+        (loss.draw, 1),
+        (progress.draw, 0),
+        (progress.draw, 1),
+        (throughput.draw, 0),
+    ):
+        axes, without = (shown(draw([two_workers(marks=each)])).axes[timed] for each in (marks, ()))
+        added = axes.get_lines()[len(without.get_lines()) :]
+        assert [line.get_xdata()[0] for line in added] == [5, 9]
+        (area,) = set(axes.patches)
+        assert (area.get_x(), area.get_width()) == (5, 2)
+        assert axes.get_xlim() == without.get_xlim()
+    of_two = shown(loss.draw([two_workers(marks=marks), two_workers(group="x")]))
+    assert not any(axes.patches for axes in of_two.axes)
 
 
 def test_a_histogram_counts_every_recorded_step_but_the_first() -> None:
@@ -548,10 +467,9 @@ def test_nothing_of_a_run_is_read_as_formula_or_markup(runs: int) -> None:
         HOSTILE, cluster={"ps": [f"{HOSTILE}:1"], "worker": ["_tf2:1"]}, backend=HOSTILE,
         tasks=({"task": "worker-0", "node": HOSTILE, "gpus": [HOSTILE]},),
     )  # fmt: skip
-    rows = [*steps("worker-0", wait_time_s=0.01), *steps(f"_{HOSTILE}")]
+    rows = [*steps("worker-0"), *steps(f"_{HOSTILE}"), *evaluations(*CURVE)]
     one = trace(
         *rows, info=about, label=HOSTILE, marks=(Mark("worker-0", "fault", HOSTILE, 3.0, 4.0),),
-        evaluations=RUNS["tests"][0].evaluations,
     )  # fmt: skip
     traces = [replace(one, group=f"{HOSTILE}{number}") for number in range(runs)]
     for chart in CHARTS:

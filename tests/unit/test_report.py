@@ -22,7 +22,7 @@ from lab.cli.arguments import check
 from lab.cli.commands.run import command as run_command
 from lab.experiments.policy import RESTARTS, OnFailure
 from lab.experiments.registry import EXPERIMENTS, hyperparameters
-from lab.plots.data import Mark, Trace, samples_of, steps_of
+from lab.plots.data import Mark, Trace, tidy
 from lab.plots.registry import CHARTS
 from lab.report import build
 from lab.report.build import provenance
@@ -344,9 +344,9 @@ def add(run: RunDir, task: str, after_s: float, **fields: object) -> None:
 def marks_until(end: float, run: RunDir) -> Any:
     """The marks of a run of which something is known until then."""
     info, records = run.read(), records_frame(run)
-    steps, _ = steps_of(info, records)
+    data, _ = tidy(info, records, ())
     last = Mark("worker-0", "fault", "the last one", end)
-    return marks_of(Trace("one", "async", info, steps, samples_of(info, []), (last,)), records)
+    return marks_of(Trace("one", "async", info, data, (last,)), records)
 
 
 def test_a_fault_is_marked_until_its_end(tmp_path: Path) -> None:
@@ -360,11 +360,11 @@ def test_a_fault_is_marked_until_its_end(tmp_path: Path) -> None:
     ):  # fmt: skip
         add(run, "worker-0", when, kind="event", message=message)
     marks = marks_until(60.0, run)
-    assert [(mark.begin, mark.end, mark.stands_still) for mark in marks] == [
-        (pytest.approx(5), pytest.approx(7.1), True),
-        (pytest.approx(9), pytest.approx(11.2), True),
-        (pytest.approx(10), pytest.approx(40), False),
-        (pytest.approx(50), None, False),
+    assert [(mark.begin, mark.end) for mark in marks] == [
+        (pytest.approx(5), pytest.approx(7.1)),
+        (pytest.approx(9), pytest.approx(11.2)),
+        (pytest.approx(10), pytest.approx(40)),
+        (pytest.approx(50), None),
     ]
     assert not_done(run.read(), marks) == ["kill worker-1 after 9 steps"]
 

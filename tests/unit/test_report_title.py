@@ -37,9 +37,11 @@ def run(
     known = {"accuracy": 0.919, "global_step": 4950, "wall_s": 12.0, "updates_conserved": True}
     bare = summary_of(info, {}, {task: TaskProgress(task) for task in info.task_names()})
     found = replace(bare, **{**known, **summary})
-    steps = pd.DataFrame({"task": "worker-0", "local_step": 1000.0, "images": [images]})
-    steps["images"] = steps["images"].astype(float)
-    trace = Trace(label, "", info, steps, pd.DataFrame(), tasks=found.tasks)
+    measures = {"local_step": 1000.0, "seen": images, "loss": 1.0}
+    data = pd.DataFrame(
+        {"task": "worker-0", "measure": measures.keys(), "value": measures.values()}
+    )
+    trace = Trace(label, "", info, data, tasks=found.tasks)
     return ReportRun(RunDir(Path("none")), found, trace, label=label, prefix=prefix)
 
 
