@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import string
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -14,13 +12,11 @@ from rich.text import Text
 from lab.analysis.comparison import FINAL, Row, Side, diff, rows
 from lab.formatting import UNKNOWN, counted, figure, ratio, signed
 from lab.store.progress import FINAL_LOSS
-from lab.tables import PIPE_WIDTH, Cell, state_cell, table_of, wrapped
+from lab.tables import Cell, state_cell, table_of, wrapped
 from lab.text import clipped, visible
 
 _NAME: Final = 24  # columns of the name of a metric or a setting
-_THREE: Final = 30  # columns of a run's value, its difference and its ratio
 _NOTHING: Final = "none"
-_TEXT: Final = 26  # columns of a setting's text
 
 
 def as_json(sides: Sequence[Side]) -> dict[str, Any]:
@@ -59,15 +55,10 @@ def tables(sides: Sequence[Side], *, everything: bool = False) -> Iterator[Table
     yield _legend(letters, sides)
     made, alike = diff([side.made for side in sides])
     if made:
-        for block in _blocks(len(sides), _TEXT, _NAME + _TEXT):
-            heads = ["different settings", *(letters[place] for place in block)]
-            lines = _differing_in(made, block)
-            if lines:
-                yield _made_table(heads, lines)
-            else:
-                yield Text(f"{', '.join(heads[1:])}: same settings", "dim")
+        lines = [[name, *(text or _NOTHING for text in texts)] for name, texts in made.items()]
+        yield _wrapping(["different settings", *letters], lines)
     if everything and alike:
-        yield _made_table(["same settings", "all"], [(name, sides[0].made[name]) for name in alike])
+        yield _wrapping(["same settings", "all"], [(name, sides[0].made[name]) for name in alike])
     else:
         yield _same(len(alike), "setting")
     parts = {"results": rows([side.figures for side in sides])}
@@ -75,8 +66,7 @@ def tables(sides: Sequence[Side], *, everything: bool = False) -> Iterator[Table
     same = sum(row.is_same for part in parts.values() for row in part)
     if not everything:
         parts = {name: [row for row in part if not row.is_same] for name, part in parts.items()}
-    for block in _blocks(len(sides), _THREE, _NAME + _THREE // 2):
-        yield _figures_table(parts, block, letters)
+    yield _figures_table(parts, letters)
     if same and not everything:
         yield _same(same, "metric")
     if any(row.name.startswith(FINAL) for part in parts.values() for row in part):
@@ -119,64 +109,39 @@ _KEPT: Final[Mapping[bool | None, Cell]] = {
 }
 
 
-def _differing_in(made: Mapping[str, list[str]], block: list[int]) -> list[list[str]]:
-    """Return a line for each setting that differs between the runs of a block."""
-    lines = [[name, *(texts[place] for place in block)] for name, texts in made.items()]
-    return [
-        [name, *(text or _NOTHING for text in texts)]
-        for name, *texts in lines
-        if len(set(texts)) > 1
-    ]
-
-
-def _made_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+def _wrapping(heads: Sequence[str], lines: Sequence[Sequence[Cell]]) -> Table:
+    """A table whose values continue on further lines where the terminal is narrow."""
     return wrapped(table_of(heads, lines), *range(1, len(heads)))
 
 
-def _figures_table(
-    parts: Mapping[str, Sequence[Row]], block: list[int], letters: Sequence[str]
-) -> Table:
+def _figures_table(parts: Mapping[str, Sequence[Row]], letters: Sequence[str]) -> Table:
     title, *others = parts
     heads = [title, f">{letters[0]}"]
-    for place in block[1:]:
-        heads += [f">{letters[place]}", f">{letters[place]} - A", f">{letters[place]} / A"]
+    for letter in letters[1:]:
+        heads += [f">{letter}", f">{letter} - A", f">{letter} / A"]
     lines: list[list[Cell]] = []
     for part in (title, *others):
         found = [row for row in parts[part] if not row.is_absent_problem]
         if found and part != title:
             lines += [[""], [Text(visible(part), "bold")]]
-        lines += [_figures_line(row, block) for row in found]
-    return table_of(heads, lines)
+        lines += [_figures_line(row) for row in found]
+    return _wrapping(heads, lines)
 
 
-def _figures_line(row: Row, block: list[int]) -> list[Cell]:
+def _figures_line(row: Row) -> list[Cell]:
     cells: list[Cell] = [clipped(row.name, _NAME), _known(row.values[0], row.unit)]
-    differences, ratios = row.differences, row.ratios
-    for place in block[1:]:
+    others = zip(row.values, row.differences, row.ratios, strict=True)
+    for value, difference, relative in list(others)[1:]:
         cells += [
-            _known(row.values[place], row.unit),
-            signed(differences[place], row.unit, row.values[0]),
-            ratio(ratios[place]),
+            _known(value, row.unit),
+            signed(difference, row.unit, row.values[0]),
+            ratio(relative),
         ]
     return cells
 
 
 def _known(value: float | None, unit: str) -> str:
     return figure(value, unit) or UNKNOWN
-
-
-def _blocks(runs: int, width: int, first: int) -> Iterator[list[int]]:
-    """Yield blocks of runs: the first run with as many others as fit beside it.
-
-    Args:
-        runs: The number of runs.
-        width: Columns of each other run.
-        first: Columns of the names and the first run.
-    """
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
-    fit = max(1, (columns - first) // width)
-    for start in range(1, runs, fit):
-        yield [0, *range(start, min(start + fit, runs))]
 
 
 def _tasks(sides: Sequence[Side]) -> list[str]:
