@@ -114,7 +114,7 @@ def _state(seat: SeatStatus) -> str:
     run = seat.run
     if not seat.answers:
         return "no answer"
-    if seat.state not in {"ready", "running"}:
+    if seat.state != "ready":
         return seat.state
     if run is None:
         return "no run yet"

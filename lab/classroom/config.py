@@ -22,16 +22,10 @@ DEFAULT_FILE: Final = "class.yaml"
 TEACHER: Final = "teacher"
 """The user who may open JupyterHub's admin page; the teacher has no seat."""
 
-_TAKEN: Final = {
-    TEACHER: "the name by which the teacher signs in",
-    COPIES: "a directory of the archive of the class",
-}
-"""What no seat may be named, and why."""
-
 MAX_SEATS: Final = 200
 MAX_CPU_RUNS: Final = 200
 
-_GPUS_TEXT: Final = "a number, such as 1, or a mapping, such as {count: 1, share: true}"
+_GPUS_TEXT: Final = "a number, such as 1, or {queue: true}"
 _SEATS_TEXT: Final = (
     f"a number from 1 to {MAX_SEATS}, such as 30, or a list of names, such as [ada, grace]"
 )
@@ -61,9 +55,6 @@ class SeatGpus(ConfigModel):
 
     count: GpuCount = 0
     """Number of GPUs of each seat."""
-
-    share: bool = False
-    """Whether several seats use the same GPUs."""
 
     queue: bool = False
     """Whether seats hold no GPU, and runs take turns on all GPUs of the host."""
@@ -153,7 +144,9 @@ class ClassConfig(ConfigModel):
 def _validate(config: ClassConfig) -> Iterator[Problem]:
     """Yield a problem for every rule that a config breaks."""
     yield from _seat_names(config.seats)
-    yield from _seat(config.seat.gpus)
+    if config.seat.gpus.queue and config.seat.gpus.count:
+        message = "seats in the queue hold no GPU; remove `count` or `queue`"
+        yield Problem(("seat", "gpus", "count"), message)
     if not config.address.host.is_loopback and config.tls is None:
         message = (
             f"other hosts reach {config.address}, and passwords must not travel in the clear; add "
@@ -164,23 +157,12 @@ def _validate(config: ClassConfig) -> Iterator[Problem]:
 
 def _seat_names(names: Sequence[str]) -> Iterator[Problem]:
     for index, name in enumerate(names):
-        if name in _TAKEN:
-            message = f"{name} is {_TAKEN[name]}; give the seat another name"
+        if name in {TEACHER, COPIES}:
+            message = f"the class itself uses the name {name}; give the seat another name"
             yield Problem(("seats", index), message)
         elif name in names[:index]:
             message = f"a second seat has the name {name}; give each seat its own name"
             yield Problem(("seats", index), message)
-
-
-def _seat(gpus: SeatGpus) -> Iterator[Problem]:
-    loc = ("seat", "gpus")
-    if gpus.queue and gpus.share:
-        message = "seats in the queue take turns, so they do not share; remove one of the two"
-        yield Problem((*loc, "share"), message)
-    elif gpus.queue and gpus.count:
-        yield Problem((*loc, "count"), "seats in the queue hold no GPU; remove `count` or `queue`")
-    elif gpus.share and not gpus.count:
-        yield Problem((*loc, "share"), "a seat has no GPU; state `count`, such as `count: 1`")
 
 
 _FIX: Final = f"name a class config with `--file FILE` (default: {DEFAULT_FILE})"

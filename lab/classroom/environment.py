@@ -212,18 +212,15 @@ def reset(folder: ClassDir, seat: str) -> None:
 
 
 def _check_gpus(plan: ClassPlan, seat: str) -> None:
-    """Check that no process uses the GPUs of a stopped seat; other seats may use shared ones.
+    """Check that no process uses the GPUs of a stopped seat.
 
     Raises:
         LabError: A process uses one.
     """
-    if left := programs_left(
-        {gpu: names for gpu, names in plan.gpu_users.items() if names == [seat]}
-    ):
-        raise LabError(
-            f"{seat} stays stopped: {left}",
-            f"end that process with `kill PID`, then run `lab class reset {seat}` again",
-        )
+    own = {gpu: users for gpu, users in plan.gpu_users.items() if users == [seat]}
+    if left := programs_left(own):
+        fix = f"end that process with `kill PID`, then run `lab class reset {seat}` again"
+        raise LabError(f"{seat} stays stopped: {left}", fix)
 
 
 def _stop_seat(folder: ClassDir, containers: Containers, api: HubApi, seat: str) -> None:

@@ -19,7 +19,6 @@ from lab.errors import InputError
 from lab.volume.files import atomic_writer
 
 _ADDRESS: Final = re.compile(r"https?://[^\s/?#@\\]{1,255}/?", re.IGNORECASE)
-_EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104  (compared, not bound)
 
 
 def write_handouts(folder: ClassDir, page: Path, url: str | None) -> None:
@@ -54,7 +53,7 @@ def write_handouts(folder: ClassDir, page: Path, url: str | None) -> None:
 def _base(plan: ClassPlan, url: str | None) -> str:
     """Return the address for browsers, without a path."""
     if url is None:
-        if not plan.domain and plan.address in _EVERYWHERE:
+        if not plan.domain and plan.address == "0.0.0.0":  # noqa: S104  (compared, not bound)
             raise InputError(
                 "the proxy listens on all addresses, and browsers need one",
                 "name it with --url https://HOST:PORT",

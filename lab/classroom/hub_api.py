@@ -45,12 +45,8 @@ class HubApi:
 
     def servers(self) -> dict[str, Mapping[str, Any]]:
         """Return what JupyterHub knows about the server of each user; {}: it has none."""
-        return {user["name"]: user["servers"].get("", {}) for user in self.users()}
-
-    def users(self) -> list[Mapping[str, Any]]:
-        """Return JupyterHub's users with their servers."""
-        found: list[Mapping[str, Any]] = self._request("GET", "users")
-        return found
+        users = self._request("GET", "users")
+        return {user["name"]: user["servers"].get("", {}) for user in users}
 
     def start(self, seat: str) -> None:
         """Request the start of a seat; it goes on after this call."""

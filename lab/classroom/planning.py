@@ -7,25 +7,21 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from lab.classroom.config import ClassConfig, SeatGpus
+from lab.classroom.config import ClassConfig
 from lab.classroom.values import SEAT_PREFIX
 from lab.config import Cluster
-from lab.config.diagnostics import Problem, path_text, texts
+from lab.config.diagnostics import Problem, texts
 from lab.errors import ConfigError
 from lab.formatting import about, counted
-from lab.gpu import Gpu, Inventory
+from lab.gpu import Inventory
 from lab.placement.gpu_selection import select_gpus
 from lab.placement.gpu_usage import held_in_use
 from lab.text import short
-from lab.units import MEMORY, MIB, exact, memory_for_people
-
-_LEAST_BYTES: Final = 64 * MIB
-_MOST_SHOWN: Final = 4
-_IN_TURNS: Final = "`gpus: {queue: true}`"
+from lab.units import memory_for_people
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +108,16 @@ class ClassPlan:
     @property
     def url(self) -> str:
         """The address for browsers."""
-        address = f"[{self.address}]" if ":" in self.address else self.address
         scheme, default = ("https", 443) if self.tls else ("http", 80)
         # As browsers write it: JupyterHub compares it with the origin of a request.
         port = "" if self.port == default else f":{self.port}"
-        return f"{scheme}://{self.domain or address}{port}"
+        return f"{scheme}://{self.domain or self.address}{port}"
 
     @property
     def gpu_users(self) -> dict[str, list[str]]:
-        """The names of the seats that use each GPU, by its UUID; or `queue`."""
-        users = {gpu: ["queue"] for gpu in self.queue_gpus}
-        for seat in self.seats:
-            for gpu in seat.gpus:
-                users.setdefault(gpu, []).append(seat.name)
-        return users
+        """The seat that has a GPU, or `queue`, by the GPU's UUID."""
+        of_seats = {gpu: [seat.name] for seat in self.seats for gpu in seat.gpus}
+        return of_seats | {gpu: ["queue"] for gpu in self.queue_gpus}
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""
@@ -138,25 +130,30 @@ def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassP
     Raises:
         ConfigError: The host has too little; the error lists all shortages.
     """
-    names, seat, tls = config.seats, config.seat, config.tls
-    # MIG slices only where there is nothing else.
-    devices = host.inventory.whole_gpus or host.inventory.slices
-    runs = config.cpu_runs + (len(devices) if seat.gpus.queue else 0)
-    if problems := list(_shortages(config, host, cluster, devices, runs)):
+    seat, tls, gpus = config.seat, config.tls, _gpus(host.inventory)
+    runs = config.cpu_runs + (len(gpus) if seat.gpus.queue else 0)
+    if problems := list(_shortages(config, host, cluster, len(gpus), runs)):
         raise ConfigError(texts(problems))
-    gpus = _gpus_by_seat(config, devices, host.inventory)
     proxy, *networks = _networks(config, runs)
+    count, seats = seat.gpus.count, len(config.seats)
     # Browsers know the names below `localhost` without DNS.
     local = f"{config.name}.localhost" if config.address.host.is_loopback else ""
     plan = ClassPlan(
         name=config.name,
         seats=tuple(
-            SeatPlan(name, gpus[name], network, seat.cpus, seat.memory, seat.disk)
-            for name, network in zip(names, networks, strict=False)
+            SeatPlan(
+                name=name,
+                gpus=gpus[place * count : (place + 1) * count],
+                network=networks[place],
+                cpus=seat.cpus,
+                memory_bytes=seat.memory,
+                disk_bytes=seat.disk,
+            )
+            for place, name in enumerate(config.seats)
         ),
-        queue_gpus=tuple(gpu.device_id for gpu in devices) if seat.gpus.queue else (),
+        queue_gpus=gpus if seat.gpus.queue else (),
         proxy_network=proxy,
-        run_networks=tuple(networks[len(names) :]),
+        run_networks=tuple(networks[seats:]),
         address=str(config.address.host),
         port=config.address.port,
         domain=config.domain or local,
@@ -165,48 +162,46 @@ def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassP
         slice_s=config.slice.total_seconds(),
         disk_enforced=seat.disk is not None and host.disk_unenforced == "",
     )
-    return replace(plan, notices=tuple(_notices(plan, config, host, cluster)))
+    return replace(plan, notices=tuple(_notices(plan, config, host)))
 
 
-# Allocation.
-
-
-def _gpus_by_seat(
-    config: ClassConfig, devices: Sequence[Gpu], inventory: Inventory
-) -> dict[str, tuple[str, ...]]:
-    """Return the UUIDs of each seat's GPUs. There must be enough."""
-    count = config.seat.gpus.count
-    if inventory.whole_gpus:
-        # Neighbours in this order are close to each other.
+def _gpus(inventory: Inventory) -> tuple[str, ...]:
+    """Return the UUIDs of the GPUs of a host; neighbours in this order are close to each other."""
+    devices = inventory.whole_gpus
+    if devices:
         devices = select_gpus({"": len(devices)}, devices, inventory.pairs)[""].gpus
-    # In turn, so that the numbers of seats of two GPUs differ by at most one.
-    return {
-        name: tuple(
-            devices[(seat * count + place) % len(devices)].device_id for place in range(count)
-        )
-        for seat, name in enumerate(config.seats)
-    }
+    # MIG slices only where there is nothing else.
+    return tuple(device.device_id for device in devices or inventory.slices)
+
+
+def _networks(config: ClassConfig, runs: int) -> list[IPv4Network]:
+    """Return the networks of the proxy, the seats and the runs, as far as the range has them."""
+    needed = 1 + len(config.seats) + runs
+    return list(islice(config.network.subnets(new_prefix=SEAT_PREFIX), needed))
+
+
+def _users(seats: int, runs: int) -> str:
+    """Return what uses the host, for messages: the seats, and the runs of the queue if any."""
+    of_queue = f" and {counted(runs, 'run')} of the queue" if runs else ""
+    return counted(seats, "seat") + of_queue
 
 
 # Notices.
 
 
-def _notices(
-    plan: ClassPlan, config: ClassConfig, host: HostFacts, cluster: Cluster
-) -> Iterator[str]:
+def _notices(plan: ClassPlan, config: ClassConfig, host: HostFacts) -> Iterator[str]:
     """Yield a line for everything that works in another way than the teacher may expect."""
     if not plan.domain:
         yield (
             "all seats have one address: a page that a student wrote can act as each student who "
             "opens it, and there is no admin page; give each seat a name with `domain:`"
         )
-    yield from _gpu_notices(plan, config, host.inventory)
-    yield from _cluster_notices(config, cluster)
+    yield from _gpu_notices(plan, host.inventory)
     seat, cpus = config.seat, host.inventory.cpus
     seats, runs = len(plan.seats), len(plan.run_networks)
     if seat.cpus is not None and cpus is not None and seat.cpus * (seats + runs) > cpus:
         yield (
-            f"{' and '.join(_users(seats, runs))} may use {seat.cpus * (seats + runs):g} "
+            f"{_users(seats, runs)} may use {seat.cpus * (seats + runs):g} "
             f"CPUs together, this host has {cpus}: programs that compute at once are slower"
         )
     limits = {"CPUs": seat.cpus, "memory": seat.memory, "disk": seat.disk}
@@ -220,135 +215,90 @@ def _notices(
         )
 
 
-def _gpu_notices(plan: ClassPlan, config: ClassConfig, inventory: Inventory) -> Iterator[str]:
-    users = plan.gpu_users
-    if not users:
-        return
-    yield from inventory.notices
-    most = max(map(len, users.values()))
-    if most > 1:
-        yield f"up to {most} seats share a GPU: their trainings also share its memory"
-    if plan.queue_gpus:
-        turn = about(plan.slice_s)
-        yield (
-            f"{counted(len(plan.seats), 'seat')} take turns on "
-            f"{counted(len(plan.queue_gpus), 'GPU')}: `lab run --backend class`, {turn} at most"
-        )
-    for line in held_in_use(users, inventory):
-        yield f"warning: {line}"
-
-
-def _cluster_notices(config: ClassConfig, cluster: Cluster) -> Iterator[str]:
-    gpus, needed, name = config.seat.gpus, cluster.gpus_needed, short(str(config.cluster))
-    if needed and not gpus.count and not gpus.queue:
-        yield f"{name} asks for {counted(needed, 'GPU')}, and a seat has none: it trains on CPUs"
-    elif needed and gpus.queue:
-        yield f"without `--backend class`, a seat trains {name} on CPUs: it holds no GPU"
+def _gpu_notices(plan: ClassPlan, inventory: Inventory) -> Iterator[str]:
+    if users := plan.gpu_users:
+        yield from inventory.notices
+        if plan.queue_gpus:
+            yield (
+                f"{counted(len(plan.seats), 'seat')} take turns on {counted(len(users), 'GPU')}: "
+                f"`lab run --backend class`, {about(plan.slice_s)} at most"
+            )
+        for line in held_in_use(users, inventory):
+            yield f"warning: {line}"
 
 
 # Shortages.
 
 
-def _networks(config: ClassConfig, runs: int) -> list[IPv4Network]:
-    """Return the networks of the proxy, the seats and the runs, as far as the range has them."""
-    needed = 1 + len(config.seats) + runs
-    return list(islice(config.network.subnets(new_prefix=SEAT_PREFIX), needed))
-
-
-def _users(seats: int, runs: int) -> list[str]:
-    """Return what uses the host, for messages: the seats, and the runs of the queue if any."""
-    return [counted(seats, "seat"), *([f"{counted(runs, 'run')} of the queue"] if runs else [])]
-
-
 def _shortages(
-    config: ClassConfig, host: HostFacts, cluster: Cluster, devices: Sequence[Gpu], runs: int
+    config: ClassConfig, host: HostFacts, cluster: Cluster, gpus: int, runs: int
 ) -> Iterator[Problem]:
     """Yield a problem for each part of the class that the host cannot provide."""
-    seat, inventory, users = config.seat, host.inventory, (len(config.seats), runs)
-    if message := _gpu_shortage(seat.gpus, len(config.seats), len(devices), inventory):
+    seat, inventory, seats = config.seat, host.inventory, len(config.seats)
+    if message := _gpu_shortage(config, inventory, gpus):
         yield Problem(("seat", "gpus"), message)
-    if message := _cluster_problem(config, cluster, len(devices)):
+    if message := _cluster_problem(config, cluster, gpus):
         yield Problem(("cluster",), message)
     if seat.cpus is not None and inventory.cpus is not None and seat.cpus > inventory.cpus:
-        message = f"a seat needs {seat.cpus:g} CPUs, this host has {inventory.cpus}; "
-        yield Problem(("seat", "cpus"), f"{message}use `cpus: {inventory.cpus}` or less")
-    yield from _bytes_shortage("memory", seat.memory, inventory.memory_bytes, *users)
-    yield from _bytes_shortage("disk", seat.disk, host.disk_free_bytes, len(config.seats), 0)
+        message = f"a seat needs {seat.cpus:g} CPUs, this host has {inventory.cpus}; lower `cpus`"
+        yield Problem(("seat", "cpus"), message)
+    yield from _bytes_shortage("memory", seat.memory, inventory.memory_bytes, seats, runs)
+    yield from _bytes_shortage("disk", seat.disk, host.disk_free_bytes, seats, 0)
     for message in _network_problems(config, runs, host.networks):
         yield Problem(("network",), message)
 
 
-def _gpu_shortage(gpus: SeatGpus, seats: int, has: int, inventory: Inventory) -> str:
-    if not gpus.count and not gpus.queue:
+def _gpu_shortage(config: ClassConfig, inventory: Inventory, gpus: int) -> str:
+    wanted, seats = config.seat.gpus, len(config.seats)
+    if max(wanted.count * seats, wanted.queue) <= gpus:
         return ""
-    if not has:
+    if not gpus:
         why = f" ({short(inventory.notices[-1])})" if inventory.notices else ""
         return f"this host has no GPU{why}; use `gpus: 0`: then every seat trains on CPUs"
-    if gpus.count > has:
-        message = f"a seat needs {counted(gpus.count, 'GPU')}, this host has {has}"
-        return f"{message}; use `count: {has}` or less, or {_IN_TURNS}"
-    needed = 0 if gpus.share else seats * gpus.count
-    if needed <= has:
-        return ""
-    message = (
-        f"{counted(seats, 'seat')} with {counted(gpus.count, 'GPU')} each need "
-        f"{counted(needed, 'GPU')}, this host has {has}"
-    )
-    ways = f"{_IN_TURNS}, `gpus: {{count: {gpus.count}, share: true}}`"
-    return f"{message}; use {ways}, or {counted(has // gpus.count, 'seat')} at most"
-
-
-def _bytes_shortage(
-    key: str, each: int | None, has: int | None, seats: int, runs: int
-) -> Iterator[Problem]:
-    """Yield a problem if the seats, and runs with the same limit, need more than the host has."""
-    users, noun = seats + runs, {"disk": "free disk space"}.get(key, key)
-    if each is None or has is None or each * users <= has:
-        return
-    ways = []
-    if has // users >= _LEAST_BYTES:
-        ways.append(f"`{key}: {exact(has // users // MIB * MIB, MEMORY)}` or less")
-    if has // each > runs:
-        ways.append(f"{counted(has // each - runs, 'seat')} at most")
-    message = (
-        f"{' and '.join(_users(seats, runs))} with {memory_for_people(each)} each need "
-        f"{memory_for_people(each * users)}, this host has {memory_for_people(has)} of {noun}"
-    )
-    use = ", or ".join(ways) or "fewer and smaller seats"
-    yield Problem(("seat", key), f"{message}; use {use}")
-
-
-def _network_problems(config: ClassConfig, runs: int, used: Sequence[IPv4Network]) -> Iterator[str]:
-    """Yield a message if the range is too small, and if the host uses some of the networks."""
-    needed, networks = len(config.seats) + 1 + runs, _networks(config, runs)
-    if len(networks) < needed:
-        users = ", ".join(_users(len(config.seats), runs))
-        message = f"{users} and the proxy need {needed} networks of /{SEAT_PREFIX}, and"
-        fix = f"use a range of /{SEAT_PREFIX - (needed - 1).bit_length()}"
-        yield f"{message} {config.network} has {len(networks)}; {fix}"
-    taken = [each for each in dict.fromkeys(used) if any(map(each.overlaps, networks))]
-    if taken:
-        shown = ", ".join(map(str, taken[:_MOST_SHOWN])) + (", …" if taken[_MOST_SHOWN:] else "")
-        message = f"the class takes its networks from {networks[0]} on, and this host uses {shown}"
-        yield f"{message}; use another private range of this size"
+    needs = f"{counted(seats, 'seat')} with {counted(wanted.count, 'GPU')} each need "
+    has = f"{counted(wanted.count * seats, 'GPU')}, this host has {gpus}"
+    return f"{needs}{has}; let them take turns with `gpus: {{queue: true}}`"
 
 
 def _cluster_problem(config: ClassConfig, cluster: Cluster, gpus_of_host: int) -> str:
     """Return why `lab run` would refuse the cluster config in every seat; "": it would not."""
-    gpus, needed = config.seat.gpus, cluster.gpus_needed
-    if not needed or not (gpus.count or gpus.queue):
-        return ""
-    name = short(str(config.cluster))
-    for node, each in cluster.nodes.items():
-        if any(isinstance(pin, str) for pin in each.pins):
-            where = path_text(("nodes", node, "gpus"))
-            message = f"{where} in {name} names a GPU by its UUID, and seats have different GPUs"
-            return f"{message}; state a number of GPUs there"
+    gpus, needed, name = config.seat.gpus, cluster.gpus_needed, short(str(config.cluster))
     has = gpus_of_host if gpus.queue else gpus.count
-    if needed <= has or not has:  # a host without any GPU has a shortage of its own
+    if not needed or not has:  # it trains on CPUs, or the host has a shortage of its own
         return ""
+    for node, planned in cluster.nodes.items():
+        if any(isinstance(pin, str) for pin in planned.pins):
+            message = f"nodes.{node}.gpus in {name} names a GPU by its UUID, and seats have"
+            return f"{message} different GPUs; state a number of GPUs there"
+    if needed <= has:
+        return ""
+    message = f"{name} needs {counted(needed, 'GPU')}, and"
     where = "the queue" if gpus.queue else "a seat"
-    message = f"{name} needs {counted(needed, 'GPU')}, and {where} has {has}"
-    ways = "name a smaller config, such as clusters/book.yaml for 1 GPU"
-    more = "" if gpus.queue else f", or use `count: {needed}`"
-    return f"{message}; {ways}{more}"
+    return f"{message} {where} has {has}; name a smaller config, such as clusters/book.yaml"
+
+
+def _bytes_shortage(
+    key: str, limit: int | None, has: int | None, seats: int, runs: int
+) -> Iterator[Problem]:
+    """Yield a problem if the seats, and runs with the same limit, need more than the host has."""
+    needed = (limit or 0) * (seats + runs)
+    if limit is None or has is None or needed <= has:
+        return
+    noun = "free disk space" if key == "disk" else key
+    message = (
+        f"{_users(seats, runs)} with {memory_for_people(limit)} each need "
+        f"{memory_for_people(needed)}, this host has {memory_for_people(has)} of {noun}"
+    )
+    yield Problem(("seat", key), f"{message}; lower `{key}`, or use fewer seats")
+
+
+def _network_problems(config: ClassConfig, runs: int, used: Sequence[IPv4Network]) -> Iterator[str]:
+    """Yield a message if the range is too small, and if the host uses some of the networks."""
+    needed, networks = 1 + len(config.seats) + runs, _networks(config, runs)
+    if len(networks) < needed:
+        message = f"{_users(len(config.seats), runs)} need {needed} networks of /{SEAT_PREFIX} with"
+        fix = f"use a range of /{SEAT_PREFIX - (needed - 1).bit_length()}"
+        yield f"{message} that of the proxy, and {config.network} has {len(networks)}; {fix}"
+    if taken := [each for each in used if any(map(each.overlaps, networks))]:
+        message = f"the class takes its networks from {networks[0]} on, and this host uses"
+        yield f"{message} {taken[0]}; use another private range of this size"

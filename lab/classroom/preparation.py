@@ -109,27 +109,22 @@ def _new_class(path: Path, config: ClassConfig) -> StoredClass:
 
 
 def running_class(path: Path) -> ClassDir:
-    """Return the class that is up; if the class config is valid, it must be the one of that.
+    """Return the class of a config, which must be up; without the file, the only one that is up.
 
     Raises:
-        InputError: No class is up, or the config names none of them.
+        InputError: No class is up, or the config is invalid or names none of them.
     """
-    found = class_dirs()
-    if not found:
+    folders = class_dirs()
+    if not folders:
         raise InputError("no class is up", "start one with `lab class up`")
-    try:
-        name = load_class(path).name
-    except InputError:
-        if len(found) > 1:
-            raise
-        if path.exists():
-            where = f"{short(str(path))} is not valid"
-            LOG.warning(f"warning: {where}; going on with the class {found[0].name!r}, which is up")
-        return found[0]
-    if ClassDir(name) not in found:
-        names = ", ".join(each.name for each in found)
-        raise InputError(f"the class {name!r} is not up", f"name the config of {names} by --file")
-    return ClassDir(name)
+    if len(folders) == 1 and not path.exists():
+        return folders[0]
+    folder = ClassDir(load_class(path).name)
+    if folder not in folders:
+        names = ", ".join(each.name for each in folders)
+        fix = f"name the config of {names} by --file"
+        raise InputError(f"the class {folder.name!r} is not up", fix)
+    return folder
 
 
 def host_facts(inventory: Inventory) -> HostFacts:
@@ -147,9 +142,8 @@ def host_facts(inventory: Inventory) -> HostFacts:
     try:
         engine = read_engine()
     except (LabError, OSError) as error:
-        what = error.what if isinstance(error, LabError) else short(str(error))
-        what = what.removeprefix("reaching the engine: ")
-        LOG.info(f"{what}: its disk and networks are not checked")
+        what = error.what if isinstance(error, LabError) else str(error)
+        LOG.info(f"the disk and the engine's networks are not checked: {short(what)}")
     else:
         networks += engine.networks
         unenforced = _disk_unenforced(engine)
@@ -191,20 +185,16 @@ def _disk_unenforced(engine: EngineInfo) -> str:
 
 def _tls_problems(config: ClassConfig, tls: Tls) -> Iterator[Problem]:
     """Yield a problem if the files cannot serve HTTPS, or if other users can read the key."""
-    unreadable = []
-    for name, path in (("certificate", tls.certificate), ("key", tls.key)):
-        try:
-            read_file(path, f"name another file with `{name}:`")
-        except InputError as error:
-            unreadable.append(Problem(("tls", name), str(error)))
-    if unreadable:
-        yield from unreadable
-        return
     certificate, key = short(str(tls.certificate)), short(str(tls.key))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
+        for name, path in (("certificate", tls.certificate), ("key", tls.key)):
+            read_file(path, f"name another file with `{name}:`")
         # Without a password, OpenSSL would ask for one on the terminal.
         context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
+    except InputError as error:
+        yield Problem(("tls",), str(error))
+        return
     except (ssl.SSLError, ValueError):
         message = f"{certificate} and {key} are not a certificate and its key without passphrase"
         yield Problem(("tls",), f"{message}; write both as PEM")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -23,7 +22,6 @@ from lab.classroom.seat_report import (
 from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.lessons.passed import Passed
-from lab.log import LOG
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -37,10 +35,8 @@ class SeatStatus(msgspec.Struct, frozen=True):
 
     Attributes:
         seat: The seat.
-        state: `ready`, `starting`, `stopping` or `stopped`; without JupyterHub, `running` or
-            `stopped`.
+        state: `ready`, `starting`, `stopping` or `stopped`.
         gpus: The UUIDs of its GPUs.
-        idle_s: Seconds since the student last did something; None: not yet.
         answers: Whether it has reported its newest run; True for a seat that does not run.
         run: Its newest run, or None.
         stuck: Whether this run makes no progress.
@@ -50,7 +46,6 @@ class SeatStatus(msgspec.Struct, frozen=True):
     seat: str
     state: str
     gpus: tuple[str, ...]
-    idle_s: float | None
     answers: bool
     run: RunReport | None
     stuck: bool
@@ -61,34 +56,28 @@ def seat_statuses(folder: ClassDir) -> list[SeatStatus]:
     """Return the status of every seat of a class, in the plan's order.
 
     Raises:
-        LabError: The class cannot be read, or the engine does not answer.
+        LabError: The class cannot be read, or JupyterHub or the engine does not answer.
     """
     plan = folder.stored().plan
+    servers = hub_api(plan, folder.tokens().service).servers()
     reports = _reports(plan.name)
-    users: Mapping[str, Mapping[str, Any]] | None = None
-    try:
-        api = hub_api(plan, folder.tokens().service)
-        users = {user["name"]: user for user in api.users()}
-    except LabError as error:
-        LOG.warning(f"warning: {error}")
+    return [
+        _status(seat, servers.get(seat.name, {}), reports.get(seat.name, _NOTHING))
+        for seat in plan.seats
+    ]
 
-    def status(seat: SeatPlan) -> SeatStatus:
-        answers = reports.get(seat.name, _NOTHING) is not None
-        report = reports.get(seat.name) or _NOTHING
-        user = {} if users is None else users.get(seat.name, {})
-        running = "running" if seat.name in reports else "stopped"
-        return SeatStatus(
-            seat=seat.name,
-            state=running if users is None else _state(user),
-            gpus=seat.gpus,
-            idle_s=_idle_s(user),
-            answers=answers,
-            run=report.run,
-            stuck=report.run is not None and report.run.is_stuck,
-            passed=report.passed,
-        )
 
-    return [status(seat) for seat in plan.seats]
+def _status(seat: SeatPlan, server: Mapping[str, Any], report: SeatReport | None) -> SeatStatus:
+    run, passed = (report.run, report.passed) if report else (None, {})
+    return SeatStatus(
+        seat=seat.name,
+        state=_state(server),
+        gpus=seat.gpus,
+        answers=report is not None,
+        run=run,
+        stuck=run is not None and run.is_stuck,
+        passed=passed,
+    )
 
 
 def _reports(name: str) -> dict[str, SeatReport | None]:
@@ -121,14 +110,7 @@ def _reports(name: str) -> dict[str, SeatReport | None]:
     return dict(engine.for_each("reading the runs of the seats", running, report))
 
 
-def _state(user: Mapping[str, Any]) -> str:
-    server = user.get("servers", {}).get("", {})
-    pending = server.get("pending")
-    if pending:
+def _state(server: Mapping[str, Any]) -> str:
+    if pending := server.get("pending"):
         return "starting" if pending == "spawn" else "stopping"
     return "ready" if server.get("ready") else "stopped"
-
-
-def _idle_s(user: Mapping[str, Any]) -> float | None:
-    last = user.get("last_activity")
-    return last and (datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -22,26 +22,25 @@ _NAME: Final = re.compile("[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?")
 _LABEL: Final = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 # A name has at most 253 characters, with that of a seat in front. An IP address is none.
 _DOMAIN: Final = re.compile(rf"(?=.{{1,200}}$)({_LABEL}\.)+(?!\d+$){_LABEL}")
-_ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})")
+_ADDRESS: Final = re.compile(r"([0-9.]+):([0-9]{1,5})")
 _LONGEST_SLICE_S: Final = 24 * 3600
 
 _NAME_TEXT: Final = "lower-case letters, digits and hyphens, at most 20, no hyphen at an end"
 _SLICE_TEXT: Final = "a duration such as 10m or 1h30m, from 1s to 24h"
 _NETWORK_TEXT: Final = "a private IPv4 network such as 10.89.0.0/16, of /28 or larger"
 _DOMAIN_TEXT: Final = "a DNS name in lower-case letters, such as lab.example.org"
-_ADDRESS_TEXT: Final = "an IP address and a port, such as 127.0.0.1:8000 or [::1]:8000"
+_ADDRESS_TEXT: Final = "an IPv4 address and a port, such as 127.0.0.1:8000"
 _DISK_TEXT: Final = "an amount such as 5GiB or 512MiB, from 64MiB to 64TiB"
 
 
 class Address(NamedTuple):
     """The address of a listening socket."""
 
-    host: IPv4Address | IPv6Address
+    host: IPv4Address
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if self.host.version == 6 else str(self.host)  # noqa: PLR2004
-        return f"{host}:{self.port}"
+        return f"{self.host}:{self.port}"
 
 
 def _matching(pattern: re.Pattern[str], expected: str) -> BeforeValidator:
@@ -71,10 +70,9 @@ def _network(text: str) -> IPv4Network:
 
 def _address(text: str) -> Address:
     found = _ADDRESS.fullmatch(text)
-    if not found or not 1 <= int(found[3]) <= MAX_PORT:
+    if not found or not 1 <= int(found[2]) <= MAX_PORT:
         raise ValueError(_ADDRESS_TEXT)
-    host = IPv6Address(found[1]) if found[1] else IPv4Address(found[2])
-    return Address(host, int(found[3]))
+    return Address(IPv4Address(found[1]), int(found[2]))
 
 
 def _path(text: str) -> Path:

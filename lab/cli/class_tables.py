@@ -28,7 +28,6 @@ _SEAT_COLUMNS = (
     "seat",
     "state",
     "gpus",
-    "active",
     "run",
     "run's state",
     ">started",
@@ -36,11 +35,11 @@ _SEAT_COLUMNS = (
     ">last step",
     "stages passed",
 )
-_SEAT_GIVE_WAY = ("active", "stages passed", ">started", ">step", "gpus", "run")
+_SEAT_GIVE_WAY = ("stages passed", ">started", ">step", "gpus", "run")
 """The columns that a narrow terminal leaves out, in this order."""
 
-_QUEUE_COLUMNS = ("seat", "environment", "state", ">position", "gpus", ">since")
-_QUEUE_GIVE_WAY = (">since", "gpus", "environment")
+_QUEUE_COLUMNS = ("seat", "state", ">position", "gpus", ">since")
+_QUEUE_GIVE_WAY = (">since", "gpus")
 _BEFORE_TURN = ("waiting", "granted")
 _ID = 12  # characters of a UUID: `GPU-5e3f1a09`
 
@@ -104,13 +103,13 @@ def _seat_row(seat: SeatStatus, waits: Queued | None) -> tuple[Cell, ...]:
         state = Text("stuck", "bold red") if seat.stuck else state_cell(run.state)
         facts = (run.run_id, state, _ago(run.age_s), whole(run.global_step), _ago(run.since_step_s))
     passed = ", ".join(f"{name} {n} of {of}" for name, (n, of) in seat.passed.items() if n)
-    return (seat.seat, seat.state, _short(seat.gpus), _ago(seat.idle_s), *facts, passed)
+    return (seat.seat, seat.state, _short(seat.gpus), *facts, passed)
 
 
 def _queue_row(each: Queued) -> tuple[Cell, ...]:
     position = "" if each.position is None else str(each.position)
     gpus = f"needs {each.needs}" if each.position and each.needs else _short(each.gpus)
-    return (each.seat, each.name, each.state, position, gpus, _ago(each.since_s))
+    return (each.seat, each.state, position, gpus, _ago(each.since_s))
 
 
 def when_ends(end: datetime) -> str:

@@ -344,14 +344,14 @@ REPORT = RunReport("r1", "async", "training", 61.0, 1_200, 2.0)
 LATE = msgspec.structs.replace(REPORT, since_step_s=95.0)
 FORGED = RunReport("r1", HOSTILE[:60], HOSTILE[:60], 1.0, None, None)
 SEATS = [
-    SeatStatus("ada", "ready", ("GPU-0123456789ab",), 3.0, True, REPORT, False, {"async": (2, 3)}),
-    SeatStatus("bob", "ready", (), None, True, LATE, True, {"async": (0, 3), HOSTILE[:9]: (1, 1)}),
-    SeatStatus("cy", "ready", (), None, False, None, stuck=False),
-    SeatStatus("dan", "stopped", (), None, True, FORGED, stuck=False),
+    SeatStatus("ada", "ready", ("GPU-0123456789ab",), True, REPORT, False, {"async": (2, 3)}),
+    SeatStatus("bob", "ready", (), True, LATE, True, {"async": (0, 3), HOSTILE[:9]: (1, 1)}),
+    SeatStatus("cy", "ready", (), False, None, stuck=False),
+    SeatStatus("dan", "stopped", (), True, FORGED, stuck=False),
 ]
 QUEUE = [
-    Queued("dan", HOSTILE, "up", None, 1, ("GPU-a",), 70.0),
-    Queued("cy", "mnist", "waiting", 1, 2, (), 30.0),
+    Queued("dan", "up", None, 1, ("GPU-a",), 70.0),
+    Queued("cy", "waiting", 1, 2, (), 30.0),
 ]
 
 

@@ -101,7 +101,6 @@ def test_no_answer_is_no_proof(
         (1, [FIRST]),
         (0, []),
         ({"queue": True}, []),  # the queue holds them
-        ({"count": 3, "share": True}, [uuid_of(2)]),  # of 4: other seats may use the shared ones
     ],
 )
 def test_a_seat_stays_stopped_while_a_process_uses_a_gpu_of_its_own(

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-from ruamel.yaml import YAML
 
 from lab.classroom.config import ClassConfig, Tls
 from lab.classroom.planning import HostFacts
@@ -43,10 +42,6 @@ QUEUE = {"queue": True}
         (a_class(2, 1), box(2, slices=3), [[uuid_of(0)], [uuid_of(1)]]),
         (a_class(2, 2), box(), [[uuid_of(0), uuid_of(1)], [uuid_of(2), uuid_of(3)]]),
         (a_class(2, 1), box(0, slices=3), [[mig_of(0)], [mig_of(1)]]),
-        (
-            a_class(3, {"count": 1, "share": True}), box(2),
-            [[uuid_of(0)], [uuid_of(1)], [uuid_of(0)]],
-        ),
         (a_class(3, QUEUE), box(2), [[], [], [], [uuid_of(0), uuid_of(1)]]),
         (a_class(1, QUEUE), box(0, slices=3), [[], list(map(mig_of, range(3)))]),
     ],
@@ -74,10 +69,9 @@ def test_each_seat_has_its_limits_and_the_next_network() -> None:
     assert (found.address, found.port) == ("127.0.0.1", 8000)
 
 
-@pytest.mark.parametrize("share", [False, True])
-def test_the_gpus_of_a_seat_are_close(*, share: bool) -> None:
+def test_the_gpus_of_a_seat_are_close() -> None:
     linked = wired((0, 0, 0, 0), {(0, 2): 4, (1, 3): 4})
-    found = plan(a_class(2, {"count": 2, "share": share}), a_host(linked), 2)
+    found = plan(a_class(2, 2), a_host(linked), 2)
     assert {frozenset(seat.gpus) for seat in found.seats} == {
         frozenset({uuid_of(0), uuid_of(2)}),
         frozenset({uuid_of(1), uuid_of(3)}),
@@ -97,11 +91,9 @@ IN_USE = Inventory(
 TLS = {"certificate": "c.pem", "key": "k.pem"}
 CPUS = a_host(NO_GPUS)
 UNKNOWN = a_host(Inventory("index", box(8).gpus, None, None), disk_free_bytes=None)
-SHARED = {"count": 1, "share": True}
 USED = "warning: GPU 0 \\(GPU-0.*, {}\\) is in use: python \\(pid 4711, 3 GiB\\)$"
 ONE_ADDRESS = "all seats have one address: .*as each student.*give each seat a name with `domain:`$"
 NO_LIMIT = "no limit of {}: one seat can take all that the host has$"
-NO_TURN = "without `--backend class`, a seat trains cluster.yaml on CPUs"
 SLOWER = "{} CPUs together, this host has 4: programs that compute at once are slower$"
 TURNS = "{} take turns on {}: `lab run --backend class`, 10 min at most$"
 
@@ -110,20 +102,14 @@ TURNS = "{} take turns on {}: `lab run --backend class`, 10 min at most$"
     ("config", "host", "needs", "notices"),
     [
         (a_class(20, cpus=64, memory="64GiB", disk="1TiB"), UNKNOWN, 0, []),
-        (a_class(2), a_host(), 2, ["cluster.yaml asks for 2 GPUs, .* it trains on CPUs$"]),
-        (
-            a_class(3, SHARED), a_host(IN_USE), 1,
-            ["from the driver$", "up to 2 seats share a GPU", USED.format("seat-01, seat-03")],
-        ),
+        (a_class(2), a_host(IN_USE), 2, []),
+        (a_class(2, 1), a_host(IN_USE), 1, ["from the driver$", USED.format("seat-01")]),
         (
             a_class(3, QUEUE), a_host(IN_USE), 2,
-            ["from", TURNS.format("3 seats", "2 GPUs"), USED.format("queue"), NO_TURN],
+            ["from", TURNS.format("3 seats", "2 GPUs"), USED.format("queue")],
         ),
         (a_class(2, QUEUE), a_host(), 0, [TURNS.format("2 seats", "8 GPUs")]),
-        (
-            a_class(2, QUEUE, cpu_runs=3), a_host(box(2)), 1,
-            ["2 seats take turns", NO_TURN],
-        ),
+        (a_class(2, QUEUE, cpu_runs=3), a_host(box(2)), 1, ["2 seats take turns on 2 GPUs"]),
         (
             a_class(2, cpu_runs=1, cpus=1.5), CPUS, 0,
             ["2 seats and 1 run of the .* " + SLOWER.format("4.5")],
@@ -150,7 +136,7 @@ def test_each_plan_reports_what_the_teacher_may_not_expect(
 
 # ---- Shortages
 
-SMALLER = "name a smaller config, such as clusters/book.yaml for 1 GPU"
+SMALLER = "name a smaller config, such as clusters/book.yaml"
 
 
 @pytest.mark.parametrize(
@@ -162,12 +148,11 @@ SMALLER = "name a smaller config, such as clusters/book.yaml for 1 GPU"
         ),
         (
             a_class(2, 2), box(0, slices=3), 1,
-            [".* 2 seats with 2 GPUs each need 4 GPUs, this host has 3; use `gpus: "],
+            [".* 2 seats with 2 GPUs each need 4 GPUs, this host has 3; let "],
         ),
-        (a_class(3, SHARED | {"count": 3}), box(2), 1, [".* a seat needs 3 GPUs, this host has 2"]),
         (
             a_class(2, QUEUE, cpu_runs=1, memory="3GiB"), box(2, memory_bytes=12 * GIB), 1,
-            [".*2 seats and 3 runs .* need 15 GiB.*; use `memory: 2457MiB` or less, or 1 seat at"],
+            [".*2 seats and 3 runs .* need 15 GiB.* 12 GiB of memory; lower `memory`, or use"],
         ),
         (
             a_class(2, 1), box(), [uuid_of(3)],
@@ -177,9 +162,9 @@ SMALLER = "name a smaller config, such as clusters/book.yaml for 1 GPU"
             a_class(30, 1, cpus=5, memory="4GiB", disk="5GiB"),
             box(1, cpus=4, memory_bytes=16 * GIB), 2,
             [
-                "seat.gpus: 30 seats with 1 GPU each need 30 GPUs, this host has 1; use",
-                f"cluster: cluster.yaml needs 2 GPUs, and a seat has 1; {SMALLER}, or use `count",
-                "seat.cpus: a seat needs 5 CPUs, this host has 4; use",
+                "seat.gpus: 30 seats with 1 GPU each need 30 GPUs, this host has 1; let ",
+                f"cluster: cluster.yaml needs 2 GPUs, and a seat has 1; {SMALLER}$",
+                "seat.cpus: a seat needs 5 CPUs, this host has 4; lower `cpus`$",
                 "seat.memory: 30 seats with 4 GiB each need 120 GiB, this host has 16 GiB of mem",
                 "seat.disk: 30 seats .* need 150 GiB, this host has 100 GiB of free disk space",
             ],
@@ -189,9 +174,9 @@ SMALLER = "name a smaller config, such as clusters/book.yaml for 1 GPU"
             box(2, memory_bytes=GIB), 3,
             [
                 f"cluster: cluster.yaml needs 3 GPUs, and the queue has 2; {SMALLER}$",
-                "seat.memory: 30 seats and 2 runs of .* memory; use fewer and smaller seats$",
-                "network: 30 seats, 2 runs of the queue and the proxy need 33 networks of /28, and"
-                " 10.89.0.0/23 has 32; use a range of /22$",
+                "seat.memory: 30 seats and 2 runs of the queue with 4 GiB each need 128 GiB, this",
+                "network: 30 seats and 2 runs of the queue need 33 networks of /28 with that of the"
+                " proxy, and 10.89.0.0/23 has 32; use a range of /22$",
             ],
         ),
     ],
@@ -212,12 +197,11 @@ def test_the_page_shows_a_shortage() -> None:
     [
         ("127.0.0.1:8000", None, False, "http://w.localhost:8000"),
         ("127.0.0.1:80", None, False, "http://w.localhost"),
-        ("[::1]:443", None, False, "http://w.localhost:443"),
+        ("127.0.0.1:443", None, False, "http://w.localhost:443"),
         ("127.0.0.1:8000", "lab.example.org", False, "http://lab.example.org:8000"),
         ("0.0.0.0:8443", "lab.example.org", True, "https://lab.example.org:8443"),
         ("192.0.2.7:443", "lab.example.org", True, "https://lab.example.org"),
         ("192.0.2.7:8443", None, True, "https://192.0.2.7:8443"),
-        ("[2001:db8::1]:443", None, True, "https://[2001:db8::1]"),
     ],
 )
 def test_the_address_for_browsers(address: str, domain: str | None, tls: bool, url: str) -> None:
@@ -234,9 +218,6 @@ def test_networks_of_the_host_are_not_taken() -> None:
         "network: the class takes its networks from 10.89.0.0/28 on, and this host uses "
         "10.89.0.32/27; use another private range of this size"
     ]
-    several = tuple(IPv4Network(f"10.89.0.{16 * number}/28") for number in range(6))
-    (problem,) = shortages(a_class(9), a_host(networks=several))
-    assert "uses 10.89.0.0/28, 10.89.0.16/28, 10.89.0.32/28, 10.89.0.48/28, …; use" in problem
 
 
 def test_the_files_for_https_are_found_from_every_directory() -> None:
@@ -250,12 +231,11 @@ def test_the_files_for_https_are_found_from_every_directory() -> None:
 # ---- Any class on any host
 
 own = st.fixed_dictionaries({"count": st.integers(0, 3)})
-shared = st.fixed_dictionaries({"count": st.integers(1, 3), "share": st.just(True)})
 queues = st.fixed_dictionaries({"queue": st.just(True)})
 keys_of_classes = st.fixed_dictionaries(
     {
         "seats": st.integers(1, 6) | st.integers(20, 31),
-        "gpus": own | shared | queues,
+        "gpus": own | queues,
         "cpus": st.none() | st.integers(1, 64),
         "memory": st.none() | st.sampled_from(["512MiB", "4GiB"]),
         "disk": st.none() | st.sampled_from(["512MiB", "10GiB"]),
@@ -290,45 +270,14 @@ def test_no_gpu_has_two_owners_and_networks_are_disjoint(
     kind = host.inventory.whole_gpus or host.inventory.slices
     usable = {gpu.device_id for gpu in kind}
     owners = Counter(each for seat in found.seats for each in seat.gpus)
-    event(f"shared: {wanted.share}, queue: {wanted.queue}, GPUs: {bool(owners)}")
+    event(f"queue: {wanted.queue}, GPUs: {bool(owners)}")
     assert set(owners) | set(found.queue_gpus) <= usable
     assert not (owners and found.queue_gpus)
     assert all(len(set(seat.gpus)) == wanted.count for seat in found.seats)
-    if wanted.share:
-        counts = [owners[each] for each in usable]
-        assert max(counts) - min(counts) <= 1
-    else:
-        assert set(owners.values()) <= {1}
+    assert set(owners.values()) <= {1}
     networks = [found.proxy_network, *(seat.network for seat in found.seats), *found.run_networks]
     assert len(networks) == 1 + len(found.seats) + len(found.queue_gpus)
     assert all(each.prefixlen == 28 and each.subnet_of(config.network) for each in networks)
     assert not any(one.overlaps(other) for one, other in combinations(networks, 2))
     assert not any(each.overlaps(used) for each in networks for used in host.networks)
     assert plan(config, host, needs) == found
-
-
-HINTS = re.compile(r"`((?:seats|gpus|count|cpus|memory|disk): [^`]+)`( or less)?")
-
-
-@given(keys_of_classes, hosts, st.integers(0, 3))
-def test_what_a_message_says_to_use_is_enough_and_more_is_too_much(
-    keys: dict[str, Any], host: HostFacts, needs: int
-) -> None:
-    def problems(text: str) -> dict[str, str]:
-        """What the host lacks after a change of the class, by the key."""
-        change = YAML(typ="safe").load(text)
-        if "count" in change:  # what one seat can have
-            change = {"seats": 1, "gpus": keys["gpus"] | change}
-        try:
-            plan(a_class(**keys | change), host, needs)
-        except ConfigError as error:
-            return dict(each.split(": ", 1) for each in error.problems)
-        return {}
-
-    for key, message in problems("{}").items():
-        text = re.sub(r"(\d+) seats? at most", r"`seats: \1` or less", message)
-        for hint, is_limit in HINTS.findall(text):
-            event(f"{key}: {hint.partition(':')[0]}")
-            assert key not in problems(hint)
-            more = re.sub(r"\d+", lambda number: str(int(number[0]) + 1), hint)
-            assert not is_limit or key in problems(more)

@@ -96,7 +96,7 @@ def test_no_more_turns_end_than_the_first_one_needs(ledger_of: Make) -> None:
     ledger = ledger_of(ada=1, bob=1, eve=1, dan=1)
     ledger.grant(0.0)
     for moment, seat in enumerate(("ada", "bob", "eve", "dan")):
-        ledger.enter(seat, State.UP, 0.0, since_unix=float(-moment))
+        ledger.enter(seat, State.UP, float(-moment))
     ledger.add(entry("kim", 2))
     assert late(ledger, SLICE_S) == ["dan", "eve"]
     ledger.enter("dan", State.ENDING, SLICE_S)

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +15,13 @@ import docker.errors
 import pytest
 
 from lab.backends.engine.client import Done, Engine
-from lab.classroom import names, seat, status
+from lab.classroom import names, seat
+from lab.classroom.hub_api import HubApi
 from lab.classroom.seat_report import RunReport, SeatReport, parse_report
 from lab.classroom.status import SeatStatus, seat_statuses
 from lab.errors import LabError
 from tests.golden.boxes import uuid_of
-from tests.support.classes import a_plan, created
+from tests.support.classes import a_class, created, plan
 from tests.support.commands import ROOT
 from tests.support.docker import Output
 
@@ -184,18 +184,16 @@ def test_a_forged_report_is_no_report(content: bytes) -> None:
 
 def user(name: str, **server: object) -> dict[str, Any]:
     servers = {"": {"ready": False, "pending": None} | server} if server else {}
-    return {"name": name, "servers": servers, "last_activity": None}
+    return {"name": name, "servers": servers}
 
 
 @pytest.fixture
 def statuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[SeatStatus]]:
     """The status of a class with these users of JupyterHub and these answers of containers."""
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
-    folder = created(a_plan(("ada", "bob", "cy", "dan", "eve"), {"count": 1, "share": True}))
+    folder = created(plan(a_class(["ada", "bob", "cy", "dan", "eve"], 1)))
 
-    def read(
-        users: list[dict[str, Any]] | None, answers: dict[str, Done | LabError]
-    ) -> list[SeatStatus]:
+    def read(users: list[dict[str, Any]], answers: dict[str, Done | LabError]) -> list[SeatStatus]:
         def execute(_: Engine, doing: str, seat: str, command: object, **options: object) -> Done:
             # It does not import the student's files.
             assert command == ("python", "-P", "-m", "lab.classroom.seat_report")
@@ -211,21 +209,18 @@ def statuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
         monkeypatch.setattr(Engine, "client", lambda _: Mock(containers=Mock(get=get)))
         monkeypatch.setattr(Engine, "execute", execute)
         monkeypatch.setattr(Engine, "containers", lambda *_: found)
-        no_hub = LabError("JupyterHub does not answer")
-        hub = Mock(users=Mock(side_effect=[no_hub if users is None else users]))
-        monkeypatch.setattr(status, "hub_api", lambda *_: hub)
+        monkeypatch.setattr(HubApi, "_request", lambda *_: users)
         return seat_statuses(folder)
 
     return read
 
 
 def test_the_state_of_each_seat(statuses: Callable[..., list[SeatStatus]]) -> None:
-    moment = (datetime.now(UTC) - timedelta(minutes=5)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     users = [
         user("dan"),
         user("cy", pending="stop", ready=True),
         user("bob", pending="spawn"),
-        user("ada", ready=True) | {"last_activity": moment},
+        user("ada", ready=True),
         user("teacher"),
     ]
     found = statuses(users, {"eve": LabError("not asked")})
@@ -233,8 +228,6 @@ def test_the_state_of_each_seat(statuses: Callable[..., list[SeatStatus]]) -> No
         "ada": "ready", "bob": "starting", "cy": "stopping", "dan": "stopped", "eve": "stopped",
     }  # fmt: skip
     assert found[0].gpus == (uuid_of(0),)
-    assert found[0].idle_s == pytest.approx(300, abs=30)
-    assert found[1].idle_s is None
 
 
 @pytest.mark.parametrize(
@@ -275,6 +268,3 @@ def test_one_seat_cannot_hide_the_others(statuses: Callable[..., list[SeatStatus
     assert [each.stuck for each in found] == [False, False, True, False, False]
     assert [each.passed for each in found] == [{}, {}, {"async": (2, 3)}, {}, {}]
     assert [each.answers for each in found] == [False, False, True, True, True]
-    assert [each.state for each in statuses(None, answers)] == [
-        "running", "running", "running", "stopped", "stopped",
-    ]  # fmt: skip

@@ -18,6 +18,7 @@ from lab.backends.names import CLASS
 from lab.backends.state import state_errors
 from lab.config import Cluster
 from lab.errors import InputError, LabError
+from lab.formatting import about
 from lab.image_digest import digest
 from lab.log import LOG
 from lab.placement.place import Placed
@@ -150,19 +151,19 @@ class ClassBoot(Boot[ClassEnvironment]):
         return self._environment
 
     def _wait(self, status: Status | None) -> None:
-        """Wait until the environment is up; report its place in the queue and its boot.
+        """Wait until the environment is up; report its place in the queue, and its turn.
 
         Raises:
             LabError: The queue has ended it.
         """
-        shown = lines = 0
+        shown = ""
         while status is not None and status.state not in {State.ENDING, State.ENDED}:
-            if status.position not in {0, shown}:
-                LOG.info(f"position {status.position} in the queue")
-                shown = status.position
-            for line in status.lines[lines:]:
+            line = f"position {status.position} in the queue"
+            if status.state is not State.WAITING:
+                line = f"its turn begins; if others wait, it ends after {about(status.slice_s)}"
+            if line != shown:
                 LOG.info(line)
-            lines = max(lines, len(status.lines))
+                shown = line
             if status.state is State.UP:
                 return
             time.sleep(_POLL_S)

@@ -87,7 +87,7 @@ class Status:
         state: Its state.
         position: The place in the queue, from 1; 0: it does not wait.
         reason: Why it ends, or "".
-        lines: The progress of its boot.
+        slice_s: The longest time that it trains if others wait, in seconds.
         provenance: What really runs, when it is up; see `Environment.provenance`.
     """
 
@@ -95,7 +95,7 @@ class Status:
     state: State
     position: int = 0
     reason: str = ""
-    lines: tuple[str, ...] = ()
+    slice_s: float = 0.0
     provenance: Mapping[str, str] = field(default_factory=dict)
 
 

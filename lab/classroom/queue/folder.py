@@ -32,16 +32,14 @@ class Queued(msgspec.Struct, frozen=True):
 
     Attributes:
         seat: Its seat.
-        name: Its name in the seat's config; the student chose it.
         state: `waiting`, `granted`, `up` or `ending`.
         position: The place in its line, with or without GPUs, from 1; None: it does not wait.
         needs: The number of GPUs that it needs.
         gpus: The UUIDs of its GPUs.
-        since_s: Seconds since its request or, if it does not wait, since the begin of its turn.
+        since_s: Seconds since its state began.
     """
 
     seat: str
-    name: str
     state: str
     position: int | None
     needs: int
@@ -86,7 +84,6 @@ def queued(folder: ClassDir) -> list[Queued] | None:
     found = [
         Queued(
             seat=each.seat,
-            name=each.name,
             state=str(each.state),
             position=positions.get(each.seat),
             needs=each.needs,
@@ -135,22 +132,18 @@ def end_environments(folder: ClassDir, seats: Collection[str]) -> None:
         queue.end({seat: f"?seat={seat}" for seat in seats})
 
 
-def remove_environments(folder: ClassDir, seats: Collection[str]) -> int:
+def remove_environments(folder: ClassDir, seats: Collection[str]) -> None:
     """Remove the containers of the environments of some seats, without the service and its ledger.
-
-    Returns:
-        The number of environments that there were.
 
     Raises:
         LabError: The engine refuses.
     """
     if not ledger_file(folder).parent.exists():
-        return 0  # its service never began
+        return  # its service never began
     backend = ComposeBackend()
-    removed, known = 0, backend.projects()
+    known = backend.projects()
     for project in [project_name(folder.name, seat) for seat in seats]:
         lock = lock_path(backend.name, project)
         if project in known or lock.exists():
-            removed += with_lock_retry(partial(remove, project))
+            with_lock_retry(partial(remove, project))
             lock.unlink(missing_ok=True)
-    return removed

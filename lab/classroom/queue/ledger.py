@@ -30,8 +30,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         project: Its name on the host.
         needs: The number of GPUs that it needs; 0: it runs on CPUs.
         state: Its state.
-        state_unix: The begin of its state, in seconds since the epoch.
-        since_unix: The time of its request, then the begin of its turn.
+        since_unix: The begin of its state, in seconds since the epoch.
         gpus: The UUIDs of its GPUs.
         network: The range of its network; "" without containers.
         reason: Why it ends, or "".
@@ -45,7 +44,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     project: str
     needs: int
     state: State = State.WAITING
-    state_unix: float = 0.0
     since_unix: float = 0.0
     gpus: tuple[str, ...] = ()
     network: str = ""
@@ -152,7 +150,7 @@ class Ledger:
 
     def enter(self, seat: str, state: State, now: float, **fields: object) -> None:
         """Change the state of the environment of a seat, with other fields."""
-        self.change(seat, state=state, state_unix=now, **fields)
+        self.change(seat, state=state, since_unix=now, **fields)
 
     def remove(self, seat: str) -> None:
         """Remove the environment of a seat, which has no containers."""
@@ -165,8 +163,7 @@ class Ledger:
             while line.waiting and line.waiting[0].size <= line.free:
                 first = line.waiting[0]
                 gpus, network = tuple(line.gpus[: first.needs]), line.networks[0]
-                fields = {"since_unix": now, "gpus": gpus, "network": network}
-                self.enter(first.seat, State.GRANTED, now, **fields)
+                self.enter(first.seat, State.GRANTED, now, gpus=gpus, network=network)
                 line = self._line(with_gpus=with_gpus)
 
     def overdue(self, now: float) -> list[Entry]:
@@ -179,7 +176,7 @@ class Ledger:
             ending = sum(each.size for each in line.holding if each.state is State.ENDING)
             missing = line.waiting[0].size - line.free - ending if line.waiting else 0
             for entry in sorted(line.holding, key=lambda each: each.since_unix):
-                is_late = now - entry.state_unix >= self.capacity.slice_s
+                is_late = now - entry.since_unix >= self.capacity.slice_s
                 if missing > 0 and entry.state is State.UP and is_late:
                     missing -= entry.size
                     found.append(entry)

@@ -21,9 +21,8 @@ from lab.classroom.queue.host import Host
 from lab.classroom.queue.ledger import Entry, Ledger
 from lab.errors import InputError, LabError
 from lab.formatting import about
-from lab.log import LOG, passed_on
+from lab.log import LOG
 
-_MAX_LINES: Final = 100
 _THREADS: Final = 1024
 """A seat has a step and an order at most, so none waits for that of another seat."""
 
@@ -60,7 +59,6 @@ class _Seat:
     """What the service remembers of a seat and its environment, besides the entry.
 
     Attributes:
-        lines: The progress of the boot.
         contact_s: When the seat last asked for its environment.
         checked_s: When the containers were last checked.
         closed_s: Until when the seat cannot order.
@@ -68,7 +66,6 @@ class _Seat:
         step: The step that is under way.
     """
 
-    lines: list[str] = field(default_factory=list)
     contact_s: float = field(default_factory=time.monotonic)
     checked_s: float = field(default_factory=time.monotonic)
     closed_s: float = 0.0
@@ -78,11 +75,6 @@ class _Seat:
     def silence_s(self) -> float:
         """Return the seconds since the seat last asked for its environment."""
         return time.monotonic() - self.contact_s
-
-    def note(self, line: str) -> None:
-        """Add a line for the seat."""
-        if len(self.lines) < _MAX_LINES:
-            self.lines.append(line)
 
 
 @dataclass(eq=False)
@@ -177,7 +169,7 @@ class Turns:
             state=entry.state,
             position=self.ledger.positions().get(entry.seat, 0),
             reason=entry.reason,
-            lines=tuple(self._seats[entry.seat].lines),
+            slice_s=self.ledger.capacity.slice_s,
             provenance=entry.provenance,
         )
 
@@ -250,20 +242,13 @@ class Turns:
         elif entry.state is State.ENDING:  # the end of a turn waits for no check
             what = f"{error}; trying again in {about(self.delays.retry_s)}"
             seat.not_before_s = time.monotonic() + self.delays.retry_s
-            seat.note(what)
         expected = isinstance(error, LabError | OSError)
         LOG.warning(f"{entry.project}: {what}", exc_info=None if expected else error)
 
     # The steps of an environment. It stays in the ledger until its step has ended.
 
     async def _boot(self, entry: Entry) -> None:
-        loop, seat = asyncio.get_running_loop(), self._seats[entry.seat]
-
-        def report(line: str) -> None:
-            loop.call_soon_threadsafe(seat.note, line)
-
-        seat.note(f"the turn has begun; if others wait, it ends after {self._slice}")
-        ran = await self._in_thread(passed_on(report)(self.host.boot), entry)
+        ran = await self._in_thread(self.host.boot, entry)
         if self._state(entry) is State.GRANTED:
             self.ledger.enter(entry.seat, State.UP, self.clock(), provenance=ran)
 
@@ -272,7 +257,7 @@ class Turns:
         return (
             entry.released
             or seat.silence_s() > self.delays.follows_s
-            or self.clock() - entry.state_unix > self.delays.grace_s
+            or self.clock() - entry.since_unix > self.delays.grace_s
         )
 
     async def _finish(self, entry: Entry) -> None:
