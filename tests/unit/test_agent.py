@@ -25,7 +25,7 @@ from lab.task.agent.launcher import Launcher
 from lab.volume import TaskStatus
 from lab.volume.control import cancel
 from lab.volume.files import REFUSED_S
-from lab.volume.states import State
+from lab.volume.states import Cause, State
 from lab.volume.status import write_status
 from tests.support.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
 from tests.support.commands import python
@@ -265,7 +265,10 @@ def test_a_repeated_signal_leaves_the_program_its_time(stage: Stage) -> None:
     assert agent.wait(timeout=PATIENCE_S) == 0
     status = stage.status("worker-0")
     assert (status.state, status.exit_code) == (State.CANCELLED, 0)
-    assert status.reason == "the agent was stopped (SIGTERM)"
+    assert (status.reason, status.cause) == (
+        "the agent was stopped (SIGTERM)",
+        Cause.INTERRUPTED,
+    )
     assert stage.log("worker-0") == b"saved\n"
     assert not stage.volume.agent("worker-0").exists()
 

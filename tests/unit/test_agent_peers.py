@@ -13,27 +13,6 @@ from tests.support.agents import PATIENCE_S, TASKS, Crew, wait_for
 from tests.support.commands import python
 
 
-def test_a_service_ends_only_when_every_worker_has(crew: Crew) -> None:
-    crew.begin()
-    crew.tell("worker-0", "pass")
-    crew.wait_state("worker-0", State.SUCCEEDED)
-    crew.tell("ps-0", "while True: say('event', f'message={time.time()}'); time.sleep(0.1)")
-    published: set[str] = set()
-
-    def looked_again() -> bool:
-        status = crew.status("ps-0")
-        assert not status.state.ended
-        published.add(status.message)
-        return len(published) > 2  # so its agent has read the status of worker-0 in between
-
-    wait_for(looked_again, "the agent of ps-0 goes on")
-    crew.tell("worker-1", "pass")
-    crew.wait_state("worker-1", State.SUCCEEDED)
-    status = crew.wait_state("ps-0", State.SUCCEEDED)
-    assert status.signal == "SIGTERM"
-    assert status.ended_unix > crew.status("worker-1").ended_unix
-
-
 @pytest.mark.parametrize(
     ("task", "code", "reason", "cause"),
     [
@@ -71,32 +50,6 @@ def test_succeeded_ps_waits_for_the_other_outcomes(crew: Crew) -> None:
     crew.tell("worker-0", "pass")
     crew.tell("worker-1", "pass")
     crew.wait_state("ps-0", State.SUCCEEDED)
-
-
-def test_a_run_that_reaches_its_time_limit_is_cancelled_once_for_all_tasks(crew: Crew) -> None:
-    for task in TASKS:
-        crew.tell(task, "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(60)")
-    crew.launch(*TASKS, max_time_s=4.0)
-    for task in TASKS:
-        status = crew.wait_state(task, State.CANCELLED)
-        assert status.reason == "the time limit of 4 s is reached; start it again"
-        assert status.exit_code == 0
-
-
-def test_stalled_training_fails_and_names_waiting_tasks(crew: Crew) -> None:
-    crew.tell("worker-0", "say('step', 'local_step=2 global_step=7'); time.sleep(60)")
-    crew.tell("worker-1", "say('event', 'message=\"waits for the chief\"'); time.sleep(60)")
-    crew.launch(*TASKS, stall_s=1.5)
-    failed = crew.wait_state("worker-0", State.FAILED)
-    assert failed.cause is Cause.STALLED
-    assert failed.reason == (
-        "no new global step for 1.5 s, the last one was 7"
-        " (worker-0 made its last step at 7, worker-1 waits for the chief)"
-    )
-    for task in ("ps-0", "worker-1"):
-        status = crew.wait_state(task, State.CANCELLED)
-        assert status.cause is Cause.PEER_LOST
-        assert status.reason.startswith("worker-0 failed: no new global step")
 
 
 LOGS = (
@@ -141,18 +94,6 @@ def test_a_program_without_steps_is_stalled_if_no_task_is_alive(
     wait_for(lives_on, "signs of life of worker-1")
 
 
-def test_agent_that_is_stopped_ends_the_run(crew: Crew) -> None:
-    crew.begin()
-    crew.agents["worker-0"].terminate()
-    stopped = crew.wait_state("worker-0", State.CANCELLED)
-    assert (stopped.reason, stopped.cause) == (
-        "the agent was stopped (SIGTERM)",
-        Cause.INTERRUPTED,
-    )
-    reason = "worker-0 was cancelled: the agent was stopped (SIGTERM)"
-    assert crew.wait_state("worker-1", State.CANCELLED).reason == reason
-
-
 def test_program_that_replaces_its_status_by_a_directory_ends_the_run(crew: Crew) -> None:
     crew.begin()
     path = crew.volume.status("r1", "worker-1")
@@ -168,11 +109,20 @@ def test_program_that_replaces_its_status_by_a_directory_ends_the_run(crew: Crew
         crew.wait_state(task, State.TRAINING, "r2")
 
 
-def test_hanging_agent_is_lost(crew: Crew) -> None:
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGSTOP, "its agent has sent no heartbeat for 15 s"),
+        (signal.SIGKILL, "its agent process has ended"),
+    ],
+)
+def test_an_agent_that_hangs_or_ends_is_lost(
+    crew: Crew, number: signal.Signals, reason: str
+) -> None:
     crew.begin()
-    crew.agents["worker-1"].send_signal(signal.SIGSTOP)
-    reason = "its agent has sent no heartbeat for 15 s"
-    assert crew.wait_state("worker-1", State.LOST).reason == reason
+    crew.agents["worker-1"].send_signal(number)
+    lost = crew.wait_state("worker-1", State.LOST)
+    assert (lost.reason, lost.cause) == (reason, Cause.NODE_LOST)
     for task in ("ps-0", "worker-0"):
         assert crew.wait_state(task, State.CANCELLED).reason == f"worker-1 was lost: {reason}"
 

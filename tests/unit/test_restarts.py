@@ -14,16 +14,6 @@ from tests.support.agents import PATIENCE_S, TASKS, Crew, wait_for
 RESTART = {"on_failure": OnFailure.RESTART, "restarts": 1}
 
 
-def test_no_task_trains_before_the_last_is_ready(crew: Crew) -> None:
-    crew.launch("ps-0", "worker-0")
-    crew.wait_state("worker-0", State.READY)
-    wait_for(lambda: crew.status("worker-0").message == "waits for worker-1", "its message")
-    assert not crew.volume.start("r1", "worker-0").exists()
-    crew.ready(0, "worker-1")
-    crew.wait_state("worker-0", State.TRAINING)
-    crew.wait_state("worker-1", State.TRAINING)
-
-
 def test_a_program_that_does_not_get_ready_fails_and_is_named(crew: Crew) -> None:
     crew.launch("ps-0", "worker-0", ready_s=5.0)
     status = crew.wait_state("worker-1", State.FAILED)
@@ -38,14 +28,6 @@ def test_a_later_task_joins_at_its_step(crew: Crew) -> None:
     wait_for(lambda: "after 5 steps" in crew.status("worker-1").message, "what it waits for")
     assert crew.status("worker-1").state is State.READY
     crew.tell("worker-0", "say('step', 'local_step=5 global_step=5'); wait('end')")
-    crew.wait_state("worker-1", State.TRAINING)
-
-
-def test_a_task_with_a_time_is_pending_until_then(crew: Crew) -> None:
-    crew.launch(*TASKS, start={"worker-1": "3s"})
-    wait_for(lambda: "3s after" in crew.status("worker-1").message, "what it waits for")
-    assert crew.status("worker-1").state is State.PENDING
-    crew.wait_state("worker-0", State.TRAINING)  # no task waits for it
     crew.wait_state("worker-1", State.TRAINING)
 
 
@@ -121,15 +103,6 @@ def test_a_restarted_agent_restarts_its_program(crew: Crew, number: signal.Signa
     (earlier,) = crew.status("worker-1").earlier
     assert earlier.cause is Cause.NODE_LOST
     assert (crew.status("worker-0").attempt, crew.status("worker-0").state.ended) == (0, False)
-
-
-def test_a_killed_agent_is_lost_at_once(crew: Crew) -> None:
-    crew.begin()
-    crew.agents["worker-1"].send_signal(signal.SIGKILL)
-    status = crew.wait_state("worker-1", State.LOST)
-    assert (status.reason, status.cause) == ("its agent process has ended", Cause.NODE_LOST)
-    crew.wait_state("worker-0", State.CANCELLED)
-    crew.wait_state("ps-0", State.CANCELLED)
 
 
 SAVE = """
