@@ -85,22 +85,6 @@ def offered(place: Path, *words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_runs_tasks_and_environments_are_completed(place: Path) -> None:
-    (place / "state/local/other").mkdir(parents=True)
-    (place / "state/local/other/environment.json").write_text("{}")
-    runs = ["last", "last~1", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa"]
-    assert offered(place, "show", "") == runs
-    assert offered(place, "shell", "") == ["ps-0", "worker-0", "worker-1"]
-    assert offered(place, "down", "") == ["book", "mine", "other"]
-    assert offered(place, "nothing", "") == []
-
-
-def test_a_shell_that_splits_no_word_gets_whole_words(place: Path) -> None:
-    assert offered(place, "run", "async", "--backend=lo") == ["--backend=local"]
-    assert offered(place, "run", "async", "-o", "network=p") == ["network=portable"]
-    assert offered(place, "show", "--json=") == []
-
-
 @pytest.mark.parametrize(
     "text", ["", "- a", "{", "jobs: 3", "jobs: {ps: {on: 3}}", "\x00", "&a [*a]"]
 )
@@ -116,7 +100,9 @@ OF_RUNS = ("report", "logs", "attach", "cancel")
 
 
 def test_candidates_are_valid(place: Path) -> None:
-    """Of words as bash splits them."""
+    """Of words as bash splits them, and whole ones."""
+    (place / "state/local/other").mkdir(parents=True)
+    (place / "state/local/other/environment.json").write_text("{}")
     runs = ["last", "last~1", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa"]
     expected = {
         ("lab", "val"): ["validate"],
@@ -152,9 +138,14 @@ def test_candidates_are_valid(place: Path) -> None:
         ("lab", "render", "-o", "time", "=", ""): [],
         ("lab", "show", "--runs-dir", "=", "x", "=", "y", "last~"): ["last~1"],
         ("lab", "run", "async", "--", "--b"): [],
+        ("lab", "shell", ""): ["ps-0", "worker-0", "worker-1"],
         ("lab", "shell", "worker"): ["worker-0", "worker-1"],
         ("lab", "logs", "--task", "ps"): ["ps-0"],
-        ("lab", "down", ""): ["book", "mine"],
+        ("lab", "down", ""): ["book", "mine", "other"],
+        ("lab", "nothing", ""): [],
+        ("lab", "run", "async", "--backend=lo"): ["--backend=local"],
+        ("lab", "run", "async", "-o", "network=p"): ["network=portable"],
+        ("lab", "show", "--json="): [],
         ("lab", "init", "--name", ""): [],
         ("lab", "experiments", "s"): ["sync", "sync-mlp", "sync-fast", "staleness"],
         ("lab", "completion", ""): ["bash", "zsh", "fish"],

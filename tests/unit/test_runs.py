@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,9 +26,8 @@ from lab.store.summarize import summarize
 from lab.store.summary import Summary, write_summary
 from lab.volume import Request, Volume
 from lab.volume.states import State
-from tests.support.agents import wait_for
 from tests.support.cli import Cli
-from tests.support.fakes import PLAN, FakeEnvironment, end, record, train, write_records
+from tests.support.fakes import PLAN, FakeEnvironment, train
 from tests.support.specs import prepared, run_info, update
 
 ASYNC = EXPERIMENTS["async"]
@@ -143,33 +140,6 @@ def test_a_boot_that_fails_leaves_no_run(
     assert list(run.path.parent.iterdir()) == []
 
 
-def until_cancelled(volume: Volume, request: Request) -> None:
-    """Tasks that train until they are stopped."""
-    write_records(volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)])
-    wait_for(volume.cancel(request.run_id).exists, "the cancellation")
-    write_records(volume, request.run_id, "worker-0", [record("worker-0", 1, local_step=2)])
-    for task in request.tasks():
-        end(volume, request.run_id, task, State.CANCELLED, reason="interrupted")
-
-
-def terminated(volume: Volume, request: Request) -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
-    until_cancelled(volume, request)
-
-
-def test_an_interrupt_ends_the_run_and_collects_it(
-    run: RunDir, environment: FakeEnvironment
-) -> None:
-    environment.tasks_do = terminated
-    with pytest.raises(KeyboardInterrupt):
-        go(run, environment)
-    assert (run.read().state, run.read().reason) == (State.CANCELLED, "interrupted")
-    lines = run.records("worker-0").read_text().splitlines()
-    assert [json.loads(line)["local_step"] for line in lines] == [1, 2]
-    assert json.loads(run.summary_path.read_text())["state"] == "cancelled"
-    assert environment.is_down
-
-
 def test_a_detached_run_is_collected_twice(
     tmp_path: Path, environment: FakeEnvironment, notices: list[str]
 ) -> None:
@@ -237,21 +207,6 @@ def test_a_run_with_files_that_stay_is_not_noted_as_collected(
     collect_runs(environment, tmp_path / "runs")
     assert RunDir(tmp_path / "runs/r1").complete()
     assert environment.collected() == {}
-
-
-def test_a_run_under_way_is_collected_in_parts(
-    tmp_path: Path, environment: FakeEnvironment
-) -> None:
-    environment.tasks_do = lambda volume, request: write_records(
-        volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)]
-    )
-    request, home = environment.train(), tmp_path / "runs"
-    assert collect_runs(environment, home) == ["r1"]
-    assert not RunDir(home / "r1").complete()
-    train(environment.volume, request)
-    assert collect_runs(environment, home) == []
-    copy = (home / "r1/tasks/worker-0.jsonl").read_bytes()
-    assert copy == environment.volume.records("r1", "worker-0").read_bytes()
 
 
 @pytest.fixture

@@ -140,9 +140,9 @@ def set_back() -> dict[str, TaskProgress]:
             record("worker-0", 0, "step", local_step=20, global_step=38, time_unix=105.0),
             record("worker-0", 0, "event", attempt=1, global_step=25, time_unix=110.0,
                    message="resumes from the checkpoint of step 25"),
-            record("worker-0", 1, "step", attempt=1, local_step=9, global_step=45,
+            record("worker-0", 1, "step", attempt=1, local_step=9, global_step=33,
                    time_unix=115.0),
-            record("worker-0", 2, "event", attempt=2, global_step=41, time_unix=120.0),
+            record("worker-0", 2, "event", attempt=2, global_step=31, time_unix=120.0),
             record("worker-0", 3, "eval", attempt=2, accuracy=0.75, global_step=60, probe=59),
         ],
         worker_1=[
@@ -156,7 +156,8 @@ def set_back() -> dict[str, TaskProgress]:
 def test_redone_steps_are_counted() -> None:
     states = statuses(ps_0=State.SUCCEEDED, worker_0=State.SUCCEEDED, worker_1=State.SUCCEEDED)
     summary = summary_of(INFO, states, set_back())
-    assert summary.steps_redone == (40 - 25) + (45 - 41)
+    # At 120 the peak of the second attempt counts, not again that of the first one.
+    assert summary.steps_redone == (40 - 25) + (33 - 31)
     assert (summary.updates_conserved, summary.updates_lost) == (False, 1)
     assert summary_of(INFO, states, good()).steps_redone == 0
 
@@ -355,18 +356,6 @@ def test_a_worker_without_steps_adds_none_and_a_probe_without_a_global_step_deci
         summary = summary_of(INFO, {}, folded(worker_0=[final]))
         assert (summary.updates_conserved, summary.updates_lost) == (None, None)
         assert summary.accuracy == 0.5
-
-
-def test_steps_are_redone_from_the_peak_between_two_resumptions() -> None:
-    chief = TaskProgress(
-        "worker-0",
-        peaks={0: (110.0, 40), 1: (119.0, 33)},
-        resumed=[(110.0, 25), (120.0, 30)],
-    )
-    # At 110 the first attempt's peak counts, and it does not count again at 120.
-    assert summary_of(INFO, {}, folded() | {"worker-0": chief}).steps_redone == (40 - 25) + (
-        33 - 30
-    )
 
 
 def test_the_results_that_are_missing_follow_those_that_were_found() -> None:
