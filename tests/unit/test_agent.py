@@ -265,10 +265,7 @@ def test_a_repeated_signal_leaves_the_program_its_time(stage: Stage) -> None:
     assert agent.wait(timeout=PATIENCE_S) == 0
     status = stage.status("worker-0")
     assert (status.state, status.exit_code) == (State.CANCELLED, 0)
-    assert (status.reason, status.cause) == (
-        "the agent was stopped (SIGTERM)",
-        Cause.INTERRUPTED,
-    )
+    assert (status.reason, status.cause) == ("the agent was stopped (SIGTERM)", Cause.INTERRUPTED)
     assert stage.log("worker-0") == b"saved\n"
     assert not stage.volume.agent("worker-0").exists()
 

@@ -15,7 +15,6 @@ from lab.volume.states import (
     State,
     WrongTransitionError,
     check,
-    run_state,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -27,26 +26,6 @@ def test_unknown_transitions_are_refused(before: State, after: State) -> None:
     refused = pytest.raises(WrongTransitionError, match=f"{after.value} cannot follow")
     with contextlib.nullcontext() if known else refused:
         check(before, after)
-
-
-@pytest.mark.parametrize(
-    ("of_tasks", "state"),
-    [
-        ("pending pending", "pending"),
-        ("pending starting", "starting"),
-        ("ready starting", "starting"),
-        ("ready ready", "ready"),
-        ("ready training", "training"),
-        ("succeeded pending", "training"),
-        ("succeeded succeeded", "succeeded"),
-        ("succeeded cancelled", "cancelled"),
-        ("lost cancelled", "lost"),
-        ("lost failed", "failed"),
-        ("", "pending"),
-    ],
-)
-def test_state_of_a_run(of_tasks: str, state: str) -> None:
-    assert run_state(map(State, of_tasks.split())) is State(state)
 
 
 def test_the_architecture_page_has_the_table() -> None:

@@ -99,6 +99,7 @@ def test_updates_conserved(
         ("failed lost cancelled", "failed", "ps-0 failed"),
         ("cancelled cancelled succeeded", "cancelled", ""),
         ("training succeeded succeeded", "training", ""),
+        ("training ready pending", "training", ""),
         ("ready pending starting", "starting", ""),
         ("ready ready ready", "ready", ""),
         ("succeeded succeeded", "training", ""),  # the last task has no status
