@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import subprocess
 import sys
@@ -93,21 +92,6 @@ def test_a_quiet_run_prints_only_warnings_and_records_every_notice(
     assert "100%s.py has addresses of other hosts in its source" in warnings[0]
     assert "local: links are not applied" in notices
     assert capfd.readouterr() == ("", f"{warnings[0]}\n")
-
-
-def test_gpus_are_sampled_while_it_is_followed(
-    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sampled: list[str] = []
-
-    @contextlib.contextmanager
-    def watched(run: RunDir, info: RunInfo, view: object) -> Iterator[None]:
-        assert info.tasks
-        sampled.append(run.run_id)
-        yield
-
-    monkeypatch.setattr("lab.run.runner.sampled", watched)
-    assert [api.run("async", quiet=quiet).id for quiet in (True, False)] == sampled
 
 
 def test_a_notebook_in_the_project_finds_its_config(

@@ -69,16 +69,6 @@ def test_links_lead_to_a_notebooks_page_and_its_pictures() -> None:
     )
 
 
-def test_the_figure_is_made_by_the_commands_of_readme() -> None:
-    found = commands(FIGURES["readme"])
-    assert [words[:2] for words in found] == [
-        ["run", "async"],
-        ["run", "sync"],
-        ["report", "last~1"],
-    ]
-    assert found[0][2:] == ["--epochs", "3", "--backend", "local"]
-
-
 def test_the_figure_of_three_frameworks_is_made_by_the_commands_of_its_lesson() -> None:
     *runs, report = commands(FIGURES["three-frameworks"])
     names = ["async", "torch-async", "sync", "ddp", "jax-dp"]

@@ -17,7 +17,7 @@ from lab.backends.compose.dumper import Variable, compose_yaml
 from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.names import COMPOSE
 from lab.backends.rendered_file import Rendering, RenderOptions, stale_diff, write
-from lab.errors import ConfigError, InputError, LabError
+from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.support.commands import python
 from tests.support.fakes import os_error, raising
@@ -231,14 +231,6 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         write(file, "new\n")
     assert file.read_text() == "old\n"
     assert list(tmp_path.iterdir()) == [file]
-
-
-def test_nothing_is_written_for_an_invalid_config(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.yaml"
-    bad.write_text("version: 2\n")
-    with pytest.raises(ConfigError):
-        render_file(bad, RenderOptions("none"))
-    assert list(tmp_path.iterdir()) == [bad]
 
 
 def test_rendering_needs_neither_docker_nor_tensorflow_nor_the_driver() -> None:
