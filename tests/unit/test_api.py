@@ -6,7 +6,7 @@ import math
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,26 +22,20 @@ from lab.store.run_info import RunInfo
 from lab.store.summary import Summary, TaskSummary, write_summary
 from lab.volume import Request, RunSpec, Volume
 from lab.volume.states import State
-from tests.support.cli import ROOT, replace_backends
-from tests.support.fakes import CLUSTER, FakeBackend, FakeEnvironment, end, train
+from tests.support.cli import ROOT, Host
+from tests.support.fakes import CLUSTER, FakeEnvironment, end, train
 
 SAMPLES = ROOT / "notebooks/samples"
 
 
 @pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEnvironment]:
-    for name in ("volume", "scripts", "notebooks"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "cluster.yaml").write_text(CLUSTER)
-    (tmp_path / "scripts/mnist_async.py").write_text("")
-    (tmp_path / "own.py").write_text("p.add_argument('--kind')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
-    made = FakeEnvironment(tmp_path / "volume")
-    replace_backends(monkeypatch, FakeBackend("local", made=made))
-    yield made
-    for thread in made.threads:
-        thread.join(30)
+def environment(host: Host) -> FakeEnvironment:
+    """The environment of a project, which each run boots."""
+    Path("notebooks").mkdir()
+    Path("own.py").write_text("p.add_argument('--kind')")
+    Path("cluster.yaml").write_text(CLUSTER)
+    host.backend.environment, host.backend.made = None, host.environment
+    return host.environment
 
 
 def refusal(function: Callable[..., object] = api.run, /, **arguments: object) -> str:

@@ -53,16 +53,7 @@ ONLY_WITH_GPUS_OR_RUNS = {
         (["__complete", ""], FOREIGN | OWN | {"fire", "pydantic"}),
         (["__complete", "show", ""], {"fire", "numpy", "matplotlib", "docker", "tensorflow"}),
     ],
-    ids=[
-        "help",
-        "nothing",
-        "render",
-        "render without GPUs",
-        "check",
-        "validate",
-        "complete a command",
-        "complete a run",
-    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_command_imports_nothing_that_it_does_not_need(
     arguments: list[str], unwanted: set[str], tmp_path: Path

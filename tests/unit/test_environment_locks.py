@@ -32,16 +32,15 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import Isolation, TaskRecord
 from lab.backends.process import ProcessHandle
 from lab.backends.state import Busy, lock_environment
-from lab.config import load_cluster
 from lab.errors import LabError
 from lab.run.lifecycle import has_stopped
 from lab.volume import Volume
 from lab.volume.control import submit
 from lab.volume.states import State
 from tests.support.agents import wait_for
-from tests.support.cli import CLUSTER, Cli, replace_backends
+from tests.support.cli import CLUSTER, Cli, Host
 from tests.support.containers import an_engine, inspected
-from tests.support.fakes import PLAN, REQUEST, FakeBackend, FakeEnvironment, end, os_error, raising
+from tests.support.fakes import PLAN, REQUEST, FakeEnvironment, end, os_error, raising
 from tests.support.local import a_record
 
 LOCAL, COMPOSE = partial(lock_environment, "local"), partial(lock_environment, "compose")
@@ -276,19 +275,15 @@ def test_an_environment_without_a_volume_has_no_runs() -> None:
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> FakeEnvironment:
-    return FakeEnvironment(tmp_path / "volume")
+def up(host: Host) -> FakeEnvironment:
+    return host.environment
 
 
 @pytest.fixture
-def left(up: FakeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEnvironment:
-    """What is left of another environment than the one that is up; in a project's directory."""
-    found = FakeEnvironment(tmp_path / "left", project="left", is_left=True)
-    made = FakeBackend("local", up, others=[found])
-    replace_backends(monkeypatch, made)
-    (tmp_path / "cluster.yaml").write_text(CLUSTER)
-    (tmp_path / "scripts").mkdir()
-    monkeypatch.chdir(tmp_path)
+def left(host: Host) -> FakeEnvironment:
+    """What is left of another environment than the one that is up."""
+    found = FakeEnvironment(host.folder / "left", project="left", is_left=True)
+    host.backend.others = [found]
     return found
 
 
@@ -300,11 +295,9 @@ def test_ps_shows_leftovers(left: FakeEnvironment, cli: Cli) -> None:
     assert "?" in cli("ps").out
 
 
-@pytest.mark.usefixtures("left")
 def test_up_does_not_reuse_a_half_booted_environment(
     up: FakeEnvironment, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    up.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
     cli("up", "--gpus", "none")
     half = [replace(task, alive=False, detail="created") for task in up.tasks()]
     monkeypatch.setattr(up, "tasks", lambda: half)

@@ -21,8 +21,7 @@ from lab.task.agent import command
 from lab.task.agent.agent_config import AgentConfig
 from lab.volume import Request, RunSpec
 from lab.volume.run_spec import own_policy
-from tests.support.cli import replace_backends
-from tests.support.fakes import FakeBackend
+from tests.support.cli import Host
 from tests.support.programs import prepared
 
 CLUSTER = {"worker": ["tf1:2222", "tf2:2223"], "ps": ["tf3:2224"]}
@@ -175,10 +174,9 @@ def test_experiments_have_the_policy_of_own_programs_of_their_framework() -> Non
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "scripts").mkdir()
-    monkeypatch.chdir(tmp_path)
-    replace_backends(monkeypatch, FakeBackend("local", None))
+def project(host: Host) -> None:
+    """The directory of a project without an environment."""
+    host.backend.environment = None
 
 
 @pytest.mark.usefixtures("project")

@@ -10,8 +10,7 @@ from lab.errors import InputError
 from lab.experiments.policy import OnFailure, Policy
 from lab.program.own import read_program
 from lab.volume import Request, RunSpec
-from tests.support.cli import replace_backends
-from tests.support.fakes import FakeBackend
+from tests.support.cli import Host
 from tests.support.programs import WORKERS, prepared
 
 WITH_PS = "ps: {on: [tf1]}, worker: {on: [tf1, tf2]}"
@@ -44,11 +43,9 @@ def test_a_program_that_imports_horovod(source: str, found: bool, tmp_path: Path
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "scripts").mkdir()
-    monkeypatch.chdir(tmp_path)
-    replace_backends(monkeypatch, FakeBackend("local", None))
-    return tmp_path
+def project(host: Host) -> None:
+    """The directory of a project without an environment."""
+    host.backend.environment = None
 
 
 OLDER = "tensorflow-2.15"

@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,28 +21,20 @@ from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.continuation import next_step
 from lab.volume.files import write_atomically
 from lab.volume.states import State
-from tests.support.cli import Cli, replace_backends
-from tests.support.fakes import CLUSTER, FakeBackend, FakeEnvironment, end, train
+from tests.support.cli import Cli, Host
+from tests.support.fakes import CLUSTER, FakeEnvironment, end, train
 from tests.support.specs import update
 
 RUN = ["run", "async", "--gpus", "none"]
 
 
 @pytest.fixture(autouse=True)
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEnvironment]:
-    """A project, and its environment, which is up."""
-    (tmp_path / "cluster.yaml").write_text(CLUSTER)
-    (tmp_path / "scripts").mkdir()
-    for name in ("mnist_async.py", "mnist_sync.py"):
-        (tmp_path / "scripts" / name).write_text("")
-    monkeypatch.chdir(tmp_path)
-    made = FakeEnvironment(tmp_path / "volume")
-    made.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
-    backend = FakeBackend("local", made)
-    replace_backends(monkeypatch, backend)
-    yield made
-    for thread in made.threads:
-        thread.join(30)
+def environment(host: Host) -> FakeEnvironment:
+    """The environment of a project, which is up."""
+    (host.folder / "scripts/mnist_sync.py").write_text("")
+    Path("cluster.yaml").write_text(CLUSTER)
+    host.environment.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
+    return host.environment
 
 
 def asked(environment: FakeEnvironment) -> Request:

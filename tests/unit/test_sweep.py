@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,8 @@ from lab.cli import main
 from lab.config import load_cluster
 from lab.volume import Request, Volume
 from lab.volume.states import State
-from tests.support.cli import replace_backends
+from tests.support.cli import Host
 from tests.support.fakes import (
-    CLUSTER,
     FakeBackend,
     FakeEnvironment,
     end,
@@ -30,25 +28,16 @@ RATES = "learning_rate=0.1,0.5,1"
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Iterator[FakeEnvironment]:
-    made = FakeEnvironment(tmp_path / "volume")
-    yield made
-    for thread in made.threads:
-        thread.join(30)
+def environment(host: Host) -> FakeEnvironment:
+    return host.environment
 
 
 @pytest.fixture(autouse=True)
-def backend(
-    environment: FakeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> FakeBackend:
-    (tmp_path / "cluster.yaml").write_text(CLUSTER)
-    (tmp_path / "scripts").mkdir()
-    for name in ("mnist_async.py", "staleness.py"):
-        (tmp_path / "scripts" / name).write_text("")
-    monkeypatch.chdir(tmp_path)
-    made = FakeBackend("local", made=environment)
-    replace_backends(monkeypatch, made)
-    return made
+def backend(host: Host) -> FakeBackend:
+    """It boots the environment of the project for each sweep."""
+    (host.folder / "scripts/staleness.py").write_text("")
+    host.backend.environment, host.backend.made = None, host.environment
+    return host.backend
 
 
 def sweep(*arguments: str) -> int:
@@ -62,7 +51,7 @@ def value(request: Request, flag: str) -> str:
 
 
 def test_every_point_is_run_with_the_same_seeds(
-    backend: FakeBackend, environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert sweep("--over", RATES, "--repeats", "2", "--seed", "5", "--csv", "made.csv") == 0
     asked = environment.runs()
@@ -70,7 +59,7 @@ def test_every_point_is_run_with_the_same_seeds(
         ("0.1", "5"), ("0.5", "5"), ("1", "5"), ("0.1", "6"), ("0.5", "6"), ("1", "6"),
     ]  # fmt: skip
     assert (backend.booted, environment.is_down) == (1, True)
-    out, err = capsys.readouterr()
+    out, err = capfd.readouterr()
     assert "6/6 learning_rate=1: accuracy 0.75" in err
     assert "0.75 ± 0" in out
     with Path("made.csv").open() as file:
@@ -81,14 +70,14 @@ def test_every_point_is_run_with_the_same_seeds(
 
 
 def test_each_number_of_workers_has_an_environment_of_its_own(
-    backend: FakeBackend, environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert sweep("--over", "workers=2,1", "--repeats", "2", "--json") == 0
     seeds = [int(value(each, "seed")) for each in environment.runs()]  # drawn for all
     assert seeds == 2 * [seeds[0], seeds[0] + 1]
     assert [len(each.cluster["worker"]) for each in environment.runs()] == [2, 2, 1, 1]
     assert (backend.booted, environment.is_down) == (2, True)
-    out, err = capsys.readouterr()
+    out, err = capfd.readouterr()
     assert [each["values"]["workers"] for each in json.loads(out)["runs"]] == [*"2211"]
     assert err.count("backend local") == 1
 
@@ -118,7 +107,7 @@ def fails(volume: Volume, request: Request) -> None:
 )
 def test_a_failed_run_is_reported(
     environment: FakeEnvironment,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
     failing: str,
     runs: int,
     reported: list[str],
@@ -130,12 +119,12 @@ def test_a_failed_run_is_reported(
     assert sweep("--over", RATES, "--repeats", "1") == 1
     assert len(environment.runs()) == runs
     assert environment.is_down
-    err = capsys.readouterr().err
+    err = capfd.readouterr().err
     assert [line for line in reported if line not in err] == []
 
 
 def test_an_interrupt_ends_it_and_shows_finished_runs(
-    backend: FakeBackend, environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def stops_at_the_second(volume: Volume, request: Request) -> None:
         if value(request, "learning_rate") == "0.1":
@@ -151,7 +140,7 @@ def test_an_interrupt_ends_it_and_shows_finished_runs(
     environment.tasks_do = stops_at_the_second
     assert sweep("--over", RATES, "--csv", "made.csv") == 130
     assert environment.is_down
-    out, err = capsys.readouterr()
+    out, err = capfd.readouterr()
     assert "the sweep was interrupted after 1 of 9 runs" in err
     assert "0.1" in out
     assert len(Path("made.csv").read_text().splitlines()) == 2

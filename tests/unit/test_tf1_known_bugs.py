@@ -15,6 +15,7 @@ from lab.task.tf1.known_bugs import (
     uncall_operations,
     worker_ended_message,
 )
+from tests.support.fakes import Clock
 
 UNCHANGED = ("a.get_init_tokens_op()", "chief_init_op()", "a.chief_init_op(1)", "a.b()")
 
@@ -46,18 +47,11 @@ def inside(file: str, name: str, parameters: str = "", *values: object) -> Frame
     return space[name](*values)
 
 
-class Time:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Trial:
     """A watch with a clock and the set of ended tasks, and its reports."""
 
     def __init__(self) -> None:
-        self.clock, self.cpu = Time(), Time()
+        self.clock, self.cpu = Clock(), Clock()
         self.ended: set[str] = set()
         self.told: list[str] = []
         self.left: list[str] = []
