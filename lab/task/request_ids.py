@@ -24,7 +24,8 @@ import mmap
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -49,8 +50,9 @@ _STATE: Final = ctypes.create_string_buffer(8)
 """The memory of `random`; with 8 bytes it is a simple generator."""
 
 _PAGE: Final = mmap.PAGESIZE
+_LINK_MAP: Final = 2  # RTLD_DI_LINKMAP: the loader's entry, which begins with the load address
 _LOAD, _DYNAMIC = 1, 2
-_STRINGS, _SYMBOLS = 5, 6
+_STRINGS, _SYMBOLS, _STRINGS_SIZE = 5, 6, 10
 _TABLES: Final = ((7, 8), (23, 2))  # tags of the address and the size of each table of relocations
 _SYMBOL_SIZE = 24  # bytes; the first 4 have the position of the name
 
@@ -62,14 +64,12 @@ class MemoryMapping(NamedTuple):
         start: Its first address.
         end: The address after its last one.
         protection: The flags for `mprotect`.
-        offset: The position of its beginning in the file.
         path: The file.
     """
 
     start: int
     end: int
     protection: int
-    offset: int
     path: Path
 
 
@@ -145,12 +145,10 @@ def _number(place: Place) -> str | None:
         c.initstate(number_at(position_of(place)), _STATE, len(_STATE))
 
     try:
-        if not call_instead(DEVICE, c.random):
+        if not call_instead(DEVICE, c.random, lambda: begin(place)):
             return "this TensorFlow does not call std::random_device as expected"
-        call_instead(SEEDING, c.abs)  # has no effect
     except OSError as error:
         return f"the memory cannot be changed ({error.strerror})"
-    begin(place)
     forks = count()
     numbers: list[int] = []
 
@@ -191,49 +189,80 @@ def number_at(position: int) -> int:
     return number
 
 
-def call_instead(symbol: bytes, function: ctypes._NamedFuncPointer) -> bool:
+def call_instead(
+    symbol: bytes, function: ctypes._NamedFuncPointer, begin: Callable[[], object] = int
+) -> bool:
     """Make TensorFlow's libraries call a function of the C library instead of another function.
+
+    They also start `random` no more. If one address cannot be changed, none is.
 
     Args:
         symbol: The compiled name of the function that they call.
         function: The function that they will call.
+        begin: Called before the first change.
 
     Returns:
         Whether TensorFlow's libraries have the expected form; if not, nothing changes.
+
+    Raises:
+        OSError: The memory cannot be changed.
     """
-    c = ctypes.CDLL(None, use_errno=True)
-    entries = list(_table_entries(symbol))
-    for address, protection in entries:
-        page = ctypes.c_void_p(address - address % _PAGE)
-        if c.mprotect(page, _PAGE, mmap.PROT_READ | mmap.PROT_WRITE):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        place = ctypes.c_void_p.from_address(address)
-        place.value = ctypes.cast(function, ctypes.c_void_p).value
-        c.mprotect(page, _PAGE, protection)
+    entries, seeding = list(_table_entries(symbol)), list(_table_entries(SEEDING))
+    no_effect = ctypes.CDLL(None).abs
+    if entries:
+        with _writable([*entries, *seeding]):
+            begin()
+            for called, changed in ((function, entries), (no_effect, seeding)):
+                for address, _ in changed:
+                    place = ctypes.c_void_p.from_address(address)
+                    place.value = ctypes.cast(called, ctypes.c_void_p).value
     return bool(entries)
+
+
+@contextmanager
+def _writable(entries: Iterable[tuple[int, int]]) -> Iterator[None]:
+    """Make all entries of tables writable, or change nothing and raise `OSError`."""
+    c = ctypes.CDLL(None, use_errno=True)
+    with ExitStack() as restored:
+        for address, protection in entries:
+            page = ctypes.c_void_p(address - address % _PAGE)
+            if c.mprotect(page, _PAGE, mmap.PROT_READ | mmap.PROT_WRITE):
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            restored.callback(c.mprotect, page, _PAGE, protection)
+        yield
 
 
 def _table_entries(symbol: bytes) -> Iterator[tuple[int, int]]:
     """Yield the addresses and flags of a function's entries in TensorFlow's libraries."""
     mappings = list(_mappings())
-    for first in mappings:
-        if first.offset == 0 and LIBRARIES.fullmatch(first.path.name):
-            for offset in relocations(first.path, symbol):
-                address = first.start + offset
+    for library in {each.path for each in mappings if LIBRARIES.fullmatch(each.path.name)}:
+        if (start := _load_address(library)) is not None:
+            for offset in relocations(library, symbol):
                 yield from (
-                    (address, each.protection)
+                    (start + offset, each.protection)
                     for each in mappings
-                    if each.start <= address < each.end
+                    if each.start <= start + offset < each.end
                 )
+
+
+def _load_address(library: Path) -> int | None:
+    """Ask the loader for a library's address: the file may also be mapped by a reader."""
+    try:
+        handle = ctypes.CDLL(str(library), os.RTLD_NOLOAD)._handle
+    except OSError:  # not loaded
+        return None
+    link_map = ctypes.c_void_p()
+    ctypes.CDLL(None).dlinfo(ctypes.c_void_p(handle), _LINK_MAP, ctypes.byref(link_map))
+    return ctypes.c_size_t.from_address(link_map.value or 0).value
 
 
 def _mappings() -> Iterator[MemoryMapping]:
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
-        addresses, letters, offset, _, _, *path = line.split(maxsplit=5)
+        addresses, letters, _, _, _, *path = line.split(maxsplit=5)
         start, end = (int(each, 16) for each in addresses.split("-"))
         bits = {"r": mmap.PROT_READ, "w": mmap.PROT_WRITE, "x": mmap.PROT_EXEC}
         protection = sum(bits.get(letter, 0) for letter in letters)
-        yield MemoryMapping(start, end, protection, int(offset, 16), Path(*path))
+        yield MemoryMapping(start, end, protection, Path(*path))
 
 
 def relocations(library: Path, symbol: bytes) -> Iterator[int]:
@@ -244,13 +273,18 @@ def relocations(library: Path, symbol: bytes) -> Iterator[int]:
     """
     import numpy as np  # noqa: PLC0415 (a program that does not import TensorFlow may not need it)
 
-    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as image:
-        if image[:6] != b"\x7fELF\x02\x01":
+    def read(position: int, size: int) -> bytes:
+        file.seek(position)
+        return file.read(size)
+
+    with library.open("rb") as file:
+        header = read(0, 64)
+        if header[:6] != b"\x7fELF\x02\x01":
             return
-        (headers,) = struct.unpack_from("<Q", image, 32)
-        size, count = struct.unpack_from("<HH", image, 54)
+        (headers,) = struct.unpack_from("<Q", header, 32)
+        size, count = struct.unpack_from("<HH", header, 54)
         segments = [
-            struct.unpack_from("<I4xQQ8xQ", image, headers + i * size) for i in range(count)
+            struct.unpack("<I4xQQ8xQ16x", read(headers + i * size, 56)) for i in range(count)
         ]
 
         def file_position(address: int) -> int:
@@ -261,18 +295,19 @@ def relocations(library: Path, symbol: bytes) -> Iterator[int]:
                 if kind == _LOAD and start <= address < start + length
             )
 
-        dynamic = next(offset for kind, offset, *_ in segments if kind == _DYNAMIC)
-        pairs = struct.iter_unpack("<QQ", image[dynamic : dynamic + 16 * 100])
+        dynamic, length = next(
+            (offset, length) for kind, offset, _, length in segments if kind == _DYNAMIC
+        )
+        pairs = struct.iter_unpack("<QQ", read(dynamic, length))
         tags = dict(takewhile(lambda pair: pair[0] != 0, pairs))
-        strings = file_position(tags[_STRINGS])
-        wanted = image.find(b"\0" + symbol + b"\0", strings) + 1 - strings
+        strings = read(file_position(tags[_STRINGS]), tags[_STRINGS_SIZE])
+        wanted = strings.find(b"\0" + symbol + b"\0") + 1
         first = file_position(tags[_SYMBOLS])
-        names = np.memmap(library, "<u4", "r", first, (len(image) - first) // 4)
         for table, length in _TABLES:
             if table in tags:
-                entries = np.memmap(
-                    library, "<u8", "r", file_position(tags[table]), tags[length] // 8
-                )
+                entries = np.frombuffer(read(file_position(tags[table]), tags[length]), "<u8")
                 offsets, numbers = entries[0::3], entries[1::3] >> 32
+                symbols = read(first, (int(numbers.max(initial=0)) + 1) * _SYMBOL_SIZE)
+                names = np.frombuffer(symbols, "<u4")
                 is_wanted = names[numbers * (_SYMBOL_SIZE // 4)] == wanted
                 yield from offsets[(numbers > 0) & is_wanted].tolist()
