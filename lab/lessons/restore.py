@@ -9,6 +9,7 @@ from typing import Final
 
 from lab.lessons.check import Evidence, check_stage
 from lab.lessons.lesson import Lesson, Stage
+from lab.log import LOG
 from lab.project import SCRIPTS, replace_files
 from lab.shipped import SHIPPED, files_of
 
@@ -25,7 +26,7 @@ def missing_stages(lesson: Lesson, until: Stage, evidence: Evidence) -> Sequence
 def restore_files(root: Path) -> Path | None:
     """Give the programs and configs of a project their shipped content again.
 
-    Other files of the user stay as they are. In a clone, the project's files are the shipped ones.
+    Other files of the user stay as they are, and so does a clone of lab. A line says what was done.
 
     Args:
         root: The project's directory.
@@ -37,6 +38,10 @@ def restore_files(root: Path) -> Path | None:
         OSError: A file cannot be written or moved.
     """
     if root.resolve() == SHIPPED:
+        LOG.info("a clone of lab is not restored; undo changes by `git restore scripts clusters`")
         return None
     parts = [part for part in PARTS if os.path.lexists(root / part)]
-    return replace_files(root, dict(files_of(parts)))
+    kept = replace_files(root, dict(files_of(parts)))
+    changed = f"; your changed files are in {kept}" if kept else ""
+    LOG.info(f"restored {' and '.join(f'{part}/' for part in parts) or 'nothing'}{changed}")
+    return kept

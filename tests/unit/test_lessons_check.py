@@ -365,7 +365,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_changed_programs_are_kept_and_written_anew(project: Path) -> None:
+def test_changed_programs_are_kept_and_written_anew(project: Path, notices: list[str]) -> None:
     kept = restore_files(project)
     assert kept is not None
     assert kept.parent == project
@@ -376,6 +376,8 @@ def test_changed_programs_are_kept_and_written_anew(project: Path) -> None:
     assert (project / "scripts/mnist_sync.py").is_file()  # it was missing
     assert not (project / "clusters").exists()  # the project had none
     assert restore_files(project) is None
+    changed = f"restored scripts/; your changed files are in {kept}"
+    assert notices == [changed, "restored scripts/"]
 
 
 def test_what_is_behind_a_link_stays(project: Path, tmp_path: Path) -> None:
@@ -405,11 +407,14 @@ def test_replaced_files_come_back_if_one_cannot_be_written(tmp_path: Path) -> No
 
 
 def test_a_clone_has_the_shipped_files_itself(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]
 ) -> None:
     monkeypatch.setattr(restore, "SHIPPED", project)
     assert restore_files(project) is None
     assert (project / PROGRAM).read_text() == "changed"
+    assert notices == [
+        "a clone of lab is not restored; undo changes by `git restore scripts clusters`"
+    ]
 
 
 def test_only_missing_runs_of_earlier_stages_are_made() -> None:

@@ -1,8 +1,9 @@
 """`lab restore LESSON STAGE`.
 
 First the programs in `scripts/` and the configs in `clusters/` get their shipped content again.
-What was changed is kept in a directory `before-restore-…`. Then the commands of the stage, and of
-those before it, are run if the run store lacks their runs. Runs and answers are never removed.
+What was changed is kept in a directory `before-restore-…`. A clone of lab stays as it is: git has
+the shipped content. Then the commands of the stage, and of those before it, are run if the run
+store lacks their runs. Runs and answers are never removed.
 
 Examples:
     # go on after the second stage, whatever happened before
@@ -47,8 +48,7 @@ def command(
         raise InputError(
             f"no stage {short(stage)!r} in {lesson}", f"{hint}it has {', '.join(stages)}"
         )
-    if kept := restore_files(Path()):
-        LOG.info(f"restored scripts/ and clusters/; your changed files are in {kept}")
+    restore_files(Path())
     store = runs_path(None)
     missing = missing_stages(wanted, stages[stage], Evidence.read(store))
     for number, each in enumerate(missing, 1):
