@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
@@ -195,7 +196,7 @@ def holds(condition: Condition, runs: Mapping[str, MeasuredRun]) -> bool:
     value = figure_of(condition, runs)
     if value is None or condition.absent:
         return value is None and condition.absent
-    if condition.contains and condition.contains not in str(value):
+    if condition.matches and not re.fullmatch(condition.matches, str(value)):
         return False
     limits = (condition.equals, condition.at_least, condition.at_most)
     wanted, least, most = (None if each is None else figure_of(each, runs) for each in limits)

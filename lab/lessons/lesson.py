@@ -66,7 +66,7 @@ class Condition(Value, frozen=True, kw_only=True):
         equals: What the value is; the key of the file is `is`.
         at_least: The minimum of the value.
         at_most: The maximum of the value.
-        contains: A part of the value as text.
+        matches: The regular expression of the value as text.
         absent: Whether the run must not have it, for a setting.
         hint: What to do if it does not hold.
     """
@@ -74,7 +74,7 @@ class Condition(Value, frozen=True, kw_only=True):
     equals: Operand | None = msgspec.field(name="is", default=None)
     at_least: Operand | None = None
     at_most: Operand | None = None
-    contains: str = ""
+    matches: str = ""
     absent: bool = False
     hint: _Text
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -19,7 +21,7 @@ from lab.lessons import restore
 from lab.lessons.answers import FILE, Answer, add_answers, newest, read_answers
 from lab.lessons.check import Evidence, Reply, StageResult, check_lesson, check_stage, key_of
 from lab.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
-from lab.lessons.measures import figure_of
+from lab.lessons.measures import MeasuredRun, figure_of
 from lab.lessons.passed import note_passed, read_passed
 from lab.lessons.restore import missing_stages, restore_files
 from lab.project import replace_files
@@ -32,7 +34,7 @@ from tests.support.fakes import raising
 from tests.support.lessons import LATE, SLOW, Runs, measured, runs_of, without
 from tests.support.recorded import make
 from tests.support.shown import assert_shows
-from tests.support.specs import update
+from tests.support.specs import changed, update
 
 LEAST_HINTS = 3
 LESSONS = ROOT / "docs/tutorials/lessons"
@@ -77,6 +79,50 @@ def test_runs_that_lack_a_condition_get_its_hint(name: str, stage: Stage) -> Non
     for condition in stage.holds:
         wrong = by_experiment(stage, without(condition, runs))
         assert check_stage(stage, wrong, {}).hint == condition.hint
+
+
+UNCOUNTED = {"devices", "place"}
+"""Stages that say nothing of the number of their workers."""
+
+
+def misfits(stage: Stage, run: MeasuredRun) -> Iterator[MeasuredRun]:
+    """Runs of the same experiment, each with one thing that the text of a stage excludes."""
+    info, summary = run.info, run.summary
+    assert summary is not None
+    given = info.spec.faults
+    faults = [("pause:9s worker-9",), (*given, "pause:9s worker-0")]
+    for fault in given:
+        how, target, *when = fault.split()
+        faults += [(), (f"cut:5s {target}",), (" ".join([how, "ps-0", *when]),)]
+    for each in faults:
+        yield replace(run, info=changed(info, faults=each))
+    if info.spec.start:
+        for start in ({}, {"ps-0": "5s"}):
+            yield replace(run, info=changed(info, start=start))
+    flags = info.hyperparameters
+    others = {"epochs": 9} if "pass" in stage.text else {}
+    others |= {"towers": 9} if "towers" in flags else {}
+    others |= {"replicas_to_aggregate": 1} if info.spec.experiment == "sync" else {}
+    for name, value in others.items():
+        yield replace(run, info=changed(info, hyperparameters={**flags, name: value}))
+    counted = {"worker", "local"} - ({"worker"} if stage.name in UNCOUNTED else set())
+    counted |= {"ps"} if "server" in stage.text else set()
+    for *rest, last in (
+        list(each) for _, each in groupby(summary.tasks, lambda task: task.job_name)
+    ):
+        if last.job_name in counted:
+            for count in (rest, [*rest, last, replace(last, task=f"{last.job_name}-9")]):
+                kept = [each for each in summary.tasks if each.job_name != last.job_name]
+                yield replace(run, read=partial(replace, summary, tasks=[*kept, *count]))
+
+
+@every_stage
+def test_a_run_that_does_not_fit_the_text_is_refused(name: str, stage: Stage) -> None:
+    runs = runs_of(name, stage)
+    for alias, run in runs.items():
+        for wrong in misfits(stage, run):
+            found = check_stage(stage, by_experiment(stage, {**runs, alias: wrong}), {})
+            assert found.hint, (wrong.info, wrong.summary)
 
 
 @every_stage
