@@ -165,7 +165,9 @@ def _seat_names(names: Sequence[str]) -> Iterator[Problem]:
             yield Problem(("seats", index), message)
 
 
-_FIX: Final = f"name a class config with `--file FILE` (default: {DEFAULT_FILE})"
+_FIX: Final = (
+    "name a class config with `--file FILE`, or copy the example of docs/reference/class.md"
+)
 
 
 def load_class(path: Path) -> ClassConfig:

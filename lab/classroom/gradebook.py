@@ -12,7 +12,6 @@ import io
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Final
 
 from lab.classroom.names import COPIES
 from lab.errors import InputError
+from lab.formatting import counted
 from lab.lessons.answers import FILE
 from lab.lessons.check import Evidence, StageResult, check_lesson
 from lab.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
@@ -74,16 +74,21 @@ def read_gradebook(path: Path) -> list[Entry]:
         OSError: It cannot be read.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            return gradebook(archive)
-    except zipfile.BadZipFile as error:
+        archive = zipfile.ZipFile(path)
+    except OSError:
+        raise
+    except Exception as error:  # a damaged byte raises errors of any kind
         raise InputError(
-            f"{path} is no archive of a class", "give the file of `lab class down`"
+            f"{path} is no archive of a class, or damaged", "give the file of `lab class down`"
         ) from error
+    with archive:
+        return gradebook(archive)
 
 
 def gradebook(archive: zipfile.ZipFile) -> list[Entry]:
-    """Return the stages of all lessons in which any seat has runs or answers, for every seat.
+    """Return the stages of all lessons in which any seat has answers, for every seat.
+
+    Runs do not tell a lesson: lessons share experiments.
 
     Args:
         archive: The work of the seats, open for reading, too.
@@ -96,7 +101,7 @@ def gradebook(archive: zipfile.ZipFile) -> list[Entry]:
     entries = [
         entry for seat in sorted(folders - {COPIES}) for entry in _seat(archive, seat, lessons)
     ]
-    used = {entry.lesson for entry in entries if entry.runs or entry.answers}
+    used = {entry.lesson for entry in entries if entry.answers}
     return [entry for entry in entries if entry.lesson in used]
 
 
@@ -131,14 +136,18 @@ def _extract(archive: zipfile.ZipFile, seat: str, folder: str) -> None:
     found = [each for each in map(_EVIDENCE.fullmatch, archive.namelist()) if each]
     own = [each for each in found if each["seat"] == seat]
     own.sort(key=lambda each: each["run"] or "~", reverse=True)  # the answers first
-    size = 0
+    size = damaged = 0
     for count, file in enumerate(own):
         size += archive.getinfo(file[0]).file_size
         if size > _MAX_BYTES or count >= _MOST_FILES:
             LOG.warning(f"warning: {seat}: too many records; its oldest runs are not read")
-            return
-        with suppress(OSError, zipfile.BadZipFile):  # the file proves nothing
+            break
+        try:
             archive.extract(file[0], folder)
+        except Exception:  # noqa: BLE001  (of zipfile, each of its decompressors, and the disk)
+            damaged += 1
+    if damaged:
+        LOG.warning(f"warning: {seat}: not read: {counted(damaged, 'damaged file')}")
 
 
 def _entry(seat: str, lesson: str, stage: Stage, result: StageResult, evidence: Evidence) -> Entry:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -14,9 +13,8 @@ from jinja2 import Environment, StrictUndefined
 
 from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan
-from lab.classroom.state import ClassDir
+from lab.classroom.state import ClassDir, write_private
 from lab.errors import InputError
-from lab.volume.files import atomic_writer
 
 _ADDRESS: Final = re.compile(r"https?://[^\s/?#@\\]{1,255}/?", re.IGNORECASE)
 
@@ -44,10 +42,7 @@ def write_handouts(folder: ClassDir, page: Path, url: str | None) -> None:
         files("lab.classroom").joinpath("handouts.html.j2").read_text("utf-8")
     )
     text = template.render(name=plan.name, url=base, handouts=handouts, teacher=TEACHER)
-    page.touch(mode=0o600)  # a directory that is missing is reported with the page's own name
-    with atomic_writer(page) as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(text.encode())
+    write_private(page, text)
 
 
 def _base(plan: ClassPlan, url: str | None) -> str:

@@ -66,7 +66,7 @@ def _hub(c: Any, folder: ClassDir, tokens: Tokens) -> None:  # noqa: ANN401
     # `lab class` itself ends the seats: a restarted JupyterHub finds them again.
     c.JupyterHub.cleanup_servers = False
     c.JupyterHub.default_url = _first_page
-    c.Spawner.default_url = "/lab/tree/notebooks"
+    c.Spawner.default_url = "/lab/tree/notebooks/00_tour.ipynb"
     c.Spawner.start_timeout = _START_S
     c.Spawner.http_timeout = _START_S
     c.JupyterHub.services = [{"name": _SERVICE, "api_token": tokens.service}]

@@ -114,6 +114,14 @@ class ClassPlan:
         return f"{scheme}://{self.domain or self.address}{port}"
 
     @property
+    def reach(self) -> str:
+        """A line for the teacher of a class that browsers elsewhere do not reach; else ""."""
+        if not self.domain.endswith(".localhost"):
+            return ""
+        what = f"only browsers on this host reach {self.url}"
+        return f"{what}; for others set `address`, `domain` and `tls` in the class config"
+
+    @property
     def gpu_users(self) -> dict[str, list[str]]:
         """The seat that has a GPU, or `queue`, by the GPU's UUID."""
         of_seats = {gpu: [seat.name] for seat in self.seats for gpu in seat.gpus}
@@ -196,6 +204,8 @@ def _notices(plan: ClassPlan, config: ClassConfig, host: HostFacts) -> Iterator[
             "all seats have one address: a page that a student wrote can act as each student who "
             "opens it, and there is no admin page; give each seat a name with `domain:`"
         )
+    if plan.reach:
+        yield plan.reach
     yield from _gpu_notices(plan, host.inventory)
     seat, cpus = config.seat, host.inventory.cpus
     seats, runs = len(plan.seats), len(plan.run_networks)

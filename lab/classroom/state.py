@@ -21,7 +21,7 @@ from lab.classroom.planning import ClassPlan
 from lab.errors import InputError, LabError
 from lab.text import short
 from lab.units import duration_s
-from lab.volume.files import write_atomically
+from lab.volume.files import atomic_writer
 
 _ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"  # without characters that look alike
 _GROUPS, _GROUP_CHARS = 3, 4  # 59 bits
@@ -191,8 +191,7 @@ class ClassDir:
 
     def _write(self, value: object) -> None:
         path = self.path / _FILES[type(value)]
-        write_atomically(path, msgspec.json.encode(value, enc_hook=str).decode())
-        path.chmod(0o600)  # its directory is private from the beginning
+        write_private(path, msgspec.json.encode(value, enc_hook=str).decode())
 
     def _read(self, kind: type[T], fix: str = "") -> T:
         path = self.path / _FILES[kind]
@@ -202,6 +201,18 @@ class ClassDir:
             volumes = f"`docker volume ls --filter label={names.CLASS}={self.name}`"
             fix = fix or f"the work of its seats is in the volumes of {volumes}"
             raise LabError(f"{path} cannot be read: {short(str(error))}", fix) from error
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a text atomically to a file that only this user can read.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path.touch(mode=0o600)  # a directory that is missing is reported with the file's own name
+    with atomic_writer(path) as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(text.encode())
 
 
 def class_dirs() -> list[ClassDir]:

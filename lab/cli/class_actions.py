@@ -13,13 +13,12 @@ from time import time as now
 import msgspec
 
 from lab.classroom.preparation import boot, plan_from, running_class
-from lab.classroom.state import changed_end
+from lab.classroom.state import changed_end, write_private
 from lab.cli import class_tables
 from lab.console import confirm, print_json
 from lab.errors import ConfigError, InputError
 from lab.formatting import counted
 from lab.log import LOG
-from lab.volume.files import write_atomically
 
 
 def validate(file: Path, *, gpus: str | int, json: bool) -> None:
@@ -95,6 +94,8 @@ def handouts(file: Path, *, output: str | None, url: str | None) -> None:
     folder = running_class(file)
     page = Path(output or f"{folder.name}-handouts.html")
     write_handouts(folder, page, url)
+    if line := folder.stored().plan.reach:
+        LOG.info(line)
     LOG.info(f"print {page}, and then delete it: it has the password of every seat")
 
 
@@ -130,7 +131,7 @@ def gradebook(_file: Path, *, of: str, output: str | None, json: bool) -> None:
     if json:
         print_json([asdict(entry) for entry in entries])
     elif output:
-        write_atomically(Path(output), as_csv(entries))
+        write_private(Path(output), as_csv(entries))
         LOG.info(f"{output}: {counted(len(entries), 'row')}")
     else:
         class_tables.show_gradebook(entries)

@@ -132,6 +132,7 @@ def test_a_class_is_booted_as_planned(
     (place / "class.yaml").write_text(text)
     done = call("up")
     assert (done.returncode, done.stdout) == (0, "")
+    assert "only browsers on this host reach http://w.localhost:8000" in done.stderr
     address, hint = done.stderr.splitlines()[-2:]
     assert address.endswith(" at http://w.localhost:8000")
     assert "`lab class handouts`" in hint
@@ -283,9 +284,10 @@ def test_what_is_no_time(text: str) -> None:
 def test_the_page_is_written_and_not_printed(place: Path, call: Call) -> None:
     folder = running()
     done = call("handouts --output my.html")
-    assert done.stderr == "print my.html, and then delete it: it has the password of every seat\n"
+    reach, line = done.stderr.splitlines()
+    assert reach == folder.stored().plan.reach != ""
+    assert line == "print my.html, and then delete it: it has the password of every seat"
     text = (place / "my.html").read_text()
-    assert "http://w.localhost:8000" in text
     for token in folder.tokens().seats.values():
         assert token in text
         assert token not in done.stdout + done.stderr
@@ -354,7 +356,10 @@ TLS = "tls: {certificate: c.pem, key: k.pem}\n"
         ("", "`lab class` needs ACTION; see `lab class --help`"),
         ("up --backend local", "no option '--backend' for `lab class`; see `lab class --help`"),
         ("valdate", "action: 'valdate' is not validate, up, status, board, time, handouts, reset"),
-        ("validate --file no.yaml", "there is no file no.yaml; name a class config with `--file"),
+        (
+            "validate --file no.yaml",
+            "there is no file no.yaml; name a class config with `--file FILE`, or copy the ",
+        ),
     ],
 )
 def test_what_is_no_command(words: str, line: str, place: Path) -> None:
@@ -443,6 +448,7 @@ def test_a_class_without_gpus_does_not_query_the_driver(
         "the disk and the engine's networks are not checked: reaching the engine: no D"
         in done.stderr
     )
+    assert "only browsers on this host reach http://w.localhost:8000; for others" in done.stderr
 
 
 # ---- The facts of the host

@@ -412,6 +412,7 @@ def test_what_does_not_end_by_itself(seats: Seats, tmp_path: Path, notices: list
     assert "warning: no space" in notices
     assert "remove_environments ada bob" in seats.log
     assert zipfile.is_zipfile(tmp_path / "w.zip")
+    assert (tmp_path / "w.zip").stat().st_mode & 0o777 == 0o600
     assert_nothing_is_left(seats)
 
 

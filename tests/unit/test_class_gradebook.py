@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import struct
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 
 from lab.classroom import gradebook as module
 from lab.classroom.gradebook import Entry, as_csv, read_gradebook
+from lab.cli import class_actions
 from lab.errors import InputError
 from lab.lessons.answers import FILE, add_answers
 from lab.log import shown_by
@@ -162,7 +164,47 @@ def test_paths_stay_inside(seat: Path, archive: Callable[..., Path], tmp_path: P
     assert sorted(each for each in tmp_path.rglob("*") if each != path) == before
 
 
-def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("offset", "value"), [(8, 1), (8, 0x20), (10, 8), (10, 9), (10, 12), (10, 14), (10, 99)]
+)
+def test_a_damaged_file_of_a_seat_costs_this_file_alone(
+    offset: int, value: int, seat: Path, archive: Callable[..., Path], notices: list[str]
+) -> None:
+    path = archive(**{f"bob/runs/{FILE}": b"x" * 99})
+    damage(path, offset, value)
+    assert stage(path).passed
+    assert notices == ["warning: bob: not read: 1 damaged file"]
+
+
+def damage(path: Path, offset: int, value: int) -> None:
+    """Change a number of the last file in the directory of an archive."""
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<H", data, data.rfind(b"PK\x01\x02") + offset, value)
+    path.write_bytes(data)
+
+
+def test_only_the_lessons_that_seats_answered_are_listed(
+    seat: Path, archive: Callable[..., Path]
+) -> None:
+    """Runs of `async` count in other lessons, too."""
+    add_answers(seat, "linear", {"computes": "worker-0"})
+    assert {each.lesson for each in read_gradebook(archive())} == {"async", "linear"}
+
+
+def test_only_the_user_can_read_the_table(
+    seat: Path, archive: Callable[..., Path], tmp_path: Path
+) -> None:
+    table = tmp_path / "stages.csv"
+    class_actions.gradebook(Path(), of=str(archive()), output=str(table), json=False)
+    assert table.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_no_archive_is_refused(tmp_path: Path, archive: Callable[..., Path]) -> None:
     (tmp_path / "x").write_text("no archive")
-    with pytest.raises(InputError, match="no archive of a class"):
-        read_gradebook(tmp_path / "x")
+    damaged = archive()
+    damage(damaged, 6, 99)  # the version of zip: its directory cannot be read
+    for path in (tmp_path / "x", damaged):
+        with pytest.raises(InputError, match=f"{path} is no archive of a class, or damaged; give"):
+            read_gradebook(path)
+    with pytest.raises(FileNotFoundError):
+        read_gradebook(tmp_path / "missing")

@@ -23,6 +23,7 @@ from lab.classroom.planning import ClassPlan
 from lab.classroom.sign_in import MOST_FAILED, SeatAuthenticator
 from lab.classroom.spawner import AT_ONCE, SeatSpawner
 from lab.classroom.state import ClassDir
+from tests.support.agents import ROOT
 from tests.support.classes import CLUSTER, a_plan, certificate, created, own_state  # noqa: F401
 
 
@@ -98,7 +99,8 @@ def test_no_page_of_another_host_signs_its_visitor_in() -> None:
 
 def test_the_teacher_starts_and_stops_seats_and_is_no_admin() -> None:
     """As an admin, the teacher would open every seat, also for a page that a student wrote."""
-    settings = configured(created()).JupyterHub
+    config = configured(created())
+    settings = config.JupyterHub
     starts_seats = ["list:users", "read:users:activity", "servers"]  # and opens none
     rights = ("access:servers", "read:users", "servers", "users:activity")
     own = [f"{right}!user" for right in rights]
@@ -113,6 +115,8 @@ def test_the_teacher_starts_and_stops_seats_and_is_no_admin() -> None:
             current_user=SimpleNamespace(name=name), hub=SimpleNamespace(base_url="/hub/")
         )
         assert page(handler) == expected
+    notebook = config.Spawner.default_url.removeprefix("/lab/tree/")
+    assert (ROOT / notebook).is_file(), "JupyterLab would open its launcher"
     stranger = SimpleNamespace(current_user=None, hub=SimpleNamespace(base_url="/hub/"))
     assert page(stranger) == "/hub/spawn"
 

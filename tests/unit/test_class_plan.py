@@ -93,6 +93,7 @@ CPUS = a_host(NO_GPUS)
 UNKNOWN = a_host(Inventory("index", box(8).gpus, None, None), disk_free_bytes=None)
 USED = "warning: GPU 0 \\(GPU-0.*, {}\\) is in use: python \\(pid 4711, 3 GiB\\)$"
 ONE_ADDRESS = "all seats have one address: .*as each student.*give each seat a name with `domain:`$"
+ONLY_HERE = "only browsers on this host reach http://w.localhost:8000; for others set `address`"
 NO_LIMIT = "no limit of {}: one seat can take all that the host has$"
 SLOWER = "{} CPUs together, this host has 4: programs that compute at once are slower$"
 TURNS = "{} take turns on {}: `lab run --backend class`, 10 min at most$"
@@ -129,7 +130,8 @@ def test_each_plan_reports_what_the_teacher_may_not_expect(
     config: ClassConfig, host: HostFacts, needs: int, notices: list[str]
 ) -> None:
     found = plan(config, host, needs)
-    for notice, pattern in zip(found.notices, notices, strict=True):
+    expected = [ONLY_HERE] * config.address.host.is_loopback + notices
+    for notice, pattern in zip(found.notices, expected, strict=True):
         assert re.match(pattern, notice)
     assert found.disk_enforced is any("disk: enforced" in each for each in found.notices)
 
@@ -208,6 +210,7 @@ def test_the_address_for_browsers(address: str, domain: str | None, tls: bool, u
     more = ({"tls": TLS} if tls else {}) | ({"domain": domain} if domain else {})
     found = plan(a_class(address=address, **more))
     assert found.url == url
+    assert ("only browsers on this host" in found.reach) is ("localhost" in url)
     one = not domain and tls
     assert ["all seats have one address" in " ".join(found.notices), not found.domain] == [one] * 2
 

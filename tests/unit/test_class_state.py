@@ -161,8 +161,7 @@ def test_every_seat_and_the_teacher_are_there_once(tmp_path: Path) -> None:
     found = page_of(tmp_path, a_plan(("ada", "bob", "cy"))).texts
     tokens, users = ClassDir("w").tokens(), ["ada", "bob", "cy", TEACHER]
     assert found["h2"] == users
-    own = [["http://w.localhost:8000", name, tokens.seats[name]] for name in users]
-    assert found["dd"] == list(chain(*own))
+    assert found["dd"] == list(chain(*([name, tokens.seats[name]] for name in users)))
     text = (tmp_path / "page.html").read_text("utf-8")
     assert tokens.service not in text
     assert tokens.proxy not in text
@@ -187,8 +186,14 @@ def test_the_qr_code_is_the_page_for_signing_in(
 def test_the_address_is_text_not_html(tmp_path: Path) -> None:
     url = "https://a<script>alert(1)<b>\"'&amp;"
     page = page_of(tmp_path, url=url)
-    assert "".join(page.texts["dd"]).count(url) == 2
+    assert "".join(page.texts["span"]).count(url) == 2
     assert not {"script", "b"} & set(page.texts)
+
+
+def test_the_address_is_divided_before_its_dots_only(tmp_path: Path) -> None:
+    """A hyphen at the end of a line could be read as one more."""
+    parts = ["https://my-lab", ".a-school", ".org:8443"]
+    assert page_of(tmp_path, url="".join(parts)).texts["span"] == parts * 2
 
 
 @pytest.mark.parametrize(
@@ -217,7 +222,7 @@ def test_a_proxy_on_all_addresses_needs_a_url(tmp_path: Path) -> None:
 
 def test_a_class_with_a_domain_has_one_address(tmp_path: Path) -> None:
     plan = a_plan(domain="lab.example.org", tls=certificate(tmp_path))
-    assert page_of(tmp_path, plan).texts["dd"][0] == "https://lab.example.org:8000"
+    assert "".join(page_of(tmp_path, plan).texts["span"]) == "https://lab.example.org:8000" * 3
     with pytest.raises(
         InputError, match=r"^--url: the address .* is https://lab\.example\.org:8000;"
     ):
