@@ -18,6 +18,12 @@ import lab
 INSTALLED_MARKER: Final = ".complete"
 """The file that make creates in a virtual environment when its installation is complete."""
 
+# Without these two variables, a CUDA base image shows all GPUs to each container.
+NO_GPU: Final = {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
+
+GPU_ORDER: Final = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""Numbers a container's GPUs as nvidia-smi does."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:

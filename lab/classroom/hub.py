@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from lab.backends.compose.render import GPU_ORDER, NO_GPU
 from lab.classroom import names
 from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.queue.folder import queue_variables
 from lab.classroom.state import ClassDir, StoredClass, Tokens
+from lab.runtimes import GPU_ORDER, NO_GPU
 from lab.variables import LAB_CLUSTER_CONFIG
 
 _SERVICE: Final = "lab"

@@ -34,6 +34,7 @@ KINDS = {
     "pods": "Pod",
     "jobs": "Job",
     "jobsets": "JobSet",
+    "configmaps": "ConfigMap",
     "services": "Service",
     "networkpolicies": "NetworkPolicy",
     "persistentvolumeclaims": "PersistentVolumeClaim",
@@ -192,7 +193,10 @@ class Cluster:
     def environ(self, pod: Object) -> dict[str, str]:
         """The environment variables of a pod's processes."""
         found: dict[str, str] = {}
-        for each in pod["spec"]["containers"][0]["env"]:
+        container = pod["spec"]["containers"][0]
+        for each in container.get("envFrom", []):
+            found |= self.objects["ConfigMap", each["configMapRef"]["name"]]["data"]
+        for each in container["env"]:
             source = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
             value = "node-1" if source == "spec.nodeName" else _labels(pod).get(_INDEX, "")
             value = value if source else each["value"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -17,6 +19,7 @@ from lab.config import load_cluster
 from lab.errors import ConfigError, InputError
 from lab.placement.plan import Plan
 from lab.run.planning import make_plan
+from lab.runtimes import NO_GPU
 from lab.units import MIB
 from tests.golden.cases import FILES, HERE, accepted, rendered_files
 from tests.support.cli import Cli
@@ -73,8 +76,14 @@ def pods(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {name: each["spec"] for made in found for name, each in templates_in(made)}
 
 
-def environ(pod: dict[str, Any]) -> dict[str, str]:
-    return {each["name"]: each.get("value", "") for each in pod["containers"][0]["env"]}
+def environ(pod: dict[str, Any], found: Sequence[Object] = ()) -> dict[str, str]:
+    """The variables of a pod, with those of the ConfigMap among these objects."""
+    (container,) = pod["containers"]
+    names = {each["configMapRef"]["name"] for each in container["envFrom"]}
+    shared = [each for each in found if each["kind"] == "ConfigMap"]
+    assert [each for each in shared if each["metadata"]["name"] not in names] == []
+    own = {each["name"]: each.get("value", "") for each in container["env"]}
+    return {name: text for each in shared for name, text in each["data"].items()} | own
 
 
 @cache
@@ -115,7 +124,7 @@ def assert_accepted(found: list[Object]) -> None:
 def test_each_version_accepts_all_kinds_of_objects(version: str) -> None:
     found = [*rendered(queue="gpus", nodes="one"), *rendered(flavour="plain")]
     assert {each["kind"] for each in found} == {
-        *("Job", "JobSet", "NetworkPolicy", "PersistentVolumeClaim", "Service")
+        *("ConfigMap", "Job", "JobSet", "NetworkPolicy", "PersistentVolumeClaim", "Service")
     }
     assert [fault for each in found for fault in faults(each, version)] == []
 
@@ -131,7 +140,7 @@ def test_the_cluster_spec_has_the_hosts_of_the_pods(golden: Golden) -> None:
     for task in plan.tasks:
         spec.setdefault(task.job, []).append(f"{hosts[task.name]}:{task.port}")
     for pod in pods(found).values():
-        assert json.loads(environ(pod)["LAB_CLUSTER"]) == spec
+        assert json.loads(environ(pod, found)["LAB_CLUSTER"]) == spec
 
 
 def test_each_pod_has_the_variables_of_its_task(golden: Golden) -> None:
@@ -140,7 +149,7 @@ def test_each_pod_has_the_variables_of_its_task(golden: Golden) -> None:
     for name, (_, pod) in task_pods(found).items():
         gpus = ",".join(map(str, range(len(tasks[name].gpus))))
         index = pod["metadata"]["labels"].get(INDEX, "")
-        variables = environ(pod["spec"])
+        variables = environ(pod["spec"], found)
         assert variables.pop("LAB_TASK").replace("$(TASK_INDEX)", index) == name
         for each in ("LAB_CLUSTER", "LAB_NODE", "TASK_INDEX"):
             variables.pop(each, None)
@@ -165,7 +174,9 @@ def test_each_pod_has_the_size_of_its_task(golden: Golden) -> None:
         if task.gpus:
             expected["nvidia.com/gpu"] = len(task.gpus)
         (container,) = by_name[task.name][1]["spec"]["containers"]
-        assert container.get("resources", {}).get("limits", {}) == expected
+        assert container["resources"].get("limits", {}) == expected
+        least = {"cpu": "100m", "memory": "256Mi"}
+        assert container["resources"]["requests"] == least | expected
 
 
 @pytest.mark.parametrize("source", ACCEPTED, ids=lambda path: path.stem)
@@ -193,7 +204,8 @@ def common(plan: Plan, found: list[Object]) -> set[str]:
                 template["metadata"]["labels"].pop(label, None)
         if made["kind"] == "Job":
             made["metadata"].pop("name")
-        for each in made["spec"].pop("replicatedJobs", []):
+        made.pop("data", None)
+        for each in made.get("spec", {}).pop("replicatedJobs", []):
             job = each["template"]["spec"]
             assert job.pop("completions") == job.pop("parallelism")
             parts.append({**each, "name": "", "dependsOn": []})
@@ -209,13 +221,14 @@ def common(plan: Plan, found: list[Object]) -> set[str]:
 
 
 def test_tasks_of_one_size_are_one_replicated_job_and_others_have_their_own() -> None:
-    made = one(rendered(), "JobSet")
+    found = rendered()
+    made = one(found, "JobSet")
     jobs = {each["name"]: each for each in made["spec"]["replicatedJobs"]}
     assert [*jobs] == ["ps", "worker-0", "worker-1", "run"]
     assert jobs["ps"]["template"]["spec"]["completions"] == 2
     assert environ(pods([made])["ps"])["LAB_TASK"] == "ps-$(TASK_INDEX)"
     assert environ(pods([made])["worker-1"])["LAB_TASK"] == "worker-1"
-    assert json.loads(environ(pods([made])["ps"])["LAB_CLUSTER"]) == {
+    assert json.loads(one(found, "ConfigMap")["data"]["LAB_CLUSTER"]) == {
         "ps": ["lab-on-ps-0-0.lab-on:2222", "lab-on-ps-0-1.lab-on:2223"],
         "worker": ["lab-on-worker-0-0-0.lab-on:2222", "lab-on-worker-1-0-0.lab-on:2222"],
     }
@@ -231,9 +244,15 @@ def test_the_policy_permits_only_the_own_pods_and_dns() -> None:
     assert policy["podSelector"] == own["podSelector"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert policy["ingress"] == [{"from": [own]}]
-    first, dns = policy["egress"]
+    first, dns, openshift = policy["egress"]
     assert first == {"to": [own]}
-    assert {each["port"] for each in dns["ports"]} == {53}
+    # Anywhere: NodeLocal DNS is a process of the node, and no pod of a namespace.
+    assert dns == {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
+    (servers,) = openshift["to"]
+    assert servers["namespaceSelector"]["matchLabels"] == {
+        "kubernetes.io/metadata.name": "openshift-dns"
+    }
+    assert {each["port"] for each in openshift["ports"]} == {5353}
     for pod in [each for made in rendered() for _, each in templates_in(made)]:
         assert pod["metadata"]["labels"]["lab.project"] == "on"
 
@@ -264,7 +283,57 @@ def test_a_run_ends_the_agents_and_decides_the_success() -> None:
     assert pods([waits])["ps"]["containers"][0]["command"][-1].endswith("lab.task.agent")
 
 
+def test_the_cluster_is_in_a_file_once() -> None:
+    for flavour in ("jobset", "plain"):
+        found = rendered(flavour=flavour)
+        assert json.dumps(found).count("lab-on:2223") == 1
+        for pod in pods(found).values():
+            assert (
+                environ(pod, found)["LAB_CLUSTER"] == one(found, "ConfigMap")["data"]["LAB_CLUSTER"]
+            )
+
+
+def test_the_pod_of_a_run_has_no_gpus_and_requests_little() -> None:
+    for name, flavour in (("run", "jobset"), ("lab-on-run", "plain")):
+        pod = pods(rendered(flavour=flavour))[name]
+        assert environ(pod).items() >= NO_GPU.items()
+        assert pod["containers"][0]["resources"] == {"requests": {"cpu": "100m", "memory": "256Mi"}}
+
+
+def test_a_run_waits_for_its_agents_with_a_deadline(tmp_path: Path) -> None:
+    _, _, command = pods(rendered())["run"]["containers"][0]["command"]
+    for task in ("ps-0", "ps-1", "worker-0"):
+        (tmp_path / "agents").mkdir(exist_ok=True)
+        (tmp_path / "agents" / f"{task}.json").touch()
+    (tmp_path / "python").write_text("#!/bin/sh\necho $*\n")
+    (tmp_path / "python").chmod(0o755)
+
+    def run(script: str) -> subprocess.CompletedProcess[str]:
+        variables = {"LAB_RUNS": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin"}
+        return subprocess.run(
+            ["sh", "-c", script], env=variables, capture_output=True, text=True, check=False
+        )
+
+    assert "left=3600\n" in command  # seconds
+    late = run(command.replace("left=3600", "left=1"))
+    assert (late.returncode, late.stdout) == (1, "")
+    assert late.stderr.startswith("error: worker-1 did not start within an hour; see")
+    (tmp_path / "agents" / "worker-1.json").touch()
+    assert run(command.replace("left=3600", "left=0")).stdout == "-m lab.task.agent.autorun\n"
+
+
 # ---- What is refused
+
+
+def test_an_object_that_the_api_server_does_not_take_is_refused(project: Path) -> None:
+    names = [f"w{number}" for number in range(900)]
+    nodes = "".join(f"  {name}: {{memory: {64 + at}MiB}}\n" for at, name in enumerate(names))
+    jobs = f"jobs: {{worker: {{on: [{', '.join(names)}]}}}}\n"
+    (project / "cluster.yaml").write_text(f"version: 1\nname: on\nnodes:\n{nodes}{jobs}")
+    with pytest.raises(
+        InputError, match=r"JobSet lab-on has 1\.\d MiB, and .* at most 1 MiB; give all tasks of"
+    ):
+        rendered()
 
 
 def test_what_pods_cannot_have_is_named_with_its_place(project: Path) -> None:

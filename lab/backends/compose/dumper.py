@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 
-from ruamel.yaml import YAML
 from ruamel.yaml.anchor import Anchor
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
-from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.tag import Tag
 
-from lab.backends.yaml_text import TEXT, quotes
+from lab.backends.yaml_text import TEXT, Representer, dumped, quotes
 
 
 class Variable(str):
@@ -60,15 +56,10 @@ def compose_yaml(document: Mapping[str, Value], comments: Mapping[str, str]) -> 
         root["services"] = CommentedMap(services)
         for key in [*services][1:]:
             root["services"].yaml_set_comment_before_after_key(key, before="")
-    yaml = YAML()
-    yaml.Representer = _Representer
-    yaml.width = sys.maxsize
-    output = StringIO()
-    yaml.dump(root, output)
-    return output.getvalue()
+    return dumped([root], _Representer)
 
 
-class _Representer(RoundTripRepresenter):
+class _Representer(Representer):
     """Represents the values of a compose file."""
 
     def ignore_aliases(self, data: object) -> bool:

@@ -16,7 +16,7 @@ from lab.backends.rendered_file import PLAIN, Rendering
 from lab.config.validation import RUN_SERVICE
 from lab.network import MTU, link_environ
 from lab.placement.plan import Plan, PlannedNode, PlannedRun, PlannedTask
-from lab.runtimes import RUNTIMES, TENSORFLOW
+from lab.runtimes import GPU_ORDER, NO_GPU, RUNTIMES, TENSORFLOW
 from lab.units import ENGINE_MEMORY, exact
 
 DEFAULTS: Final[Values] = defaults_of(capabilities(COMPOSE).options)
@@ -34,12 +34,6 @@ ISOLATED: Final = (
 
 ISOLATES_SINCE: Final = 28
 """The first version of the engine that knows these options."""
-
-# Without these two variables a CUDA base image shows all GPUs to each container.
-NO_GPU: Final = {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
-
-GPU_ORDER: Final = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-"""Numbers a container's GPUs as nvidia-smi does."""
 
 _RUNS: Final[Mapping[str, Value]] = {"type": "volume", "source": "runs", "target": "/runs"}
 

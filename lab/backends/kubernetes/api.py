@@ -23,6 +23,7 @@ PATHS: Final[Mapping[str, str]] = {
     "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
     "Pod": "/api/v1/namespaces/{}/pods",
+    "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "Service": "/api/v1/namespaces/{}/services",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
     "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",

@@ -12,7 +12,7 @@ from lab.backends.gpu_record import Handover
 from lab.backends.kubernetes.api import Api, is_configured, kubeconfig
 from lab.backends.kubernetes.environment import KubernetesEnvironment
 from lab.backends.kubernetes.planner import KubernetesPlanner
-from lab.backends.kubernetes.render import objects_of, render
+from lab.backends.kubernetes.render import Objects, render
 from lab.backends.kubernetes.state import EnvironmentRecord, StateDir, TaskRecord
 from lab.backends.kubernetes.volume_pod import CLAIM
 from lab.backends.names import KUBERNETES
@@ -91,7 +91,7 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
         del lock, hold
         api = Api(namespace=str(self._options["namespace"]))
         owner = secrets.token_hex(4) if self._kept is None else self._kept.owner
-        objects = objects_of(self.plan, self._options, owner=owner)
+        objects = Objects(self.plan, self._options, owner=owner)
         kinds = [each["kind"] for each in objects.all() if each["kind"] != CLAIM]
         record = EnvironmentRecord(
             project=self.plan.name,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from lab.backends.kubernetes.render import render, replicated_jobs
+from lab.backends.kubernetes.render import groups_of, render
 from lab.backends.names import KUBERNETES
 from lab.backends.rendered_file import Rendering
 from lab.backends.scheduled import ScheduledPlanner
@@ -40,7 +40,8 @@ class KubernetesPlanner(ScheduledPlanner):
                 "use -o flavour=jobset",
             )
         placed = super().plan(cluster, mode, runtime=runtime, file=file)
-        if self.options["queue"] and (count := replicated_jobs(placed.plan)) > _MOST_IN_QUEUE:
+        count = len(groups_of(placed.plan, is_plain=False)) + 1  # and that of a run
+        if self.options["queue"] and count > _MOST_IN_QUEUE:
             raise InputError(
                 f"-o queue: Kueue admits at most {_MOST_IN_QUEUE} replicated jobs, not {count}",
                 "give all tasks of a job the same cpus, memory and gpus",
@@ -62,7 +63,7 @@ class KubernetesPlanner(ScheduledPlanner):
 
     def start_hint(self, file: Path) -> str:
         """Return how the objects are created; see `Planner`."""
-        return f"boot it with `kubectl apply --filename {file}`"
+        return f"boot it with `kubectl apply --server-side --filename {file}`"
 
 
 def _names(cluster: Cluster) -> Iterator[Problem]:

@@ -6,7 +6,6 @@ programs, with TF_CONFIG or the variables of their framework.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any, Final
 from lab import variables as var
 from lab.backends.options import Values
 from lab.placement.plan import Plan, PlannedRun, PlannedTask
-from lab.runtimes import RUNTIMES
+from lab.runtimes import GPU_ORDER, NO_GPU, RUNTIMES
 from lab.units import MIB
 
 Object = dict[str, Any]
@@ -32,10 +31,14 @@ GPU: Final = "nvidia.com/gpu"
 SCRIPTS: Final = "scripts"
 """The directory with the project's programs, here and on the run volume."""
 
+_HASH: Final = "lab.cluster-sha256"
 _HOST: Final = "kubernetes.io/hostname"
 _RUNS: Final = "/runs"
 _USER: Final = 1000
 """The user of the image."""
+
+_LEAST: Final = {"cpu": "100m", "memory": "256Mi"}
+"""What a pod without limits requests, so that a node with no room for it is not selected."""
 
 _START_S: Final = 120
 _GRACE_S: Final = 40
@@ -55,6 +58,19 @@ _NO_ROOT: Final[Object] = {
 }
 # An agent does not make the directory: after its removal, it must not appear again.
 _SHELL: Final = 'mkdir -p "$LAB_RUNS" && exec '
+_AWAIT: Final = """\
+left=3600
+for task in {}; do
+  until test -e "$LAB_RUNS/agents/$task.json"; do
+    if [ $((left -= 1)) -lt 0 ]; then
+      echo "error: $task did not start within an hour; see kubectl describe pods" >&2
+      exit 1
+    fi
+    sleep 1
+  done
+done
+exec python -m lab.task.agent.autorun
+"""
 _STARTED: Final = 'test -e "$LAB_RUNS/agents/$LAB_TASK.json"'
 _HAS_VOLUME: Final = 'test -d "$LAB_RUNS"'
 
@@ -76,14 +92,12 @@ class Pods:
     Attributes:
         plan: The plan.
         options: The options of the backend.
-        spec: TensorFlow's cluster spec, with the pods' names.
         owner: The label of all objects of one environment; "": a file is rendered.
     """
 
     plan: Plan
     options: Values
-    spec: Mapping[str, list[str]]
-    owner: str = ""
+    owner: str
 
     @property
     def labels(self) -> dict[str, str]:
@@ -95,14 +109,31 @@ class Pods:
         """The name of the volume claim."""
         return str(self.options["claim"]) or f"{base_name(self.plan.name)}-runs"
 
-    def metadata(self, name: str, labels: Mapping[str, str] | None = None) -> Object:
-        """Return the metadata of an object."""
-        space = str(self.options["namespace"])
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables of all pods, except for the cluster."""
+        runs = directory_of(self.plan.name, self.owner)
         return {
+            var.LAB_PROJECT: self.plan.name,
+            var.LAB_RUNTIME: self.plan.runtime,
+            var.LAB_RUNS: runs,
+            # The client copies those of the project; a rendered file has those of the image.
+            var.LAB_SCRIPTS: f"{runs}/{SCRIPTS}" if self.owner else "/lab/scripts",
+            var.LAB_DATA: "/lab/data",
+            # The pods are on different hosts, whose locks and clocks differ.
+            var.LAB_CLOCK: runs,
+        }
+
+    def object(self, api: str, kind: str, name: str, **content: Any) -> Object:  # noqa: ANN401
+        """Return an object with the labels of all objects."""
+        space = str(self.options["namespace"])
+        metadata = {
             "name": name,
             **({"namespace": space} if space else {}),
-            "labels": {**self.labels, **(labels or {})},
+            "labels": self.labels,
+            "annotations": {_HASH: self.plan.cluster_sha256},
         }
+        return {"apiVersion": api, "kind": kind, "metadata": metadata, **content}
 
     def agent(
         self, task: PlannedTask, *, is_indexed: bool, once: bool, hostname: str = ""
@@ -116,15 +147,9 @@ class Pods:
             hostname: The name of the pod in the subdomain of the plan; "": Kubernetes sets it.
         """
         labels = {JOB: task.job} if is_indexed else {JOB: task.job, TASK: task.name}
-        environ = [
-            *(_index(task) if is_indexed else _environ({var.LAB_TASK: task.name})),
-            *_environ(_gpus(task)),
-        ]
-        container = self._container(
-            f"{_SHELL}python -m lab.task.agent{' --once' if once else ''}", environ
-        )
-        limits = _limits(task)
-        container |= {**_probe(_STARTED), **({"resources": {"limits": limits}} if limits else {})}
+        named = _index(task) if is_indexed else _environ({var.LAB_TASK: task.name})
+        start = f"{_SHELL}python -m lab.task.agent{' --once' if once else ''}"
+        container = self._container(start, named, task) | self._shared | _probe(_STARTED)
         subdomain = (
             {"hostname": hostname, "subdomain": base_name(self.plan.name)} if hostname else {}
         )
@@ -132,28 +157,23 @@ class Pods:
 
     def run(self, run: PlannedRun) -> Object:
         """Return the template of the pod that submits the run and ends with it."""
-        agents = " ".join(task.name for task in self.plan.tasks)
-        wait = (
-            f"for task in {agents}; do"
-            ' until test -e "$LAB_RUNS/agents/$task.json"; do sleep 1; done; done; '
-        )
-        environ = _environ(
-            {
-                var.LAB_RUN: run.command,
-                var.LAB_RUN_TERMS: run.terms,
-                var.LAB_ONCE: "1",
-            }
-        )
-        command = f"{wait}exec python -m lab.task.agent.autorun"
-        return self._template(self._container(command, environ), {}, {})
+        environ = {var.LAB_RUN: run.command, var.LAB_RUN_TERMS: run.terms, var.LAB_ONCE: "1"}
+        command = _AWAIT.format(" ".join(task.name for task in self.plan.tasks))
+        return self._template(self._container(command, _environ(environ)) | self._shared, {}, {})
 
     def reader(self) -> Object:
-        """Return the pod in which the client reads and writes the run volume."""
+        """Return the pod in which the client reads and writes the run volume.
+
+        It needs no other object but the volume claim, which may outlast all others.
+        """
         command = f"{_SHELL}python -m lab.task.node.anchor"
-        container = self._container(command, []) | _probe(_HAS_VOLUME)
+        container = self._container(command, _environ(self.variables)) | _probe(_HAS_VOLUME)
         spec = self._template(container, {}, {})["spec"]
-        metadata = self.metadata(f"{base_name(self.plan.name)}-volume")
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        return self.object("v1", "Pod", f"{base_name(self.plan.name)}-volume", spec=spec)
+
+    @property
+    def _shared(self) -> Object:
+        return {"envFrom": [{"configMapRef": {"name": base_name(self.plan.name)}}]}
 
     def _template(self, container: Object, labels: Mapping[str, str], spec: Object) -> Object:
         claim = {"persistentVolumeClaim": {"claimName": self.claim}}
@@ -185,28 +205,20 @@ class Pods:
             "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [own]}}
         }
 
-    def _container(self, command: str, environ: list[Object]) -> Object:
-        has_gpus = any(task.gpus for task in self.plan.tasks)
-        image = str(self.options["image"]) or RUNTIMES[self.plan.runtime].image(gpus=has_gpus)
-        runs = directory_of(self.plan.name, self.owner)
-        common = {
-            var.LAB_PROJECT: self.plan.name,
-            var.LAB_CLUSTER: json.dumps(self.spec),
-            var.LAB_RUNTIME: self.plan.runtime,
-            var.LAB_RUNS: runs,
-            # The client copies those of the project; a rendered file has those of the image.
-            var.LAB_SCRIPTS: f"{runs}/{SCRIPTS}" if self.owner else "/lab/scripts",
-            var.LAB_DATA: "/lab/data",
-            # The pods are on different hosts, whose locks and clocks differ.
-            var.LAB_CLOCK: runs,
-        }
+    def _container(
+        self, command: str, environ: list[Object], task: PlannedTask | None = None
+    ) -> Object:
+        image = str(self.options["image"]) or RUNTIMES[self.plan.runtime].image(
+            gpus=self.plan.has_gpus
+        )
         host = {"fieldRef": {"fieldPath": "spec.nodeName"}}
         return {
             "name": "lab",
             "image": image,
             "imagePullPolicy": "IfNotPresent",
             "command": ["sh", "-c", command],
-            "env": [*_environ(common), {"name": var.LAB_NODE, "valueFrom": host}, *environ],
+            "env": [{"name": var.LAB_NODE, "valueFrom": host}, *environ, *_environ(_gpus(task))],
+            "resources": _resources(task),
             "securityContext": _PRIVATE,
             "volumeMounts": [
                 {"name": "runs", "mountPath": _RUNS},
@@ -240,20 +252,19 @@ def _environ(values: Mapping[str, str]) -> list[Object]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def _gpus(task: PlannedTask) -> dict[str, str]:
-    """The variables of a task's GPUs; a container's GPUs have numbers from 0."""
-    if not task.gpus:
-        return {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
-    numbers = ",".join(map(str, range(len(task.gpus))))
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": numbers}
+def _gpus(task: PlannedTask | None) -> Mapping[str, str]:
+    """The variables of a pod's GPUs; a container's GPUs have numbers from 0."""
+    if task is None or not task.gpus:
+        return NO_GPU
+    return {**GPU_ORDER, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(task.gpus))))}
 
 
-def _limits(task: PlannedTask) -> dict[str, str | int]:
+def _resources(task: PlannedTask | None) -> Object:
     limits: dict[str, str | int] = {}
-    if task.cpus is not None:
+    if task is not None and task.cpus is not None:
         limits["cpu"] = f"{math.ceil(task.cpus * 1000)}m"
-    if task.memory_bytes is not None:
+    if task is not None and task.memory_bytes is not None:
         limits["memory"] = f"{math.ceil(task.memory_bytes / MIB)}Mi"
-    if task.gpus:
+    if task is not None and task.gpus:
         limits[GPU] = len(task.gpus)
-    return limits
+    return {"requests": {**_LEAST, **limits}, **({"limits": limits} if limits else {})}
