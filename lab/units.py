@@ -16,9 +16,6 @@ TIB: Final = 1024**4
 MEMORY: Final[Mapping[str, int]] = {"KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}
 """Unit of memory to bytes."""
 
-ENGINE_MEMORY: Final[Mapping[str, int]] = {"b": 1, "k": KIB, "m": MIB, "g": GIB}
-"""Unit of memory of the engine to bytes."""
-
 RATE: Final[Mapping[str, int]] = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 """Unit of a link's rate to bits per second, as in `tc`."""
 

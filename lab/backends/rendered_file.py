@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends.build_context import DOCKERFILE, context_of
-from lab.backends.names import capabilities
+from lab.backends.names import TARGETS, capabilities
 from lab.backends.options import BackendOption, Values, changed, defaults_of, text_of
 from lab.config import Cluster
 from lab.config.validation import RUN_SERVICE
@@ -52,6 +52,11 @@ class Rendering:
     override: str = ""
     context: str = "."
     dockerfile: str = DOCKERFILE
+
+    @property
+    def does(self) -> str:
+        """What a scheduler does with the file."""
+        return f"trains {short(self.run.command)}" if self.run else "boots the cluster for runs"
 
     @classmethod
     def at(
@@ -102,66 +107,42 @@ class RenderOptions:
     own: Values = field(default_factory=dict)
 
 
-def state_lines(
-    plan: Plan,
-    backend: str,
-    own: Values,
-    override: str,
-    *,
-    gpus: str,
-    target: str = "",
-) -> str:
-    """Return the lines of a header from which `read_state` reads the options.
-
-    Args:
-        plan: The plan.
-        backend: The backend's name.
-        own: The values of its options.
-        override: The value of `--run` with its flags.
-        gpus: How the file requests GPUs.
-        target: The backend's name, where the file does not show it.
-    """
-    declared = capabilities(backend).options
-    values = {**defaults_of(declared), **own}
-    inline = {each.name: text_of(values[each.name]) for each in declared if not each.own_line}
-    words = {
-        **({"target": target} if target else {}),
-        "gpus": gpus,
-        **inline,
-        "runtime": plan.runtime,
-        "cluster-sha256": plan.cluster_sha256,
-    }
-    long = {each.name: text_of(values[each.name]) for each in declared if each.own_line}
-    lines = [
-        " ".join(f"{name}={value}" for name, value in words.items()),
-        *(f"{name}={visible(value)}" for name, value in {"run": override, **long}.items() if value),
-    ]
-    return "".join(f"# lab: {line}\n" for line in lines)
-
-
-def scheduled_header(
-    plan: Plan, backend: str, own: Values, rendering: Rendering, *usage: str
-) -> str:
-    """Return the header of a file for a scheduler.
+def header(plan: Plan, backend: str, own: Values, rendering: Rendering, *usage: str) -> str:
+    """Return the comment at the top of a rendered file; `read_state` reads the options in it.
 
     Args:
         plan: The plan.
         backend: The backend's name.
         own: The values of its options.
         rendering: The run, and the path of the config.
-        *usage: One line for each command that takes the file; `{0}` is what the file does.
+        *usage: What a user does with the file, line by line.
     """
-    file, run = visible(rendering.cluster_file), rendering.run
-    does = f"trains {short(run.command)}" if run else "boots the cluster for runs"
-    gpus = "none" if plan.mode == "none" else "count"
-    return (
-        f"# Rendered from {file} by `python -m lab render --target {backend}`; do not edit.\n"
-        f"# Change {file} and render again. `--check` compares.\n"
-        "#\n"
-        + "".join(f"# {line.replace('{0}', does)}\n" for line in usage)
-        + "#\n"
-        + state_lines(plan, backend, own, rendering.override, gpus=gpus, target=backend)
-    )
+    declared = capabilities(backend).options
+    values = {**defaults_of(declared), **own}
+    inline = {each.name: text_of(values[each.name]) for each in declared if not each.own_line}
+    long = {each.name: text_of(values[each.name]) for each in declared if each.own_line}
+    words = {
+        "gpus": plan.mode,
+        **inline,
+        "runtime": plan.runtime,
+        "cluster-sha256": plan.cluster_sha256,
+    }
+    target = "" if backend == TARGETS[0] else f" --target {backend}"
+    file, command = visible(rendering.cluster_file), f"python -m lab render{target}"
+    lines = [
+        f"Rendered from {file} by `{command}`; do not edit.",
+        f"Change {file} and render again. `{command} --check` compares.",
+        "",
+        *usage,
+        "",
+        f"lab: {' '.join(f'{name}={value}' for name, value in words.items())}",
+        *(
+            f"lab: {name}={visible(value)}"
+            for name, value in {"run": rendering.override, **long}.items()
+            if value
+        ),
+    ]
+    return "".join(f"# {line}\n" if line else "#\n" for line in lines) + "\n"
 
 
 def read_state(text: str, declared: Sequence[BackendOption]) -> RenderOptions | None:

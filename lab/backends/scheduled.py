@@ -103,6 +103,7 @@ class ScheduledPlanner(Planner):
         ]
         return replace(
             plan,
+            mode="none" if plan.mode == "none" else "count",
             runtime=runtime,
             cluster_sha256=cluster.sha256,
             notices=(*plan.notices, *lists),

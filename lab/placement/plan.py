@@ -67,7 +67,7 @@ class Plan:
 
     Attributes:
         name: The project's name.
-        mode: How GPUs are pinned: `uuid`, `index` or `none`.
+        mode: How GPUs are pinned: `uuid`, `index`, `count` by a scheduler, or `none`.
         cluster_sha256: Digest of the config.
         nodes: The nodes, in the config's order.
         tasks: The tasks, in the config's order, job by job.

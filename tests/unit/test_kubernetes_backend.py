@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -18,9 +20,11 @@ from lab.backends.kubernetes.output import merged_lines
 from lab.backends.options import Value
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from tests.support import specs
+from tests.support import kube, specs
 from tests.support.cli import lab
+from tests.support.engine import ROOT
 from tests.support.kube import UNBOUND, Cluster, a_cluster
+from tests.support.kubernetes_schema import VERSIONS, faults, objects_in
 
 PLAN = Plan(
     name="mnist",
@@ -104,6 +108,46 @@ def test_a_boot_names_the_queue_in_which_it_waits(
     up(tmp_path, flavour="jobset", queue="team.gpus").down()
     assert "ps-0: it waits in the queue team.gpus of Kueue" in caplog.messages
     assert cluster.left() == []
+
+
+def test_the_role_of_the_page_suffices(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs/how-to/kubernetes.md").read_text()
+    found = re.search(r"```yaml\n(apiVersion: rbac.*?)```", page, re.DOTALL)
+    assert found
+    (role,) = objects_in(found[1])
+    assert faults(role, VERSIONS[-1]) == []
+    allowed = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    asked = set()
+    serve = kube._Handler._serve
+
+    def recorded(handler: kube._Handler) -> None:
+        url = urlsplit(handler.path)
+        if found := re.fullmatch(
+            r"/apis?(?:/([^/]+))?/[^/]+/namespaces/[^/]+/([^/]+)(?:/[^/]+)?(?:/([^/]+))?", url.path
+        ):
+            group, kind, part = found.groups("")
+            verb = "watch" if "watch=" in url.query else "get" if part else "list"
+            verb = {"POST": "create", "DELETE": "delete"}.get(handler.command, verb)
+            asked.add((group, f"{kind}/{part}" if part else kind, verb))
+        serve(handler)
+
+    monkeypatch.setattr(kube._Handler, "_serve", recorded)
+    for flavour in ("jobset", "plain"):
+        environment = up(tmp_path, flavour=flavour)
+        assert [*environment.logs(["ps-0"], follow=False, tail=1)]
+        assert next(environment.api.watch_pods({"lab.project": "mnist"}))
+        assert environment.api.list("Event", {}) == []
+        environment.down()
+    assert {("", "configmaps", "create"), ("", "pods/exec", "get"), ("", "pods", "watch")} <= asked
+    assert asked <= allowed
 
 
 def test_a_boot_names_why_a_pod_never_starts(cluster: Cluster, tmp_path: Path) -> None:

@@ -50,8 +50,10 @@ def test_a_rendered_file_keeps_every_promise(rendered: tuple[Cluster, Plan, Any]
         hardened(service)
     # Compose builds once for each service that has a `build`.
     assert [name for name, each in services.items() if "build" in each] == [plan.nodes[0].name]
-    rights = [name for name, each in services.items() if "cap_add" in each]
-    assert rights == [node.name for node in plan.nodes if node.link is not None]
+    linked = {node.name for node in plan.nodes if node.link is not None}
+    for name, service in services.items():
+        rights = ("0:0", ["NET_ADMIN"]) if name in linked else ("1000:1000", None)
+        assert (service["user"], service.get("cap_add")) == rights
     for task in plan.tasks:
         joined = f"service:{task.node}"
         assert services[task.name]["network_mode"] == services[task.name]["ipc"] == joined

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
@@ -17,6 +17,7 @@ from lab.backends.compose.dumper import Variable, compose_yaml
 from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.names import COMPOSE
 from lab.backends.rendered_file import Rendering, RenderOptions, stale_diff, write
+from lab.backends.yaml_text import dumped
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.support.commands import python
@@ -34,6 +35,12 @@ def read(text: str) -> dict[str, Any]:
     older, newer = (reader.load(text) for reader in readers)
     assert older == newer
     return dict(newer)
+
+
+@given(st.dictionaries(texts, texts, max_size=5))
+@example({"command": " a\n\tb \n"})
+def test_any_text_round_trips(texts: dict[str, str]) -> None:
+    assert read(dumped([{"x": texts}])) == {"x": texts}
 
 
 @given(st.dictionaries(texts, texts, max_size=5))
@@ -135,6 +142,12 @@ def plan_with_uuids(*gpus: str) -> Plan:
         replace(task, gpus=gpus if task.name == "worker-0" else task.gpus) for task in plan.tasks
     )
     return replace(plan, tasks=tasks)
+
+
+def test_limits_of_memory_are_in_mebibytes() -> None:
+    plan = plan_file(ROOT / "cluster.yaml")
+    tasks = tuple(replace(each, memory_bytes=6_171_023 * 1024) for each in plan.tasks)
+    assert "mem_limit: 6027m\n" in render(replace(plan, tasks=tasks))
 
 
 def test_the_network_can_be_isolated() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +18,7 @@ from lab.config.validation import RUN_SERVICE
 from lab.network import MTU, link_environ
 from lab.placement.plan import Plan, PlannedNode, PlannedRun, PlannedTask
 from lab.runtimes import GPU_ORDER, NO_GPU, RUNTIMES, TENSORFLOW
-from lab.units import ENGINE_MEMORY, exact
+from lab.units import MIB
 
 DEFAULTS: Final[Values] = defaults_of(capabilities(COMPOSE).options)
 
@@ -39,14 +40,19 @@ _RUNS: Final[Mapping[str, Value]] = {"type": "volume", "source": "runs", "target
 
 _COMMENTS: Final = {
     "x-service": "Common to all containers: one image, and as few rights as possible.",
-    "x-anchor": "A node: owns the hostname, the address and the shared memory; runs no program.",
+    "x-anchor": """\
+A node: owns the hostname, the address and the shared memory; runs no program.
+A health check watches for two minutes; `interval` is only the pause between two checks.""",
+    "x-link": "A node with a link changes its own network, for which it needs these rights.",
     "x-task": "A task: joins the network and the shared memory of its node.",
     "x-environment": "Environment variables of every task.",
     "x-no-gpu": "Hides all GPUs, also in a CUDA image.",
     "x-gpu": "Numbers its GPUs as nvidia-smi does.",
     "x-labels": "`lab` finds its containers by these labels, from any directory.",
     "services": "First the nodes, then the tasks. The first service builds the image for all.",
-    "networks": "Internal: TensorFlow's servers execute any request that they receive.",
+    "networks": """\
+Internal: TensorFlow's servers execute any request that they receive.
+The MTU is that of a loopback, as all nodes are here; a node with a link sets a smaller one.""",
     "volumes": "The run volume: records, logs and models.",
 }
 
@@ -120,7 +126,6 @@ def _services(
 
 
 def _network(label: dict[str, Value], options: Values) -> dict[str, Value]:
-    # The large MTU of the loopback; a node with a link sets a real network's MTU.
     driver: dict[str, Value] = {"com.docker.network.driver.mtu": str(MTU)}
     if options["network"] == "isolated":
         driver |= dict.fromkeys(ISOLATED, "isolated")
@@ -139,6 +144,7 @@ class _SharedBlocks:
         logging: dict[str, Value] = {} if home is None else {"logging": home.logging}
         self.service = Block({**_service(plan), **logging}, name="service")
         self.anchor = Block(_every_anchor(), (self.service,), "anchor")
+        self.link = Block({"user": "0:0", "cap_add": ["NET_ADMIN"]}, name="link")
         mounts = _own_mounts(folder) if home is None else _home_mounts(folder, home)
         self.task = Block(_every_task(mounts), (self.service,), "task")
         self.no_gpu = Block(NO_GPU, name="no-gpu")
@@ -154,8 +160,9 @@ class _SharedBlocks:
 
     def used(self, plan: Plan) -> list[Block]:
         """Return the blocks that services merge, each after the blocks that it merges itself."""
+        link = [self.link] if any(node.link for node in plan.nodes) else []
         gpu = [self.gpu] if plan.has_gpus else []
-        first = [self.service, self.anchor, self.task, self.environment, self.no_gpu]
+        first = [self.service, self.anchor, *link, self.task, self.environment, self.no_gpu]
         return [*first, *gpu, self.labels]
 
 
@@ -197,7 +204,6 @@ def _health(what: str, start_period: str) -> dict[str, Value]:
     return {
         "test": ["CMD", "python", "-S", "-m", "lab.task.node.health", what],
         "interval": "1s",
-        # A check runs for two minutes, and fails as soon as it finds an error.
         "timeout": "150s",
         "retries": 3,
         "start_period": start_period,
@@ -254,14 +260,17 @@ def _environment(plan: Plan) -> dict[str, Value]:
 
 def _anchor(node: PlannedNode, blocks: _SharedBlocks, build: dict[str, Value]) -> Block:
     environment: dict[str, Value] = {var.LAB_NODE: node.name}
-    service: dict[str, Value] = {**build, "hostname": node.name}
+    merges = (blocks.anchor,)
     if node.link is not None:
         environment.update(link_environ(node.link.rate_bits, node.link.delay_us))
-        # Only this service may change a network: its own, at its start.
-        service.update({"user": "0:0", "cap_add": ["NET_ADMIN"]})
-    service["environment"] = Block(environment, (blocks.no_gpu,))
-    service["labels"] = Block({"lab.node": node.name}, (blocks.labels,))
-    return Block(service, (blocks.anchor,))
+        merges = (blocks.link, blocks.anchor)
+    service: dict[str, Value] = {
+        **build,
+        "hostname": node.name,
+        "environment": Block(environment, (blocks.no_gpu,)),
+        "labels": Block({"lab.node": node.name}, (blocks.labels,)),
+    }
+    return Block(service, merges)
 
 
 def _task(task: PlannedTask, blocks: _SharedBlocks) -> Block:
@@ -318,7 +327,7 @@ def _limits(task: PlannedTask) -> dict[str, Value]:
     if task.cpuset is not None:
         limits["cpuset"] = task.cpuset
     if task.memory_bytes is not None:
-        limits["mem_limit"] = exact(task.memory_bytes, ENGINE_MEMORY)
+        limits["mem_limit"] = f"{math.ceil(task.memory_bytes / MIB)}m"
     return limits
 
 

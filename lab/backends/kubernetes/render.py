@@ -13,7 +13,7 @@ from typing import Final
 from lab.backends.kubernetes.pods import PROJECT, Object, Pods, base_name
 from lab.backends.names import KUBERNETES
 from lab.backends.options import Values
-from lab.backends.rendered_file import PLAIN, Rendering, scheduled_header
+from lab.backends.rendered_file import PLAIN, Rendering, header
 from lab.backends.yaml_text import dumped
 from lab.config.validation import RUN_SERVICE
 from lab.errors import InputError
@@ -38,15 +38,11 @@ def render(plan: Plan, options: Values, rendering: Rendering = PLAIN, *, owner: 
         InputError: An object is larger than the API server permits.
     """
     objects = Objects(plan, options, rendering.run, owner=owner)
-    header = scheduled_header(
-        plan,
-        KUBERNETES,
-        options,
-        rendering,
-        "kubectl apply --server-side --filename FILE    {0}",
+    usage = (
+        f"kubectl apply --server-side --filename FILE    {rendering.does}",
         "kubectl delete --filename FILE                 removes it, and a volume claim of its own",
     )
-    return header + dumped(objects.all())
+    return header(plan, KUBERNETES, options, rendering, *usage) + dumped(objects.all())
 
 
 class Objects:
@@ -86,7 +82,8 @@ class Objects:
                 name = f"{each['kind']} {each['metadata']['name']}"
                 raise InputError(
                     f"{name} has {size / MIB:.1f} MiB, and a Kubernetes object at most 1 MiB",
-                    "give all tasks of a job the same cpus, memory and gpus, or use fewer tasks",
+                    "give all tasks of a job the same cpus, memory and gpus, use -o flavour=plain,"
+                    " or fewer tasks",
                 )
         return objects
 

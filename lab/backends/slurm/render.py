@@ -13,7 +13,7 @@ from typing import Final
 
 from lab.backends.names import SLURM
 from lab.backends.options import Values
-from lab.backends.rendered_file import PLAIN, Rendering, scheduled_header
+from lab.backends.rendered_file import PLAIN, Rendering, header
 from lab.backends.slurm.components import Component, components_of
 from lab.placement.plan import Plan
 from lab.runtimes import RUNTIMES
@@ -141,9 +141,8 @@ def _header(
         f"#SBATCH {component.options()}\n"
         for component in components
     )
-    use = "sbatch FILE     in the project's directory: {0}"
-    header = scheduled_header(plan, SLURM, options, rendering, use)
-    return f"#!/bin/bash\n{header}\n{requests}\n"
+    usage = f"sbatch FILE     in the project's directory: {rendering.does}"
+    return f"#!/bin/bash\n{header(plan, SLURM, options, rendering, usage)}{requests}\n"
 
 
 def slurm_time(seconds: float) -> str:
