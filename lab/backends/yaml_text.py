@@ -29,7 +29,9 @@ class Representer(RoundTripRepresenter):
 
     def represent_text(self, text: str) -> ScalarNode:
         """Represent a text, with quotation marks if a reader needs them."""
-        return self.represent_scalar(TEXT, text, style="|" if "\n" in text else quotes(text))
+        lines = text.split("\n")
+        is_block = len(lines) > 1 and all(line.isprintable() for line in lines)
+        return self.represent_scalar(TEXT, text, style="|" if is_block else quotes(text))
 
 
 Representer.add_representer(str, Representer.represent_text)
