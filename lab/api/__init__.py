@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lab.api.archives import export, import_
     from lab.api.environments import down, ps, up
     from lab.api.following import attach, cancel
-    from lab.api.planning import load, plan
+    from lab.api.inputs import load, plan
     from lab.api.rendering import render
     from lab.api.reports import compare, report
     from lab.api.reproductions import reproduce
@@ -37,7 +37,7 @@ _MODULES: Final = {
     "lab.api.environments": "down ps up",
     "lab.api.rendering": "render",
     "lab.api.following": "attach cancel",
-    "lab.api.planning": "load plan",
+    "lab.api.inputs": "load plan",
     "lab.api.reports": "compare report",
     "lab.api.reproductions": "reproduce",
     "lab.api.results": "Run Runs figure find runs",

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, overload
 
-from lab.api.planning import project
+from lab.api.inputs import project
 from lab.backends.environment import Environment, TaskInfo
 from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
-from lab.api.args import check_main_thread
 from lab.api.brief_view import brief_view
+from lab.api.inputs import check_main_thread
 from lab.api.results import Run
 from lab.backends.environment import Environment
 from lab.backends.registry import backends

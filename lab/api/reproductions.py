@@ -12,8 +12,7 @@ from rich.text import Text
 
 from lab import units
 from lab.analysis.batches import run_batches, run_count
-from lab.api.args import check_main_thread
-from lab.api.planning import project
+from lab.api.inputs import check_main_thread, project
 from lab.api.results import Run, Runs
 from lab.api.tables import Shown
 from lab.backends.names import AUTO

@@ -13,8 +13,7 @@ from lab import units
 from lab.analysis.batches import run_batches, run_count
 from lab.analysis.grid import RunResult, parse_over
 from lab.analysis.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
-from lab.api.args import check_main_thread, program_args
-from lab.api.planning import project
+from lab.api.inputs import check_main_thread, program_args, project
 from lab.api.results import Run, Runs
 from lab.api.tables import Shown
 from lab.api.training import FURTHER_FLAGS, program_flags

@@ -7,9 +7,8 @@ from dataclasses import fields
 from functools import partial
 from typing import Annotated, Final
 
-from lab.api.args import check_main_thread, program_args
 from lab.api.brief_view import brief_view
-from lab.api.planning import project
+from lab.api.inputs import check_main_thread, program_args, project
 from lab.api.results import Run
 from lab.backends.names import AUTO
 from lab.config import Cluster

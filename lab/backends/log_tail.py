@@ -1,4 +1,4 @@
-"""Reads the last lines of growing files, and follows them."""
+"""Follows the outputs of tasks: growing files, and streams that arrive together."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from queue import Queue
 
 from lab.text import short, visible
+from lab.threads import in_background
 from lab.volume.clock import stamp
 
 _POLL_S = 0.2
@@ -50,6 +53,44 @@ def follow(
         if last:
             return
         time.sleep(_POLL_S)
+
+
+def merged_lines(outputs: Mapping[str, Iterator[bytes]]) -> Iterator[str]:
+    """Yield lines, `worker-0  | …`, as they arrive; those of one output are in order.
+
+    Args:
+        outputs: Task to the pieces of its output.
+
+    Raises:
+        LabError: An output cannot be read.
+    """
+    width = max(map(len, outputs), default=0)
+    arrived: Queue[str | BaseException | None] = Queue(maxsize=1000)
+
+    def read(task: str, pieces: Iterator[bytes]) -> None:
+        rest, end = b"", None
+        try:
+            for piece in pieces:
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    arrived.put(f"{task:<{width}}  | {visible(line)}")
+            if rest:
+                arrived.put(f"{task:<{width}}  | {visible(rest)}")
+        except Exception as error:  # noqa: BLE001  (it is raised in the caller's thread)
+            end = error
+        arrived.put(end)
+
+    for task, pieces in outputs.items():
+        in_background(partial(read, task, pieces))
+    left = len(outputs)
+    while left:
+        found = arrived.get()
+        if isinstance(found, BaseException):
+            raise found
+        if found is None:
+            left -= 1
+        else:
+            yield found
 
 
 def last_lines(path: Path, count: int) -> str:

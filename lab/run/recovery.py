@@ -1,4 +1,4 @@
-"""Collect runs that another client started, or did not collect completely."""
+"""Collect runs that another client started, or did not collect completely, or left by its death."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from lab.log import LOG
 from lab.run import lifecycle
 from lab.run.collect import collect
 from lab.run.collect import follow as follow_to_its_end
+from lab.run.discovery import locate
 from lab.run.gpu_metrics import sampled
+from lab.run.run_list import Row, run_rows
 from lab.run.state import GONE, all_ended
+from lab.run.status import NOT_COLLECTED, StatusProber
 from lab.run.view import View
 from lab.store.directory import OpenRun, RunDir, read_statuses, safe_run_id
 from lab.store.run_info import RunInfo
@@ -196,3 +199,28 @@ def report_kept(environment: Environment, runs: Sequence[str]) -> None:
         f" {', '.join(runs)} were collected; `lab attach {runs[0]} --all-sizes` collects files of"
         f" any size, `lab down {environment.project} --discard` removes the volume"
     )
+
+
+def collected_rows(runs: Sequence[RunDir], prober: StatusProber) -> list[Row]:
+    """Return the facts of each run; collect those that have ended without a client before.
+
+    A line names each collected run. If one cannot be collected, a warning says why.
+    """
+    rows = run_rows(runs, prober)
+    for position, run in enumerate(runs):
+        if rows[position].note.startswith(NOT_COLLECTED) and _collect_ended(run, prober):
+            (rows[position],) = run_rows([run], prober)
+    return rows
+
+
+def _collect_ended(run: RunDir, prober: StatusProber) -> bool:
+    store = run.path.parent
+    try:
+        location = locate(run.run_id, store, prober.known(), None)
+        if location.request is None or location.environment is None:
+            return False
+        collect_one(location.request, location.environment, store)
+    except (LabError, OSError) as error:
+        LOG.warning(f"run {run.run_id} is not collected: {error}")
+        return False
+    return True

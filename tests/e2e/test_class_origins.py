@@ -233,12 +233,9 @@ for name, text in json.loads(sys.argv[1]).items():
     docker("exec", "-w", names.MOUNT, container, "python", "-c", program, json.dumps(files))
 
 
-def servers(room: ClassDir) -> dict[str, dict[str, Any]]:
+def servers(room: ClassDir) -> dict[str, Mapping[str, Any]]:
     """What JupyterHub knows about the server of each seat."""
-    return {
-        each["name"]: each["servers"].get("", {})
-        for each in hub_api(room.stored().plan, room.tokens().service).users()
-    }
+    return hub_api(room.stored().plan, room.tokens().service).servers()
 
 
 def notes(room: ClassDir) -> set[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lab.api import planning
+from lab.api import inputs
 from lab.log import shown_by
 from lab.records import Record, parse_record
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
@@ -44,6 +44,6 @@ def prepared(
     Path("own.py").write_text(source)
     notices: list[str] = []
     asked = RunOptions(spec=RunSpec("own.py", args=args), backend="local", gpus="none")
-    where = planning.project("cluster.yaml")
+    where = inputs.project("cluster.yaml")
     with shown_by(notices.append):
         return prepare_run(replace(asked, **options), where, Path("runs")), notices

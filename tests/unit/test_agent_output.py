@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from lab.records import FIELDS, Value, format_record
 from lab.records.error_line import ErrorLineFinder
 from lab.task.agent.output import Output
-from lab.task.agent.output_parser import Lines, OutputParser
-from lab.task.agent.record_tags import RecordTags
+from lab.task.agent.output_parser import Lines, OutputParser, RecordTags
 from lab.text import MAX_LINE_BYTES, SPLIT_MARK, visible
 from tests.support.agents import PATIENCE_S, wait_for
 

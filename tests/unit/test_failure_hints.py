@@ -16,8 +16,7 @@ from lab.task.agent.failure_hints import (
     unshared_directory,
 )
 from lab.task.agent.outcomes import ProgramEnd, failed
-from lab.task.agent.output_parser import OutputParser
-from lab.task.agent.record_tags import RecordTags
+from lab.task.agent.output_parser import OutputParser, RecordTags
 from lab.volume import TaskStatus
 
 URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/train-labels-idx1-ubyte.gz"

@@ -16,7 +16,7 @@ from lab.backends.kubernetes import status, volume_pod
 from lab.backends.kubernetes.api import Api, ApiError, Away, CallError, _refuse
 from lab.backends.kubernetes.backend import KubernetesBackend
 from lab.backends.kubernetes.environment import KubernetesEnvironment
-from lab.backends.kubernetes.output import merged_lines
+from lab.backends.log_tail import merged_lines
 from lab.backends.options import Value
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask

@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lab import api
-from lab.api.args import program_args
+from lab.api.inputs import program_args
 from lab.config import load_cluster
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS

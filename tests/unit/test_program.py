@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.api.args import program_args
+from lab.api.inputs import program_args
 from lab.errors import InputError
 from lab.program import names_a_program
 from lab.program import own as programs

@@ -14,7 +14,6 @@ from lab.backends.directory import Recorded
 from lab.backends.environment import TaskInfo
 from lab.backends.kubernetes import status
 from lab.backends.kubernetes.api import Api, ApiError, Away
-from lab.backends.kubernetes.output import merged_lines
 from lab.backends.kubernetes.pods import (
     OWNER,
     PROJECT,
@@ -32,6 +31,7 @@ from lab.backends.kubernetes.volume_pod import (
     VolumePod,
     last_lines,
 )
+from lab.backends.log_tail import merged_lines
 from lab.backends.names import KUBERNETES
 from lab.backends.selection import known_task
 from lab.backends.volume_calls import CalledEnvironment

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from lab.records import PREFIX, Record, RecordError, parse_record
+from lab.records import FIELDS, PREFIX, Record, RecordError, Value, parse_record
 from lab.records.echo import NOTICE, TensorFlowLines, readable
 from lab.records.error_line import ErrorLineFinder
 from lab.records.log_parsers import READY, LogParser
-from lab.task.agent.record_tags import RecordTags
 from lab.text import MAX_LINE_BYTES, SPLIT_MARK, printed, short
 from lab.volume import LOST_CONTACT
 
@@ -23,8 +23,57 @@ _MARK: Final = SPLIT_MARK.encode()
 _PREFIX: Final = PREFIX.encode()
 _LAST_LINES: Final = 3
 _TRAINING: Final = frozenset({"step", "epoch"})
+_TAGS: Final = frozenset({"attempt", "time_unix", "elapsed_s"})
+"""The fields that are added to a record that lacks them."""
+
 STARTING: Final = "starting"
 """The status of a `start` record of a program that is not ready yet, and reports it later."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTags:
+    """The tags of one start of one task's program.
+
+    Attributes:
+        run: The run's id.
+        attempt: 0 for the first start of the program, one more for each restart.
+        job_name: The task's job.
+        task_index: The task's index in its job.
+    """
+
+    run: str
+    attempt: int
+    job_name: str
+    task_index: int
+
+    def complete(self, record: Record, time_unix: float, elapsed_s: float) -> Record:
+        """Complete a record; a complete one is returned unchanged.
+
+        Run, job and index are always the task's own, whatever the program wrote. Other missing
+        fields are added, except `seq`: only the writer of a record can number it.
+
+        Args:
+            record: The program's record, or one that was read from a printed line.
+            time_unix: When it was read, in seconds since the epoch.
+            elapsed_s: Seconds from the program's start until then.
+        """
+        if self.is_complete(record):
+            return record
+        missing: dict[str, Value] = {
+            "attempt": self.attempt,
+            "time_unix": round(time_unix, 3),
+            "elapsed_s": round(elapsed_s, 6),
+        }
+        whole = {**missing, **record, **self._own()}
+        return {name: whole[name] for name in FIELDS if name in whole}
+
+    def is_complete(self, record: Record) -> bool:
+        """Whether the record is complete: the recorder of this task's program wrote it."""
+        # Only the recorder writes all these fields, and most records come from it.
+        return self._own().items() <= record.items() and record.keys() >= _TAGS
+
+    def _own(self) -> dict[str, Value]:
+        return {"run": self.run, "job_name": self.job_name, "task_index": self.task_index}
 
 
 class Lines:

@@ -17,9 +17,8 @@ from lab.task.agent.fork_client import ForkedProgram
 from lab.task.agent.launcher import WAITS, Launcher
 from lab.task.agent.outcomes import ProgramEnd, TaskOutcome
 from lab.task.agent.output import Output
-from lab.task.agent.output_parser import OutputParser
+from lab.task.agent.output_parser import OutputParser, RecordTags
 from lab.task.agent.process import ChildProcess, all_oom_kills
-from lab.task.agent.record_tags import RecordTags
 from lab.volume import Request, Volume
 from lab.volume.files import REFUSED_S, Patience, write_atomically
 from lab.volume.states import State
