@@ -224,14 +224,6 @@ def test_a_full_disk_is_no_fault_of_one_file(
     assert collector.left == {}
 
 
-def test_unreadable_files_are_kept_with_the_reason(tmp_path: Path) -> None:
-    collector = Collector(tmp_path)
-    collector.accept(Chunk("files/link", None, b"", "it is a link"))
-    collector.accept(Chunk("files/plain", None, b"abc"))
-    assert list(collector.left.values()) == [Uncollected("files/link", "it is a link", kept=False)]
-    assert (tmp_path / "files/plain").read_bytes() == b"abc"
-
-
 class Seen(View):
     """Notes what it receives, in short."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -118,26 +117,6 @@ def test_files_of_a_program_are_collected(volume: Volume) -> None:
     assert home.order.count("logs/worker-0.log") == 1
 
 
-def test_files_that_cannot_be_collected_are_named(volume: Volume, tmp_path: Path) -> None:
-    (tmp_path / "secret").mkdir()
-    (tmp_path / "secret/key").write_text("secret")
-    files = volume.files("r1")
-    (files / "link").symlink_to(tmp_path / "secret/key")
-    (files / "folder").symlink_to(tmp_path / "secret")
-    os.mkfifo(files / "pipe")
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(os.path.relpath(files / "socket"))
-    (files / "plain").write_text("x")
-    home = ended(volume)
-    assert home.below("files/") == {"files/plain": b"x"}
-    assert home.faults == {
-        "files/folder": ("it is a link", False),
-        "files/link": ("it is a link", False),
-        "files/pipe": ("it is a pipe", False),
-        "files/socket": ("it is a socket", False),
-    }
-
-
 def test_names_that_are_not_safe_are_written_in_plain_characters(volume: Volume) -> None:
     files = os.fsencode(volume.files("r1"))
     names = {
@@ -192,19 +171,6 @@ def test_more_faults_than_can_be_named_are_counted(
     faults = ended(volume).faults
     assert list(faults) == ["files/link0", "files/link1", "files/link2", "files"]
     assert faults["files"] == ("2 more files are not collected", True)
-
-
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_replaced_record_file_affects_no_other(volume: Volume, tmp_path: Path, kind: str) -> None:
-    (tmp_path / "secret").write_text("secret")
-    for path in (volume.log("r1", "ps-0"), volume.records("r1", "ps-0")):
-        path.symlink_to(tmp_path / "secret") if kind == "link" else os.mkfifo(path)
-    volume.records("r1", "worker-0").write_text("{}\n")
-    home = ended(volume, follow=True)
-    assert home.files["tasks/worker-0.jsonl"] == b"{}\n"
-    fault = (f"it is a {kind}", True)
-    assert home.faults == {"tasks/ps-0.jsonl": fault, "logs/ps-0.log": fault}
-    assert home.state_of("ps-0") == "succeeded"
 
 
 CHUNKS = st.lists(
