@@ -224,6 +224,26 @@ def test_forked_program_ends_like_a_started_one(home: Home, ends: str) -> None:
     assert processes_with(home.marker) == []
 
 
+def test_one_import_serves_all_tasks_and_all_runs(home: Home) -> None:
+    home.cluster = {"worker": ["tf1:2222", "tf2:2222"]}
+    home.forking("worker-0", "worker-1")
+    program = (
+        "import tensorflow\nimport numpy.random, random\n"
+        "print(tensorflow.drawn, random.random(), numpy.random.random(),"
+        " open('/proc/self/comm').read())\n"
+    )
+    drawn = []
+    for run in ("r1", "r2"):
+        home.run(program, run_id=run)
+        home.wait_state("worker-1", State.SUCCEEDED, run)
+        drawn += [home.log(task, run).split() for task in ("worker-0", "worker-1")]
+    assert home.imports() == 1
+    by_import, by_python, by_numpy, names = zip(*drawn, strict=True)
+    assert names == (b"worker-0", b"worker-1") * 2
+    assert len({*by_import}) == 1
+    assert len({*by_python}) == len({*by_numpy}) == 4
+
+
 def test_a_run_waits_for_the_import_that_is_under_way(home: Home) -> None:
     go = home.folder / "go"
     home.stand_in(f"{COUNTED}import time\nwhile not os.path.exists({str(go)!r}): time.sleep(.01)\n")

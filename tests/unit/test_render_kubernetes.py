@@ -46,6 +46,9 @@ nodes:
 jobs: {worker: {on: [tf2, tf3]}, ps: {on: [tf1, tf1]}}
 run: {experiment: async, flags: {epochs: 5}}
 """
+LINK, SHARE = "slow-link", "book"
+CONFIGS = [*sorted((ROOT / "clusters").glob("*.yaml")), ROOT / "cluster.yaml"]
+SHIPPED = [each for each in CONFIGS if each.stem not in {LINK, SHARE}]
 ACCEPTED = accepted(KUBERNETES)
 OTHERS = [each for each in ACCEPTED if each.stem not in {"default", "run"}]
 CASES = [(source, name) for source in ACCEPTED for name in FILES[KUBERNETES]]
@@ -108,6 +111,12 @@ def task_pods(found: list[Object]) -> dict[str, tuple[str, Object]]:
 
 
 # ---- Schemas
+
+
+@pytest.mark.parametrize("flavour", ["jobset", "plain"])
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_config_fits_the_schemas(path: Path, flavour: str) -> None:
+    assert_accepted(rendered(path, flavour=flavour))
 
 
 def test_every_golden_config_fits_the_schemas(golden: Golden) -> None:
@@ -370,7 +379,7 @@ def test_a_name_that_is_too_long_is_refused(project: Path) -> None:
         rendered()
 
 
-@pytest.mark.parametrize("name", ["slow-link", "book"])
+@pytest.mark.parametrize("name", [LINK, SHARE])
 def test_the_other_shipped_configs_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="a Kubernetes pod"):
         rendered(ROOT / "clusters" / f"{name}.yaml")
