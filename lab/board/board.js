@@ -93,9 +93,8 @@ function row(task) {
 function ticks(low, high, most) {
   const rough = (high - low) / most, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough);
-  const found = [];
-  for (let value = Math.ceil(low / step) * step; value <= high + step / 1e6; value += step) found.push(Number(value.toPrecision(12)));
-  return found;
+  const first = Math.ceil(low / step), count = Math.floor(high / step + 1e-6) - first + 1;
+  return Array.from({length: count}, (_, index) => Number(((first + index) * step).toPrecision(12)));
 }
 
 const look = (index) => `line-${index % LINES} dash-${Math.floor(index / LINES) % 4}`;
@@ -109,17 +108,19 @@ function draw() {
     return item;
   }));
   const last = curves.map(([task, points]) => `${task} ${precise(points[points.length - 1][1])}`);
-  write("loss-text", last.length ? `Newest: ${last.join(", ")}.` : "No loss is recorded yet.");
+  write("loss-text", last.length ? `Newest: ${last.join(", ")}.` : "No loss that can be drawn is recorded yet.");
   const size = parseFloat(getComputedStyle(svg).fontSize);
-  const width = svg.clientWidth, height = svg.clientHeight, left = 3.4 * size, bottom = 2 * size, top = size, right = size;
+  const width = svg.clientWidth, height = svg.clientHeight, bottom = 2 * size, top = size, right = size;
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.replaceChildren();
   if (!all.length || !width) return;
   const early = Math.max(0, Math.min(...all.map(([time]) => time)));
-  const late = Math.max(early + 1, ...all.map(([time]) => time)), high = Math.max(...all.map(([, loss]) => loss)) * 1.05 || 1;
+  const late = Math.max(early + 1, ...all.map(([time]) => time)), losses = all.map(([, loss]) => loss);
+  const low = Math.min(0, ...losses) * 1.05, high = Math.max(0, ...losses) * 1.05 || Number(!low);
+  const marks = ticks(low, high, height / (4 * size)), left = (1 + 0.6 * Math.max(4, ...marks.map((mark) => String(mark).length))) * size;
   const x = (time) => left + (width - left - right) * (time - early) / (late - early);
-  const y = (loss) => height - bottom - (height - bottom - top) * loss / high;
-  for (const loss of ticks(0, high, height / (4 * size))) svg.append(
+  const y = (loss) => height - bottom - (height - bottom - top) * (loss - low) / (high - low);
+  for (const loss of marks) svg.append(
     made("line", "", {x1: left, x2: width - right, y1: y(loss), y2: y(loss), class: "axis"}, SVG),
     made("text", String(loss), {x: left - 8, y: y(loss) + size / 4, "text-anchor": "end"}, SVG));
   for (const time of ticks(early, late, width / (7 * size))) svg.append(
@@ -140,7 +141,8 @@ events.onerror = () => {
 events.addEventListener("clock", (message) => { aheadS = Number(message.data) - Date.now() / 1000; showClock(); });
 setInterval(showClock, 1000);
 events.onmessage = (message) => {
-  write("connection", "Live.");
   show(JSON.parse(message.data));
+  write("connection", "Live.");
 };
+addEventListener("error", (event) => write("connection", `This page failed: ${event.message}; reload it.`));
 addEventListener("resize", () => { if (shown) draw(); });

@@ -16,6 +16,9 @@ from lab.store.run_info import RunInfo
 from lab.text import short
 from lab.volume.states import State, run_state
 
+_LARGEST: Final = 1e300
+"""The largest number that a curve shows; the page adds some of them."""
+
 MOST_POINTS: Final = 160
 """The number of points of a curve above which pairs of points become one."""
 
@@ -167,4 +170,4 @@ def _finite(value: object) -> float | None:
         number = float(value) if is_number(value) else math.nan
     except OverflowError:  # a whole number beyond all floats
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= _LARGEST else None

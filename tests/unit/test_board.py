@@ -166,6 +166,18 @@ def test_a_long_curve_keeps_its_mean_and_its_ends() -> None:
     assert curve.points[-1][0] > 9_800
 
 
+def test_numbers_beyond_what_the_page_can_add_are_left_out(run: RunDir) -> None:
+    numbers = (1.7e308, -1.7e308, 1e300, -1e300, float("inf"), float("nan"), 10**400)
+    with run.records("worker-0").open("w") as file:
+        for loss in numbers * 1_000:
+            line = {"kind": "step", "local_step": 1, "time_unix": BEGAN_UNIX + 9, "loss": loss}
+            file.write(json.dumps(line) + "\n")
+    points = RunFeed(run, at(BEGAN_UNIX)).now().loss["worker-0"]
+    assert 0 < len(points) <= MOST_POINTS
+    assert b"null" not in msgspec.json.encode(points)
+    assert max(abs(loss) for _, loss in points) <= 1e300
+
+
 def test_the_newest_run_is_shown_also_if_it_starts_later(tmp_path: Path) -> None:
     store = tmp_path / "store"
     newest = NewestRun(store)
