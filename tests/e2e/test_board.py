@@ -26,7 +26,7 @@ from lab.volume.states import State
 from tests.support.agents import wait_for
 from tests.support.chromium import Tab
 from tests.support.commands import environ, free_port
-from tests.support.recorded import make
+from tests.support.recorded import BEGAN_UNIX, make
 from tests.support.specs import HOSTILE, update
 
 pytest_plugins = ["tests.support.chromium"]
@@ -83,6 +83,25 @@ def test_the_board_follows_the_newest_run_over_a_restart(browser: Tab, tmp_path:
         assert again == address
         wait_for(lambda: "after the restart" in text(browser), "the restarted server", 30)
     assert browser.run("window.same")  # the page was not loaded again
+
+
+def test_smaller_losses_are_lower_below_zero_too_and_an_exception_is_not_live(
+    browser: Tab, tmp_path: Path
+) -> None:
+    run = make(tmp_path / "runs", RUN, steps=550)
+    lines = [f'{{"kind": "step", "time_unix": {BEGAN_UNIX + n}, "loss": {-n}}}' for n in range(9)]
+    run.records("worker-0").write_text("\n".join([*lines, ""]))
+    browser.show_on(1920)
+    with board(tmp_path, free_port()) as address:
+        browser.open(address)
+        wait_for(lambda: "Live." in text(browser), "the run", 20)
+        curve = heights(browser)[0]
+        assert curve == sorted(curve)
+        bottom = browser.run("document.getElementById('loss').clientHeight")
+        assert 0 <= curve[0] < curve[-1] <= bottom
+        browser.run("setTimeout(() => events.onmessage({data: '{\"run\": {}}'}), 0)")
+        wait_for(lambda: "This page failed: " in text(browser), "the exception", 20)
+        assert "Live." not in text(browser)
 
 
 @pytest.mark.parametrize("width", [390, 1920])
