@@ -92,7 +92,6 @@ class Measured(Case):
 
     Attributes:
         steps_per_s: Global steps per second.
-        staleness: The mean staleness of the recorded steps, or None.
         ratios: Times of single steps, divided by their mean; empty unless each step is recorded.
         seconds: The time between the first and the last sample.
         worker_cpu_s: CPU seconds of all workers' programs per global step.
@@ -102,7 +101,6 @@ class Measured(Case):
     """
 
     steps_per_s: float
-    staleness: float | None
     ratios: tuple[float, ...]
     seconds: float
     worker_cpu_s: float
@@ -249,7 +247,6 @@ def measured(case: Case, records: Records, samples: Sequence[Sample]) -> Measure
     return Measured(
         **asdict(case),
         steps_per_s=speed,
-        staleness=_staleness(workers),
         ratios=_ratios(workers) if case.singly else (),
         seconds=seconds,
         worker_cpu_s=cpu_s("worker") / steps,
@@ -257,13 +254,6 @@ def measured(case: Case, records: Records, samples: Sequence[Sample]) -> Measure
         # Both are counted in clock ticks, so the difference can be slightly below 0.
         taken=max(0.0, last.busy_s - first.busy_s - programs_s) / seconds,
     )
-
-
-def _staleness(workers: Sequence[Sequence[Record]]) -> float | None:
-    """Return the mean staleness of the recorded steps while all trained, or None."""
-    steps = [record for records in together(workers) for record in records]
-    stale = [record["staleness"] for record in steps if "staleness" in record]
-    return mean(stale) if stale else None
 
 
 def _ratios(workers: Sequence[Sequence[Record]]) -> tuple[float, ...]:
@@ -343,12 +333,6 @@ class Trial:
         """The measured speed, relative to the predicted one, minus 1."""
         return self.measured.steps_per_s / self.forecast.steps_per_s - 1
 
-    @property
-    def stale_off(self) -> float | None:
-        """The same for the staleness; None if there is none."""
-        predicted, wanted = self.forecast.staleness, self.measured.staleness
-        return wanted / predicted - 1 if predicted and wanted is not None else None
-
 
 def evaluate(figures: Mapping[str, Any]) -> tuple[Machine, list[Trial]]:
     """Return the shipped machine; predict each held-out training from it, and from others."""
@@ -398,7 +382,6 @@ class Class:
         predictions: Their number.
         median: The median error.
         error: The error that `LEVEL` of them do not exceed.
-        staleness: That of the staleness, or None.
     """
 
     way: Way
@@ -407,7 +390,6 @@ class Class:
     predictions: int
     median: float
     error: float
-    staleness: float | None
 
 
 def classes(trials: Iterable[Trial]) -> list[Class]:
@@ -420,9 +402,7 @@ def classes(trials: Iterable[Trial]) -> list[Class]:
 
 def _class(key: tuple[Way, bool, int], trials: Sequence[Trial]) -> Class:
     errors = [abs(each.off) for each in trials]
-    stale = [abs(each.stale_off) for each in trials if each.stale_off is not None]
-    worst = quantile(stale) if stale else None
-    return Class(*key, len(trials), median(errors), quantile(errors), worst)
+    return Class(*key, len(trials), median(errors), quantile(errors))
 
 
 def quantile(errors: Sequence[float]) -> float:
@@ -470,8 +450,7 @@ def write(figures: Mapping[str, Any], root: Path = ROOT) -> list[Trial]:
 def code(machine: Machine, trials: Iterable[Trial]) -> str:
     """Return the costs, the step times and the errors as they stand in the code."""
     rows = [
-        f"    (Way.{each.way.name}, {each.is_run}, {each.factor}): Error({each.error:.2f}"
-        + (")," if each.staleness is None else f", {each.staleness:.2f}),")
+        f"    (Way.{each.way.name}, {each.is_run}, {each.factor}): {each.error:.2f},"
         for each in classes(trials)
     ]
     return "\n".join([f"{machine.costs}", f"ratios={machine.ratios}", "ERRORS = {", *rows, "}"])
@@ -488,7 +467,6 @@ def errors_table(trials: Sequence[Trial]) -> str:
             str(each.predictions),
             f"{each.median:.0%}",
             f"±{each.error:.0%}",
-            "" if each.staleness is None else f"±{each.staleness:.0%}",
         ]
         for each in classes(trials)
     ]
@@ -498,9 +476,7 @@ def errors_table(trials: Sequence[Trial]) -> str:
         for each in outcomes(trials)
         if each.found
     ]
-    return "\n".join(
-        [table([*head, "median error", "printed error", "staleness"], rows, "---:"), *found, ""]
-    )
+    return "\n".join([table([*head, "median error", "printed error"], rows, "---:"), *found, ""])
 
 
 def trainings_table(figures: Mapping[str, Any], trials: Sequence[Trial]) -> str:

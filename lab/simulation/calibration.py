@@ -55,17 +55,15 @@ def speed_of(workers: Sequence[Records]) -> float:
     return float((marks[-1][1] - marks[0][1]) / (marks[-1][0] - marks[0][0]))
 
 
-def calibrated(
-    shape: Shape, cores: int, steps_per_s: float, label: str = "", shipped: Machine = SHIPPED
-) -> Machine:
+def calibrated(shape: Shape, cores: int, steps_per_s: float, label: str = "") -> Machine:
     """Return the machine of a run: the shipped machine's costs times a factor.
 
     With this factor, the simulation of the run has the measured speed: all times of a simulation
     are proportional to the costs.
     """
-    simulated = simulate(shape, shipped.costs, cores, shipped.ratios).steps_per_s
-    costs = shipped.costs.scaled(simulated / steps_per_s)
-    return Machine(label, cores, costs, shipped.ratios, (shape,), is_run=True)
+    simulated = simulate(shape, SHIPPED.costs, cores, SHIPPED.ratios).steps_per_s
+    costs = SHIPPED.costs.scaled(simulated / steps_per_s)
+    return Machine(label, cores, costs, SHIPPED.ratios, (shape,), is_run=True)
 
 
 def machine_for(way: Way, name: str | None, runs_dir: str | None) -> Machine:

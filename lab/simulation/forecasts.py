@@ -20,8 +20,6 @@ class Prediction(NamedTuple):
         steps_per_s: Global steps per second.
         images_per_s: Images of all workers per second.
         error: The relative error of the speeds of such predictions, or None.
-        staleness: The mean staleness; None if gradients cannot be stale.
-        staleness_error: The relative error of the staleness, or None.
         not_validated: What of it is outside the validated range.
     """
 
@@ -30,26 +28,17 @@ class Prediction(NamedTuple):
     steps_per_s: float
     images_per_s: float
     error: float | None
-    staleness: float | None
-    staleness_error: float | None
     not_validated: Sequence[str]
 
     def cells(self) -> dict[str, str]:
         """Return a row of the table: column to text."""
-        cells = {
+        error = "" if self.error is None else f" ±{self.error:.0%}"
+        return {
             ">workers": str(self.workers),
             ">ps": str(self.ps),
-            ">steps/s": _with_error(pace(self.steps_per_s), self.error),
-            ">images/s": _with_error(pace(self.images_per_s), self.error),
+            ">steps/s": pace(self.steps_per_s) + error,
+            ">images/s": pace(self.images_per_s) + error,
         }
-        if self.staleness is not None:
-            cells[">staleness"] = _with_error(f"{self.staleness:.1f}", self.staleness_error)
-        return cells
-
-
-def _with_error(value: str, error: float | None) -> str:
-    """Return a value with its error: `463 ±15%`; without a known error only the value."""
-    return value if error is None else f"{value} ±{error:.0%}"
 
 
 def predict(
@@ -86,13 +75,9 @@ def predict(
 
 
 def _predict(shape: Shape, machine: Machine, seed: int) -> Prediction:
-    steps_per_s, staleness, *_ = simulate(
-        shape, machine.costs, machine.cores, machine.ratios, seed=seed
-    )
-    batches = 1 if shape.way is Way.ASYNC else shape.workers
-    images_per_s = steps_per_s * shape.batch_size * batches
-    error, of_staleness = error_of(shape, machine) or (None, None)
+    forecast = simulate(shape, machine.costs, machine.cores, machine.ratios, seed=seed)
+    speed, batches = forecast.steps_per_s, 1 if shape.way is Way.ASYNC else shape.workers
     return Prediction(
-        shape.workers, shape.ps, steps_per_s, images_per_s, error, staleness, of_staleness,
-        unknown(shape, machine),
+        shape.workers, shape.ps, speed, speed * shape.batch_size * batches,
+        error_of(shape, machine), unknown(shape, machine),
     )  # fmt: skip

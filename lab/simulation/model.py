@@ -98,14 +98,11 @@ class Forecast(NamedTuple):
 
     Attributes:
         steps_per_s: Global steps per second.
-        staleness: The mean number of updates by others between a worker's read and its own update;
-            None if gradients cannot be stale.
         worker_cpu_s: CPU seconds of all workers per global step.
         ps_cpu_s: CPU seconds of all parameter servers per global step.
     """
 
     steps_per_s: float
-    staleness: float | None
     worker_cpu_s: float
     ps_cpu_s: float
 
@@ -131,7 +128,7 @@ class Training:
     def __init__(self, shape: Shape, costs: Costs, cores: int, draw: Callable[[], float]) -> None:
         self.shape, self.costs, self.cores, self._draw = shape, costs, cores, draw
         self.env = simpy.Environment()
-        self.steps = self.stale = 0
+        self.steps = 0
         # A plan of `lab` pins each task to its own cores if there are enough of them.
         count = shape.ps + shape.workers
         part, left = divmod(cores, count)
@@ -162,25 +159,22 @@ class Training:
         for task, seconds in work if costs.after else ():
             self.env.process(self._work(task, seconds * costs.after))
 
-    def _all(self, parts: Iterable[Generator[simpy.Event, Any, object]]) -> Process:
+    def _all(self, parts: Iterable[Process]) -> Process:
         """Run processes at the same time, until all have ended."""
         yield self.env.all_of([self.env.process(part) for part in parts])
 
-    def _step(self, worker: Task) -> Generator[simpy.Event, Any, int]:
-        """Compute a gradient, and push it to the servers; return the global step of the read."""
+    def _step(self, worker: Task) -> Process:
+        """Compute a gradient, and push it to the servers."""
         costs = self.costs
         yield from self._work(worker, costs.worker_s if self.servers else costs.ring_s)
-        read = self.steps
         yield from self._all(self._call(worker, server, 0.5) for server in self.servers)
         yield from self._work(worker, self.shape.batch_size * costs.image_s)
         yield from self._all(self._call(worker, server, 0.5) for server in self.servers)
-        return read
 
     def _repeat(self, worker: Task) -> Process:
         """Make the steps of an asynchronous worker."""
         while True:
-            read = yield from self._step(worker)
-            self.stale += self.steps - read
+            yield from self._step(worker)
             self.steps += 1
 
     def _rounds(self) -> Process:
@@ -204,11 +198,11 @@ class Training:
         yield self.env.timeout(work_s * crowd + phases * costs.hop_wait_s)
 
     def run_until(self, steps: int) -> tuple[float, ...]:
-        """Run until this global step; return the time, the staleness and both jobs' CPU times."""
+        """Run until this global step; return the time and both jobs' CPU times."""
         while self.steps < steps:
             self.env.step()
         jobs = (sum(task.cpu_s for task in tasks) for tasks in (self.workers, self.servers))
-        return (self.env.now, self.stale, *jobs)
+        return (self.env.now, *jobs)
 
 
 def simulate(
@@ -237,6 +231,5 @@ def simulate(
     before = training.run_until(WARM_UP * round_steps)
     count = max(MIN_ROUNDS, math.ceil(steps / shape.workers)) * round_steps
     after = training.run_until(WARM_UP * round_steps + count)
-    seconds, stale, worker_s, ps_s = (new - old for old, new in zip(before, after, strict=True))
-    staleness = stale / count if shape.way is Way.ASYNC else None
-    return Forecast(count / seconds, staleness, worker_s / count, ps_s / count)
+    seconds, worker_s, ps_s = (new - old for old, new in zip(before, after, strict=True))
+    return Forecast(count / seconds, worker_s / count, ps_s / count)

@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.cli import main
 from lab.simulation.calibration import calibrated, speed_of
-from lab.simulation.machine import Error, Machine, error_of, factor
+from lab.simulation.machine import Machine, error_of, factor
 from lab.simulation.model import Costs, Shape, Way, simulate
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
@@ -30,10 +30,8 @@ MACHINE = Machine("a CPU, 2 cores", 2, COSTS, RATIOS, SHAPES)
 @pytest.fixture(autouse=True)
 def _validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of two cores, whose errors differ between all classes."""
-    errors = {
-        (way, True, times): Error(0.05 * times, 0.06 * times) for way in Way for times in (1, 3)
-    }
-    errors |= {(way, False, 3): Error(0.2) for way in Way}
+    errors = {(way, True, times): 0.05 * times for way in Way for times in (1, 3)}
+    errors |= {(way, False, 3): 0.2 for way in Way}
     monkeypatch.setattr("lab.simulation.machine.ERRORS", errors)
     monkeypatch.setattr("lab.simulation.calibration.SHIPPED", MACHINE)
     monkeypatch.setenv("LAB_RUNS_DIR", str(tmp_path / "runs"))
@@ -115,7 +113,7 @@ def test_the_limits_of_the_classes() -> None:
     def speed(workers: int, ps: int = 1) -> float:
         error = error_of(Shape(Way.ASYNC, workers, ps), machine)
         assert error
-        return error.speed
+        return error
 
     assert [speed(workers) for workers in (2, 1, 3, 6)] == pytest.approx([0.05, 0.15, 0.15, 0.15])
     assert [speed(2, ps) for ps in (2, 3)] == pytest.approx([0.15, 0.15])
@@ -136,7 +134,7 @@ def test_seeds_change_the_step_times(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_calibration_finds_the_speed_of_a_machine(way: Way) -> None:
     shape = Shape(way, 2, 0 if way is Way.RING else 1)
     rate = simulate(shape, COSTS.scaled(0.37), 2, RATIOS).steps_per_s
-    own = calibrated(shape, 2, rate, shipped=MACHINE)
+    own = calibrated(shape, 2, rate)
     assert (own.costs.worker_s, own.costs.after) == pytest.approx((0.37e-3, 0.4), rel=0.01)
     assert simulate(shape, own.costs, 2, RATIOS).steps_per_s == pytest.approx(rate, rel=0.01)
 
