@@ -2,9 +2,8 @@
 
 Confidence intervals of means: Student, Biometrika 6 (1908). Prediction intervals: Hahn and Meeker,
 Statistical Intervals (1991). The sign test: Arbuthnott, Philosophical Transactions 27 (1710).
-Stepwise correction: Holm, Scandinavian Journal of Statistics 6 (1979). Two one-sided tests:
-Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987). Degrees of freedom of a sum
-of variances: Satterthwaite, Biometrics Bulletin 2 (1946).
+Two one-sided tests: Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15 (1987).
+Degrees of freedom of a sum of variances: Satterthwaite, Biometrics Bulletin 2 (1946).
 """
 
 from __future__ import annotations
@@ -99,16 +98,6 @@ def prediction_interval(values: Sequence[float], level: float) -> Interval:
 def sign_test_p(successes: int, n: int) -> float:
     """The p of `successes` or more of n runs, if a run succeeds with probability 1/2 at most."""
     return float(special.bdtrc(successes - 1, n, 0.5))
-
-
-def holm(ps: Sequence[float], level: float) -> list[bool]:
-    """Whether each hypothesis is rejected; the probability of any wrong one is at most `level`."""
-    rejected = [False] * len(ps)
-    for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        if ps[index] > level / (len(ps) - rank):
-            break
-        rejected[index] = True
-    return rejected
 
 
 def difference_interval(

@@ -52,11 +52,6 @@ class MeasuredRun:
         return cls(run.read(), summary, read_records(run, workers))
 
     @property
-    def succeeded(self) -> bool:
-        """Whether it succeeded."""
-        return self.info.state is State.SUCCEEDED
-
-    @property
     def experiment(self) -> str:
         """Its experiment, or the user's own program."""
         return self.info.spec.program if self.info.spec.own else self.info.spec.experiment
@@ -109,33 +104,34 @@ def choose_runs(source: Source, runs: Sequence[MeasuredRun]) -> tuple[Chosen, di
         source: The claims.
         runs: The runs, in the order in which they were made.
     """
-    full, quick = ([_role(run, source, quick=q) for run in runs] for q in (False, True))
-    is_full = any(
-        one and not other and run.succeeded
-        for run, one, other in zip(runs, full, quick, strict=True)
-    )
     chosen: Chosen = {role: {} for role in source.recipes}
     excluded: dict[str, str] = {}
     seen: dict[str, str] = {}
-    for run, role, as_quick in zip(runs, full if is_full else quick, quick, strict=True):
+    for run in runs:
         run_id, seed = run.info.run_id, run.info.seed
-        first = seen.setdefault(_content(run), run_id)
-        if not run.succeeded:
+        role, misfit = _role(run, source)
+        alike = chosen.get(role, {})
+        first = next(iter(alike.values()), run)
+        copied = seen.setdefault(_content(run), run_id)
+        if run.info.state is not State.SUCCEEDED:
             excluded[run_id] = "it did not succeed"
-        elif role is None:
-            beside = "it is a quick run beside full ones"
-            excluded[run_id] = beside if as_quick else _misfit(run, source)
+        elif misfit:
+            excluded[run_id] = misfit
         elif seed is None:
             excluded[run_id] = "its seed is not recorded"
-        elif seed in chosen[role]:
-            excluded[run_id] = f"it has the seed of run {chosen[role][seed].info.run_id}"
-        elif first != run_id:
-            excluded[run_id] = f"it has the records of run {first}"
-        elif len(chosen[role]) == (most := source.recipes[role].runs):
+        elif first.experiment != run.experiment:
+            excluded[run_id] = (
+                f"it is a run of {run.experiment}, the first one of {first.experiment}"
+            )
+        elif seed in alike:
+            excluded[run_id] = f"it has the seed of run {alike[seed].info.run_id}"
+        elif copied != run_id:
+            excluded[run_id] = f"it has the records of run {copied}"
+        elif len(alike) == (most := source.recipes[role].runs):
             reason = f"the claim file asks for {most} runs, and there are as many earlier ones"
             excluded[run_id] = reason
         else:
-            chosen[role][seed] = run
+            alike[seed] = run
     return chosen, excluded
 
 
@@ -144,20 +140,17 @@ def _content(run: MeasuredRun) -> str:
     return repr(([each.to_numpy().tolist() for each in run.steps], run.summary.results))
 
 
-def _role(run: MeasuredRun, source: Source, *, quick: bool) -> str | None:
-    """The role whose recipe a run follows; None: it follows no recipe."""
-    for role, recipe in source.recipes.items():
-        wanted = recipe.variant(quick=quick)
-        if run.experiment == wanted.experiment and not _differences(run, wanted):
-            return role
-    return None
-
-
-def _misfit(run: MeasuredRun, source: Source) -> str:
-    """What differs from the recipe that the run follows best."""
-    recipes = [r.variant(quick=quick) for r in source.recipes.values() for quick in (False, True)]
-    same = [_differences(run, each) for each in recipes if each.experiment == run.experiment]
-    return min(same, key=len)[0] if same else f"no claim is about a run of {run.experiment}"
+def _role(run: MeasuredRun, source: Source) -> tuple[str, str]:
+    """The role whose recipe a run follows best, and the first difference from it, or ""."""
+    asked = [
+        (role, _differences(run, wanted))
+        for role, recipe in source.recipes.items()
+        for wanted in (recipe.variant(quick=False), recipe.variant(quick=True))
+        if wanted.experiment == run.experiment
+    ]
+    nothing = ("", [f"no claim is about a run of {run.experiment}"])
+    role, differences = min(asked, key=lambda each: len(each[1]), default=nothing)
+    return role, next(iter(differences), "")
 
 
 def _differences(run: MeasuredRun, recipe: Recipe) -> list[str]:

@@ -9,7 +9,7 @@ of runs, which the claim file fixes.
   verdict has a probability of at most 5%, so each interval has the level 5% / m (Bonferroni).
 - A **statement** (qualitative) is REPRODUCED if significantly more than half of all runs show at
   least the smallest effect of interest, and NOT_REPRODUCED if significantly less than half do: two
-  sign tests, each corrected by Holm's method over the statements of the source.
+  sign tests at the same level.
 - A **setting** or a **check** is OK if every run has the expected value; a difference from the
   NumPy reference is OK if the interval of its mean is within the margin (two one-sided tests). If
   one has FAILED, no claim on the same runs is REPRODUCED.
@@ -34,7 +34,6 @@ from lab.statistics import (
     SOURCE_LEVEL,
     Interval,
     difference_interval,
-    holm,
     prediction_interval,
     sign_test_p,
 )
@@ -111,30 +110,25 @@ def decide(source: Source, values: Mapping[str, Values]) -> list[Result]:
     level = SOURCE_LEVEL / max(sum(claim.kind in COUNTED for claim in claims), 1)
     rulings = {
         claim.id: _lacking(claim, source.recipes[claim.role].runs, values[claim.id])
+        or _ruling(
+            claim, [value for value in values[claim.id].values() if value is not None], level
+        )
         for claim in claims
     }
-    known = {
-        claim.id: {seed: value for seed, value in values[claim.id].items() if value is not None}
-        for claim in claims
-    }
-    complete = {name: list(known[name].values()) for name, lacks in rulings.items() if not lacks}
-    rulings |= _statements([c for c in claims if c.kind == "qualitative"], complete, level)
-    decided = {c.id: rulings[c.id] or _single(c, complete[c.id], level) for c in claims}
-    failed = {c.role: c.id for c in claims if decided[c.id].verdict is Verdict.FAILED}
-    return [_result(c, known[c.id], decided[c.id], failed.get(c.role)) for c in claims]
+    failed = {c.role: c.id for c in claims if rulings[c.id].verdict is Verdict.FAILED}
+    return [_result(c, values[c.id], rulings[c.id], failed.get(c.role)) for c in claims]
 
 
-def _result(
-    claim: Claim, values: Mapping[int, float], ruling: _Ruling, failed: str | None
-) -> Result:
+def _result(claim: Claim, values: Values, ruling: _Ruling, failed: str | None) -> Result:
     """The result of a claim; `failed` is a setting or check that its runs do not have."""
     verdict, why, interval = ruling
     if failed is not None and verdict is Verdict.REPRODUCED:
         verdict = Verdict.INCONCLUSIVE
         why = f"its runs are not those of the source: {failed} FAILED"
+    known = {seed: value for seed, value in values.items() if value is not None}
     return Result(
         claim.id, claim.text, claim.kind, claim.where, claim.value,
-        _middle(claim, list(values.values())), interval, claim.unit, values, verdict, why,
+        _middle(claim, list(known.values())), interval, claim.unit, known, verdict, why,
     )  # fmt: skip
 
 
@@ -151,20 +145,19 @@ def _lacking(claim: Claim, wanted: int, values: Values) -> _Ruling | None:
     is_own = claim.kind not in {"measured", "fitted", "qualitative"}
     unclear = Verdict.UNCLEAR if is_own else Verdict.INCONCLUSIVE
     for seed, value in values.items():
-        if value is None:
-            return _Ruling(unclear, f"the run of seed {seed} did not record this value")
-    for seed, value in values.items():
-        if not math.isfinite(value or 0):
-            return _Ruling(unclear, f"the value of seed {seed} is not finite")
+        if value is None or not math.isfinite(value):
+            return _Ruling(unclear, f"the run of seed {seed} has no finite value")
     # One run is enough to see that a setting differs.
     if len(values) < (1 if is_own and claim.margin is None else wanted):
         return _Ruling(unclear, f"{len(values)} of {counted(wanted, 'run')}")
     return None
 
 
-def _single(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
+def _ruling(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
     if claim.margin is not None:
         return _equivalence(claim, values, claim.margin)
+    if claim.kind == "qualitative":
+        return _statement(claim, values, level)
     if claim.kind in {"measured", "fitted"}:
         return _number(claim, values, level)
     odd, runs = sum(value != claim.value for value in values), counted(len(values), "run")
@@ -192,35 +185,15 @@ def _number(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
     return _Ruling(Verdict.REPRODUCED, f"within; {effect}", interval)
 
 
-def _statements(
-    claims: Sequence[Claim], values: Mapping[str, Sequence[float]], level: float
-) -> dict[str, _Ruling]:
-    """Decide on the statements of a source that have values; one without values has p = 1.
-
-    Args:
-        claims: The statements.
-        values: The values of each claim that has all of them.
-        level: The level of one claim of the source.
-    """
-    runs = [len(values.get(claim.id, ())) for claim in claims]
-    shown = [sum(_is_shown(claim, value) for value in values.get(claim.id, ())) for claim in claims]
-    ps = [sign_test_p(some, every) for some, every in zip(shown, runs, strict=True)]
-    opposites = [sign_test_p(every - some, every) for some, every in zip(shown, runs, strict=True)]
-    holds, fails = (holm(each, level * len(claims)) for each in (ps, opposites))
-    rulings: dict[str, _Ruling] = {}
-    for i, claim in enumerate(claims):
-        verdict = Verdict.NOT_REPRODUCED if fails[i] else Verdict.INCONCLUSIVE
-        verdict = Verdict.REPRODUCED if holds[i] else verdict
-        side = "at least" if claim.direction == ABOVE else "at most"
-        p = p_value(opposites[i] if fails[i] else ps[i])
-        why = f"{side} {compared(claim.effect)} in {shown[i]} of {runs[i]} runs, sign test: p {p}"
-        if runs[i]:
-            rulings[claim.id] = _Ruling(verdict, why)
-    return rulings
-
-
-def _is_shown(claim: Claim, value: float) -> bool:
-    return value >= claim.effect if claim.direction == ABOVE else value <= claim.effect
+def _statement(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
+    is_above, runs = claim.direction == ABOVE, len(values)
+    shown = sum(v >= claim.effect if is_above else v <= claim.effect for v in values)
+    holds, fails = sign_test_p(shown, runs), sign_test_p(runs - shown, runs)
+    p, verdict = holds, Verdict.REPRODUCED if holds <= level else Verdict.INCONCLUSIVE
+    if fails <= level:
+        p, verdict = fails, Verdict.NOT_REPRODUCED
+    why = f"{'at least' if is_above else 'at most'} {compared(claim.effect)}"
+    return _Ruling(verdict, f"{why} in {shown} of {runs} runs, sign test: p {p_value(p)}")
 
 
 def _equivalence(claim: Claim, values: Sequence[float], margin: float) -> _Ruling:

@@ -12,8 +12,8 @@ from lab.formatting import band, compared
 from lab.reproduce.claims import KINDS
 from lab.reproduce.evaluation import Evaluation
 from lab.reproduce.verdicts import Result, Verdict
-from lab.tables import Cell, table_of
-from lab.text import visible, wrapped
+from lab.tables import Cell, table_of, wrapped
+from lab.text import visible
 
 _STYLES: Final = {
     Verdict.REPRODUCED: "green",
@@ -23,44 +23,34 @@ _STYLES: Final = {
     Verdict.UNCLEAR: "yellow",
     Verdict.FAILED: "bold red",
 }
-_CLAIM, _OURS, _WHY = 23, 13, 17
-"""The widths of the columns in characters; the others have 7 and 12, and there are 2 between."""
 
 
 def results_table(evaluation: Evaluation) -> Table:
     """A row for each claim, below a line for each kind."""
-    table = table_of(["claim", ">printed", ">ours", "verdict", "why"])
-    for kind in KINDS:
+    rows: list[list[Cell]] = []
+    for kind, title in KINDS.items():
         members = [each for each in evaluation.claims if each.kind == kind]
-        if not members:
-            continue
-        title = KINDS[kind]
-        if kind == "fitted":
-            title += f" ({', '.join(chain.from_iterable(evaluation.fitted.values()))})"
-        table.add_row(_lines(title, _CLAIM, style="bold"))
+        fitted = chain.from_iterable(evaluation.fitted.values()) if kind == "fitted" else ()
+        note = ", ".join(fitted)
+        if members:
+            rows += [[""], [Text(visible(f"{title} ({note})" if note else title), "bold")]]
         places = ["", *(each.where for each in members)]
-        for member, before in zip(members, places, strict=False):
-            table.add_row(*_row(member, "" if member.where == before else member.where))
-        table.add_section()
-    return table
+        rows += [_row(each, before) for each, before in zip(members, places, strict=False)]
+    table = table_of(["claim", ">printed", ">ours", "verdict", "why"], rows[1:])
+    return wrapped(table, 0, 4)
 
 
-def _row(result: Result, place: str) -> list[Cell]:
-    claim = _lines(result.text, _CLAIM)
-    if place:
-        claim = Text("\n").join([claim, _lines(place, _CLAIM, style="dim")])
+def _row(result: Result, place_before: str) -> list[Cell]:
+    claim = Text(visible(result.text))
+    if result.where != place_before:
+        claim.append(f"\n{visible(result.where)}", "dim")
     return [
         claim,
         "" if result.printed is None else compared(result.printed),
-        Text("\n").join(_lines(each, _OURS) for each in ours(result)),
-        # One part a line: the longest verdict would take a fifth of the table's width.
-        Text("_\n".join(result.verdict.split("_")), style=_STYLES[result.verdict]),
-        _lines(result.why, _WHY),
+        Text("\n".join(map(visible, ours(result)))),
+        Text(result.verdict, _STYLES[result.verdict]),
+        result.why,
     ]
-
-
-def _lines(text: str, width: int, style: str = "") -> Text:
-    return Text("\n".join(wrapped(visible(text), width)), style=style)
 
 
 def ours(result: Result) -> list[str]:

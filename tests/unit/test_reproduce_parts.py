@@ -146,7 +146,7 @@ MISFIT = "no claim wants a run with its faults and late tasks"
         (run_of(BOOK, "whole", 2, epochs=10), "its epochs is 10, not 50"),
         (run_of(BOOK, "whole", 2, global_steps=500), "its global_steps is 500, not the default"),
         (run_of(BOOK, "whole", 2, learning_rate=0.2), "its learning_rate is 0.2, not the default"),
-        (QUICK, "it is a quick run beside full ones"),
+        (QUICK, "it is a run of async-fast, the first one of async"),
         (OTHER.but(faults=("slow:0.3,15s worker-0",)), MISFIT),
         (replace(OTHER, workers=(INJECTED, *OTHER.workers[1:])), MISFIT),
         (OTHER.but(start={"worker-2": "after 9 steps"}), MISFIT),
@@ -180,7 +180,7 @@ BLOG, STALE = load("blog-sync"), load("staleness")
         # Another number of workers has another role, or none.
         *((STALE, [run_of(STALE, "alone", workers=[worker([1])] * count)], seeds, not seeds)
           for count, seeds in ((1, {"alone": [1]}), (4, {"several": [1]}), (3, {}))),
-        # Quick runs are used if no full run succeeded.
+        # The first run that succeeded decides whether full or quick runs count.
         (BOOK, [*(run_of(BOOK, "whole", n, quick=True) for n in (1, 2)),
                 run_of(BOOK, "whole", 3).but(state=State.FAILED)], {"whole": [1, 2]}, 1),
         # Runs without recorded steps are compared by their results.
