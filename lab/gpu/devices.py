@@ -13,45 +13,34 @@ from lab.gpu.topology import close_cpus, numa_node
 
 PROC: Final = Path("/proc")
 
-# The newest function, which fits the size of pynvml's structure; and the function of drivers
-# before 510.
-_COMPUTE: Final = (
-    "nvmlDeviceGetComputeRunningProcesses_v3",
-    "nvmlDeviceGetComputeRunningProcesses_v2",
-)
-_GRAPHICS: Final = (
-    "nvmlDeviceGetGraphicsRunningProcesses_v3",
-    "nvmlDeviceGetGraphicsRunningProcesses_v2",
-)
-
 
 def processes(library: Library, handle: Handle, questions: DeviceQueries) -> tuple[Process, ...]:
     """Return the processes that have a context on a GPU or a slice, in order of their ids."""
-    computing = questions.ask("processes", lambda: _running(library, handle, _COMPUTE), [])
+    # The newest functions: only they fit the size of pynvml's structure.
+    computing: list[Any] = questions.ask(
+        "processes", lambda: library.nvmlDeviceGetComputeRunningProcesses_v3(handle), []
+    )
     drawing: list[Any] = questions.ask(
         "processes",
         # A GPU without graphics has no such processes.
         lambda: nvml.answer_or(
-            library, lambda: _running(library, handle, _GRAPHICS), [], {Condition.NOT_SUPPORTED}
+            library,
+            lambda: library.nvmlDeviceGetGraphicsRunningProcesses_v3(handle),
+            [],
+            {Condition.NOT_SUPPORTED},
         ),
         [],
     )
-    compute = {each.pid for each in computing}
+    compute = {process.pid for process in computing}
     memory: dict[int, int | None] = {}
-    for each in computing + drawing:
+    for process in computing + drawing:
         # A process with both contexts is listed twice, with the same memory.
-        known = memory.get(each.pid)
-        taken = each.usedGpuMemory
-        memory[each.pid] = taken if known is None else max(known, taken or 0)
+        known = memory.get(process.pid)
+        used = process.usedGpuMemory
+        memory[process.pid] = used if known is None else max(known, used or 0)
     return tuple(
         Process(pid, _program(library, pid), memory[pid], pid in compute) for pid in sorted(memory)
     )
-
-
-def _running(library: Library, handle: Handle, functions: tuple[str, str]) -> list[Any]:
-    newest, older = (getattr(library, name) for name in functions)
-    found = nvml.answer_or(library, lambda: newest(handle), None, {Condition.OLD_DRIVER})
-    return list(older(handle) if found is None else found)
 
 
 def _program(library: Library, pid: int) -> str:
@@ -150,7 +139,7 @@ def _read(
     return Gpu(
         index=index,
         device_id=nvml.text(library.nvmlDeviceGetUUID(handle)),
-        name=ask("name", lambda: _name(library, gpu, part), ""),
+        name=ask("name", lambda: nvml.text(library.nvmlDeviceGetName(handle)), ""),
         memory_bytes=0 if memory is None else int(memory.total),
         slice_of=slice_of,
         pci_bus_id=bus_id,
@@ -165,24 +154,6 @@ def _read(
         compute_capability=ask("compute_capability", lambda: _capability(library, gpu), ""),
         unknown=tuple(dict.fromkeys(questions.unknown)),
     )
-
-
-def _name(library: Library, gpu: Handle, part: Handle) -> str:
-    """Return the product name, with the profile of a slice.
-
-    Newer drivers name a slice `NVIDIA A100-SXM4-40GB MIG 1g.5gb`. Older ones give the name of its
-    GPU; then the number of sevenths of the GPU replaces the profile.
-    """
-    name = nvml.text(library.nvmlDeviceGetName(gpu if part is None else part))
-    if part is None or " MIG " in name:
-        return name
-    try:
-        sevenths = library.nvmlDeviceGetAttributes_v2(part).gpuInstanceSliceCount
-    except library.NVMLError as error:
-        if nvml.condition_of(error) is Condition.GPU_LOST:
-            raise
-        return f"{name} MIG"
-    return f"{name} MIG {sevenths}g"
 
 
 def _capability(library: Library, gpu: Handle) -> str:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from itertools import takewhile
 from typing import Final
 
 from lab.errors import InputError
@@ -80,14 +78,10 @@ def _ask_driver(allowed: Sequence[str] | None) -> Inventory:
         visible, unknown_ids, left_out = _visible(found.gpus, allowed)
         indices = {gpu.index for gpu in visible}
         whole = {index: gpu for index, gpu in found.whole.items() if index in indices}
-        pairs, unknown = read_pairs(library, whole)
-    gpus = (
-        replace(gpu, unknown=(*gpu.unknown, *unknown[gpu.index])) if gpu.index in unknown else gpu
-        for gpu in visible
-    )
+        pairs = read_pairs(library, whole)
     return Inventory(
         "uuid",
-        tuple(gpus),
+        tuple(visible),
         None,
         None,
         (*found.notices, *unknown_ids),
@@ -136,12 +130,7 @@ def _driver(library: Library) -> str:
 
 def _cuda(library: Library) -> str:
     """Return the newest CUDA version that the driver supports: `12.4` for NVML's 12040."""
-    version = nvml.answer_or(
-        library, library.nvmlSystemGetCudaDriverVersion_v2, None, {Condition.OLD_DRIVER}
-    )
-    if version is None:
-        version = library.nvmlSystemGetCudaDriverVersion()
-    major, rest = divmod(version, 1000)
+    major, rest = divmod(library.nvmlSystemGetCudaDriverVersion_v2(), 1000)
     return f"{major}.{rest // 10}"
 
 
@@ -159,16 +148,12 @@ def allowed_ids(environ: Mapping[str, str]) -> list[str] | None:
     if value is None:
         return None
     items = re.split(r"\s*,\s*|\s+", value.strip()) if value.strip() else []
-    for position, item in enumerate(items, start=1):
-        if not item:
-            raise InputError(
-                f"{LAB_GPUS}={short(value)}: item {position} is empty",
-                "put one comma between two GPUs, and none at the ends",
-            )
+    for item in items:
         if not _ID.fullmatch(item):
             raise InputError(
-                f"{LAB_GPUS}={short(value)}: {short(item)} is no index and no UUID of a GPU",
-                f"name GPUs as `nvidia-smi -L` does, or leave {LAB_GPUS}= empty for none",
+                f"{LAB_GPUS}={short(value)}: '{short(item)}' is no index and no UUID of a GPU",
+                "name GPUs as `nvidia-smi -L` does, with one comma between two, or leave"
+                f" {LAB_GPUS}= empty for none",
             )
     return items
 
@@ -202,14 +187,7 @@ def cuda_notices(environ: Mapping[str, str], gpus: Sequence[Gpu]) -> tuple[str, 
     value = environ.get(_CUDA)
     if value is None or LAB_GPUS in environ or not gpus:
         return ()
-    # CUDA ignores the first invalid item and all after it.
-    items = list(takewhile(lambda item: select(gpus, item), map(str.strip, value.split(","))))
-    seen = {gpu.device_id for item in items for gpu in select(gpus, item)}
-    if not seen:
-        named = f"{_CUDA}={short(value)}" if value.strip() else f"an empty {_CUDA}"
-        return (
-            f"{named} does not hide GPUs from lab; set an empty {LAB_GPUS}=, or use `--gpus none`",
-        )
+    seen = {gpu.device_id for item in value.split(",") for gpu in select(gpus, item.strip())}
     if seen == {gpu.device_id for gpu in gpus}:
         return ()
-    return (f"{_CUDA}={short(value)} does not limit lab; set {LAB_GPUS}={','.join(items)}",)
+    return (f"{_CUDA}={short(value)} does not limit lab; set {LAB_GPUS}, or use `--gpus none`",)

@@ -94,16 +94,13 @@ class DeviceQueries:
         self._library = library
         self.unknown: list[tuple[str, Condition]] = []
 
-    def ask(
-        self, fields: str, question: Callable[[], T], default: D, *, of_pair: bool = False
-    ) -> T | D:
+    def ask(self, fields: str, question: Callable[[], T], default: D) -> T | D:
         """Return the answer, or a default if there is none.
 
         Args:
             fields: Names of the fields that the answer fills, with spaces between.
             question: Calls the library.
             default: The value without an answer.
-            of_pair: Whether the query also needs another GPU: that one may be lost.
 
         Raises:
             NVMLError: The GPU is lost: all other questions to it would fail, too.
@@ -112,7 +109,7 @@ class DeviceQueries:
             return question()
         except self._library.NVMLError as error:
             condition = condition_of(error)
-            if condition is Condition.GPU_LOST and not of_pair:
+            if condition is Condition.GPU_LOST:
                 raise
             self.unknown += [(field, condition) for field in fields.split()]
             return default

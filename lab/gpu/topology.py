@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Final
 
 from lab.gpu.model import Condition, Pair
-from lab.gpu.nvml import DeviceQueries, Handle, Library
+from lab.gpu.nvml import Handle, Library, answer_or
 
 _CPU_MASKS: Final = 64
 """Room for 4,096 CPUs, 64 in each integer."""
@@ -34,8 +34,6 @@ _NVLINK: Final = 2
 
 _OK: Final = 0
 
-Unknown = tuple[str, Condition]
-
 
 def numa_node(library: Library, gpu: Handle) -> int | None:
     """Return the NUMA node of a GPU, or None if it has none of its own.
@@ -60,33 +58,22 @@ def bits_set(masks: Iterable[int]) -> Iterator[int]:
                 yield 64 * index + bit
 
 
-def read_pairs(
-    library: Library, gpus: Mapping[int, Handle]
-) -> tuple[tuple[Pair, ...], dict[int, list[Unknown]]]:
-    """Read every pair of GPUs.
+def read_pairs(library: Library, gpus: Mapping[int, Handle]) -> tuple[Pair, ...]:
+    """Read how every two GPUs are connected; without an answer, the connection is unknown.
 
     Args:
         library: The open library.
         gpus: Whole GPUs by index.
-
-    Returns:
-        The pairs in order of their indices; and for each GPU with a failed query, the unknown
-        fields of its pairs, and why.
     """
-    questions = {index: DeviceQueries(library) for index in gpus}
+    # One of the two may be lost.
+    ask = partial(answer_or, library, conditions=frozenset(Condition))
     pairs = []
     for first, second in combinations(sorted(gpus), 2):
-        ask = partial(questions[first].ask, of_pair=True)
         both = gpus[first], gpus[second]
-        nvlink = ask("nvlink", partial(_has_nvlink, library, both), default=False)
-        path = ask("path", partial(_path, library, both), default="")
+        nvlink = ask(partial(_has_nvlink, library, both), default=False)
+        path = ask(partial(_path, library, both), default="")
         pairs.append(Pair(first, second, nvlink, path))
-    unknown = {
-        index: list(dict.fromkeys(each.unknown))
-        for index, each in questions.items()
-        if each.unknown
-    }
-    return tuple(pairs), unknown
+    return tuple(pairs)
 
 
 def _has_nvlink(library: Library, both: tuple[Handle, Handle]) -> bool:

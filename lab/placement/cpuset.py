@@ -151,44 +151,15 @@ def _sets(
     """Return the CPUs of each task; no CPU is in two sets."""
     free = set(cpu_ids)
     sets: list[list[int]] = [[] for _ in sizes]
-    alike: dict[CloseCpus, list[int]] = {}
-    for task, close in enumerate(near):
-        known = tuple(dict.fromkeys(cpus for cpus in close if cpus))
-        if known:
-            alike.setdefault(known, []).append(task)
+    close = [set[int]().union(*places) for places in near]
     # Tasks with the fewest close CPUs come first, before other tasks take these CPUs.
-    for places in sorted(alike, key=lambda places: len(set[int]().union(*places))):
-        tasks = alike[places]
-        # If there are too few close CPUs, each of these tasks gets the same number.
-        there = len(free & set[int]().union(*places))
-        level = _level([sizes[task] for task in tasks], there)
-        odd = there - sum(min(sizes[task], level) for task in tasks)
-        for task in tasks:
-            more = 1 if odd > 0 and sizes[task] > level else 0
-            odd -= more
-            sets[task] += _take_evenly(free, places, min(sizes[task], level) + more)
-    with_gpus = {task for tasks in alike.values() for task in tasks}
+    for task in sorted(range(len(sizes)), key=lambda task: len(close[task])):
+        sets[task] += sorted(free & close[task])[: sizes[task]]
+        free.difference_update(sets[task])
     rest = iter(sorted(free))
-    for task in sorted(range(len(sizes)), key=lambda task: (task not in with_gpus, task)):
+    for task in sorted(range(len(sizes)), key=lambda task: (not close[task], task)):
         sets[task] += islice(rest, sizes[task] - len(sets[task]))
     return sets
-
-
-def _take(free: set[int], place: Iterable[int], count: int) -> list[int]:
-    """Take up to `count` free CPUs of a place, the lowest first."""
-    taken = list(islice((cpu for cpu in place if cpu in free), count))
-    free.difference_update(taken)
-    return taken
-
-
-def _take_evenly(free: set[int], places: CloseCpus, count: int) -> list[int]:
-    """Take up to `count` free CPUs of several places, from each place the same number."""
-    taken: list[int] = []
-    for position, place in enumerate(places):
-        taken += _take(free, place, -(-(count - len(taken)) // (len(places) - position)))
-    for place in places:
-        taken += _take(free, place, count - len(taken))
-    return taken
 
 
 def _why(own: Sequence[int], near: CloseCpus) -> str:

@@ -108,7 +108,7 @@ def test_the_inventory_of_a_host(name: str, driver: Have, snapshot: SnapshotAsse
     if "error" in found:
         return
     cuda = f"{box.cuda // 1000}.{box.cuda % 1000 // 10}"
-    has_cuda = opens and "nvmlSystemGetCudaDriverVersion_v2" not in box.fails
+    has_cuda = opens and "nvmlSystemGetCudaDriverVersion_v2" not in {*box.fails, *box.missing}
     assert (found["mode"], found["driver"], found["cuda"]) == (
         "uuid" if devices else "none", box.driver if opens else "", cuda if has_cuda else "",
     )  # fmt: skip
@@ -117,8 +117,7 @@ def test_the_inventory_of_a_host(name: str, driver: Have, snapshot: SnapshotAsse
         is_slice = isinstance(part, Slice)
         ids = (index, part.uuid, card.uuid if is_slice else "")
         assert (gpu["index"], gpu["device_id"], gpu["slice_of"]) == ids
-        needs_profile = is_slice and " MIG " not in part.name
-        assert gpu["name"] == part.name + (f" MIG {part.sevenths}g" if needs_profile else "")
+        assert gpu["name"] == part.name
         values, lacks = fields_of(card, part), unknown(gpu).keys()
         assert {name for name, value in values.items() if value is None} <= lacks
         assert not any(gpu.get(name) for name in lacks)
@@ -126,7 +125,7 @@ def test_the_inventory_of_a_host(name: str, driver: Have, snapshot: SnapshotAsse
         assert {name: gpu[name] for name in known} == {name: values[name] for name in known}
         running = {each.pid: each for each in part.processes}  # drawing ones may be listed twice
         computing = {each.pid for each in part.processes if not each.graphics}
-        assert [list(each.values()) for each in gpu["processes"]] == [
+        assert "processes" in lacks or [list(each.values()) for each in gpu["processes"]] == [
             [pid, each.name or "", size(each.memory_mib), pid in computing]
             for pid, each in sorted(running.items())
         ]
@@ -173,15 +172,6 @@ def test_a_gpu_lost_during_the_query_is_left_out(driver: Have) -> None:
     # A version that is not reported is no fault of the driver.
     assert conditions(found) == [("driver version", "other"), ("GPU 0", "GPU lost")]
     assert found["samples"] == []
-
-
-def test_a_slice_without_a_profile_has_the_name_of_its_gpu(driver: Have) -> None:
-    whole, cut, bare = load("mig").cards
-    silent = {"fails": {"nvmlDeviceGetAttributes_v2": "UNKNOWN"}}
-    slices = tuple(part.model_copy(update=silent) for part in cut.slices)
-    cards = (whole, cut.model_copy(update={"slices": slices}), bare)
-    (found,) = ask(driver(load("mig").model_copy(update={"cards": cards})), Question())
-    assert found["gpus"][-1]["name"] == f"{cut.name} MIG"
 
 
 def test_a_library_that_cannot_be_loaded_is_no_driver(driver: Have, tmp_path: Path) -> None:
@@ -269,11 +259,11 @@ def test_a_variable_may_name_a_gpu_by_its_slices(driver: Have) -> None:
 @pytest.mark.parametrize(
     ("value", "what"),
     [
-        ("0,,1", "item 2 is empty"),
-        ("0, ", "item 2 is empty"),
-        ("-1", "-1 is no index"),
-        ("all", "all is no index"),
-        ("\x1b[1m", r"\x1b[1m is no index"),
+        ("0,,1", "'' is no index"),
+        ("0, ", "'' is no index"),
+        ("-1", "'-1' is no index"),
+        ("all", "'all' is no index"),
+        ("\x1b[1m", r"'\x1b[1m' is no index"),
     ],
 )
 def test_a_wrong_variable_is_an_error_that_names_the_item(
@@ -294,11 +284,11 @@ def test_a_wrong_variable_is_an_error_that_names_the_item(
 
 def test_cudas_variable_is_reported_where_it_would_hide_a_gpu(driver: Have) -> None:
     notices = {
-        "1,2": "CUDA_VISIBLE_DEVICES=1,2 does not limit lab; set LAB_GPUS=1",
-        "0, 0,-1,1": "CUDA_VISIBLE_DEVICES=0, 0,-1,1 does not limit lab; set LAB_GPUS=0,0",
-        "": "an empty CUDA_VISIBLE_DEVICES does not hide GPUs from lab; set an empty LAB_GPUS=,",
-        "MIG-": "does not hide GPUs",  # the beginning of several
-        "\x1b,0": r"CUDA_VISIBLE_DEVICES=\x1b,0 does not hide GPUs",
+        "1,2": "CUDA_VISIBLE_DEVICES=1,2 does not limit lab; set LAB_GPUS, or use `--gpus none`",
+        "0, 0": "CUDA_VISIBLE_DEVICES=0, 0 does not limit lab; set LAB_GPUS",
+        "": "CUDA_VISIBLE_DEVICES= does not limit lab; set LAB_GPUS, or use `--gpus none`",
+        "MIG-": "does not limit lab",  # the beginning of several
+        "\x1b,0": r"CUDA_VISIBLE_DEVICES=\x1b,0 does not limit lab",
         "0,1": "",
         ",".join([*SLICES, "0"]): "",
     }

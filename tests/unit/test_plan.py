@@ -238,7 +238,7 @@ def why(plan: Plan, name: str) -> str:
 CLOSE = wired(HALVES, affinity=NEAR, cpus=16)
 UNKNOWN = wired(HALVES, cpus=16)
 AS_CLOSE = "{a: {cpus: 2}, b: {gpus: [4], cpus: 4}, c: {gpus: [0], cpus: 4}}"
-TOO_FEW = "{a: {}, b: {gpus: [4], cpus: 6}, c: {gpus: [5], cpus: 6}}"
+TOO_FEW = "{a: {}, b: {gpus: [4], cpus: 10}, c: {gpus: [5], cpus: 4}}"
 ON_BOTH = "{a: {}, b: {gpus: [3, 4], cpus: 4}, c: {}}"
 
 
@@ -250,12 +250,11 @@ ON_BOTH = "{a: {}, b: {gpus: [3, 4], cpus: 4}, c: {}}"
             *(AS_CLOSE, UNKNOWN, ["0-1", "2-5", "6-9"]),
             "CPUs 2-5; which CPUs are close to its GPUs is unknown",
         ),
-        # They are divided equally.
         (
-            *(TOO_FEW, CLOSE, ["4-7", "0-1,8-11", "2-3,12-15"]),
-            "CPUs 0-1,8-11; 0-1 not close to its GPUs: no more are left",
+            *(TOO_FEW, CLOSE, ["6-7", "0-1,8-15", "2-5"]),
+            "CPUs 0-1,8-15; 0-1 not close to its GPUs: no more are left",
         ),
-        (ON_BOTH, CLOSE, ["2-7", "0-1,8-9", "10-15"], "CPUs 0-1,8-9, close to its GPUs"),
+        (ON_BOTH, CLOSE, ["4-9", "0-3", "10-15"], "CPUs 0-3, close to its GPUs"),
     ],
 )
 def test_cpus_are_those_of_the_gpus_numa_node(
