@@ -46,13 +46,6 @@ _BELOW: Final = re.compile(
 """Further lines of one message, which have no mark."""
 
 _ADVICE: Final = b"Instructions for updating:"
-_LABELS: Final = (
-    b"Future major versions of TensorFlow will allow gradients to flow",
-    b"into the labels input on backprop by default.",
-    b"See `tf.nn.softmax_cross_entropy_with_logits_v2`.",
-)
-"""The one advice that contains empty lines."""
-
 _WARNING: Final = re.compile(rb"\S*/(?:site|dist)-packages/\S+:\d+: \w+Warning: ")
 """A warning by Python's `warnings` in a library; a line of the library's source follows."""
 
@@ -108,8 +101,6 @@ class TensorFlowLines:
     def _continues(self, line: bytes) -> bool:
         """Whether a line continues the message of the library's line above."""
         if self._above == _ADVICE:
-            return True
-        if self._above in _LABELS and (not line or line in _LABELS):
             return True
         if _WARNING.match(self._above):
             return line.startswith(b"  ")

@@ -7,7 +7,6 @@ formats, and TensorFlow's runtime prints the progress of a start. They are read 
     worker=2, final accuracy = 0.8894000053405762
     After  400 training steps (  2052 global steps), loss on training batch is  0.388676.  (…)
     2017-10-31 16:00:00.123456: step 10, loss = 2.31 (8123.4 examples/sec; 0.012 sec/batch)
-    10\timages/sec: 23.5 +/- 0.0 (jitter = 0.0)\t7.5
     I0000 00:00:1795270972.223329   15148 grpc_server_lib.cc:467] Started server with target: …
 
 Bars and epochs of Keras are read from their complete state. `printed_numbers` reads all other lines
@@ -60,21 +59,6 @@ _BOOK_STEP = _pattern(
     rb",",
     rb"loss" + _EQUALS + _NUMBER,
 )
-_BOOK_FINAL = _pattern(
-    rb"worker" + _EQUALS + rb"\d++", rb",", rb"final\s++accuracy" + _EQUALS + _NUMBER
-)
-_BLOG = _pattern(
-    rb"After\s++" + _WHOLE + rb"\s++training\s++steps",
-    rb"\(",
-    _WHOLE + rb"\s++global\s++steps",
-    rb"\)",
-    rb",",
-    rb"loss\s++on\s++training\s++batch\s++is\s++" + _NUMBER,
-    rb"\.",
-    rb"\(",
-    _NUMBER + rb"\s++sec/batch",
-    rb"\)",
-)
 _TOWER = _pattern(
     rb"\d{4}-\d\d-\d\d\s++\d\d:\d\d:\d\d(?:\.\d++)?",
     rb":",
@@ -86,14 +70,6 @@ _TOWER = _pattern(
     rb";",
     _NUMBER + rb"\s++sec/batch",
     rb"\)",
-)
-
-_BENCHMARK = re.compile(
-    _WHOLE
-    + rb"\timages/sec: [\d.]++(?: \+/- [\d.]++ \(jitter = [\d.]++\))?\t"
-    + _NUMBER
-    # The accuracies are fractions: that of the first answer, and that of the first five.
-    + rb"(?:\t(0(?:\.\d{1,9}+)?|1(?:\.0{1,9}+)?)\t[\d.]++)?"
 )
 
 _KERAS_EPOCH = re.compile(r"epoch (\d{1,9}+)/\d++", re.ASCII)
@@ -261,36 +237,13 @@ def _book(line: bytes) -> Record | None:
             "global_step": int(global_step),
             "loss": float(loss),
         }
-    if final := _BOOK_FINAL.fullmatch(line):
-        return {"kind": "final", "accuracy": float(final[1])}
     return None
-
-
-def _blog(line: bytes) -> Record | None:
-    match = _BLOG.fullmatch(line)
-    if match is None:
-        return None
-    return {
-        "kind": "step",
-        "local_step": int(match[1]),
-        "global_step": int(match[2]),
-        "loss": float(match[3]),
-    }
-
-
-def _counted(line: bytes) -> Record | None:
-    match = _BENCHMARK.fullmatch(line)
-    if match is None:
-        return None
-    step, loss, accuracy = match.groups()
-    record: Record = {"kind": "step", "local_step": int(step), "loss": float(loss)}
-    return record if accuracy is None else {**record, "accuracy": float(accuracy)}
 
 
 def _dated(line: bytes) -> Record | None:
     if line.endswith(b")") and (match := _TOWER.fullmatch(line)):
         return {"kind": "step", "local_step": int(match[1]), "loss": float(match[2])}
-    return _tensorflow(line) or _counted(line)
+    return _tensorflow(line)
 
 
 def _tensorflow(line: bytes) -> Record | None:
@@ -321,9 +274,7 @@ _EVENTS: Final[tuple[tuple[bytes, re.Pattern[bytes], Callable[[re.Match[bytes]],
 )
 
 _READERS: Final[Mapping[bytes, Callable[[bytes], Record | None]]] = {
-    **dict.fromkeys((b"0", b"1", b"3", b"4", b"5", b"6", b"7", b"8", b"9"), _counted),
     b"w": _book,
-    b"A": _blog,
     b"2": _dated,
     **dict.fromkeys((b"I", b"W", b"E"), _tensorflow),
 }

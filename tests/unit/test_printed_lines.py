@@ -84,10 +84,6 @@ Epoch [1/5], Step [100/600], Loss: 0.5
     lab kind=epoch epoch=0 loss=0.5
 Step 100/1000 | loss 0.5
     lab kind=step global_step=100 loss=0.5
-10\timages/sec: 23.5 +/- 0.0 (jitter = 0.0)\t0.500
-    lab kind=step local_step=10 loss=0.5
-10\timages/sec: 23.5 +/- 0.1 (jitter = 0.2)\t0.500\t0.250\t0.750
-    lab kind=step local_step=10 loss=0.5 accuracy=0.25
 {'loss': 0.5, 'step': 10}
     lab kind=step global_step=10 loss=0.5
 2024-01-01 10:00:00,123 INFO step=10 loss=5e-1

@@ -172,16 +172,6 @@ experimental {
 allow_soft_placement: true
 
 """,
-    "labels": b"""\
-WARNING:tensorflow:From a.py:3: softmax_cross_entropy_with_logits (from x) is deprecated
-Instructions for updating:
-
-Future major versions of TensorFlow will allow gradients to flow
-into the labels input on backprop by default.
-
-See `tf.nn.softmax_cross_entropy_with_logits_v2`.
-
-""",
     "warnings": b"""\
 /x/.venv/lib/python3.11/site-packages/keras/src/layers/core/dense.py:93: UserWarning: Do not pass
   super().__init__(activity_regularizer=activity_regularizer, **kwargs)
