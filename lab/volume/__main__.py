@@ -56,33 +56,11 @@ _USAGE = (
     " collected [RUN DIRECTORY] | time |"
     " ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]"
 )
-_FOLLOW, _LEASH, _ALL_SIZES, _REST = "--follow", "--leash", "--all-sizes", "--rest"
+_SWITCHES = frozenset({"--follow", "--leash", "--all-sizes", "--rest"})
 EXIT_FAILED, EXIT_USAGE = 1, 2
 
 
 _EXIT_CODES = {VolumeBusy: EXIT_BUSY, NoSuchRun: EXIT_NO_SUCH_RUN}
-
-
-def _switches(arguments: Sequence[str]) -> list[str]:
-    return [argument for argument in arguments if argument.startswith("--")]
-
-
-def _is_complete(switches: Sequence[str], arguments: Sequence[str]) -> bool:
-    """Whether there are offsets before the switches, and the switches are valid together."""
-    offsets = len(arguments) - len(switches)
-    known = {_FOLLOW, _LEASH, _ALL_SIZES, _REST}
-    return (
-        offsets > 0
-        and list(arguments[offsets:]) == list(switches)
-        and len(set(switches)) == len(switches)
-        and known.issuperset(switches)
-        and not (_LEASH in switches and _FOLLOW not in switches)
-    )
-
-
-def _offsets(arguments: Sequence[str]) -> dict[str, int]:
-    """Join the offsets of several arguments, because the size of one argument is limited."""
-    return {path: size for argument in arguments for path, size in json.loads(argument).items()}
 
 
 def main(argv: Sequence[str], root: Path) -> int:
@@ -109,17 +87,8 @@ def main(argv: Sequence[str], root: Path) -> int:
                 sys.stdout.write(repr(unix_time()))
             case ["requests"]:
                 sys.stdout.write("".join(f"{request.to_json()}\n" for request in requests(volume)))
-            case ["ship", run_id, *args] if _is_complete(switches := _switches(args), args):
-                offsets = _offsets(args[: len(args) - len(switches)])
-                chunks = stream(
-                    volume,
-                    run_id,
-                    offsets,
-                    follow=_FOLLOW in switches,
-                    all_sizes=_ALL_SIZES in switches,
-                    rest=_REST in switches,
-                )
-                _to_stdout(_leashed(chunks) if _LEASH in switches else chunks)
+            case ["ship", run_id, *arguments]:
+                _ship(volume, run_id, arguments)
             case _:
                 return _print_error(EXIT_USAGE, _USAGE)
     except (VolumeBusy, NoSuchRun, ValueError) as error:
@@ -127,6 +96,23 @@ def main(argv: Sequence[str], root: Path) -> int:
     except OSError as error:
         return _print_error(EXIT_FAILED, f"the run volume {root} failed: {error}")
     return 0
+
+
+def _ship(volume: Volume, run_id: str, arguments: Sequence[str]) -> None:
+    switches = {argument for argument in arguments if argument.startswith("--")}
+    # Several arguments, because the size of one is limited.
+    parts = [json.loads(argument) for argument in arguments if argument not in switches]
+    if not parts or not switches <= _SWITCHES:
+        raise ValueError(_USAGE)
+    chunks = stream(
+        volume,
+        run_id,
+        {path: size for part in parts for path, size in part.items()},
+        follow="--follow" in switches,
+        all_sizes="--all-sizes" in switches,
+        rest="--rest" in switches,
+    )
+    _to_stdout(_leashed(chunks) if "--leash" in switches else chunks)
 
 
 def _leashed(chunks: Iterator[Chunk | None]) -> Iterator[Chunk | None]:

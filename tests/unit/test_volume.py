@@ -216,8 +216,7 @@ def test_where_a_run_was_collected_is_noted(volume: Volume) -> None:
         ("submit", "{"),
         ("submit", "[]"),
         ("ship", "r1", "x"),
-        ("ship", "r1", "{}", "--leash"),
-        ("ship", "r1", "{}", "--follow", "{}"),
+        ("ship", "r1", "--follow"),
         ("ship", "r1", "{}", "--all"),
     ],
 )
