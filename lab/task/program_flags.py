@@ -5,7 +5,7 @@ spelling. The parser knows them when it parses `sys.argv[1:]`, however the progr
 Flags that the user gave stay as they are. The completed arguments are written back to `sys.argv`,
 so that child processes get them, too. A program that reads `sys.argv` by hand gets nothing.
 
-The parsers are those of argparse, absl (`tf.app.flags`), optparse, getopt and click. Flags are
+The parsers are those of argparse, absl (`tf.app.flags`), optparse and click. Flags are
 found by their names. Some names, such as `--index` or `--workers`, have other meanings in other
 programs: they count only in a program that shows that it has a cluster.
 """
@@ -463,16 +463,6 @@ def _hook_optparse(completion: Completion, module: Any) -> None:
     _hook(completion, parser, "parse_args", "args", flags_of, rest_of=lambda result: result[1])
 
 
-def _hook_getopt(completion: Completion, module: Any) -> None:
-    def flags_of(call: Mapping[str, Any]) -> Iterator[Flag]:
-        for name in call.get("longopts", ()):
-            kind = UNTYPED if name.endswith("=") else OTHER
-            yield _flag([f"--{name.rstrip('=')}"], None, kind, "", (), None)
-
-    for method in ("getopt", "gnu_getopt"):
-        _hook(completion, module, method, "args", flags_of, rest_of=lambda result: result[1])
-
-
 def _hook_click(completion: Completion, module: Any) -> None:
     kinds = {"integer": WHOLE, "integer range": WHOLE, "text": UNTYPED, "choice": TEXT}
 
@@ -499,7 +489,6 @@ _HOOKS: Final[Mapping[str, Callable[[Completion, Any], None]]] = {
     "argparse": _hook_argparse,
     "absl.flags._flagvalues": _hook_absl,
     "optparse": _hook_optparse,
-    "getopt": _hook_getopt,
     "click.core": _hook_click,
 }
 

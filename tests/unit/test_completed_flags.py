@@ -121,8 +121,6 @@ DECLARED = {
     "optparse": f"{OPTS}p.add_option('-j', dest='job_name')\n"
     "p.add_option('-t', '--task_index', type='int')\nf, _ = p.parse_args()\n"
     "assert (f.job_name, f.task_index) == ('worker', 1)",
-    "getopt": "import getopt, sys\nd = dict(getopt.getopt(sys.argv[1:], '', ['jobName=',"
-    " 'taskIndex=', 'verbose'])[0])\nassert d == {'--jobName': 'worker', '--taskIndex': '1'}",
     "click": f"{CLICK}@click.command()\n@click.option('--role', type=click.Choice(['ps',"
     " 'worker']))\n@click.option('--task-index', 'n', type=int)\n"
     "@click.option('--ps-hosts', multiple=True)\n@click.argument('folder', default='.')\n"
@@ -163,7 +161,6 @@ COMPLETED = {
     ],
     "argparse before absl": ["--ps_hosts=tf1:1", *FLAGS],
     "optparse": ["-j", "worker", "--task_index=1"],
-    "getopt": ["--jobName=worker", "--taskIndex=1"],
     "click": ["--role=worker", "--task-index=1", "--ps-hosts=tf1:1"],
     "click groups": ["--job-name=worker", "train", "--task-index=1", "--lr=2"],
     "names beside a server": ["--role=worker", "--idx=1"],

@@ -21,7 +21,6 @@ from lab.volume import TaskStatus
 from lab.volume.control import cancel
 from lab.volume.states import Cause, State
 from tests.support.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
-from tests.support.commands import python
 
 COUNTED = """
 import os, random
@@ -366,30 +365,3 @@ def test_a_program_that_cannot_be_started_has_not_succeeded(home: Home) -> None:
     with os.fdopen(program.output, "rb") as output:
         assert b"error: [Errno 2] No such file" in output.read()
     client.disconnect("the test is over")
-
-
-@pytest.mark.parametrize(
-    ("cpus", "variables", "expected"),
-    [
-        (1, {}, 1),
-        (2, {"OPENBLAS_NUM_THREADS": "1"}, 1),
-        (2, {"OMP_NUM_THREADS": "1"}, 1),
-        (2, {"OPENBLAS_NUM_THREADS": "2"}, min(2, os.cpu_count() or 1)),
-    ],
-)
-def test_openblas_gets_the_cpu_count_of_a_program(
-    cpus: int, variables: dict[str, str], expected: int
-) -> None:
-    code = (
-        "import ctypes, numpy\n"
-        "from pathlib import Path\n"
-        "from lab.task.agent.forkserver import limit_openblas_threads\n"
-        f"limit_openblas_threads({cpus})\n"
-        "maps = Path('/proc/self/maps').read_text().splitlines()\n"
-        "path = next(line.split()[-1] for line in maps if 'openblas' in line)\n"
-        "print(ctypes.CDLL(path).scipy_openblas_get_num_threads64_())\n"
-    )
-    threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-    inherited = {name: value for name, value in os.environ.items() if name not in threads}
-    done = python("-c", code, env={**inherited, "PYTHONPATH": str(ROOT), **variables}, check=True)
-    assert done.stdout.strip() == str(expected)

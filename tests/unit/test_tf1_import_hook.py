@@ -141,7 +141,7 @@ def test_the_old_api_with_todays_behind_it(run: Run, modern: Modern) -> None:
             "from tensorflow.examples.tutorials.mnist import mnist",
             "mnist.NUM_CLASSES mnist.IMAGE_SIZE mnist.inference mnist.training",
         ),
-        ("from tensorflow.contrib.training import HParams", "HParams"),
+        ("from tensorflow.contrib import training", "training.GreedyLoadBalancingStrategy"),
         (TF, "tf.mul tf.train.SummaryWriter tf.image.per_image_whitening"),
         ("from tensorflow.contrib.learn.datasets import load_dataset", "load_dataset"),
         ("from tensorflow.python_io import TFRecordWriter", "TFRecordWriter"),

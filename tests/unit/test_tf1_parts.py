@@ -6,7 +6,6 @@ Its numbers on the real one are in tests/e2e/test_tf1_programs.py.
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import pickle
 import sys
@@ -126,43 +125,6 @@ def test_the_greedy_strategy_takes_the_server_with_the_least_load(load: Load) ->
     sizes = [100, 10, 20, 20, 20, 1, 100]
     # Loads before each: 0 0 0, 100 0 0, 100 10 0, 100 10 20, 100 30 20, 100 30 40, 100 31 40.
     assert [greedy(variable(size)) for size in sizes] == [0, 1, 2, 1, 2, 1, 1]
-
-
-def hyperparameters(load: Load) -> Any:
-    return load("contrib").HParams(
-        rate=0.1, steps=10, sync=True, name="a", sizes=[1, 2], pair=(3, 4)
-    )
-
-
-def test_hyperparameters_are_attributes_and_keep_their_types(load: Load) -> None:
-    found = hyperparameters(load)
-    found.add_hparam("momentum", None)
-    assert (found.rate, found.pair, found.momentum) == (0.1, [3, 4], None)
-    assert ("steps" in found, "other" in found, hasattr(found, "other")) == (True, False, False)
-    assert found.get("other", 5) == 5
-    assert json.loads(found.to_json()) == found.values()
-    with pytest.raises(ValueError, match="is reserved: parse"):
-        found.add_hparam("parse", 1)
-    assert found.parse("rate=1,steps=20, sync=false,name=b c,sizes=[3,4,5]") is found
-    assert (type(found.rate), found.steps, found.sync) == (float, 20, False)
-    assert (found.name, found.sizes, found.pair) == ("b c", [3, 4, 5], [3, 4])
-    assert found.override_from_dict({"steps": "30", "sync": True}).steps == 30
-    assert found.parse("").steps == 30
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("other=1", "Unknown hyperparameter: other"),
-        ("steps", "Could not parse hyperparameters: steps"),
-        ("rate=1,sizes=[1,2", r"Could not parse hyperparameters: sizes=\[1,2"),
-        ("sync=maybe", "Could not parse as bool: maybe"),
-        ("steps=1.5", "invalid literal"),
-    ],
-)
-def test_refused_hyperparameters(load: Load, text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        hyperparameters(load).parse(text)
 
 
 # ---- MNIST as the tutorials drew it

@@ -60,12 +60,6 @@ _LAB: Final = "LAB_"
 _NOT_STARTED: Final = 126
 """A shell's exit code for a program that it found and could not start."""
 
-_OPENBLAS_THREADS: Final = (
-    "scipy_openblas_{}_num_threads64_",  # in NumPy's wheels
-    "openblas_{}_num_threads64_",
-    "openblas_{}_num_threads",
-)
-
 
 def argv(sockets: Sequence[int]) -> list[str]:
     """The fork server's arguments for the interpreter, for a child of this process.
@@ -305,25 +299,6 @@ def _prepare_process(parent: int, request: Mapping[str, Any], output: int) -> No
     cpus = os.sched_getaffinity(request["agent"])
     if cpus != os.sched_getaffinity(0):
         os.sched_setaffinity(0, cpus)
-        limit_openblas_threads(len(cpus))
-
-
-def limit_openblas_threads(cpus: int) -> None:
-    """Limit the threads of NumPy's matrix products. OpenBLAS has counted the CPUs before.
-
-    Args:
-        cpus: The number of CPUs of this process. A lower limit from a variable stays.
-    """
-    lines = Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines()
-    for path in {line.split(maxsplit=5)[5] for line in lines if "openblas" in line}:
-        # Without the limit the products are slower and their results are the same.
-        with contextlib.suppress(OSError):
-            library = ctypes.CDLL(path)
-            for name in _OPENBLAS_THREADS:
-                with contextlib.suppress(AttributeError):
-                    most = getattr(library, name.format("get"))()
-                    getattr(library, name.format("set"))(min(most, cpus))
-                    break
 
 
 def _forget_randomness() -> None:

@@ -101,13 +101,12 @@ def _missing(module: str, name: str, why: str) -> str:
 
 def vars_of(module: ModuleType) -> dict[str, Any]:
     """Return the public functions, classes and constants that a module itself defines."""
+    constants = module.__annotations__  # Python adds an empty one to the module if it has none
     return {
         name: value
         for name, value in vars(module).items()
         if not name.startswith("_")
-        and (
-            name in module.__annotations__ or getattr(value, "__module__", None) == module.__name__
-        )
+        and (name in constants or getattr(value, "__module__", None) == module.__name__)
     }
 
 
