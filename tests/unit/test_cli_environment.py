@@ -379,13 +379,15 @@ def test_a_large_file_stays_on_the_volume_until_all_sizes_are_collected(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def leave(volume: Volume, request: Request) -> None:
-        (volume.files(request.run_id) / "large").write_text("large")
+        for name in ("large", "fits"):
+            (volume.files(request.run_id) / name).write_text(name)
         train(volume, request)
 
-    monkeypatch.setattr("lab.volume.transfer.MAX_FILE", 3)
+    monkeypatch.setattr("lab.volume.transfer.MAX_FILE", 4)
     host.submit(leave)
     out, err = host.lab("attach r1", 1)
-    assert "files/large: it has 5 bytes, more than 3" in out
+    assert "files/large: it has 5 bytes, more than 4" in out
+    assert Path("runs/r1/files/fits").read_text() == "fits"
     assert err.endswith("collect files of any size with `lab attach r1 --all-sizes`\n")
     assert "the run volume of 'mnist' is kept" in host.lab("down")[1]
     assert host.environment.volume_stays

@@ -91,21 +91,6 @@ def test_an_empty_file_is_created_and_readable_by_others(tmp_path: Path) -> None
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"", 0o644)
 
 
-def test_listeners_receive_the_path_and_only_the_new_bytes(tmp_path: Path) -> None:
-    appended: list[tuple[str, bytes]] = []
-    replaced: list[tuple[str, bytes]] = []
-    collector = Collector(
-        tmp_path,
-        lambda path, data: appended.append((path, data)),
-        lambda path, data: replaced.append((path, data)),
-    )
-    for offset, data in ((0, b"one\n"), (0, b"one\n"), (2, b"e\ntwo\n")):
-        collector.accept(Chunk("logs/ps-0.log", offset, data))
-    collector.accept(Chunk("status/ps-0.json", None, b"{}"))
-    assert appended == [("logs/ps-0.log", b"one\n"), ("logs/ps-0.log", b"two\n")]
-    assert replaced == [("status/ps-0.json", b"{}")]
-
-
 def test_offsets_count_the_bytes_of_every_file_but_the_states(tmp_path: Path) -> None:
     collector = Collector(tmp_path)
     for path in ("logs/ps-0.log", "model/export/1/graph", "notes", "status/ps-0.json"):

@@ -26,11 +26,9 @@ from lab.run.patience import REFUSED_S, patiently
 from lab.run.runner import execute_run
 from lab.run.view import View
 from lab.store.directory import RunDir
-from lab.store.summarize import summarize
-from lab.volume import Chunk, Request, RunSpec, TaskStatus, Volume
+from lab.volume import Chunk, Request, RunSpec, Volume
 from lab.volume.control import NoSuchRun
 from lab.volume.states import State
-from lab.volume.status import write_status
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.disks import fill, small_disk
 from tests.support.fakes import (
@@ -130,14 +128,13 @@ def go(
     *,
     up: bool = False,
     detach: bool = False,
-    boot: Callable[[Callable[[], None]], Told] | None = None,
     show: Callable[[str], None] | None = None,
 ) -> None:
     """Conduct it in an environment that is booted for it, or was up before."""
     with shown_by(show or environment.said.append):
         execute_run(
             run,
-            boot=boot or (lambda _defer: environment),
+            boot=lambda _defer: environment,
             running=environment if up else None,
             keep=False,
             detach=detach,
@@ -238,31 +235,6 @@ def test_an_interrupt_while_a_run_is_handed_over_ends_it(run: RunDir, environmen
     assert stands(run) == (State.CANCELLED, "interrupted")
     assert run.complete()
     assert not environment.is_down
-
-
-def test_an_interrupt_as_a_boot_ends_removes_it(run: RunDir, environment: Told) -> None:
-    def boot(defer: Callable[[], None]) -> Told:
-        defer()
-        signal.raise_signal(signal.SIGINT)
-        return environment
-
-    with pytest.raises(KeyboardInterrupt):
-        go(run, environment, boot=boot)
-    assert environment.is_down
-
-
-@pytest.mark.parametrize("ended", [False, True])
-def test_a_run_that_is_broken_off_failed_unless_all_its_tasks_have_ended(
-    run: RunDir, environment: Told, ended: bool
-) -> None:
-    with run.opened() as opened:
-        lifecycle.submit(opened, environment)
-        for task in opened.info.task_names() if ended else ():
-            run.status(task).parent.mkdir(exist_ok=True)
-            write_status(run.status(task), TaskStatus(task, State.SUCCEEDED))
-        lifecycle.abort(opened, State.FAILED, "the disk is full")
-    state = State.SUCCEEDED if ended else State.FAILED
-    assert (run.read().state, summarize(run).state) == (state, state)
 
 
 # ---- a run store that is full, and runs that were not collected

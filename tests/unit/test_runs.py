@@ -6,7 +6,7 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS, hyperparameters, with_seed
 from lab.run import discovery
-from lab.run.recovery import collect_one, collect_runs
+from lab.run.recovery import collect_runs
 from lab.run.runner import execute_run
 from lab.run.view import View
 from lab.store.directory import RunDir, runs_path
@@ -117,42 +117,9 @@ def test_a_run_from_its_start_to_its_end(run: RunDir, environment: FakeEnvironme
     assert run.complete()
 
 
-@pytest.mark.parametrize("was_up", [True, False], ids=["was up", "kept"])
-def test_an_environment_that_is_needed_stays_up(
-    run: RunDir, environment: FakeEnvironment, was_up: bool
-) -> None:
-    if was_up:
-        go(run, environment, boot=lambda _defer: pytest.fail("booted"), found=environment)
-    else:
-        go(run, environment, keep=True)
+def test_an_environment_that_is_kept_stays_up(run: RunDir, environment: FakeEnvironment) -> None:
+    go(run, environment, keep=True)
     assert not environment.is_down
-
-
-def test_a_boot_that_fails_leaves_no_run(
-    run: RunDir, environment: FakeEnvironment, notices: list[str]
-) -> None:
-    def boot(_defer: Callable[[], None]) -> FakeEnvironment:
-        raise LabError("port 2222 is in use", "end the program that uses it")
-
-    with pytest.raises(LabError, match="port 2222"):
-        go(run, environment, boot=boot)
-    assert notices == [f"run {run.run_id} did not start; its directory is removed"]
-    assert list(run.path.parent.iterdir()) == []
-
-
-def test_a_detached_run_is_collected_twice(
-    tmp_path: Path, environment: FakeEnvironment, notices: list[str]
-) -> None:
-    request, home = environment.train(), tmp_path / "runs"
-    assert collect_runs(environment, home) == []
-    run = find_run("last", home)
-    first = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    assert (run.read().spec.experiment, run.read().state) == ("async", State.SUCCEEDED)
-    assert notices == [f"run r1: succeeded, collected into {run.path}"]
-    collect_runs(environment, home)
-    assert len(notices) == 1  # completely collected: nothing to do
-    collect_one(request, environment, home)
-    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == first
 
 
 def test_a_run_is_not_collected_again_while_it_is_complete_elsewhere(

@@ -135,19 +135,6 @@ def test_names_that_are_not_safe_are_written_in_plain_characters(volume: Volume)
     assert home.faults == {"files/%0A": ("another collected file has this name", True)}
 
 
-def test_a_file_over_the_limit_is_collected_on_request(
-    volume: Volume, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shipping, "MAX_FILE", 1_000)
-    (volume.files("r1") / "large").write_bytes(b"x" * 1_001)
-    (volume.files("r1") / "fits").write_bytes(b"x" * 1_000)
-    home = ended(volume)
-    assert home.faults == {"files/large": ("it has 1,001 bytes, more than 1,000", True)}
-    assert len(home.files["files/fits"]) == 1_000
-    home.take_all(volume, all_sizes=True)
-    assert (len(home.files["files/large"]), home.faults) == (1_001, {})
-
-
 def test_only_too_deep_directories_are_skipped(volume: Volume) -> None:
     here = os.open(volume.files("r1"), os.O_RDONLY)
     for _ in range(25):
