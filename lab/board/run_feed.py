@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.board.run_view import BoardView, RunBoard
-from lab.records.reader import LineReader
+from lab.records.reader import LineReader, Times
 from lab.run.replay import Player, Recording
 from lab.run.state import state_under_way
 from lab.run.view import GPU_FRESH_S, NOW, Clock
@@ -29,7 +29,9 @@ class _Growing:
         self._inode: int | None = None
         self._lines, self._read_bytes = LineReader(), 0
 
-    def read(self, forget: Callable[[], None] = lambda: None) -> Iterator[dict[str, Any]]:
+    def read(
+        self, times: Times, forget: Callable[[], None] = lambda: None
+    ) -> Iterator[dict[str, Any]]:
         """Yield the new records; call a function before those of a replaced file."""
         try:
             with open_regular(self._path) as file:
@@ -43,7 +45,7 @@ class _Growing:
         except (OSError, ValueError):  # missing, or no regular file
             return
         self._read_bytes += len(data)
-        yield from self._lines.feed(data)
+        yield from self._lines.feed(data, times)
 
 
 class RunFeed:
@@ -81,9 +83,9 @@ class RunFeed:
         for status in found.statuses.values():
             self._view.status(status)
         for task, file in self._records.items():
-            if records := list(file.read(partial(self._view.forget, task))):
+            if records := list(file.read(info.times, partial(self._view.forget, task))):
                 self._view.records(task, records)
-        for moment, use in use_by_moment(self._gpus.read()):
+        for moment, use in use_by_moment(self._gpus.read(info.times)):
             if moment > self._clock.unix() - GPU_FRESH_S:
                 self._view.gpus(use)
         ended = info.state.ended

@@ -8,36 +8,66 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import isfinite, isnan
+from math import inf, isfinite, isnan
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from lab.records import is_in_range
+from lab.text import MAX_LINE_BYTES
 
 STEPS: Final = frozenset({"step", "epoch"})
 """The kinds of records that a task writes after a training step."""
 
 
-def record_of(line: bytes) -> dict[str, Any] | None:
-    """Return the record of a line; None if it is not a JSON object, or its kind is not a text."""
+Times = tuple[float, float]
+"""The earliest and the latest time of a run, in seconds since the epoch."""
+
+EVER: Final[Times] = (-inf, inf)
+_MAX_BYTES: Final = 4 * MAX_LINE_BYTES  # of a record: an agent writes a shorter line as JSON
+
+
+def record_of(line: bytes, times: Times = EVER) -> dict[str, Any] | None:
+    """Return the record of a line; None if it is not a JSON object, or its kind is not a text.
+
+    A time outside the run is no time: a program may print any.
+    """
     try:
         # Python's reader accepts NaN and Infinity, which Python's writer writes.
-        record = json.loads(line)
+        record = json.loads(line) if len(line) <= _MAX_BYTES else None
     except (ValueError, RecursionError):
         return None
     is_record = isinstance(record, dict) and isinstance(record.get("kind"), str | None)
-    return record if is_record else None
+    if not is_record:
+        return None
+    if not (is_time(time := record.get("time_unix")) and times[0] <= time <= times[1]):
+        record.pop("time_unix", None)
+    return record
 
 
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file, up to its last line end; none if it is missing.
+def read_records(path: Path, times: Times = EVER) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file; none if it is missing, or no regular file.
 
     Raises:
         OSError: The file cannot be read.
     """
-    if path.is_file():
-        with path.open("rb") as file:
-            yield from _records(line for line in file if line.endswith(b"\n"))
+    return _records(lines_of(path), times)
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a records file, up to its last line end; too long ones are cut.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    if path.is_symlink() or not path.is_file():
+        return
+    with path.open("rb") as file:
+        while line := file.readline(_MAX_BYTES + 1):
+            rest = line
+            while rest and not rest.endswith(b"\n"):
+                rest = file.readline(_MAX_BYTES + 1)
+            if rest:
+                yield line
 
 
 class LineReader:
@@ -46,15 +76,16 @@ class LineReader:
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+    def feed(self, data: bytes, times: Times = EVER) -> Iterator[dict[str, Any]]:
         """Return the records that these bytes complete; skip lines that are not records."""
         lines = (self._rest + data).split(b"\n")
-        self._rest = lines.pop()
-        return _records(lines)
+        self._rest = lines.pop()[: _MAX_BYTES + 1]
+        return _records(lines, times)
 
 
-def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    return (record for record in map(record_of, lines) if record is not None)
+def _records(lines: Iterable[bytes], times: Times) -> Iterator[dict[str, Any]]:
+    records = (record_of(line, times) for line in lines)
+    return (record for record in records if record is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def read_run(named: NamedRun, probe: Probe) -> ReportRun:
     status = status_or_warn(run, probe)
     info = status.info
     records = records_frame(run)
-    data, left_out = tidy(info, records, read_records(run.gpu_samples))
+    data, left_out = tidy(info, records, read_records(run.gpu_samples, info.times))
     trace = Trace(named.name, info.spec.experiment, info, data, left_out=left_out)
     marks = marks_of(trace, records)
     summary = sum_up(run, info, status.statuses)

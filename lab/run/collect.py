@@ -215,12 +215,12 @@ class _Feed:
         """Pass the data that is already collected to the view; the reader keeps half a line."""
         for task in self._run.info.task_names():
             path = self._run.directory.records(task)
-            if path.is_file():
+            if path.is_file() and not path.is_symlink():
                 reader = self._readers.setdefault(task, LineReader())
                 self._view.forget(task)  # the view may have received these records before
                 with path.open("rb") as file:
                     while data := file.read(1 << 20):
-                        self._view.records(task, list(reader.feed(data)))
+                        self._view.records(task, list(reader.feed(data, self._run.info.times)))
         for status in self.statuses.values():
             self._view.status(status)
 
@@ -229,7 +229,8 @@ class _Feed:
         if task := task_of(path, "logs", ".log"):
             self.printed.feed(task, data)
         if task := task_of(path, "tasks", ".jsonl"):
-            records = list(self._readers.setdefault(task, LineReader()).feed(data))
+            reader = self._readers.setdefault(task, LineReader())
+            records = list(reader.feed(data, self._run.info.times))
             if records:
                 self._view.records(task, records)
 

@@ -97,7 +97,7 @@ class Recording:
             for task in info.task_names()
             for event in _events_of(
                 replace(status.statuses.get(task, TaskStatus(task, State.PENDING)), task=task),
-                read_records(run.records(task)),
+                read_records(run.records(task), info.times),
                 place,
                 length_s,
                 _waiting(info, task),

@@ -114,6 +114,8 @@ def _machine_of(run: RunDir, info: RunInfo, way: Way) -> Machine:
         if is_unfit:
             raise ValueError(reason)
     workers, ps = (len(info.cluster.get(job, ())) for job in ("worker", "ps"))
-    speed = speed_of([list(read_records(run.records(f"worker-{n}"))) for n in range(workers)])
+    speed = speed_of(
+        [list(read_records(run.records(f"worker-{n}"), info.times)) for n in range(workers)]
+    )
     shape = Shape(way, workers, 0 if way is Way.RING else ps)
     return calibrated(shape, int(info.provenance["cpus"]), speed, f"run {run.run_id}")

@@ -19,7 +19,7 @@ import pandas as pd
 from lab.formatting import counted
 from lab.log import LOG
 from lab.records import FIELDS
-from lab.records.reader import STEPS, is_number, is_whole, record_of
+from lab.records.reader import STEPS, is_number, is_whole, lines_of, record_of
 from lab.store.directory import RunDir
 
 DAMAGED: Final = "damaged"
@@ -81,6 +81,7 @@ def read_records(run: RunDir, tasks: Collection[str] | None = None) -> pd.DataFr
             **{name: _array(name, values) for name, values in zip(FIELDS, columns, strict=True)},
         }
     )
+    frame["time_unix"] = frame["time_unix"].where(frame["time_unix"].between(*run.read().times))
     frame.attrs[DAMAGED] = tuple(damaged)
     return frame
 
@@ -114,18 +115,15 @@ def recorded_tasks(run: RunDir) -> list[str]:
 def _rows(path: Path, damaged: list[str]) -> Iterator[Any]:
     """Yield the records of a task's file; add each damaged line to `damaged`."""
     decoder = msgspec.json.Decoder(_Row)
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return  # it is being written
-            try:
-                yield decoder.decode(line)
-            except (ValueError, RecursionError):
-                row, fault = _lenient(line)
-                if fault:
-                    damaged.append(f"tasks/{path.name}:{number}: {fault}")
-                if row is not None:
-                    yield row
+    for number, line in enumerate(lines_of(path), 1):
+        try:
+            yield decoder.decode(line)
+        except (ValueError, RecursionError):
+            row, fault = _lenient(line)
+            if fault:
+                damaged.append(f"tasks/{path.name}:{number}: {fault}")
+            if row is not None:
+                yield row
 
 
 def _lenient(line: bytes) -> tuple[Any, str]:

@@ -9,7 +9,16 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from lab.records.reader import STEPS, Result, is_number, is_whole, read_records, result_of
+from lab.records.reader import (
+    EVER,
+    STEPS,
+    Result,
+    Times,
+    is_number,
+    is_whole,
+    read_records,
+    result_of,
+)
 
 _WHOLE: Final = ("epoch", "local_step", "global_step", "staleness", "batch_size")
 FINAL_RECORDS: Final = 10
@@ -260,9 +269,9 @@ def is_test_during_training(record: dict[str, Any]) -> bool:
     return record.get("kind") == "eval" and "local_step" in record
 
 
-def read_progress(path: Path, task: str) -> TaskProgress:
+def read_progress(path: Path, task: str, times: Times = EVER) -> TaskProgress:
     """Return the progress from a task's records file; a missing file counts as empty."""
     progress = TaskProgress(task)
-    for record in read_records(path):
+    for record in read_records(path, times):
         progress.add(record)
     return progress

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from time import time
 from typing import Any, Final, TypedDict, TypeVar
 
 from lab.experiments.registry import with_defaults
+from lab.records.reader import Times
 from lab.strict_json import dump, parse
 from lab.text import short
 from lab.volume import TASK, ClusterSpec, Request, RunSpec, chief_of, task_names
@@ -18,6 +20,9 @@ FORMAT: Final = 2
 
 _LATEST: Final = 1e11
 """Seconds since the epoch that can be shown as a date: up to the year 5138."""
+
+_CLOCKS_S: Final = 3600.0
+"""The largest difference between the clocks of a run's machines, in seconds."""
 
 T = TypeVar("T")
 
@@ -140,6 +145,12 @@ class RunInfo:
     def zero_unix(self) -> float:
         """The Unix time at which a run's seconds begin: its submission to the tasks."""
         return self.started_unix if self.submitted_unix is None else self.submitted_unix
+
+    @property
+    def times(self) -> Times:
+        """The times that a record of the run may have; the clocks of its machines may differ."""
+        end = time() if self.stopped_unix is None else self.stopped_unix
+        return self.zero_unix - _CLOCKS_S, end + _CLOCKS_S
 
     def to_json(self) -> str:
         """Return indented JSON with a final line end."""

@@ -29,9 +29,10 @@ def summarize(run: RunDir) -> Summary:
 
 def sum_up(run: RunDir, info: RunInfo, statuses: Mapping[str, TaskStatus]) -> Summary:
     """Read the records and samples of a run, and return its summary with these task statuses."""
-    progress = {task: read_progress(run.records(task), task) for task in info.task_names()}
+    times = info.times
+    progress = {task: read_progress(run.records(task), task, times) for task in info.task_names()}
     trained = {task: value.trained for task, value in progress.items()}
-    gpus = figures(read_records(run.gpu_samples), trained)
+    gpus = figures(read_records(run.gpu_samples, times), trained)
     return summary_of(info, statuses, progress, gpus)
 
 

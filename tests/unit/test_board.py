@@ -33,7 +33,9 @@ from lab.classroom.status import SeatStatus
 from lab.errors import LabError
 from lab.run.replay import Recording
 from lab.run.view import Clock
+from lab.store.dataframe import records_frame
 from lab.store.directory import RunDir
+from lab.store.progress import read_progress
 from lab.volume.states import State
 from tests.support.agents import wait_for
 from tests.support.classes import a_plan, created, own_state, stored  # noqa: F401
@@ -122,6 +124,23 @@ def test_hostile_records_make_valid_json_and_safe_text(run: RunDir) -> None:
     assert "\x1b" not in shown["reason"]
     row = next(each for each in shown["tasks"] if each["task"] == "worker-1")
     assert row["loss"] == "nan"
+
+
+@pytest.mark.parametrize("moment", [1e18, -1.0, BEGAN_UNIX - 4000, BEGAN_UNIX + 1e6])
+def test_a_time_outside_the_run_is_none_for_page_summary_and_figures(
+    run: RunDir, moment: float
+) -> None:
+    for worker in (1, 2):
+        run.records(f"worker-{worker}").unlink()
+    times = (moment, moment + 128, BEGAN_UNIX + 3)
+    lines = [line(local_step=n, global_step=n, loss=n, time_unix=t) for n, t in enumerate(times)]
+    run.records("worker-0").write_text("".join(lines))
+    assert RunFeed(run).now().loss == {"worker-0": [(3.0, 2.0)]}
+    played = [each for each in Recording.read(run).events if each.record]
+    assert [each.at_s for each in played if each.task == "worker-0"] == [0.0, 0.0, 3.0]
+    assert [*records_frame(run)["time_unix"].dropna()][-1:] == [BEGAN_UNIX + 3]
+    progress = read_progress(run.records("worker-0"), "worker-0", run.read().times)
+    assert (progress.trained, progress.first_step_unix) == ((BEGAN_UNIX + 3,) * 2, None)
 
 
 @pytest.mark.timeout(20)

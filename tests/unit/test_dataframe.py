@@ -14,6 +14,7 @@ import pytest
 from lab.errors import LabError
 from lab.log import shown_by
 from lab.records import FIELDS
+from lab.records.reader import LineReader, read_records
 from lab.store.dataframe import DAMAGED, records_frame, steps_frame
 from lab.store.directory import RunDir
 from lab.store.progress import read_progress
@@ -132,6 +133,24 @@ def test_odd_values_that_are_no_damage(run: RunDir) -> None:
     assert math.isnan(frame["loss"][0])
     assert list(frame["loss"][1:3]) == [math.inf, 2.0]
     assert frame["message"][3].encode() == b"?!"
+
+
+def test_a_line_has_a_limit(run: RunDir) -> None:
+    good = record("worker-0", 0)
+    write(run, "worker-0", {"kind": "step", "message": "x" * 10**6, "seq": 1}, good)
+    frame, damaged = damage_of(run)
+    assert (list(frame["seq"]), damaged) == ([0], ("tasks/worker-0.jsonl:1: not a record",))
+    assert [*read_records(run.records("worker-0"))] == [good]
+    reader, data = LineReader(), run.records("worker-0").read_bytes()
+    pieces = [data[start : start + 4096] for start in range(0, len(data), 4096)]
+    assert [found for piece in pieces for found in reader.feed(piece)] == [good]
+
+
+def test_records_are_not_read_through_a_link(run: RunDir) -> None:
+    write(run, "worker-1", record("worker-1", 0))
+    run.records("worker-0").symlink_to(run.records("worker-1"))
+    assert list(records_frame(run)["task"]) == ["worker-1"]
+    assert [*read_records(run.records("worker-0"))] == []
 
 
 def test_damage_is_a_warning(run: RunDir, caplog: pytest.LogCaptureFixture) -> None:
