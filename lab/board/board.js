@@ -66,7 +66,7 @@ function showClass(room) {
 
 function showRun(run) {
   at("state").className = KINDS[run.state] || "";
-  write("reason", [run.note, run.reason].filter(Boolean).join(" "));
+  write("reason", run.reason);
   const facts = [["experiment", run.experiment], ["time", lasting(run.elapsed_s)], ["global step", run.global_step]];
   at("facts").replaceChildren(...facts.map(([name, value]) => {
     const pair = made("div");

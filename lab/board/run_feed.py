@@ -1,24 +1,185 @@
-"""Follows runs for the board: in their directories as a client collects them, or as replays."""
+"""What the board shows of a run, and where it comes from: a directory of a run, or a recording.
+
+It is computed from the same data as the live view of a terminal.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from lab.board.run_view import BoardView, RunBoard
-from lab.records.reader import LineReader, Times
+import msgspec
+
+from lab.formatting import loss, whole
+from lab.records.reader import STEPS, LineReader, Times, is_number
 from lab.run.replay import Player, Recording
 from lab.run.state import state_under_way
-from lab.run.view import GPU_FRESH_S, NOW, Clock
+from lab.run.view import GPU_FRESH_S, NOW, Clock, TaskView
 from lab.store.directory import RunDir, RunStatus, infos
 from lab.store.gpu_samples import use_by_moment
+from lab.store.measures import STUCK_S
+from lab.store.run_info import RunInfo
+from lab.text import short
 from lab.volume.files import open_regular
+from lab.volume.states import State, run_state
 
 _MOST_BYTES: Final = 4 << 20  # of a file that are read at once
+_LARGEST: Final = 1e300
+"""The largest number that a curve shows; the page adds some of them."""
+
+MOST_POINTS: Final = 160
+"""The number of points of a curve above which pairs of points become one."""
+
+
+class Curve:
+    """Points over time, thinned as they become many. Each is the mean of equally many values."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[float, float]] = []
+        self._each = 1
+        self._sum = 0.0
+        self._count = 0
+
+    def add(self, at_s: float, value: float) -> None:
+        """Add a value at a time in seconds."""
+        self._sum += value
+        self._count += 1
+        if self._count < self._each:
+            return
+        self.points.append((round(at_s, 2), float(f"{self._sum / self._count:.5g}")))
+        self._sum, self._count = 0.0, 0
+        if len(self.points) > MOST_POINTS:
+            pairs = zip(self.points[::2], self.points[1::2], strict=False)
+            self.points = [(late, float(f"{(a + b) / 2:.5g}")) for (_, a), (late, b) in pairs]
+            self._each *= 2
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    """One task on the board, as texts that are safe to show; "": not known.
+
+    Attributes:
+        task: `worker-0`.
+        state: Its state.
+        stuck: Whether it trains, and has written no record for `STUCK_S`.
+        local_step: The number of its own steps.
+        steps_per_s: Its local steps per second in the last seconds.
+        loss: Its newest loss.
+        gpu: The utilisation of its GPUs.
+        note: Why it failed, what it waits for, its silence, or the staleness of its gradients.
+    """
+
+    task: str
+    state: str
+    stuck: bool
+    local_step: str
+    steps_per_s: str
+    loss: str
+    gpu: str
+    note: str
+
+
+class RunBoard(msgspec.Struct, frozen=True):
+    """A run on the board.
+
+    Attributes:
+        run: Its id.
+        experiment: Its experiment or program.
+        state: Its state.
+        reason: The reason for this state; may be empty.
+        elapsed_s: Seconds since its start, or that it took.
+        global_step: Its highest global step; "": not known.
+        tasks: Its tasks.
+        notes: What the notes of tasks that train say: `staleness` or `waits`.
+        loss: The loss of each task with one: `[[seconds since the start, loss], …]`.
+    """
+
+    run: str
+    experiment: str
+    state: str
+    reason: str
+    elapsed_s: float
+    global_step: str
+    tasks: list[TaskRow]
+    notes: str
+    loss: Mapping[str, list[tuple[float, float]]]
+
+
+class BoardView(TaskView):
+    """Keeps what a board shows of a run."""
+
+    def __init__(self, info: RunInfo, clock: Clock = NOW) -> None:
+        super().__init__(info, clock)
+        self._began_unix = info.zero_unix
+        self._loss = {task: Curve() for task in self._progress}
+
+    def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
+        """Receive new records of a task."""
+        super().records(task, records)
+        for record in records:
+            moment, value = _finite(record.get("time_unix")), _finite(record.get("loss"))
+            if record.get("kind") in STEPS and moment is not None and value is not None:
+                self._loss[task].add(moment - self._began_unix, value)
+
+    def forget(self, task: str) -> None:
+        """Forget a task's records: all of them are passed again, from the first."""
+        super().forget(task)
+        self._loss[task] = Curve()
+
+    @property
+    def state(self) -> State:
+        """The state of the run, from those of its tasks."""
+        return run_state(each.state for each in self._statuses.values())
+
+    def now(self, info: RunInfo, state: State) -> RunBoard:
+        """Return the run as it is now.
+
+        Args:
+            info: Its `run.json`.
+            state: Its state.
+        """
+        stopped = info.stopped_unix if state.ended else None
+        until = self._clock.unix() if stopped is None else stopped
+        steps = [each.highest for each in self._progress.values()]
+        return RunBoard(
+            run=info.run_id,
+            experiment=short(info.spec.experiment),
+            state=str(state),
+            reason=short(info.reason) if state.ended else "",
+            elapsed_s=round(max(0.0, until - self._began_unix), 1),
+            global_step=whole(max((step for step in steps if step is not None), default=None)),
+            tasks=[self._row(task) for task in self._progress],
+            notes=self._last_title,
+            loss={task: curve.points for task, curve in self._loss.items() if curve.points},
+        )
+
+    def _row(self, task: str) -> TaskRow:
+        status, progress = self._statuses[task], self._progress[task]
+        last = progress.last_unix
+        is_late = last is not None and self._clock.unix() - last > STUCK_S
+        return TaskRow(
+            task=task,
+            state=str(status.state),
+            stuck=status.state is State.TRAINING and is_late,
+            local_step=whole(progress.local_step),
+            steps_per_s="" if status.state.ended else self._rate(task),
+            loss=loss(progress.loss),
+            gpu=self._gpu(task),
+            note=short(status.reason) or self._last(task),
+        )
+
+
+def _finite(value: object) -> float | None:
+    """Return a number that a curve can show; a program may record any."""
+    try:
+        number = float(value) if is_number(value) else math.nan
+    except OverflowError:  # a whole number beyond all floats
+        return None
+    return number if abs(number) <= _LARGEST else None
 
 
 class _Growing:
@@ -114,10 +275,8 @@ class ReplayFeed:
         """Return the run as its client saw it at this moment of the replay."""
         if self._thread.ident is None:
             self._thread.start()
-        info, note = self._recording.info, f"A replay, at speed {self._speed:g}."
-        if self._thread.is_alive():
-            return self._view.now(info, self._view.state, note)
-        return self._view.now(info, info.state, note)
+        info = self._recording.info
+        return self._view.now(info, self._view.state if self._thread.is_alive() else info.state)
 
 
 class NewestRun:

@@ -2,28 +2,113 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from lab.classroom import values
 from lab.classroom.names import COPIES
-from lab.classroom.values import Address, FilePath, ListenAddress
 from lab.config.diagnostics import Problem
-from lab.config.fields import MAX_CPUS, ConfigModel, GpuCount, Memory, NodeName
+from lab.config.fields import (
+    MAX_CPUS,
+    MAX_PORT,
+    ConfigModel,
+    GpuCount,
+    Memory,
+    NodeName,
+    amount,
+    text_of,
+)
 from lab.config.load import parse_config, read_file
+from lab.units import MEMORY, MIB, TIB, duration_s
 
 DEFAULT_FILE: Final = "class.yaml"
 TEACHER: Final = "teacher"
 """The user who may open JupyterHub's admin page; the teacher has no seat."""
 
+SEAT_PREFIX: Final = 28
+"""Prefix length of the network of a seat, of the proxy, and of a run: 13 addresses are free."""
+
+PRIVATE: Final = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
+_NAME: Final = re.compile("[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?")
+_LABEL: Final = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+# A name has at most 253 characters, with that of a seat in front. An IP address is none.
+_DOMAIN: Final = re.compile(rf"(?=.{{1,200}}$)({_LABEL}\.)+(?!\d+$){_LABEL}")
+_ADDRESS: Final = re.compile(r"([0-9.]+):([0-9]{1,5})")
+_LONGEST_SLICE_S: Final = 24 * 3600
+
+_NAME_TEXT: Final = "lower-case letters, digits and hyphens, at most 20, no hyphen at an end"
+_SLICE_TEXT: Final = "a duration such as 10m or 1h30m, from 1s to 24h"
+_NETWORK_TEXT: Final = "a private IPv4 network such as 10.89.0.0/16, of /28 or larger"
+_DOMAIN_TEXT: Final = "a DNS name in lower-case letters, such as lab.example.org"
+_ADDRESS_TEXT: Final = "an IPv4 address and a port, such as 127.0.0.1:8000"
+_DISK_TEXT: Final = "an amount such as 5GiB or 512MiB, from 64MiB to 64TiB"
+
+
+class Address(NamedTuple):
+    """The address of a listening socket."""
+
+    host: IPv4Address
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def _matching(pattern: re.Pattern[str], expected: str) -> BeforeValidator:
+    """Return a validator of texts that match a pattern as a whole."""
+
+    def read(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError(expected)
+        return text
+
+    return text_of(read, expected)
+
+
+def _slice(text: str) -> float:
+    seconds = duration_s(text)
+    if seconds is None or not 1 <= seconds <= _LONGEST_SLICE_S:
+        raise ValueError(_SLICE_TEXT)
+    return seconds
+
+
+def _network(text: str) -> IPv4Network:
+    found = IPv4Network(text)
+    if found.prefixlen > SEAT_PREFIX or not any(map(found.subnet_of, PRIVATE)):
+        raise ValueError(_NETWORK_TEXT)
+    return found
+
+
+def _address(text: str) -> Address:
+    found = _ADDRESS.fullmatch(text)
+    if not found or not 1 <= int(found[2]) <= MAX_PORT:
+        raise ValueError(_ADDRESS_TEXT)
+    return Address(IPv4Address(found[1]), int(found[2]))
+
+
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError
+    return Path(text)
+
+
+Disk = Annotated[int, amount(MEMORY, _DISK_TEXT, 64 * MIB, 64 * TIB)]
+Slice = Annotated[float, text_of(_slice, _SLICE_TEXT)]
+ClassName = Annotated[str, _matching(_NAME, _NAME_TEXT)]
+DomainName = Annotated[str, _matching(_DOMAIN, _DOMAIN_TEXT)]
+PrivateNetwork = Annotated[IPv4Network, text_of(_network, _NETWORK_TEXT)]
+ListenAddress = Annotated[Address, text_of(_address, _ADDRESS_TEXT)]
+FilePath = Annotated[Path, text_of(_path, "the path of a file")]
+
+
+# The config.
+
 MAX_SEATS: Final = 200
-MAX_CPU_RUNS: Final = 200
 
 _GPUS_TEXT: Final = "a number, such as 1, or {queue: true}"
 _SEATS_TEXT: Final = (
@@ -62,7 +147,7 @@ class SeatGpus(ConfigModel):
 
 _Cpus = Annotated[float, Field(gt=0, le=MAX_CPUS)]
 _Gpus = Annotated[SeatGpus, BeforeValidator(_gpus)]
-_CpuRuns = Annotated[int, Field(ge=0, le=MAX_CPU_RUNS)]
+_CpuRuns = Annotated[int, Field(ge=0, le=MAX_SEATS)]
 _Seats = Annotated[
     tuple[NodeName, ...],
     Field(min_length=1, max_length=MAX_SEATS, strict=False),
@@ -82,7 +167,7 @@ class SeatConfig(ConfigModel):
     memory: Memory | None = None
     """Limit of main memory, in bytes; by default none."""
 
-    disk: values.Disk | None = None
+    disk: Disk | None = None
     """Limit of the volume of the seat, in bytes; by default none."""
 
 
@@ -95,14 +180,6 @@ class Tls(ConfigModel):
     key: FilePath
     """The private key of the certificate, as PEM."""
 
-    def below(self, folder: Path) -> Tls:
-        """Return the files by paths that begin at a directory, unless they are absolute."""
-        files = {"certificate": folder / self.certificate, "key": folder / self.key}
-        return self.model_copy(update=files)
-
-
-_DEFAULT_ADDRESS: Final = Address(IPv4Address("127.0.0.1"), 8000)
-
 
 class ClassConfig(ConfigModel):
     """A class: its seats, and what each of them gets."""
@@ -110,7 +187,7 @@ class ClassConfig(ConfigModel):
     version: Annotated[int, Field(ge=1, le=1)]
     """The version of this format."""
 
-    name: values.ClassName
+    name: ClassName
     """Name of the class; the name of every container begins with it."""
 
     seats: _Seats
@@ -125,16 +202,16 @@ class ClassConfig(ConfigModel):
     cluster: FilePath = Path("cluster.yaml")
     """The cluster config that each seat gets."""
 
-    slice: values.Slice = timedelta(minutes=10)
-    """The longest turn of a run in the queue."""
+    slice: Slice = 600.0
+    """The longest turn of a run in the queue, in seconds."""
 
-    network: values.PrivateNetwork = IPv4Network("10.89.0.0/16")
+    network: PrivateNetwork = IPv4Network("10.89.0.0/16")
     """The range from which the class takes its /28 networks."""
 
-    address: ListenAddress = _DEFAULT_ADDRESS
+    address: ListenAddress = Address(IPv4Address("127.0.0.1"), 8000)
     """Where the proxy listens."""
 
-    domain: values.DomainName | None = None
+    domain: DomainName | None = None
     """JupyterHub's DNS name; each seat has a name of its own below it."""
 
     tls: Tls | None = None
@@ -152,6 +229,9 @@ def _validate(config: ClassConfig) -> Iterator[Problem]:
             f"other hosts reach {config.address}, and passwords must not travel in the clear; add "
             "`tls: {certificate: cert.pem, key: key.pem}`, or use 127.0.0.1"
         )
+        yield Problem(("address",), message)
+    elif config.address.host.is_unspecified and config.domain is None:
+        message = "browsers need one address; name that of this host, or add `domain`"
         yield Problem(("address",), message)
 
 
@@ -188,5 +268,8 @@ def parse_class(data: bytes, file: str) -> ClassConfig:
     """
     config = parse_config(ClassConfig, _validate, data, file)
     folder = Path(file).parent
-    tls = config.tls and config.tls.below(folder)
-    return config.model_copy(update={"cluster": folder / config.cluster, "tls": tls})
+    paths: dict[str, object] = {"cluster": folder / config.cluster}
+    if tls := config.tls:
+        files = {"certificate": folder / tls.certificate, "key": folder / tls.key}
+        paths["tls"] = tls.model_copy(update=files)
+    return config.model_copy(update=paths)

@@ -12,7 +12,7 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from ipaddress import IPv4Network
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -281,16 +281,10 @@ class Containers:
         What can be removed is removed, also if the engine refuses a part.
         """
         self.stop()
-        refusals = []
-        for kind in ("networks", "volumes"):
-            for each in self._listed(kind):
-                try:
-                    with suppress(NotFound), engine_errors(f"removing {each.name} of the {kind}"):
-                        each.remove()
-                except LabError as error:
-                    refusals.append(error)
-        if refusals:
-            raise refusals[0]
+        with ExitStack() as removals:  # it makes all calls, also if one of them raises
+            for kind in ("volumes", "networks"):
+                for each in self._listed(kind):
+                    removals.callback(_remove, each, f"removing {each.name} of the {kind}")
         for disk in self._disks.values():
             disk.remove()
 
@@ -306,6 +300,11 @@ class Containers:
 
     def _of(self, seat: str) -> str:
         return names.seat_object(self._plan.name, seat)
+
+
+def _remove(part: Any, doing: str) -> None:  # noqa: ANN401  (a network or a volume)
+    with suppress(NotFound), engine_errors(doing):
+        part.remove()
 
 
 def _labels(name: str, seat: str = "") -> dict[str, str]:

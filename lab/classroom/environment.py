@@ -5,22 +5,23 @@ from __future__ import annotations
 import shutil
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from lab import signals
 from lab.backends.gpu_record import Holder, hold_gpus, release
 from lab.backends.names import CLASS
 from lab.backends.state import locked
 from lab.classroom.containers import Containers
-from lab.classroom.gpu_check import programs_left
 from lab.classroom.gradebook import as_csv, gradebook
-from lab.classroom.hub_api import HubApi, hub_api
-from lab.classroom.hub_process import (
+from lab.classroom.hub_api import (
     POLL_S,
     SEAT_S,
+    HubApi,
+    hub_api,
     start_hub,
     start_seats,
     stop_hub,
@@ -31,8 +32,12 @@ from lab.classroom.planning import ClassPlan
 from lab.classroom.queue.folder import end_environments, remove_environments
 from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import InputError, LabError
+from lab.gpu import Inventory, NvmlError, read_host
 from lab.log import LOG
-from lab.text import suggestion
+from lab.placement.gpu_usage import held_in_use
+from lab.text import short, suggestion
+
+_GPU_WAIT_S: Final = 10.0  # the driver frees the memory of a killed process within a few seconds
 
 
 def up(stored: StoredClass) -> None:
@@ -223,6 +228,35 @@ def _check_gpus(plan: ClassPlan, seat: str) -> None:
         raise LabError(f"{seat} stays stopped: {left}", fix)
 
 
+def programs_left(users: Mapping[str, Sequence[str]]) -> str:
+    """Return which processes use GPUs after 10 s, as NVML reports; "": none.
+
+    One line warns of the GPUs whose processes the driver does not report.
+
+    Args:
+        users: The names of those that had each GPU, by its UUID.
+    """
+    until = time.monotonic() + _GPU_WAIT_S
+    while users:
+        try:
+            host = read_host()
+        except NvmlError as error:
+            host = Inventory("none", (), None, None, notices=(error.what,))
+        lines = list(held_in_use(users, host))
+        if not lines or time.monotonic() > until:
+            _warn_of_unknown(users, host)
+            return ", ".join(lines)
+        time.sleep(POLL_S)
+    return ""
+
+
+def _warn_of_unknown(users: Mapping[str, Sequence[str]], host: Inventory) -> None:
+    known = {gpu.device_id for gpu in host.gpus if "processes" not in dict(gpu.unknown)}
+    if unknown := [gpu for gpu in users if gpu not in known]:
+        why = short("; ".join(host.notices)) or "the driver does not report their processes"
+        LOG.warning(f"not checked: {', '.join(unknown)}: {why}")
+
+
 def _stop_seat(folder: ClassDir, containers: Containers, api: HubApi, seat: str) -> None:
     """Stop a seat, and what it has in the queue by now; wait until its programs have ended."""
     until = time.monotonic() + SEAT_S
@@ -267,8 +301,7 @@ def check_seat(plan: ClassPlan, seat: str) -> None:
     known = [each.name for each in plan.seats]
     if seat not in known:
         hint = f"{suggestion(seat, known)}see the seats with `lab class status`"
-        what = f"no seat {seat!r}" if seat else "no seat is given"
-        raise InputError(f"{what} in the class {plan.name!r}", hint)
+        raise InputError(f"no seat {seat!r} in the class {plan.name!r}", hint)
 
 
 def _locked(folder: ClassDir) -> AbstractContextManager[int]:

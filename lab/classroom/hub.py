@@ -6,10 +6,19 @@ its routes. Only the settings are lab's own.
 
 from __future__ import annotations
 
+import hmac
 import os
 import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
+
+from jupyterhub.auth import Authenticator
+from tornado.web import HTTPError
+from traitlets import Dict
 
 from lab.classroom import names
 from lab.classroom.config import TEACHER
@@ -37,6 +46,12 @@ _MOST_USERS: Final = 256  # in one answer; a class has at most 200 seats
 _PIDS: Final = 4096  # as for tasks; TensorFlow aborts with 512
 _IMAGE_USER: Final = "1000:1000"
 
+MOST_FAILED: Final = 10
+"""Failed attempts for a user from one network address in a minute; more are refused."""
+
+_WINDOW_S: Final = 60.0
+_MOST_BYTES: Final = 72
+
 
 def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has no types for it)
     """Set the options of JupyterHub, in its configuration object."""
@@ -51,7 +66,7 @@ def configure(c: Any, folder: ClassDir) -> None:  # noqa: ANN401  (traitlets has
 
 
 def _hub(c: Any, folder: ClassDir, tokens: Tokens) -> None:  # noqa: ANN401
-    c.JupyterHub.authenticator_class = "lab.classroom.sign_in.SeatAuthenticator"
+    c.JupyterHub.authenticator_class = SeatAuthenticator
     c.SeatAuthenticator.tokens = tokens.seats
     c.SeatAuthenticator.allowed_users = set(tokens.seats)
     c.JupyterHub.db_url = f"sqlite:///{folder.path / 'hub.sqlite'}"
@@ -171,3 +186,49 @@ def host_config(seat: SeatPlan) -> dict[str, Any]:
         kind = {"Driver": "nvidia", "Capabilities": [["gpu", "compute", "utility"]]}
         options["device_requests"] = [{**kind, "DeviceIDs": list(seat.gpus)}]
     return options
+
+
+class SeatAuthenticator(Authenticator):  # type: ignore[misc]
+    """Compares passwords with those of the class."""
+
+    tokens = Dict(help="The password of each user.").tag(config=True)
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  (traitlets' own)
+        super().__init__(**options)
+        self._window = 0.0
+        self._failed: Counter[tuple[str, str]] = Counter()
+
+    async def authenticate(self, handler: Any, data: Mapping[str, str]) -> str | None:  # noqa: ANN401
+        """Return the user's name, or None for a wrong name or password.
+
+        Raises:
+            HTTPError: The page of another host sends the form, the password is too long for any
+                user, or too many attempts have failed.
+        """
+        request = handler.request
+        origin = request.headers.get("Origin")
+        # A page of a seat could sign its visitor in as its own student.
+        if origin and urlsplit(origin).netloc != request.host:
+            raise HTTPError(403, "sign in on the page of the class itself")
+        user, password = data.get("username", ""), data.get("password", "").encode()
+        if len(password) > _MOST_BYTES:
+            raise HTTPError(400, f"a password has at most {_MOST_BYTES} bytes")
+        token = self.tokens.get(user)
+        if token is None:
+            return None
+        # By address, too: a student cannot lock out another one who sits elsewhere.
+        failed, attempt = self._recent(), (user, request.remote_ip)
+        if failed[attempt] >= MOST_FAILED:
+            raise HTTPError(429, "too many failed attempts: wait a minute, then sign in again")
+        if hmac.compare_digest(password, token.encode()):
+            return user
+        failed[attempt] += 1
+        return None
+
+    def _recent(self) -> Counter[tuple[str, str]]:
+        """Return the failed attempts of this minute."""
+        now = time.monotonic()
+        if now - self._window > _WINDOW_S:
+            self._window = now
+            self._failed.clear()
+        return self._failed

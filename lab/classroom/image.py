@@ -32,8 +32,6 @@ SOURCES: Final = (
 )
 """What the build copies into the image, relative to the project, and the Dockerfile."""
 
-_DOWNLOAD_MB: Final = 227  # 10⁶ bytes of wheels and npm packages, measured on x86-64
-_ADDED_MB: Final = 800  # what the image has more than the tasks' image
 _PROJECT: Final = "lab-class"
 _SERVICE: Final = "seat"
 _DOING: Final = "looking for the image of the class"
@@ -59,25 +57,19 @@ def ensure_image(engine: Engine, *, gpus: bool, root: Path, cpu_runs: bool = Fal
     kinds = [True, False] if gpus and cpu_runs else [gpus]
     base, *_ = [build_image(_plan(gpus=each), root=root, if_needed=True) for each in kinds]
     name = f"{_PROJECT}:{'cuda' if gpus else 'cpu'}"
-    found, images = None, engine.client().images
+    images = engine.client().images
     with engine_errors(_DOING):
         digest = _digest(root, str(images.get(base).id))
     with suppress(NotFound), engine_errors(_DOING):
-        found = images.get(name).labels.get(DIGEST, "")
-    if found == digest:
-        return name
-    if found is not None:
-        LOG.info(f"the image {name} was built from other files; building it again")
+        if images.get(name).labels.get(DIGEST) == digest:
+            return name
     _build(name, base, digest, root)
     return name
 
 
 def _build(name: str, base: str, digest: str, root: Path) -> None:
     require_builder()
-    LOG.info(
-        f"building {name} downloads JupyterLab, Node.js and lab's packages (about {_DOWNLOAD_MB}"
-        f" MB); the image takes {_ADDED_MB} MB more than {base}"
-    )
+    LOG.info(f"building {name} downloads about 230 MB: JupyterLab, Node.js and lab's packages")
     build = {
         "context": ".",
         "dockerfile": "Dockerfile.class",

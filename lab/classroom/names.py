@@ -33,16 +33,13 @@ SEAT_PORT: Final = 8888
 MOUNT: Final = "/home/student"
 """Where a seat's volume is mounted."""
 
-LOG: Final = LOG_LIMIT
-"""The limit of a container's log: a student can write to it."""
-
 FEW_RIGHTS: Final[Mapping[str, Any]] = {
     "cap_drop": ["ALL"],
     "security_opt": ["no-new-privileges:true"],
     "read_only": True,
     "tmpfs": {"/tmp": ""},  # noqa: S108  (in the container)
     "init": True,
-    "log_config": LOG,
+    "log_config": LOG_LIMIT,  # a student can write to it
 }
 """The engine's options for every container of a class."""
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from lab.classroom.config import ClassConfig
-from lab.classroom.values import SEAT_PREFIX
+from lab.classroom.config import SEAT_PREFIX, ClassConfig
 from lab.config import Cluster
 from lab.config.diagnostics import Problem, texts
 from lab.errors import ConfigError
@@ -143,31 +142,24 @@ def plan_class(config: ClassConfig, host: HostFacts, cluster: Cluster) -> ClassP
     if problems := list(_shortages(config, host, cluster, len(gpus), runs)):
         raise ConfigError(texts(problems))
     proxy, *networks = _networks(config, runs)
-    count, seats = seat.gpus.count, len(config.seats)
+    own = seat.gpus.count
     # Browsers know the names below `localhost` without DNS.
     local = f"{config.name}.localhost" if config.address.host.is_loopback else ""
     plan = ClassPlan(
         name=config.name,
         seats=tuple(
-            SeatPlan(
-                name=name,
-                gpus=gpus[place * count : (place + 1) * count],
-                network=networks[place],
-                cpus=seat.cpus,
-                memory_bytes=seat.memory,
-                disk_bytes=seat.disk,
-            )
-            for place, name in enumerate(config.seats)
+            SeatPlan(name, gpus[at : at + own], network, seat.cpus, seat.memory, seat.disk)
+            for name, network, at in zip(config.seats, networks, count(0, own), strict=False)
         ),
         queue_gpus=gpus if seat.gpus.queue else (),
         proxy_network=proxy,
-        run_networks=tuple(networks[seats:]),
+        run_networks=tuple(networks[len(config.seats) :]),
         address=str(config.address.host),
         port=config.address.port,
         domain=config.domain or local,
         # JupyterHub has another directory.
         tls=TlsFiles(tls.certificate.absolute(), tls.key.absolute()) if tls else None,
-        slice_s=config.slice.total_seconds(),
+        slice_s=config.slice,
         disk_enforced=seat.disk is not None and host.disk_unenforced == "",
     )
     return replace(plan, notices=tuple(_notices(plan, config, host)))
@@ -207,22 +199,12 @@ def _notices(plan: ClassPlan, config: ClassConfig, host: HostFacts) -> Iterator[
     if plan.reach:
         yield plan.reach
     yield from _gpu_notices(plan, host.inventory)
-    seat, cpus = config.seat, host.inventory.cpus
-    seats, runs = len(plan.seats), len(plan.run_networks)
-    if seat.cpus is not None and cpus is not None and seat.cpus * (seats + runs) > cpus:
-        yield (
-            f"{_users(seats, runs)} may use {seat.cpus * (seats + runs):g} "
-            f"CPUs together, this host has {cpus}: programs that compute at once are slower"
-        )
+    seat = config.seat
     limits = {"CPUs": seat.cpus, "memory": seat.memory, "disk": seat.disk}
     if missing := [name for name, limit in limits.items() if limit is None]:
         yield f"no limit of {', '.join(missing)}: one seat can take all that the host has"
-    if seat.disk is not None and host.disk_unenforced is not None:
-        yield (
-            f"disk: not enforced: {host.disk_unenforced}"
-            if host.disk_unenforced
-            else f"disk: enforced: each seat has a file system of {memory_for_people(seat.disk)}"
-        )
+    if seat.disk is not None and host.disk_unenforced:
+        yield f"disk: not enforced: {host.disk_unenforced}"
 
 
 def _gpu_notices(plan: ClassPlan, inventory: Inventory) -> Iterator[str]:

@@ -150,8 +150,7 @@ def host_facts(inventory: Inventory) -> HostFacts:
         if engine.is_local:
             where = engine.directory / "volumes" if unenforced else state_directory()
             # Seats that reserve all free space would stop JupyterHub and the engine.
-            room = 0 if unenforced else _ROOM_BYTES
-            free = max(0, free_bytes(where) - room)
+            free = max(0, free_bytes(where) - _ROOM_BYTES)
     used = [each for each in dict.fromkeys(networks) if each.prefixlen >= _WIDEST_PREFIX]
     return HostFacts(inventory, free, unenforced, tuple(used))
 

@@ -10,24 +10,15 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
 from lab.errors import LabError
-from lab.lessons.passed import Passed, read_passed
+from lab.lessons.answers import Passed, read_passed
 from lab.run.state import state_under_way
 from lab.store.directory import DEFAULT_RUNS_DIR, RunStatus, infos
 from lab.store.measures import STUCK_S
-
-REPORT: Final = ("python", "-P", "-m", "lab.classroom.seat_report")
-"""The command that prints the report of a seat."""
-
-MAX_REPORT_BYTES: Final = 4096
-"""The size of a report: it comes from the student's seat."""
-
-REPORT_S: Final = 10.0
-"""Seconds within which a seat must have reported."""
 
 _Text = Annotated[str, msgspec.Meta(max_length=64)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
@@ -108,6 +99,5 @@ def newest_run(store: Path) -> RunReport | None:
 
 if __name__ == "__main__":
     store = Path.home() / DEFAULT_RUNS_DIR
-    sys.stdout.write(
-        msgspec.json.encode(SeatReport(newest_run(store), read_passed(store))).decode()
-    )
+    report = SeatReport(newest_run(store), read_passed(store))
+    sys.stdout.buffer.write(msgspec.json.encode(report))

@@ -11,22 +11,18 @@ from lab.backends.engine.client import Engine
 from lab.classroom import names
 from lab.classroom.hub_api import hub_api
 from lab.classroom.planning import SeatPlan
-from lab.classroom.seat_report import (
-    MAX_REPORT_BYTES,
-    REPORT,
-    REPORT_S,
-    RunReport,
-    SeatReport,
-    parse_report,
-)
+from lab.classroom.seat_report import RunReport, SeatReport, parse_report
 from lab.classroom.state import ClassDir
 from lab.errors import LabError
-from lab.lessons.passed import Passed
+from lab.lessons.answers import Passed
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
 
+_REPORT: Final = ("python", "-P", "-m", "lab.classroom.seat_report")
+_MAX_REPORT_BYTES: Final = 4096  # it comes from the student's seat
+_REPORT_S: Final = 10.0
 _NOTHING: Final = SeatReport(None, {})
 
 
@@ -95,9 +91,9 @@ def _reports(name: str) -> dict[str, SeatReport | None]:
             done = engine.execute(
                 f"reading the runs of {seat}",
                 str(container.id),
-                REPORT,
-                within_s=REPORT_S,
-                max_bytes=MAX_REPORT_BYTES,
+                _REPORT,
+                within_s=_REPORT_S,
+                max_bytes=_MAX_REPORT_BYTES,
                 stderr=False,
                 workdir="/",
             )

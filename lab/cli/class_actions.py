@@ -87,13 +87,13 @@ def board(file: Path, *, port: int | None) -> None:
     asyncio.run(serve(partial(encoded, "class", feed), port or PORT))
 
 
-def handouts(file: Path, *, output: str | None, url: str | None) -> None:
+def handouts(file: Path, *, output: str | None) -> None:
     """Write a page with a handout for each seat, to print."""
     from lab.classroom.handouts import write_handouts  # noqa: PLC0415  (segno)
 
     folder = running_class(file)
     page = Path(output or f"{folder.name}-handouts.html")
-    write_handouts(folder, page, url)
+    write_handouts(folder, page)
     if line := folder.stored().plan.reach:
         LOG.info(line)
     LOG.info(f"print {page}, and then delete it: it has the password of every seat")

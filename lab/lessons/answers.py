@@ -1,23 +1,38 @@
-"""The answers that a student typed: `answers.jsonl` in the run store, one line for each."""
+"""What a run store has of lessons: the answers that a student typed, and the passed stages.
+
+`answers.jsonl` has a line for each answer. `passed.json` has what the newest `lab check` found. It
+is a copy for the status of a class, which must be quick. The gradebook computes all anew.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
 from lab.errors import InputError, LabError
 from lab.text import LONGEST, visible
-from lab.volume.files import open_regular
+from lab.volume.files import open_regular, read_regular, write_atomically
+
+if TYPE_CHECKING:
+    from lab.lessons.check import StageResult
 
 FILE: Final = "answers.jsonl"
+_PASSED: Final = "passed.json"
 _MOST_BYTES: Final = 10_000_000
 _Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]
+_MOST: Final = 99
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+_Lesson = Annotated[str, msgspec.Meta(max_length=32)]
+
+Passed = Annotated[dict[_Lesson, tuple[_Count, _Count]], msgspec.Meta(max_length=64)]
+"""By lesson: the number of stages that are passed, and of all its stages."""
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,3 +98,23 @@ def read_answers(path: Path) -> Sequence[Answer]:
 def newest(answers: Sequence[Answer], lesson: str) -> dict[str, Answer]:
     """Return the newest answer to each question of a lesson."""
     return {each.question: each for each in answers if each.lesson == lesson}
+
+
+def read_passed(store: Path) -> Passed:
+    """Return what the newest checks found; a missing or damaged file has nothing."""
+    try:
+        return msgspec.json.decode(read_regular(store / _PASSED), type=Passed)
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def note_passed(store: Path, results: Mapping[str, Sequence[StageResult]]) -> None:
+    """Write down what a check found of some lessons, if there is a run store.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    if not store.is_dir():
+        return
+    now = {name: (sum(each.passed for each in of), len(of)) for name, of in results.items()}
+    write_atomically(store / _PASSED, msgspec.json.encode({**read_passed(store), **now}).decode())

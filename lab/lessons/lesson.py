@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 
-from lab.errors import InputError, LabError
+from lab.errors import InputError
 from lab.shipped import SHIPPED
 from lab.text import short, suggestion
 
@@ -154,32 +153,18 @@ def lesson_names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
+@cache
 def load_lesson(name: str) -> Lesson:
     """Return a lesson.
 
     Raises:
         InputError: There is no such lesson.
-        LabError: Its file is invalid.
     """
+    from ruamel.yaml import YAML  # noqa: PLC0415  (its import is slow)
+
     names = lesson_names()
     if name not in names:
         hint = suggestion(name, names)
         raise InputError(f"no lesson {short(name)!r}", f"{hint}see `lab check`")
-    return read_lesson(FOLDER / f"{name}.yaml")
-
-
-@cache
-def read_lesson(path: Path) -> Lesson:
-    """Read a lesson's file.
-
-    Raises:
-        LabError: It cannot be read, or is invalid.
-    """
-    from ruamel.yaml import YAML  # noqa: PLC0415  (its import is slow)
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415
-
-    try:
-        content = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-        return msgspec.convert(content, Lesson)
-    except (OSError, ValueError, YAMLError) as error:
-        raise LabError(f"{path}: {short(str(error))}") from error
+    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    return msgspec.convert(YAML(typ="safe").load(text), Lesson)

@@ -191,10 +191,13 @@ NO_ANSWER = "JupyterHub does not answer at http"
     ("answer", "line"),
     [
         *(
-            (http(404, content), "JupyterHub refused: 404 X")
+            (http(404, content), "JupyterHub refused: 404: ")
             for content in (b"", b"<html>", b"[]", b'{"message": null}', b'{"a": 1}', b"\xff")
         ),
-        (http(404, LONG), r"JupyterHub refused: ada is \x1b[2J pending stop xxx"),
+        (
+            http(404, LONG),
+            r"""JupyterHub refused: 404: {"message": "ada is \u001b[2J pending stop xxx""",
+        ),
         # A redirection is not followed.
         (http(302, head="Location: file:///etc/passwd\r\n"), "JupyterHub refused: "),
         (b"", NO_ANSWER),

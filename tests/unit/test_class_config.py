@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import timedelta
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -12,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.classroom.config import ClassConfig, load_class, parse_class
-from lab.classroom.values import Address
+from lab.classroom.config import Address, ClassConfig, load_class, parse_class
 from lab.errors import ConfigError, InputError
 from lab.text import visible
 from lab.units import MIB, memory_for_people
@@ -57,7 +55,7 @@ def test_every_key_is_read() -> None:
     gpus = config.seat.gpus
     assert (gpus.count, gpus.queue) == (1, False)
     assert (config.seat.cpus, config.seat.memory, config.seat.disk) == (1.5, 4 * 2**30, 5 * 2**30)
-    assert config.slice == timedelta(minutes=90)
+    assert config.slice == 5400
     assert config.network == IPv4Network("192.168.64.0/20")
     assert config.address == Address(IPv4Address("192.0.2.7"), 443)
     assert config.domain == "lab.example.org"
@@ -74,7 +72,7 @@ def test_the_defaults() -> None:
     assert config.seats == ("seat-01", "seat-02")
     assert (config.seat.gpus.count, config.seat.gpus.queue) == (0, False)
     assert config.seat.cpus is config.seat.memory is config.seat.disk is None
-    assert config.slice == timedelta(minutes=10)
+    assert config.slice == 600
     assert (str(config.network), str(config.address)) == ("10.89.0.0/16", "127.0.0.1:8000")
     assert (config.cluster, config.tls) == (Path("cluster.yaml"), None)
     assert config.domain is None
@@ -92,6 +90,7 @@ OTHERS_REACH = (
     "address: other hosts reach {}, and passwords must not travel in the clear; add "
     "`tls: {{certificate: cert.pem, key: key.pem}}`, or use 127.0.0.1"
 ).format
+TLS = "tls: {certificate: c, key: k}\n"
 MISTAKES = {
     "^setas: 1": 'setas: unknown key; did you mean "seats"?',
     "^name: x": "name: the key is here twice; the first is on line 2",
@@ -107,6 +106,8 @@ MISTAKES = {
     # The problem of `tls` itself is enough.
     "address: 0.0.0.0:8000\n^tls: {key: k}": "tls.certificate: is missing",
     'address: ^"0.0.0.0:8000"': OTHERS_REACH("0.0.0.0:8000"),
+    f'{TLS}address: ^"0.0.0.0:80"': "address: browsers need one address; name that of this "
+    "host, or add `domain`",
     'address: ^"192.0.2.1:80"': OTHERS_REACH("192.0.2.1:80"),
     "^---": "a second document; write one config per file",
 }

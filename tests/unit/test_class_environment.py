@@ -22,7 +22,7 @@ from lab.backends import gpu_record
 from lab.backends.gpu_record import Holder, hold_gpus
 from lab.backends.names import CLASS
 from lab.backends.state import Busy, locked, state_directory
-from lab.classroom import environment, hub_process
+from lab.classroom import environment, hub_api
 from lab.classroom.environment import down, reset, up
 from lab.classroom.queue.folder import ledger_file
 from lab.classroom.state import ClassDir
@@ -119,7 +119,7 @@ def seats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Seats]:
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv(LAB_GPU_RECORD, str(tmp_path / "gpus"))
     clock = {"time": time.time, "monotonic": lambda: next(seconds)}
-    for module in (environment, hub_process):
+    for module in (environment, hub_api):
         fast = SimpleNamespace(**clock, sleep=lambda _: time.sleep(0.001))
         monkeypatch.setattr(module, "time", fast)
     monkeypatch.setattr(environment, "Containers", lambda _: found)

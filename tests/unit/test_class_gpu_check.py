@@ -14,8 +14,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from lab.classroom import environment, gpu_check
-from lab.classroom.gpu_check import programs_left
+from lab.classroom import environment
+from lab.classroom.environment import programs_left
 from lab.errors import LabError
 from lab.gpu import Condition, Inventory, NvmlError, Process
 from lab.gpu.model import Fault
@@ -48,11 +48,11 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """The lines and the result of a check, while the driver answers one thing after another."""
     seconds = count()
     clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)
-    monkeypatch.setattr(gpu_check, "time", clock)
+    monkeypatch.setattr(environment, "time", clock)
 
     def run(users: dict[str, list[str]], *answers: Inventory | NvmlError) -> list[str]:
         driver = Mock(side_effect=chain(answers, repeat(answers[-1])))
-        monkeypatch.setattr(gpu_check, "read_host", driver)
+        monkeypatch.setattr(environment, "read_host", driver)
         lines = list[str]()
         with shown_by(lines.append):
             left = programs_left(users)
@@ -115,12 +115,12 @@ def test_a_seat_stays_stopped_while_a_process_uses_a_gpu_of_its_own(
 
 REAL = """
 import sys
-from lab.classroom import gpu_check
+from lab.classroom import environment
 from lab.log import shown_by
-gpu_check._WAIT_S = 0
-gpu_check._POLL_S = 0.01
+environment._GPU_WAIT_S = 0
+environment.POLL_S = 0.01
 with shown_by(print):
-    print(gpu_check.programs_left({gpu: ["ada"] for gpu in sys.argv[1:]}))
+    print(environment.programs_left({gpu: ["ada"] for gpu in sys.argv[1:]}))
 """
 
 

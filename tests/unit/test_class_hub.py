@@ -17,10 +17,10 @@ from jupyterhub.objects import Hub
 from tornado.web import HTTPError
 from traitlets.config import Config
 
-from lab.classroom import hub, names, sign_in
+from lab.classroom import hub, names
 from lab.classroom.config import TEACHER
+from lab.classroom.hub import MOST_FAILED, SeatAuthenticator
 from lab.classroom.planning import ClassPlan
-from lab.classroom.sign_in import MOST_FAILED, SeatAuthenticator
 from lab.classroom.spawner import AT_ONCE, SeatSpawner
 from lab.classroom.state import ClassDir
 from tests.support.agents import ROOT
@@ -75,7 +75,7 @@ def test_failed_attempts_are_limited_for_their_user_and_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(sign_in, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(hub, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     folder = created()
     gate, seats = authenticator(folder), folder.tokens().seats
     for _ in range(MOST_FAILED):

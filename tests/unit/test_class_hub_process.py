@@ -16,11 +16,12 @@ from urllib.parse import urlencode
 
 import pytest
 
-from lab.classroom import environment, hub_process, names
+from lab.classroom import environment, names
+from lab.classroom import hub_api as module
 from lab.classroom.config import TEACHER
 from lab.classroom.environment import down, up
+from lab.classroom.hub import MOST_FAILED
 from lab.classroom.hub_api import hub_api
-from lab.classroom.sign_in import MOST_FAILED
 from lab.classroom.state import ClassDir
 from tests.support.agents import ROOT, wait_for
 from tests.support.browser import Browser
@@ -71,8 +72,8 @@ def opens(seat: str) -> str:
 def routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """The routes of the proxy of a class, which is booted."""
     config = tmp_path / "config.py"
-    config.write_text(CONFIG.format(settings=str(hub_process._HUB_CONFIG)))
-    monkeypatch.setattr(hub_process, "_HUB_CONFIG", config)
+    config.write_text(CONFIG.format(settings=str(module._HUB_CONFIG)))
+    monkeypatch.setattr(module, "_HUB_CONFIG", config)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     folder, found = ClassDir(PLAN.name), {}
     with ExitStack() as stack:

@@ -69,7 +69,9 @@ def test_what_the_queue_never_has_is_refused(ledger_of: Make) -> None:
         ledger_of(only_gpus).add(entry("eve", 0))
     ledger = ledger_of(ONLY_CPUS)
     ledger.remove("ada")
-    with pytest.raises(InputError, match=r"needs 1 GPU, and the queue has none; .*`--gpus none`"):
+    with pytest.raises(
+        InputError, match=r"needs 1 GPU, and the queue has none; .*`--backend local`"
+    ):
         ledger.add(entry("eve", 1))
     ledger.add(entry("eve", 0))
     ledger.grant(0.0)

@@ -13,17 +13,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lab.cli.commands.restore import command
+from lab.cli.commands import restore
+from lab.cli.commands.restore import command, missing_stages, restore_files
 from lab.cli.lesson_view import lesson_page
 from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS
-from lab.lessons import restore
-from lab.lessons.answers import FILE, Answer, add_answers, newest, read_answers
+from lab.lessons.answers import (
+    FILE,
+    Answer,
+    add_answers,
+    newest,
+    note_passed,
+    read_answers,
+    read_passed,
+)
 from lab.lessons.check import Evidence, Reply, StageResult, check_lesson, check_stage, key_of
 from lab.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
 from lab.lessons.measures import MeasuredRun, figure_of
-from lab.lessons.passed import note_passed, read_passed
-from lab.lessons.restore import missing_stages, restore_files
 from lab.project import replace_files
 from lab.shipped import SHIPPED
 from lab.store.directory import RunDir

@@ -18,7 +18,7 @@ from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.host_block import block_nodes
 from lab.backends.compose.readiness import READY_S
 from lab.backends.compose.render import DEFAULTS, Home, render
-from lab.backends.engine.client import Engine
+from lab.backends.engine.client import LOG_LIMIT, Engine
 from lab.backends.engine.containers import ContainerInfo
 from lab.backends.environment import no_check
 from lab.backends.gpu_record import Handover
@@ -107,7 +107,7 @@ def home_of(class_name: str, entry: Entry) -> Home:
             LAB_OUTPUT: f"{entry.order.directory}/output",
             LAB_SCRIPTS: f"{entry.order.folder}/scripts",
         },
-        logging={"driver": names.LOG["type"], "options": names.LOG["config"]},
+        logging={"driver": LOG_LIMIT["type"], "options": LOG_LIMIT["config"]},
     )
 
 

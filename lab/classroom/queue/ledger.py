@@ -123,7 +123,6 @@ class Ledger:
             InputError: Its seat has a live environment, or the queue never has what it needs.
         """
         gpus = self.capacity.gpus
-        has_cpu_places = len(self.capacity.networks) > len(gpus)
         old = self.entries.get(entry.seat)
         if old is not None and old.is_live:
             raise InputError(
@@ -131,12 +130,10 @@ class Ledger:
                 f"wait for its end, or remove it with `lab down {old.name}`",
             )
         if entry.needs > len(gpus):
-            has, way = len(gpus) or "none", "use a smaller config" if gpus else _LOCAL
-            raise InputError(
-                f"{entry.name!r} needs {counted(entry.needs, 'GPU')}, and the queue has {has}",
-                f"{way}, or `--gpus none` for CPUs only" if has_cpu_places else way,
-            )
-        if not entry.needs and not has_cpu_places:
+            needs = counted(entry.needs, "GPU")
+            what = f"{entry.name!r} needs {needs}, and the queue has {len(gpus) or 'none'}"
+            raise InputError(what, f"use a smaller config, or {_LOCAL}")
+        if not entry.needs and len(self.capacity.networks) == len(gpus):
             raise InputError(
                 f"{entry.name!r} uses no GPU, and the queue of this class is only for GPUs",
                 f"{_LOCAL}; the teacher can allow such runs with `cpu_runs` in class.yaml",

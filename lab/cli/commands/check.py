@@ -23,10 +23,9 @@ from typing import Annotated
 from lab.cli.lesson_view import lesson_page, lessons_table
 from lab.console import print_json
 from lab.errors import InputError, LabError
-from lab.lessons.answers import add_answers
+from lab.lessons.answers import add_answers, note_passed
 from lab.lessons.check import Evidence, StageResult, check_lesson
 from lab.lessons.lesson import Lesson, lesson_names, load_lesson
-from lab.lessons.passed import note_passed
 from lab.options import Argument, RepeatedFlag, Switch
 from lab.options.shared import AsJson, RunsDir
 from lab.store.directory import runs_path

@@ -30,8 +30,6 @@ Examples:
     lab class time off
     # print the passwords
     lab class handouts
-    # of a class without a domain, with the address that browsers need
-    lab class handouts --url https://lab.example.org:8443
     # empty a seat for another student
     lab class reset seat-07
     # collect all work, and remove the class
@@ -75,10 +73,6 @@ def command(
         Flag(
             "the archive, page or table to write, in this directory by default", text, shows="FILE"
         ),
-    ] = None,
-    url: Annotated[
-        str | None,
-        Flag("the address on the handouts of a class without a domain", text, shows="URL"),
     ] = None,
     port: Annotated[
         int | None, Flag("the port of the board on 127.0.0.1", whole(1, 65535), shows="PORT")

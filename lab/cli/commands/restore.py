@@ -15,17 +15,20 @@ Examples:
 from __future__ import annotations
 
 import importlib
+import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from lab.cli import arguments
 from lab.errors import InputError, LabError
 from lab.lessons.check import Evidence, check_stage
-from lab.lessons.lesson import Stage, load_lesson
-from lab.lessons.restore import missing_stages, restore_files
+from lab.lessons.lesson import Lesson, Stage, load_lesson
 from lab.log import LOG
 from lab.options import Argument
+from lab.project import SCRIPTS, replace_files
+from lab.shipped import SHIPPED, files_of
 from lab.store.directory import runs_path
 from lab.text import short, suggestion
 
@@ -64,3 +67,34 @@ def _run(stage: Stage, store: Path) -> None:
     arguments.call(name, module.command, argv)
     if hint := check_stage(stage, Evidence.read(store).runs, {}).hint:
         raise LabError(f"{stage.name}: its run is there, but {hint[0].lower()}{hint[1:]}")
+
+
+def missing_stages(lesson: Lesson, until: Stage, evidence: Evidence) -> Sequence[Stage]:
+    """Return the stages up to one, in order, whose runs are not all there."""
+    stages = lesson.stages[: lesson.stages.index(until) + 1]
+    return [each for each in stages if check_stage(each, evidence.runs, {}).hint]
+
+
+def restore_files(root: Path) -> Path | None:
+    """Give the programs and configs of a project their shipped content again.
+
+    Other files of the user stay as they are, and so does a clone of lab. A line says what was done.
+
+    Args:
+        root: The project's directory.
+
+    Returns:
+        The directory inside the project that has what was replaced; None: nothing was.
+
+    Raises:
+        OSError: A file cannot be written or moved.
+    """
+    if root.resolve() == SHIPPED:
+        LOG.info("a clone of lab is not restored; undo changes by `git restore scripts clusters`")
+        return None
+    # The commands of lessons use these two.
+    parts = [part for part in (SCRIPTS, "clusters") if os.path.lexists(root / part)]
+    kept = replace_files(root, dict(files_of(parts)))
+    changed = f"; your changed files are in {kept}" if kept else ""
+    LOG.info(f"restored {' and '.join(f'{part}/' for part in parts) or 'nothing'}{changed}")
+    return kept
