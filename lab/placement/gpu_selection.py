@@ -45,8 +45,7 @@ def select_gpus(
     The largest node is first. Each takes its GPUs from one NUMA node: the one with the fewest free
     GPUs that are enough. If none has enough, it takes them from as few NUMA nodes as possible.
     Within a NUMA node it takes the closest two GPUs first, then always the GPU that is closest to
-    those. NVLink is closer than PCIe, then a shorter PCIe path, then lower indices. A single GPU
-    is one with NVLink to the fewest others.
+    those. NVLink is closer than PCIe, then a shorter PCIe path, then lower indices.
 
     Args:
         counts: Number of GPUs by node, in the config's order; `free` must have enough.
@@ -105,11 +104,8 @@ class _FreeGpus:
 
     def _closest(self, free: Sequence[int], count: int) -> list[int]:
         """Return GPUs of one NUMA node that are close to each other."""
-        if self.is_alike:
+        if self.is_alike or count == 1:
             return list(free[:count])
-        if count == 1:
-            others = {gpu: [other for other in free if other != gpu] for gpu in free}
-            return [min(free, key=lambda gpu: (self._to(gpu, others[gpu])[0], gpu))]
         chosen = list(max(combinations(free, 2), key=lambda both: self._closeness(*both)))
         while len(chosen) < count:
             rest = [gpu for gpu in free if gpu not in chosen]
@@ -144,7 +140,5 @@ class _FreeGpus:
 
 def _numa(nodes: Sequence[int | None]) -> str:
     """Return `NUMA node 0`, `NUMA nodes 0 and 1`, or `NUMA node unknown`."""
-    names = ["an unknown one" if node is None else str(node) for node in nodes]
-    if len(names) > 1:
-        return f"NUMA nodes {', '.join(names[:-1])} and {names[-1]}"
-    return "NUMA node unknown" if nodes == [None] else f"NUMA node {names[0]}"
+    names = ["unknown" if node is None else str(node) for node in nodes]
+    return f"NUMA node {names[0]}" if len(names) == 1 else f"NUMA nodes {' and '.join(names)}"

@@ -51,7 +51,7 @@ def chosen(host: Inventory, *counts: int, without: tuple[int, ...] = ()) -> list
         (wired(HALVES), (3,), (0, 1), [[4, 5, 6]]),
         # GPUs without a NUMA node are one group.
         (wired((None, 0, None, 0, None)), (3, 2), (), [[0, 2, 4], [1, 3]]),
-        # Linked GPUs stay together, and a single GPU breaks no link.
+        # Linked GPUs stay together.
         (wired(HALVES, PIECES), (2, 2, 2, 2), (), [[0, 2], [1, 3], [4, 6], [5, 7]]),
         (wired((0,) * 5, [(0, 2), (1, 3)]), (2, 1, 2), (), [[0, 2], [4], [1, 3]]),
         # Tasks get neighbours, because linked GPUs are adjacent.
@@ -77,7 +77,7 @@ UNCONNECTED = Inventory("index", wired((None,) * 4).gpus, None, None)
     ("host", "counts", "why"),
     [
         (wired(HALVES), (3, 3, 2), SPANNING.format(1, 2, 1)),
-        (wired((None, 0, None)), (3,), SPANNING.format("an unknown one", 3, 2)),
+        (wired((None, 0, None)), (3,), SPANNING.format("unknown", 3, 2)),
         (wired(HALVES, PIECES), (2,), "NUMA node 0, NVLink between them"),
         (ALIKE, (4,), "NUMA node 0, NVLink between them"),
         (wired((0,) * 3, [(0, 1)]), (3,), "NUMA node 0, NVLink between some of them"),
