@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from lab.volume.clock import Stopwatch, unix_time
+from lab.volume.clock import Stopwatch
 from lab.volume.files import write_atomically
 from lab.volume.layout import LOST_AFTER_S, Volume
 from lab.volume.status import TaskStatus, read_status, write_lost
@@ -52,7 +52,6 @@ class Heartbeat:
         self._path = volume.agent(task)
         self._lock_path = volume.agent_lock(task)
         self._lock: int | None = None
-        self._started = unix_time()
         self._beat_at = 0.0
 
     def announce(self) -> None:
@@ -61,12 +60,11 @@ class Heartbeat:
         Raises:
             OSError: The volume is not writable.
         """
-        content = {**self._about, "pid": os.getpid(), "started_unix": self._started}
         # Without `parents`: the agent must not create a removed volume again.
         self._path.parent.mkdir(exist_ok=True)
         if self._locks:
             self._take_lock()
-        write_atomically(self._path, json.dumps(content))
+        write_atomically(self._path, json.dumps(self._about))
 
     def _take_lock(self) -> None:
         """Take the lock; programs do not inherit it."""

@@ -115,7 +115,6 @@ class Agent:
             self._volume,
             config.task,
             locks=config.locks,
-            node=config.node,
             address=config.address,
             gpus=config.gpus,
         )
