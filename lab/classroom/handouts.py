@@ -11,6 +11,7 @@ from jinja2 import Environment, StrictUndefined
 
 from lab.classroom.config import TEACHER
 from lab.classroom.state import ClassDir, write_private
+from lab.errors import InputError
 
 
 def write_handouts(folder: ClassDir, page: Path) -> None:

@@ -22,7 +22,7 @@ from lab.classroom.config import TEACHER
 from lab.classroom.handouts import write_handouts
 from lab.classroom.planning import ClassPlan
 from lab.classroom.state import ClassDir, class_dirs
-from lab.errors import LabError
+from lab.errors import InputError, LabError
 from tests.support.classes import a_plan, certificate, created, own_state, stored  # noqa: F401
 
 PLANS = {
@@ -199,7 +199,7 @@ def test_the_address_is_divided_before_its_dots_only(tmp_path: Path) -> None:
 
 def test_the_handouts_need_an_address_that_browsers_reach(tmp_path: Path) -> None:
     plan = replace(a_plan(tls=certificate(tmp_path)), address="0.0.0.0", domain="")  # noqa: S104
-    with pytest.raises(InputError, match="browsers need another address than 0.0"):
+    with pytest.raises(InputError, match="browsers need another address than"):
         page_of(tmp_path, plan)
 
 
