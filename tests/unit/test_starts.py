@@ -356,12 +356,3 @@ def test_a_run_without_a_task_that_counts_does_not_succeed() -> None:
     optional = {"worker-1": TaskStatus("worker-1", State.FAILED)}
     assert outcome(asked, optional) == (State.FAILED, ["worker-1"])
     assert outcome(asked, {})[0] is not State.SUCCEEDED
-
-
-def test_the_first_to_fail_is_named_first() -> None:
-    seen = states(
-        State.CANCELLED,
-        worker_1=TaskStatus("worker-1", State.FAILED, ended_unix=7.0),
-        worker_2=TaskStatus("worker-2", State.FAILED, ended_unix=5.0),
-    )
-    assert outcome(request(), seen) == (State.FAILED, ["worker-2", "worker-1"])
