@@ -31,7 +31,9 @@ def parse(text: str) -> dict[str, Any]:
             that does not fit into 64 bits.
     """
     try:
-        found: object = _loose(json.loads(text, parse_int=parse_whole))
+        found: object = json.loads(text, parse_int=parse_whole)
+        if f'{SUFFIX}"' in text:
+            found = _loose(found)
     except RecursionError:
         raise ValueError("its JSON is nested too deeply") from None
     except ValueError as error:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, Final, TextIO
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -52,12 +55,51 @@ _RESULT_WITH_GPU: Final = (
 )  # fmt: skip
 """The columns if GPUs were sampled; narrower headings make room for `gpu` in 80 characters."""
 
+_GAP: Final = "  "
+"""The characters between two columns."""
+
 Cell = str | Text
+
+
+class _LineTable(Table):
+    """A table that draws rows of one line itself: rich needs most of a millisecond for a row."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:  # noqa: ANN401  (those of rich)
+        """Add a row of texts; missing ones are empty."""
+        missing = [Text()] * (len(self.columns) - len(cells))
+        super().add_row(*map(_as_text, cells), *missing, **options)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw the headings by rich and then each row; all by rich if a cell has several lines."""
+        widths = _widths(self)
+        rows = list(zip(*(column.cells for column in self.columns), strict=True))
+        is_plain = all("\n" not in cell.plain and not cell.spans for row in rows for cell in row)
+        if not is_plain or _total(widths) > options.max_width:
+            yield from super().__rich_console__(console, options)
+            return
+        headings = copy(self)
+        headings.rows, headings.columns = [], [column.copy() for column in self.columns]
+        for column, width in zip(headings.columns, widths, strict=True):
+            column.width = width
+        yield from Table.__rich_console__(headings, console, options)
+        for row in rows:
+            gap = ""
+            for column, cell in zip(headings.columns, row, strict=True):
+                pad = " " * ((column.width or 0) - cell_len(cell.plain))
+                padded = pad + cell.plain if column.justify == "right" else cell.plain + pad
+                yield Segment(gap + padded, console.get_style(cell.style) if cell.style else None)
+                gap = _GAP
+            yield Segment.line()
+
+
+def _as_text(cell: Cell) -> Text:
+    """Return a cell as rich takes it: rich would interpret the brackets in a `str` as markup."""
+    return Text(visible(cell)) if isinstance(cell, str) else cell
 
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[Cell]] = ()) -> Table:
     """Return a plain table; a column whose name begins with `>` is right-aligned."""
-    found = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    found = _LineTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         lines = column.removeprefix(">").split("\n")
         found.add_column(
@@ -66,8 +108,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Cell]] = ()) -> Tab
             no_wrap=True,
         )
     for row in rows:
-        # rich would interpret the brackets in a `str` as markup.
-        found.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
+        found.add_row(*row)
     return found
 
 
@@ -88,7 +129,7 @@ def fitting(
         give_way: The columns that may be left out, the least important first.
         whole: The columns that are never cut: in a table that is still too wide, they wrap.
     """
-    lines = [tuple(row) for row in rows]
+    lines = [[*map(_as_text, row)] for row in rows]
     left_out: list[str] = []
     while True:
         kept = [place for place, name in enumerate(columns) if name not in left_out]
@@ -112,7 +153,26 @@ def wrapped(found: Table, *columns: int) -> Table:
 
 def natural_width(found: Table) -> int:
     """Return the width of a table, in characters, that cuts and wraps nothing."""
-    return Console(width=_UNLIMITED).measure(found).maximum
+    return _total(_widths(found))
+
+
+def _widths(found: Table) -> list[int]:
+    """Return the width of each column in characters."""
+    return [
+        max(
+            column.min_width or 0,
+            *(
+                cell_len(line)
+                for cell in (column.header, *column.cells)
+                for line in str(cell).split("\n")
+            ),
+        )
+        for column in found.columns
+    ]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
 def show(renderable: Any, *, to_stderr: bool = False) -> None:  # noqa: ANN401  (what rich draws)
@@ -120,9 +180,8 @@ def show(renderable: Any, *, to_stderr: bool = False) -> None:  # noqa: ANN401  
     stream = sys.stderr if to_stderr else sys.stdout
     width = None
     if not stream.isatty():
-        width = PIPE_WIDTH
-        if isinstance(renderable, Table) and all(each.no_wrap for each in renderable.columns):
-            width = max(width, natural_width(renderable))
+        cuts = isinstance(renderable, Table) and all(each.no_wrap for each in renderable.columns)
+        width = _UNLIMITED if cuts else PIPE_WIDTH
     Console(file=stream, width=width, highlight=False, soft_wrap=False).print(renderable)
 
 

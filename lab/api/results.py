@@ -150,7 +150,7 @@ class Runs(Shown, list[Run]):
         from lab.run.status import StatusProber  # noqa: PLC0415
 
         with messages_shown():
-            rows = run_rows(_directories(self), StatusProber(backends))
+            rows = run_rows(dict.fromkeys(_directories(self)), StatusProber(backends))
         table = pd.DataFrame(rows, columns=list(Row.__annotations__)).drop(columns="note")
         return table.assign(started=pd.to_datetime(table["started"], utc=True))
 
@@ -163,7 +163,7 @@ class Runs(Shown, list[Run]):
         from lab.run.status import StatusProber  # noqa: PLC0415
 
         warnings: list[str] = []
-        newest = _directories(self[-MAX_SHOWN:])
+        newest = dict.fromkeys(_directories(self[-MAX_SHOWN:]))
         with shown_by(warnings.append):
             rows = run_rows(newest, StatusProber(backends))
         lines = [*warnings, *notes(rows)]

@@ -201,7 +201,7 @@ def report_kept(environment: Environment, runs: Sequence[str]) -> None:
     )
 
 
-def collected_rows(runs: Sequence[RunDir], prober: StatusProber) -> list[Row]:
+def collected_rows(runs: Mapping[RunDir, RunInfo | None], prober: StatusProber) -> list[Row]:
     """Return the facts of each run; collect those that have ended without a client before.
 
     A line names each collected run. If one cannot be collected, a warning says why.
@@ -209,7 +209,7 @@ def collected_rows(runs: Sequence[RunDir], prober: StatusProber) -> list[Row]:
     rows = run_rows(runs, prober)
     for position, run in enumerate(runs):
         if rows[position].note.startswith(NOT_COLLECTED) and _collect_ended(run, prober):
-            (rows[position],) = run_rows([run], prober)
+            (rows[position],) = run_rows({run: None}, prober)
     return rows
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,8 +11,9 @@ from rich.table import Table
 
 from lab.errors import LabError
 from lab.formatting import rate, share, whole
-from lab.run.status import status_or_warn
-from lab.store.directory import Probe, RunDir
+from lab.run.status import is_settled, status_or_warn
+from lab.store.directory import Probe, RunDir, RunStatus
+from lab.store.run_info import RunInfo
 from lab.store.summary import read_summary
 from lab.tables import Cell, fitting, state_cell
 from lab.text import visible
@@ -56,17 +57,17 @@ class Row:
     started: str = ""
 
 
-def run_rows(runs: Iterable[RunDir], probe: Probe) -> list[Row]:
+def run_rows(runs: Mapping[RunDir, RunInfo | None], probe: Probe) -> list[Row]:
     """Return the facts of each run.
 
     Args:
-        runs: The runs.
+        runs: The runs with their `run.json`; None: it is read now.
         probe: Returns the status of a run that is not collected.
     """
     rows = []
-    for run in runs:
+    for run, info in runs.items():
         try:
-            rows.append(_row(run, probe))
+            rows.append(_row(run, info or run.read(), probe))
         except (LabError, OSError) as error:  # a damaged run must not hide the others
             reason = visible(str(error))
             rows.append(Row(run_id=run.run_id, state=DAMAGED, reason=reason, note=reason))
@@ -110,8 +111,9 @@ def notes(rows: Iterable[Row]) -> list[str]:
     return [f"run {visible(row.run_id)} {row.state}: {row.note}" for row in rows if row.note]
 
 
-def _row(run: RunDir, probe: Probe) -> Row:
-    status = status_or_warn(run, probe)
+def _row(run: RunDir, info: RunInfo, probe: Probe) -> Row:
+    # The statuses of a settled run need not be read.
+    status = RunStatus(info, {}) if is_settled(info) else status_or_warn(run, probe)
     info = status.info
     summary = read_summary(run.summary_path)
     tasks = summary.tasks if summary else ()

@@ -86,7 +86,7 @@ def status_of(run: RunDir, ask: Probe) -> RunStatus:
         LabError: `run.json` cannot be read, or a backend does not answer.
     """
     recorded = RunStatus.recorded(run)
-    if not _unsettled(recorded.info) or run.is_followed():
+    if is_settled(recorded.info) or run.is_followed():
         return recorded
     on_volume = ask(recorded.info)
     if on_volume is not None:
@@ -139,12 +139,10 @@ def volume_status(environment: Environment, run_id: str) -> VolumeStatus:
     return VolumeStatus(statuses_of(environment, run_id), lifecycle.has_stopped(environment))
 
 
-def _unsettled(info: RunInfo) -> bool:
-    """Whether the state in `run.json` may not be final."""
-    if not info.state.ended:
-        return True
+def is_settled(info: RunInfo) -> bool:
+    """Whether the state in `run.json` is final."""
     # A run that ended before it was submitted is on no run volume.
-    return not info.collected and info.has_started
+    return info.state.ended and (info.collected or not info.has_started)
 
 
 def _probe(backend: Backend, info: RunInfo) -> VolumeStatus | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from time import time
 from typing import Any, Final, TypedDict, TypeVar
 
@@ -180,7 +180,7 @@ class RunInfo:
 
 
 def _check_keys(raw: object, kind: type[RunInfo | RunSpec]) -> None:
-    unknown = raw.keys() - {key.name for key in fields(kind)} if isinstance(raw, dict) else ()
+    unknown = raw.keys() - kind.__dataclass_fields__.keys() if isinstance(raw, dict) else ()
     if unknown:
         raise ValueError(f"unknown key {short(min(unknown))!r}")
 

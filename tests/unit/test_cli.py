@@ -498,6 +498,6 @@ def test_unexpected_errors_are_one_line(
 def test_debug_shows_the_traceback_of_a_defect(
     stocked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.cli.commands.runs.all_runs", lambda _: 1 / 0)
+    monkeypatch.setattr("lab.cli.commands.runs.infos", lambda _: 1 / 0)
     for words in (["--debug", "runs"], ["runs", "--debug"], ["runs"]):
         assert ("Traceback" in lab(stocked, *words).stderr) is ("--debug" in words)

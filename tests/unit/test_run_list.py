@@ -8,12 +8,18 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from lab.cli.commands.experiments import _experiments_table
 from lab.experiments.registry import EXPERIMENTS
 from lab.run.run_list import DAMAGED, STATES, Row, filtered, runs_table
-from lab.tables import show
+from lab.tables import Cell, show, table_of
+from lab.volume.files import read_regular
 from tests.support.cli import ROOT, Cli
 
 ID = "20260101-0000-estimator-mirrored-aaaa"
@@ -129,6 +135,56 @@ def test_the_command_filters(store: list[str], cli: Cli) -> None:
     assert "bbbb" not in captured.out + captured.err
     error = cli("runs", "--state", "broken", code=2).err
     assert all(state in error for state in (DAMAGED, *STATES))
+
+
+def test_without_a_number_the_newest_20_of_the_runs_are_listed(tmp_path: Path, cli: Cli) -> None:
+    names = [f"r{number:03d}" for number in range(23)]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text("{")
+
+    def listed(*arguments: str) -> list[str]:
+        found = cli("runs", "--runs-dir", str(tmp_path), *arguments, "--json").out
+        return [each["run_id"] for each in json.loads(found)]
+
+    assert listed() == names[-20:] == listed("--state", DAMAGED)
+    assert listed("-n", "2") == names[-2:]
+    assert listed("--all") == names
+    assert "the newest 20 runs; --all lists all 23" in cli("runs", "--runs-dir", str(tmp_path)).err
+
+
+def test_a_settled_run_costs_one_read_of_two_files(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+
+    def count(path: Path) -> str:
+        read.append(path)
+        return read_regular(path)
+
+    for module in ("lab.store.directory", "lab.store.summary"):
+        monkeypatch.setattr(f"{module}.read_regular", count)
+    assert cli("runs", "--all", "--runs-dir", str(ROOT / "notebooks/samples")).out
+    runs = [path for path in (ROOT / "notebooks/samples").iterdir() if path.is_dir()]
+    assert sorted(read) == sorted(
+        run / name for run in runs for name in ("run.json", "summary.json")
+    )
+
+
+CELLS = st.one_of(st.text(st.sampled_from("ab[]世\n"), max_size=5).map(Text), st.just("[b]x"))
+
+
+@given(
+    st.integers(1, 4).flatmap(
+        lambda n: st.lists(st.lists(CELLS, min_size=n, max_size=n), min_size=1, max_size=4)
+    ),
+)
+def test_a_table_looks_as_rich_draws_it(rows: list[list[Cell]]) -> None:
+    columns = ["a", ">right", ">two\nlines", "d"][: len(rows[0])]
+    ours = table_of(columns, rows)
+    of_rich = RichTable(*ours.columns, box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    of_rich.padding, of_rich.rows = (0, 1, 0, 0), ours.rows
+    assert drawn(ours, 40) == drawn(of_rich, 40)
 
 
 def test_an_empty_result_names_the_filters(store: list[str], cli: Cli) -> None:

@@ -1,14 +1,14 @@
 """`lab runs`.
 
-A run that has ended without its client is collected first, which is one line.
+A listed run that has ended without its client is collected first, which is one line.
 
 Examples:
-    # sorted by start time, the newest last
+    # the newest 20, sorted by start time
     lab runs
-    # the newest failed runs of one experiment
-    lab runs --experiment async --state failed --last 20
-    # another run store, as JSON
-    lab runs --runs-dir /tmp/runs --json
+    # the newest 5 failed runs of one experiment
+    lab runs --experiment async --state failed -n 5
+    # all runs of another run store, as JSON
+    lab runs --runs-dir /tmp/runs --all --json
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from rich.text import Text
 
@@ -25,23 +25,27 @@ from lab.backends.registry import backends
 from lab.console import print_json
 from lab.formatting import counted
 from lab.log import LOG
-from lab.options import Flag
+from lab.options import Flag, Switch
 from lab.options.shared import AsJson, RunsDir
 from lab.options.types import one_of, whole
 from lab.run.recovery import collected_rows
 from lab.run.run_list import STATES, Row, filtered, notes, runs_table
 from lab.run.status import StatusProber
-from lab.store.directory import all_runs, runs_path
+from lab.store.directory import infos, runs_path
 from lab.tables import show, terminal_width
 from lab.text import short, suggestion
+
+_LAST: Final = 20
+"""The number of runs in the list without `--all`."""
 
 
 def command(
     *,
     last: Annotated[
-        int | None,
-        Flag("list only this number of runs, the newest", whole(1, 10**9), shows="COUNT"),
-    ] = None,
+        int,
+        Flag(f"the number of runs (default: {_LAST})", whole(1, 10**9), shows="COUNT", short="-n"),
+    ] = _LAST,
+    all_: Annotated[bool, Switch("list all runs")] = False,
     experiment: Annotated[
         str, Flag("list only runs of this experiment or program", shows="EXPERIMENT|PROGRAM")
     ] = "",
@@ -51,13 +55,13 @@ def command(
     json: AsJson = False,
     runs_dir: RunsDir = None,
 ) -> None:
-    """List the runs of the run store, the newest last; collect those that a dead client left."""
+    """List the newest runs of the run store; collect those that a dead client left."""
     store = runs_path(runs_dir)
-    runs = all_runs(store)
-    if last and not experiment and not state:
-        runs = runs[-last:]  # the others need not be read
-    listed = collected_rows(runs, StatusProber(backends))
-    rows = filtered(listed, last=last, experiment=experiment, state=state)
+    runs = infos(store)
+    begin = -last if not (all_ or experiment or state) else 0
+    newest = dict(list(runs.items())[begin:])  # the others need not be read
+    listed = collected_rows(newest, StatusProber(backends))
+    rows = filtered(listed, last=None if all_ else last, experiment=experiment, state=state)
     if json:
         print_json([asdict(row) for row in rows])
     elif not listed:
@@ -71,6 +75,8 @@ def command(
             show(Text(f"not shown at this width: {', '.join(left_out)}; --json prints all", "dim"))
         for line in notes(rows):
             LOG.info(line)
+        if len(rows) == last < len(runs) and not all_:
+            LOG.info(f"the newest {counted(last, 'run')}; --all lists all {len(runs):,}")
 
 
 def _no_match(store: Path, listed: Sequence[Row], experiment: str, state: str) -> str:
