@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from io import TextIOWrapper
-
-from lab import signals
 
 
 def main() -> None:
     """Run one command and exit with its exit code."""
-    _open_missing_streams()
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
-        # A label or an id may have characters that the terminal's encoding lacks.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    code = signals.EXIT_INTERRUPTED
-    with suppress(KeyboardInterrupt), signals.as_interrupt():
+    code = 130  # the exit code of an interrupted command
+    try:
+        _open_missing_streams()
+        if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+            # A label or an id may have characters that the terminal's encoding lacks.
+            sys.stdout.reconfigure(errors="backslashreplace")
         # Imported here, because a signal prints no traceback in this block.
-        from lab.cli import main as run_command  # noqa: PLC0415
+        from contextlib import suppress  # noqa: PLC0415
 
-        code = run_command(sys.argv[1:])
-    signals.exit_on_signal()
+        from lab import signals  # noqa: PLC0415
+
+        with suppress(KeyboardInterrupt), signals.as_interrupt():
+            from lab.cli import main as run_command  # noqa: PLC0415
+
+            code = run_command(sys.argv[1:])
+        signals.exit_on_signal()
+    except KeyboardInterrupt:  # during an import
+        os._exit(code)
     _drop_unwritten()
     sys.exit(code)
 

@@ -141,18 +141,20 @@ def test_ignored_ctrl_z_stays_ignored() -> None:
 
 
 KILLED = "os.kill(os.getpid(), signal.SIGTERM)"
+AT_IMPORT = (
+    "sys.meta_path.insert(0, type('F', (), {{'find_spec': staticmethod("
+    f"lambda name, *_: {KILLED} if name == '{{}}' else None)}}}})())\n"
+)
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("number", "line"),
     [
-        "sys.meta_path.insert(0, type('F', (), {'find_spec': staticmethod("
-        f"lambda name, *_: {KILLED} if name == 'lab.cli' else None)}})())\n",
-        f"import atexit\natexit.register(lambda: {KILLED})\n",
+        (signal.SIGINT, AT_IMPORT.format("lab.signals")),
+        *((number, AT_IMPORT.format("lab.cli")) for number in ALL),
+        *((number, f"import atexit\natexit.register(lambda: {KILLED})\n") for number in ALL),
     ],
-    ids=["while it is loaded", "while it is wound up"],
 )
-@pytest.mark.parametrize("number", ALL)
 def test_a_signal_shows_no_traceback_and_dumps_no_core(number: signal.Signals, line: str) -> None:
     """At any moment of a command's life, from its first line on."""
     line = line.replace("SIGTERM", number.name)
