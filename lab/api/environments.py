@@ -56,6 +56,7 @@ class Listed:
         alive: The number of tasks whose agent runs.
         runs: The number of runs on its run volume; None: it cannot be read.
         cluster_sha256: The digest of its config.
+        directory: The project in which it was booted; "" if it is unknown.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Listed:
     alive: int
     runs: int | None
     cluster_sha256: str
+    directory: str
 
     def to_json(self) -> dict[str, object]:
         """Return all of it as a JSON value."""
@@ -177,7 +179,7 @@ def down(
     """
     if all_ and name is not None:
         raise InputError(f"both --all and {name!r} are given", "give one of them")
-    doomed = list_all(backends()) if all_ else [_own_or_named(name)]
+    doomed = list_all(backends()) if all_ else [find_environment(name)]
     if doomed and (all_ or discard):
         names = ", ".join(
             f"{environment.project} ({environment.backend})" for environment in doomed
@@ -212,19 +214,11 @@ def ps(name: EnvironmentArgument = None) -> list[Listed] | list[TaskRow]:
 
 def _environments() -> list[Listed]:
     rows = []
-    for environment in list_all(backends()):
-        tasks = environment.tasks()
-        alive, runs = sum(task.alive for task in tasks), _run_count(environment)
-        rows.append(
-            Listed(
-                environment.project,
-                environment.backend,
-                len(tasks),
-                alive,
-                runs,
-                environment.cluster_sha256,
-            )
-        )
+    for up in list_all(backends()):
+        tasks = up.tasks()
+        alive, runs = sum(task.alive for task in tasks), _run_count(up)
+        of_config = up.cluster_sha256, up.folder
+        rows.append(Listed(up.project, up.backend, len(tasks), alive, runs, *of_config))
     return rows
 
 
@@ -241,9 +235,14 @@ def find_environment(name: str | None) -> Environment:
     """Find the environment of this name, or the one of the config in this directory.
 
     Raises:
-        InputError: No environment matches, or several do.
+        InputError: No environment matches, or several do, or the one of this name was booted in
+            another directory.
     """
-    return resolve(name, default_name(), backends())
+    default = default_name()
+    environment = resolve(name, default, backends())
+    if name is None and environment.project == default:
+        check_folder(environment, default_root())
+    return environment
 
 
 def check_tasks(tasks: Sequence[str], known: Sequence[str], where: str) -> None:
@@ -260,13 +259,6 @@ def check_tasks(tasks: Sequence[str], known: Sequence[str], where: str) -> None:
     for task in tasks:
         if task not in known:
             raise InputError(f"{where} has no task {task!r}", f"use one of {', '.join(known)}")
-
-
-def _own_or_named(name: str | None) -> Environment:
-    environment = find_environment(name)
-    if name is None and environment.project == default_name():
-        check_folder(environment, default_root())
-    return environment
 
 
 def _run_count(environment: Environment) -> int | None:

@@ -85,7 +85,7 @@ def check_compatible(environment: Environment, plan: Plan, config: str, root: Pa
     """
     name = f"environment {environment.project!r} ({environment.backend})"
     again = f"run `lab down {environment.project}`, then try again"
-    if not _is_of(root, environment):
+    if not is_of(root, environment):
         raise InputError(
             f"{name} was booted from {visible(environment.folder)}",
             f"run `lab down {environment.project}` there, or set another `name:` in this config",
@@ -110,15 +110,16 @@ def check_folder(environment: Environment, root: Path) -> None:
     Raises:
         InputError: Another project uses the same name.
     """
-    if not _is_of(root, environment):
+    if not is_of(root, environment):
         raise InputError(
             f"environment {environment.project!r} ({environment.backend}) was booted from"
             f" {visible(environment.folder)}, not from here",
-            f"run the command there, or name the environment: `lab down {environment.project}`",
+            "run the command there, or name the environment in the command",
         )
 
 
-def _is_of(root: Path, environment: Environment) -> bool:
+def is_of(root: Path, environment: Environment) -> bool:
+    """Whether an environment was booted in a project; one that names no directory counts, too."""
     return not environment.folder or Path(environment.folder).resolve() == root.resolve()
 
 

@@ -75,7 +75,7 @@ def test_a_run_whose_client_was_killed_is_listed_and_followed(
         client.kill()
         client.communicate(timeout=PATIENCE_S)
         (row,) = json.loads(lab(project, "ps", "--json", **site.access)[0])
-        del row["cluster_sha256"]
+        del row["cluster_sha256"], row["directory"]
         assert row == {"name": "laptop", "backend": "kubernetes", "tasks": 3, "alive": 3, "runs": 1}
         summary = last_line(lab(project, "attach", "--json", **site.access)[0])
         assert (summary["state"], summary["global_step"]) == ("succeeded", SHORT)

@@ -332,8 +332,10 @@ def test_down_removes_leftovers_too_but_no_other_folders_environment(
     if code:
         assert output.err == (
             "error: environment 'mnist' (local) was booted from /home/\\x1b[31mada, not from here;"
-            " run the command there, or name the environment: `lab down mnist`\n"
+            " run the command there, or name the environment in the command\n"
         )
+        assert cli("logs", code=2).err == output.err
+        assert cli("ps").out.splitlines()[2].endswith("/home/\\x1b[31mada")
 
 
 def test_a_container_that_is_being_removed_is_waited_for() -> None:

@@ -136,6 +136,9 @@ def test_last_is_of_this_directorys_project(
     assert find("last", store, [mnist], None).environment is mnist
     with pytest.raises(InputError, match=r"environments are up \(book, mnist\); name the run"):
         find("last", store, [mnist, book], None)
+    mnist.folder = "/home/ada/mnist"  # booted in another directory with this name
+    with pytest.raises(InputError, match="or an environment 'mnist' has started"):
+        find("last", store, [mnist], "mnist")
     # A run that is named may be of any project.
     for word in ("two", "t"):
         found = find(word, store, [mnist, book], "mnist")

@@ -20,7 +20,7 @@ from lab.log import LOG
 from lab.options import presents
 from lab.options.shared import AsJson
 from lab.run.state import explain
-from lab.tables import fitting, show, table_of, terminal_width
+from lab.tables import fitting, show, table_of, terminal_width, wrapped
 
 
 @presents(ps)
@@ -39,9 +39,11 @@ def command(listed: partial[list[Listed] | list[TaskRow]], *, json: AsJson = Fal
 
 def _show_environments(rows: Sequence[Listed]) -> None:
     cells = [
-        (row.name, row.backend, f"{row.alive}/{row.tasks}", whole(row.runs) or "?") for row in rows
+        (row.name, row.backend, f"{row.alive}/{row.tasks}", whole(row.runs) or "?", row.directory)
+        for row in rows
     ]
-    show(table_of(("environment", "backend", ">tasks alive", ">runs"), cells))
+    columns = ("environment", "backend", ">tasks alive", ">runs", "directory")
+    show(wrapped(table_of(columns, cells), 4))
 
 
 def _show_tasks(rows: Sequence[TaskRow]) -> None:
