@@ -10,7 +10,7 @@ import pytest
 
 from lab.task.agent import autorun
 from lab.task.agent.autorun import Autorun, AutorunError, report, train
-from lab.volume import Request, RunSpec, TaskStatus, Volume
+from lab.volume import STALL_S, Request, RunSpec, TaskStatus, Volume
 from lab.volume.control import cancel, requests, submit
 from lab.volume.states import Cause, State
 from lab.volume.status import write_status
@@ -67,6 +67,10 @@ def test_the_variables_become_a_request() -> None:
     assert request.spec.args == ("--epochs=5", "--seed=7")
     assert request.spec.start == {"worker-1": "10s"}
     assert request.spec.faults == ("stop worker-1 after 9 steps",)
+    assert request.spec.ready_s == STALL_S
+    longer = read(LAB_RUN="async --epochs=5 --stall=10m --seed=7").request
+    assert (longer.spec.args, longer.spec.ready_s) == (request.spec.args, 600)
+    assert longer.autorun != request.autorun  # it is another run, which is trained
     drawn = read(LAB_RUN="async").request.spec.args
     assert [each.partition("=")[0] for each in drawn] == ["--seed"]
     found = read(
@@ -82,6 +86,7 @@ def test_the_variables_become_a_request() -> None:
         ("LAB_RUN", "asink", "LAB_RUN: no experiment 'asink'; did you mean 'async'?"),
         ("LAB_RUN", "hello", "LAB_RUN: hello needs the job 'local'"),
         ("LAB_RUN", "async 'a", "LAB_RUN: No closing quotation; write it as in a shell"),
+        ("LAB_RUN", "async-fast --stall=5x", "--stall=5x is no duration, such as --stall=10m"),
         ("LAB_RUN_TERMS", "[", "LAB_RUN_TERMS is not a JSON object; render the config again"),
         ("LAB_RUN_TERMS", '{"faults": ["kill worker-9"]}', "LAB_RUN_TERMS: no task or node 'worke"),
     ],

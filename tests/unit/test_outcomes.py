@@ -125,10 +125,10 @@ def test_a_task_ends_with_another_one_that_it_needs(
 @pytest.mark.parametrize(
     ("message", "last_lines", "reason"),
     [
-        ("", (), "not ready within 10 s"),
-        ("waits for ps-0", (), "not ready within 10 s: it waits for ps-0"),
-        (STOPPED, (), "not ready within 10 s: it is stopped (SIGSTOP)"),
-        ("reads data", ("a", "b"), "not ready within 10 s: reads data; last lines: a | b"),
+        ("", (), ""),
+        ("waits for ps-0", (), ": it waits for ps-0"),
+        (STOPPED, (), ": it is stopped (SIGSTOP)"),
+        ("reads data", ("a", "b"), ": reads data; last lines: a | b"),
     ],
 )
 def test_a_late_task_names_what_it_does(
@@ -136,8 +136,13 @@ def test_a_late_task_names_what_it_does(
 ) -> None:
     seen = states(worker_0=TaskStatus("worker-0", State.STARTING, message=message))
     times = {"elapsed_s": 0.0, "awaited_s": 10.0, "unchanged_s": 0.0}
-    found = outcome(REQUEST, "worker-0", seen, last_lines=last_lines, **times)
-    assert found == TaskOutcome(State.FAILED, reason, Cause.TIME_OUT)
+    for request, fix in (
+        (REQUEST, "--stall=20s"),
+        (replace(REQUEST, autorun="it"), 'LAB_RUN="async --stall=20s"'),
+    ):
+        late = f"not ready within 10 s ({fix} allows more){reason}"
+        found = outcome(request, "worker-0", seen, last_lines=last_lines, **times)
+        assert found == TaskOutcome(State.FAILED, late, Cause.TIME_OUT)
 
 
 # ---- a stalled run

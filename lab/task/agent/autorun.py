@@ -3,7 +3,8 @@
 This is a separate compose service, which starts when all tasks are healthy. The services of the
 tasks do not have its variables, so compose never recreates a task because of them::
 
-    LAB_RUN         the experiment and its flags, as in a shell: async --epochs=5; empty: no run
+    LAB_RUN         the experiment and its flags, as in a shell: async --epochs=5; empty: no run;
+                    also --stall=TIME, as for `lab run`
     LAB_RUN_TERMS   `start` and `faults` of the config, as JSON
     LAB_ONCE        1: end with the run
 
@@ -33,7 +34,9 @@ from lab.experiments.faults import check_target, parse
 from lab.experiments.registry import EXPERIMENTS, misfit, with_seed
 from lab.records.reader import is_number, read_records, unexpected
 from lab.text import LONGEST_REASON, short, suggestion
+from lab.units import duration_s
 from lab.volume import (
+    STALL_S,
     ClusterSpec,
     Request,
     RunSpec,
@@ -48,6 +51,7 @@ from lab.volume.status import Statuses, read_statuses
 
 _POLL_S: Final = 0.5
 _EXIT_USAGE: Final = 2
+_STALL: Final = "--stall="
 _HEADINGS: Final = (
     ("", "", "local", "global", "", ""),
     ("task", "state", "steps", "step", "loss", "accuracy"),
@@ -137,9 +141,15 @@ def _request(arguments: Sequence[str], cluster: ClusterSpec, runtime: str) -> Re
         runtime: The environment's runtime, or "" if unknown.
 
     Raises:
-        AutorunError: The experiment is unknown, or does not fit the cluster or the runtime.
+        AutorunError: The experiment is unknown, or does not fit the cluster or the runtime, or the
+            time limit is no duration.
     """
-    name, *flags = arguments
+    name, *given = arguments
+    flags = [flag for flag in given if not flag.startswith(_STALL)]
+    times = [flag.removeprefix(_STALL) for flag in given if flag not in flags]
+    stall_s = duration_s(times[-1]) if times else STALL_S
+    if stall_s is None:
+        raise AutorunError(f"LAB_RUN: {_STALL}{times[-1]} is no duration, such as {_STALL}10m")
     experiment = EXPERIMENTS.get(name)
     if experiment is None:
         hint = suggestion(name, EXPERIMENTS).strip() or f"there are {', '.join(EXPERIMENTS)}"
@@ -153,7 +163,7 @@ def _request(arguments: Sequence[str], cluster: ClusterSpec, runtime: str) -> Re
         )
     return Request(
         run_id=new_run_id(name),
-        spec=RunSpec(name, args=tuple(flags)).completed(experiment),
+        spec=RunSpec(name, args=tuple(flags), stall_s=stall_s).completed(experiment),
         cluster=cluster,
     )
 

@@ -140,7 +140,10 @@ def peer_failure(request: Request, task: str, statuses: TaskStatuses) -> str | N
 
 def _late_reason(request: Request, mine: TaskStatus, last_lines: Iterable[str]) -> str:
     """Why a program that is late is not ready: its message and its last lines."""
-    reason = f"not ready within {request.spec.ready_s:g} s"
+    stall = f"--stall={2 * request.spec.ready_s:g}s"
+    if request.autorun:
+        stall = f'LAB_RUN="{request.spec.experiment} {stall}"'
+    reason = f"not ready within {request.spec.ready_s:g} s ({stall} allows more)"
     if mine.message:
         reason += ": it " if mine.message.startswith(("waits ", "is ")) else ": "
         reason += mine.message
