@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any, Final, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from lab.formatting import between, figure, loss, number, percent, rate, seconds, share, whole
@@ -71,16 +72,17 @@ class _LineTable(Table):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw the headings by rich and then each row; all by rich if a cell has several lines."""
-        widths = _widths(self)
         rows = list(zip(*(column.cells for column in self.columns), strict=True))
-        is_plain = all("\n" not in cell.plain and not cell.spans for row in rows for cell in row)
-        if not is_plain or _total(widths) > options.max_width:
+        is_plain = not any(cell.spans or "\n" in cell.plain for row in rows for cell in row)
+        if not is_plain or natural_width(self) > options.max_width:
             yield from super().__rich_console__(console, options)
             return
-        headings = copy(self)
-        headings.rows, headings.columns = [], [column.copy() for column in self.columns]
-        for column, width in zip(headings.columns, widths, strict=True):
-            column.width = width
+        headings, widths = copy(self), map(_width, self.columns)
+        headings.columns = [
+            replace(column.copy(), width=width)
+            for column, width in zip(self.columns, widths, strict=True)
+        ]
+        headings.rows = []
         yield from Table.__rich_console__(headings, console, options)
         for row in rows:
             gap = ""
@@ -153,26 +155,12 @@ def wrapped(found: Table, *columns: int) -> Table:
 
 def natural_width(found: Table) -> int:
     """Return the width of a table, in characters, that cuts and wraps nothing."""
-    return _total(_widths(found))
+    return sum(map(_width, found.columns)) + len(_GAP) * (len(found.columns) - 1)
 
 
-def _widths(found: Table) -> list[int]:
-    """Return the width of each column in characters."""
-    return [
-        max(
-            column.min_width or 0,
-            *(
-                cell_len(line)
-                for cell in (column.header, *column.cells)
-                for line in str(cell).split("\n")
-            ),
-        )
-        for column in found.columns
-    ]
-
-
-def _total(widths: Sequence[int]) -> int:
-    return sum(widths) + len(_GAP) * (len(widths) - 1)
+def _width(column: Column) -> int:
+    lines = "\n".join(map(str, (column.header, *column.cells))).split("\n")
+    return max(column.min_width or 0, *map(cell_len, lines))
 
 
 def show(renderable: Any, *, to_stderr: bool = False) -> None:  # noqa: ANN401  (what rich draws)
