@@ -84,7 +84,8 @@ def machine_for(way: Way, name: str | None, runs_dir: str | None) -> Machine:
         except ValueError as error:
             raise InputError(
                 f"run {run.run_id} cannot calibrate: {error}",
-                f"use a longer run of `lab run {way.value} --model softmax --gpus none`",
+                f"use a longer run of `lab run {way.value} --model softmax --gpus none"
+                " --cluster clusters/laptop.yaml`",
             ) from error
 
 
@@ -96,6 +97,9 @@ def _machine_of(run: RunDir, info: RunInfo, way: Way) -> Machine:
     """
     spec, plan, given = info.spec, info.plan or {}, info.hyperparameters
     is_own = spec.own or spec.listing
+    cores = int(info.provenance.get("cpus", "0"))
+    workers, ps = (len(info.cluster.get(job, ())) for job in ("worker", "ps"))
+    used = min(cores, workers)  # by one task at once: a server serves each worker on one core
     reasons = {
         f"it is not a run of {way.value}": is_own or spec.experiment != way.value,
         f"it is {info.state.value}, not succeeded": info.state is not State.SUCCEEDED,
@@ -107,15 +111,16 @@ def _machine_of(run: RunDir, info: RunInfo, way: Way) -> Machine:
             status.attempt for status in read_statuses(run, info).values()
         ),
         "its nodes have slow links": any(node["link"] for node in plan.get("nodes", ())),
-        "its tasks have CPU limits": any(task["cpus"] for task in plan.get("tasks", ())),
-        "it does not record the cores of its host": not int(info.provenance.get("cpus", "0")),
+        "its CPU limits slow its tasks": any(
+            (task["cpus"] or used) < used for task in plan.get("tasks", ())
+        ),
+        "it does not record the cores of its host": not cores,
     }
     for reason, is_unfit in reasons.items():
         if is_unfit:
             raise ValueError(reason)
-    workers, ps = (len(info.cluster.get(job, ())) for job in ("worker", "ps"))
     speed = speed_of(
         [list(read_records(run.records(f"worker-{n}"), info.times)) for n in range(workers)]
     )
     shape = Shape(way, workers, 0 if way is Way.RING else ps)
-    return calibrated(shape, int(info.provenance["cpus"]), speed, f"run {run.run_id}")
+    return calibrated(shape, cores, speed, f"run {run.run_id}")

@@ -155,7 +155,7 @@ def test_a_row_of_the_page(changes: dict[str, Any], load: float, row: str, tmp_p
 def test_one_measurement_replaces_its_own_figures_alone(tmp_path: Path) -> None:
     write(tmp_path, outcome(key="throughput-local", what="throughput"), outcome())
     write(tmp_path, outcome(found=estimate([0.1] * 6)), cpu="Another CPU")
-    page = write(tmp_path, outcome(found=None, why_not="no engine answers"))
+    page = write(tmp_path, outcome(running=None, why_not="no engine answers"))
     kept = results.read(tmp_path)
     assert [each["verdict"] for each in kept.values()] == ["missed", "met"]
     assert kept["help"]["values"] == [0.1] * 6

@@ -17,7 +17,10 @@ RESTART = {"on_failure": OnFailure.RESTART, "restarts": 1}
 def test_a_program_that_does_not_get_ready_fails_and_is_named(crew: Crew) -> None:
     crew.launch("ps-0", "worker-0", ready_s=5.0)
     status = crew.wait_state("worker-1", State.FAILED)
-    assert (status.cause, status.reason) == (Cause.TIME_OUT, "not ready within 5 s (--stall=10s allows more)")
+    assert (status.cause, status.reason) == (
+        Cause.TIME_OUT,
+        "not ready within 5 s (--stall=10s allows more)",
+    )
     reason = crew.wait_state("worker-0", State.CANCELLED).reason
     assert reason == "worker-1 failed: not ready within 5 s (--stall=10s allows more)"
 

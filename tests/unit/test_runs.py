@@ -52,7 +52,7 @@ def unseen(_info: RunInfo) -> Iterator[View]:
 def go(run: RunDir, environment: FakeEnvironment, **changes: object) -> Summary:
     given: dict[str, Any] = {
         "boot": lambda _defer: environment,
-        "found": None,
+        "running": None,
         "keep": False,
         "view": unseen,
     }

@@ -107,6 +107,12 @@ def test_an_unknown_error_is_said(
     assert err.splitlines()[1:] == [f"no known error with {reason}"]
 
 
+def test_limits_that_slow_no_task_do_not_matter(tmp_path: Path) -> None:
+    limited = {"nodes": [], "tasks": [{"cpus": 2.0}, {"cpus": 4}, {"cpus": None}]}
+    a_run(tmp_path, plan=limited)
+    assert main(["simulate", "async", "--from", "last"]) == 0
+
+
 def test_the_limits_of_the_classes() -> None:
     machine = MACHINE._replace(shapes=(Shape(Way.ASYNC, 2, 1),), is_run=True)
 
