@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
-from rich.text import Text
 
 from lab import signals
 from lab.analysis.grid import Point, RunResult
 from lab.backends.environment import Environment
-from lab.command_name import with_command_name
 from lab.errors import LabError
 from lab.formatting import number
-from lab.log import LOG, shown_by
+from lab.log import LOG
 from lab.run.prepared import PreparedRun
 from lab.run.record import create_run
 from lab.run.run_queue import turn
 from lab.run.runner import execute_run, teardown
 from lab.run.view import View
 from lab.store.directory import RunDir
-from lab.text import LONGEST_REASON, bounded, short, visible, wrapped
+from lab.text import LONGEST_REASON, short
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +55,21 @@ def run_count(batches: Sequence[Batch]) -> int:
     return sum(len(batch.points) for batch in batches)
 
 
-def run_batches(batches: Sequence[Batch], *, quiet: bool = False) -> Outcome:
-    """Run all batches, with a bar on a terminal unless `quiet` is set.
+def run_batches(batches: Sequence[Batch]) -> Outcome:
+    """Run all batches, and print the result of each run.
 
     An error or interrupt stops them. Each booted environment is removed.
     """
     outcome = Outcome()
-    with _progress(run_count(batches), quiet=quiet) as progress:
-        try:
-            for batch in batches:
-                _run(batch, progress, outcome)
-        except (KeyboardInterrupt, LabError, OSError) as error:
-            outcome.stopped = error
+    try:
+        for batch in batches:
+            _run(batch, outcome, run_count(batches))
+    except (KeyboardInterrupt, LabError, OSError) as error:
+        outcome.stopped = error
     return outcome
 
 
-def _run(batch: Batch, progress: Progress, outcome: Outcome) -> None:
+def _run(batch: Batch, outcome: Outcome, total: int) -> None:
     first = batch.first
     environment, run = first.environment, None
 
@@ -89,7 +81,6 @@ def _run(batch: Batch, progress: Progress, outcome: Outcome) -> None:
     with signals.as_interrupt(), turn(first.backend, first.plan.name):
         try:
             for point in batch.points:
-                progress.begin(point.line())
                 run = create_run(batch.prepared_for(point))
                 outcome.begun.append(run)
                 summary = execute_run(
@@ -100,7 +91,7 @@ def _run(batch: Batch, progress: Progress, outcome: Outcome) -> None:
                     view=lambda _info: View(),
                 )
                 outcome.results.append(RunResult(point, summary))
-                progress.end(outcome.results[-1])
+                _report(outcome.results[-1], f"{len(outcome.results)}/{total}")
                 if len(outcome.results) == 1 and not outcome.results[0].succeeded:
                     raise LabError(
                         f"the first run {summary.state}; the other runs are skipped",
@@ -112,58 +103,13 @@ def _run(batch: Batch, progress: Progress, outcome: Outcome) -> None:
                     teardown(run, environment)
 
 
-class Progress:
-    """Counts the runs that have ended and reports the result of each."""
-
-    def __init__(self, total: int, show: Callable[[int, str], None]) -> None:
-        """Begin with no run.
-
-        Args:
-            total: The number of runs.
-            show: Receives the number of ended runs and the values of the current run.
-        """
-        self._total = total
-        self._done = 0
-        self._line = ""
-        self._show = show
-
-    def begin(self, line: str) -> None:
-        """Show the run that starts now."""
-        self._line = line
-        self._show(self._done, line)
-
-    def end(self, result: RunResult) -> None:
-        """Report a run's result."""
-        self._done += 1
-        self._show(self._done, self._line)
-        summary = result.summary
-        if result.succeeded:
-            figures = result.metrics().items()
-            text = ", ".join(f"{name} {number(round(value, 4))}" for name, value in figures)
-        else:
-            reason = f" ({short(summary.reason, LONGEST_REASON)})" if summary.reason else ""
-            text = f"{summary.state}{reason}, see {summary.run_id}"
-        LOG.info(f"{self._done}/{self._total} {result.point.line()}: {text}")
-
-
-@contextmanager
-def _progress(total: int, *, quiet: bool) -> Iterator[Progress]:
-    """Show the progress of `total` runs; on a terminal, as a bar below the lines."""
-    console = Console(stderr=True, highlight=False)
-    shown = not quiet and console.is_terminal and not console.is_dumb_terminal
-    columns = (
-        MofNCompleteColumn(), BarColumn(20), TimeRemainingColumn(),
-        TextColumn("{task.description}", markup=False),
-    )  # fmt: skip
-
-    def above(line: str) -> None:
-        lines = wrapped(bounded(with_command_name(line)), console.width, indent="  ")
-        console.print(Text("\n".join(lines)), soft_wrap=True)
-
-    bar = Bar(*columns, console=console, transient=True, disable=not shown)
-    with bar, shown_by(above) if shown else nullcontext():
-        row = bar.add_task("", total=total)
-        yield Progress(
-            total,
-            lambda done, line: bar.update(row, completed=done, description=visible(line)),
-        )
+def _report(result: RunResult, place: str) -> None:
+    """Print a run's result; `place` is such as `3/12`."""
+    summary = result.summary
+    if result.succeeded:
+        figures = result.metrics().items()
+        text = ", ".join(f"{name} {number(round(value, 4))}" for name, value in figures)
+    else:
+        reason = f" ({short(summary.reason, LONGEST_REASON)})" if summary.reason else ""
+        text = f"{summary.state}{reason}, see {summary.run_id}"
+    LOG.info(f"{place} {result.point.line()}: {text}")

@@ -142,11 +142,7 @@ def grid(over: Over, repeats: int) -> list[Point]:
 
 def combinations(points: Sequence[Point]) -> list[dict[str, str]]:
     """Return the distinct combinations of values, in the order of the points."""
-    found: list[dict[str, str]] = []
-    for point in points:
-        if dict(point.values) not in found:
-            found.append(dict(point.values))
-    return found
+    return list(map(dict, dict.fromkeys(tuple(point.values.items()) for point in points)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
                     source, of_project, store, repeats=given["repeats"], seed=first, quick=quick,
                     backend=backend, option=given["option"], gpus=gpus,
                 )  # fmt: skip
-                outcome = run_batches(batches, quiet=quiet)
+                outcome = run_batches(batches)
                 begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start
                 made.stopped = outcome.stopped
                 if begun:

@@ -155,7 +155,7 @@ def sweep(
     store, out = runs_path(runs_dir), output()
     with messages_shown(out, quiet=quiet):
         batches = plan_sweep(options, project(cluster), store)
-        outcome = run_batches(batches, quiet=quiet)
+        outcome = run_batches(batches)
     swept = Sweep(
         along=next(iter(given["over"])),
         results=outcome.results,
