@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -123,15 +123,15 @@ class Trace:
         The first record may follow many steps. Its step time gives the time before it. Without a
         step time the result is the time of the record.
         """
-        seconds, steps = self.of("local_step", task)[["seconds", "value"]].iloc[0]
-        before = float(steps) * float(self.of("step_time_s", task)["value"].iloc[0])
-        return float(seconds) - (before if 0 <= before < _LONGEST_S else 0.0)
+        first, took_s = (self.of(name, task).iloc[0] for name in ("local_step", "step_time_s"))
+        before = float(first["value"]) * float(took_s["value"])
+        return float(first["seconds"]) - (before if 0 <= before < _LONGEST_S else 0.0)
 
     @property
     def end(self) -> float:
         """The time of the last step or mark, in seconds of the run."""
         ends = [mark.begin if mark.end is None else mark.end for mark in self.marks]
-        return max([0.0, *self.of("loss")["seconds"], *ends])
+        return float(max([0.0, *self.of("loss")["seconds"], *ends]))
 
 
 def tidy(
@@ -262,19 +262,9 @@ def from_first_step(run: Trace) -> Trace:
     )
 
 
-class _OfGroup(Protocol):
-    """A run that has the name of its group."""
-
-    @property
-    def group(self) -> str: ...
-
-
-Grouped = TypeVar("Grouped", bound=_OfGroup)
-
-
-def grouped(runs: Iterable[Grouped]) -> dict[str, list[Grouped]]:
+def grouped(runs: Iterable[Trace]) -> dict[str, list[Trace]]:
     """The runs of each group, in order of appearance."""
-    found: dict[str, list[Grouped]] = {}
+    found: dict[str, list[Trace]] = {}
     for run in runs:
         found.setdefault(run.group, []).append(run)
     return found

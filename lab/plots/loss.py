@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
@@ -18,7 +17,6 @@ from lab.plots.panels import (
     X_LABELS,
     draw_groups,
     finish,
-    groups,
     label_x,
     panels,
     smoothed,
@@ -64,12 +62,6 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
             [np.asarray(line.get_ydata(), float) for ax in axes for line in ax.get_lines()]
         )
         axes[0].set_ylim(0.85 * np.nanmin(drawn), 1.15 * np.nanmax(drawn))
-    # Drawn after the limits are set, because these depend on all existing lines.
-    for ax, column in zip(axes, columns, strict=True):
-        for style, _, steps in _all_lost(runs):
-            where = float(steps[column].iloc[0])
-            if np.isfinite(where):
-                ax.axvline(where, color=style.colour, linestyle=":", linewidth=1.5)
     timed = [ax for ax, column in zip(axes, columns, strict=True) if column == "seconds"]
     return finish(figure, runs, timed)
 
@@ -77,30 +69,6 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
 def _drawn(runs: Sequence[Trace]) -> list[str]:
     """Return the columns that the loss can be drawn against."""
     return [each for each in X_LABELS if any(len(run.points(each, "loss")[0]) for run in runs)]
-
-
-def _lost(run: Trace) -> dict[str, pd.DataFrame]:
-    """The last records of each task whose last records hold no loss: the training diverged."""
-    tails = {}
-    for task in run.workers:
-        steps = run.of("loss", task)
-        last = steps["value"].last_valid_index()
-        if last is not None and last != steps.index[-1]:
-            tails[task] = steps.loc[last:].iloc[1:]
-    return tails
-
-
-def _all_lost(runs: Sequence[Trace]) -> Iterator[tuple[LineStyle, str, pd.DataFrame]]:
-    """For each such task: the style of its line, its name, and its last records without a loss."""
-    if len(runs) == 1:
-        looks = dict(workers(runs[0]))
-        for task, steps in _lost(runs[0]).items():
-            yield looks[task], safe_label(task), steps
-        return
-    for style, group in groups(runs).values():
-        for run in group:
-            for task, steps in _lost(run).items():
-                yield style, f"{safe_label(task)} of {safe_label(run.label)}", steps
 
 
 def _pooled(run: Trace, column: str) -> tuple[Floats, Floats]:

@@ -55,8 +55,7 @@ CHARTS: Final = (
         "Loss",
         loss.draw,
         "Pale points are single records, lines are means over neighbouring records. Workers that"
-        " train one model share a line. From a dotted line on, a worker has no finite loss."
-        + _EVENTS,
+        f" train one model share a line. A loss that is not finite is not drawn.{_EVENTS}",
         "Lines are means over neighbouring records of all workers. The left panel compares updates,"
         f" the middle one time, the right one data.{_GROUPS}",
         "no record holds a loss",

@@ -151,10 +151,6 @@ def logarithmic(axes: Axes) -> None:
     axes.grid(visible=True, which="minor", axis="y", color=PALE, linewidth=0.5)
 
 
-def _counted(value: float) -> str:
-    return f"{value / 1e6:,.6g} M" if abs(value) >= 1e6 else f"{value:,.10g}"  # noqa: PLR2004
-
-
 def _label(value: float, low: float, high: float) -> str:
     """A number as a label; empty if numbers with its first digit are not labelled."""
     wanted = "123457" if high < _DECADES * low else "125"
@@ -162,7 +158,6 @@ def _label(value: float, low: float, high: float) -> str:
 
 
 def thousands(axes: Axes, which: str = "both") -> None:
-    """Write the axis' numbers with a comma for each thousand, and millions with an M."""
+    """Write the axis' numbers with a comma for each thousand."""
     for name in ("x", "y") if which == "both" else (which,):
-        axis = getattr(axes, f"{name}axis")
-        axis.set_major_formatter(lambda value, _place: _counted(value))
+        getattr(axes, f"{name}axis").set_major_formatter("{x:,.10g}")

@@ -24,7 +24,7 @@ from lab.formatting import counted
 from lab.log import LOG
 from lab.outputs import check_output, write_output
 from lab.plots import style
-from lab.plots.data import from_first_step, grouped
+from lab.plots.data import from_first_step
 from lab.plots.registry import CHARTS, Chart, Runs
 from lab.report.loader import ReportRun, read_runs
 from lab.report.title import has_equal_lengths, title
@@ -239,6 +239,7 @@ def page(
     environment.globals |= {"mean": mean, "tenths": partial(formatting.fixed, decimals=1)}
     script = _SCRIPT.read_text(encoding="utf-8")
     ids = {each.info.run_id for each in runs}
+    names = dict.fromkeys(run.group for run in runs)
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         marker=Markup(MARKER),  # noqa: S704  (a constant)
         script=Markup(script),  # noqa: S704  (our own file)
@@ -246,7 +247,7 @@ def page(
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         one=runs[0] if len(runs) == 1 else None,
         runs=runs,
-        groups=grouped(runs),
+        groups={name: [run for run in runs if run.group == name] for name in names},
         title=title(runs),
         unequal=not has_equal_lengths(runs),
         clusters=clusters(runs),
