@@ -17,10 +17,8 @@ from lab.text import visible
 
 _STYLES: Final = {
     Verdict.REPRODUCED: "green",
-    Verdict.INCONCLUSIVE: "yellow",
     Verdict.NOT_REPRODUCED: "bold red",
     Verdict.OK: "green",
-    Verdict.UNCLEAR: "yellow",
     Verdict.FAILED: "bold red",
 }
 
@@ -48,7 +46,7 @@ def _row(result: Result, place_before: str) -> list[Cell]:
         claim,
         "" if result.printed is None else compared(result.printed),
         Text("\n".join(map(visible, ours(result)))),
-        Text(result.verdict, _STYLES[result.verdict]),
+        Text(result.verdict, _STYLES.get(result.verdict, "yellow")),
         result.why,
     ]
 
