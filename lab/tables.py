@@ -21,7 +21,7 @@ from rich.text import Text
 from lab.formatting import between, figure, loss, number, percent, rate, seconds, share, whole
 from lab.store.progress import FINAL_LOSS
 from lab.store.run_info import Uncollected
-from lab.store.summary import ResultSummary, Summary, TaskSummary
+from lab.store.summary import NO_STEP_MET, ResultSummary, Summary, TaskSummary
 from lab.text import LONGEST_REASON, short, visible
 from lab.volume.states import State
 
@@ -248,6 +248,7 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
     if any(task.loss_records for task in summary.tasks):
         yield "loss", FINAL_LOSS, "dim"
     yield from _diverged(summary.tasks)
+    yield from _faults(summary)
     yield from _restarts(summary)
     if summary.records_lost:
         yield "records lost", f"{summary.records_lost}", "bold red"
@@ -257,6 +258,17 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
         for result in group if differ else group[:1]:
             label = f"{name}, {result.task}" if differ else name
             yield visible(label), _result_text(result), "" if result.as_expected else "bold red"
+
+
+def _faults(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    """Yield what each fault met; a fault that met nothing is a warning."""
+    met: dict[str, list[str]] = {}
+    for each in summary.faults:
+        steps = [f"{whole(each.steps)} of {each.task}"] if each.steps else []
+        met.setdefault(each.fault, []).extend(steps)
+    for fault, steps in met.items():
+        line = f"steps met: {', '.join(steps)}" if steps else NO_STEP_MET
+        yield "fault", visible(f"{fault}: {line}"), "" if steps else "bold yellow"
 
 
 def _restarts(summary: Summary) -> Iterator[tuple[str, str, str]]:

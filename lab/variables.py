@@ -35,8 +35,7 @@ of PyTorch for CPUs; the build of an image takes those with the locked hashes, a
 LAB_BUILD_NETWORK: Final = "LAB_BUILD_NETWORK"
 """Compose (default: `default`): `host` builds with the host's network."""
 LAB_RUN: Final = "LAB_RUN"
-"""Compose (default: the run of the config): experiment and its flags, also `--stall=TIME`; empty: no
-run."""
+"""Compose (default: the run of the config): experiment, flags, `--stall=TIME`; empty: no run."""
 LAB_ONCE: Final = "LAB_ONCE"
 """Compose (default: `0`): `1` ends the environment with the run."""
 

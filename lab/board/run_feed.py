@@ -5,7 +5,6 @@ It is computed from the same data as the live view of a terminal.
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from lab.formatting import loss, whole
-from lab.records.reader import STEPS, LineReader, Times, is_number
+from lab.records.reader import STEPS, LineReader, Times, is_number, is_time
 from lab.run.replay import Player, Recording
 from lab.run.state import state_under_way
 from lab.run.view import GPU_FRESH_S, NOW, Clock, TaskView
@@ -121,8 +120,10 @@ class BoardView(TaskView):
         """Receive new records of a task."""
         super().records(task, records)
         for record in records:
-            moment, value = _finite(record.get("time_unix")), _finite(record.get("loss"))
-            if record.get("kind") in STEPS and moment is not None and value is not None:
+            moment, value = record.get("time_unix"), record.get("loss")
+            if record.get("kind") not in STEPS or not is_time(moment) or not is_number(value):
+                continue
+            if abs(value) <= _LARGEST:
                 self._loss[task].add(moment - self._began_unix, value)
 
     def forget(self, task: str) -> None:
@@ -171,15 +172,6 @@ class BoardView(TaskView):
             gpu=self._gpu(task),
             note=short(status.reason) or self._last(task),
         )
-
-
-def _finite(value: object) -> float | None:
-    """Return a number that a curve can show; a program may record any."""
-    try:
-        number = float(value) if is_number(value) else math.nan
-    except OverflowError:  # a whole number beyond all floats
-        return None
-    return number if abs(number) <= _LARGEST else None
 
 
 class _Growing:

@@ -15,6 +15,7 @@ from lab.lessons.lesson import Condition, Lesson, Operand, Question, Stage
 from lab.lessons.measures import MeasuredRun, figure_of
 from lab.store.directory import infos
 from lab.store.measures import Figure
+from lab.store.summary import NO_STEP_MET
 from lab.text import short
 
 _MOST_RUNS: Final = 30
@@ -170,9 +171,16 @@ def _best_runs(
         held = _held(stage.holds, runs)
         if held > most:
             best, most = runs, held
-        if held == len(stage.holds):
+        if held == len(stage.holds) and not _vain_fault(runs):
             return runs, ""
-    return best, stage.holds[most].hint
+    return best, stage.holds[most].hint if most < len(stage.holds) else _vain_fault(best)
+
+
+def _vain_fault(runs: Mapping[str, MeasuredRun]) -> str:
+    """Return the hint for a fault that met no step, so that it shows nothing; "": there is none."""
+    summaries = [run.summary for run in runs.values() if run.summary is not None]
+    faults = [(each.run_id, fault) for each in summaries for fault in each.vain_faults]
+    return f"{faults[0][0]}: {faults[0][1]}: {NO_STEP_MET}." if faults else ""
 
 
 def _how_to_run(lacking: Sequence[str], command: str) -> str:

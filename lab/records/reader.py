@@ -36,8 +36,7 @@ def record_of(line: bytes, times: Times = EVER) -> dict[str, Any] | None:
         record = json.loads(line) if len(line) <= _MAX_BYTES else None
     except (ValueError, RecursionError):
         return None
-    is_record = isinstance(record, dict) and isinstance(record.get("kind"), str | None)
-    if not is_record:
+    if not isinstance(record, dict) or not isinstance(record.get("kind"), str | None):
         return None
     if not (is_time(time := record.get("time_unix")) and times[0] <= time <= times[1]):
         record.pop("time_unix", None)

@@ -39,7 +39,6 @@ class ReportRun:
         trace: The data of its figures.
         note: A note on its state, or "".
         damaged: A text for each damaged line of its records, with its location.
-        not_done: The requested faults without a record.
         learning_rate: The learning rate that its tasks record; None if they record none.
         label: The user's name for it, or "".
         prefix: The label of all runs of its group, or "".
@@ -51,7 +50,6 @@ class ReportRun:
     trace: Trace
     note: str = ""
     damaged: Sequence[str] = ()
-    not_done: Sequence[str] = ()
     learning_rate: float | None = None
     label: str = ""
     prefix: str = ""
@@ -128,7 +126,6 @@ def read_run(named: NamedRun, probe: Probe) -> ReportRun:
         replace(trace, marks=marks, tasks=summary.tasks),
         note=status.note,
         damaged=records.attrs.get(DAMAGED, ()),
-        not_done=not_done(info, marks),
         learning_rate=float(rates.iloc[0]) if len(rates) else None,
         label=named.label,
         prefix=named.group,
@@ -173,12 +170,6 @@ def marks_of(trace: Trace, records: pd.DataFrame) -> tuple[Mark, ...]:
     """
     found = [*_faults(trace, records), *_late_starts(trace), *_restarts(trace.info, records)]
     return tuple(sorted(found, key=lambda mark: (mark.begin, mark.task)))
-
-
-def not_done(info: RunInfo, marks: tuple[Mark, ...]) -> list[str]:
-    """Return the requested faults without a record."""
-    done = {mark.text for mark in marks if mark.what == "fault"}
-    return [text for fault in info.spec.faults if (text := short(fault, _LONGEST)) not in done]
 
 
 def _events(info: RunInfo, records: pd.DataFrame) -> Iterator[tuple[str, float, str]]:

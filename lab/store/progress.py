@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from lab.records.reader import (
-    EVER,
-    STEPS,
-    Result,
-    Times,
-    is_number,
-    is_whole,
-    read_records,
-    result_of,
-)
+from lab.experiments.faults import DONE, Fault, parse
+from lab.records.reader import EVER, STEPS, Result, is_number, is_whole, read_records, result_of
 
 _WHOLE: Final = ("epoch", "local_step", "global_step", "staleness", "batch_size")
 FINAL_RECORDS: Final = 10
@@ -33,6 +26,8 @@ FINAL_LOSS: Final = f"mean of the last 25% of records, at most {FINAL_RECORDS}"
 
 CLOCK_CHANGED_S: Final = 1.0
 """The clock was changed if the time of day and the elapsed time differ by this, in seconds."""
+
+_MOST_FAULTS: Final = 100  # of a task
 
 FIRST_SEQ: Final = 0
 """The first sequence number of an attempt."""
@@ -86,6 +81,7 @@ class TaskProgress:
         peaks: Attempt to time and global step of its highest step record.
         image_marks: Attempt to the first and the newest of its step records.
         resumed: Time and global step of each checkpoint from which a later attempt resumed.
+        faults: The faults that its agent injected, each with its time.
     """
 
     task: str
@@ -120,6 +116,7 @@ class TaskProgress:
     _losses_attempt: int = 0
     _losses_seen: int = 0
     resumed: list[tuple[float, int]] = field(default_factory=list)
+    faults: list[tuple[Fault, float]] = field(default_factory=list)
     _began_unix: dict[tuple[int, bool], float] = field(default_factory=dict)
     _expected: dict[int, int] = field(default_factory=dict)
 
@@ -258,8 +255,12 @@ class TaskProgress:
         self._newest = (time, step)
 
     def _event(self, record: dict[str, Any]) -> None:
-        """Record the checkpoint from which a program resumed: an event with a global step."""
+        """Record a fault, or the checkpoint from which a program resumed: it has a global step."""
         time, step = self._time(record), record.get("global_step")
+        message = str(record.get("message"))
+        if time is not None and message.startswith(DONE) and len(self.faults) < _MOST_FAULTS:
+            with suppress(ValueError):  # a program's own line
+                self.faults.append((parse(message.removeprefix(DONE)), time))
         if time is not None and is_whole(step) and record.get("attempt"):
             self.resumed.append((time, step))
 
@@ -269,7 +270,7 @@ def is_test_during_training(record: dict[str, Any]) -> bool:
     return record.get("kind") == "eval" and "local_step" in record
 
 
-def read_progress(path: Path, task: str, times: Times = EVER) -> TaskProgress:
+def read_progress(path: Path, task: str, times: tuple[float, float] = EVER) -> TaskProgress:
     """Return the progress from a task's records file; a missing file counts as empty."""
     progress = TaskProgress(task)
     for record in read_records(path, times):

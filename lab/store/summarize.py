@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from lab.records.reader import read_records
 from lab.store.directory import RunDir, read_statuses
+from lab.store.fault_steps import faults_met
 from lab.store.gpu_samples import NO_FIGURES, GpuFigures, figures
 from lab.store.progress import TaskProgress, read_progress
 from lab.store.run_info import RunInfo
@@ -33,7 +35,8 @@ def sum_up(run: RunDir, info: RunInfo, statuses: Mapping[str, TaskStatus]) -> Su
     progress = {task: read_progress(run.records(task), task, times) for task in info.task_names()}
     trained = {task: value.trained for task, value in progress.items()}
     gpus = figures(read_records(run.gpu_samples, times), trained)
-    return summary_of(info, statuses, progress, gpus)
+    met = faults_met(info, progress, lambda task: read_records(run.records(task), times))
+    return replace(summary_of(info, statuses, progress, gpus), faults=met)
 
 
 def summary_of(

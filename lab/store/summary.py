@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Final
 
 from lab.errors import LabError
 from lab.store.directory import RunDir
@@ -14,6 +15,9 @@ from lab.store.run_info import Uncollected, convert
 from lab.strict_json import dump, parse
 from lab.volume.files import read_regular, write_atomically
 from lab.volume.states import State
+
+NO_STEP_MET: Final = "it met no step; let it begin later, such as `after 500 steps`"
+"""What is wrong with a vain fault, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,22 @@ class ResultSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class FaultSummary:
+    """What one fault of the run met.
+
+    Attributes:
+        fault: The fault, as the user wrote it.
+        task: The task whose steps are counted; "" if the fault never began.
+        steps: The number of its steps during the fault, by its records; for a fault that ends a
+            program, those that it interrupted.
+    """
+
+    fault: str
+    task: str
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """The summary of a run; a field whose value is unknown is None.
 
@@ -160,6 +180,7 @@ class Summary:
             numbers of images.
         results: The results of the experiment, including the missing ones.
         left: The files that were not collected.
+        faults: For each fault the tasks that it concerned.
     """
 
     run_id: str
@@ -182,6 +203,13 @@ class Summary:
     images_per_s: float | None = None
     results: list[ResultSummary] = field(default_factory=list)
     left: list[Uncollected] = field(default_factory=list)
+    faults: list[FaultSummary] = field(default_factory=list)
+
+    @property
+    def vain_faults(self) -> list[str]:
+        """The faults that met no step of any task."""
+        met = {each.fault for each in self.faults if each.steps}
+        return list(dict.fromkeys(each.fault for each in self.faults if each.fault not in met))
 
     @property
     def as_expected(self) -> bool:

@@ -26,7 +26,7 @@ from lab.plots.data import Mark, Trace, tidy
 from lab.plots.registry import CHARTS
 from lab.report import build
 from lab.report.build import provenance
-from lab.report.loader import marks_of, not_done, read_runs
+from lab.report.loader import marks_of, read_runs
 from lab.reproduce import view
 from lab.reproduce.evaluation import Evaluation
 from lab.reproduce.verdicts import Result, Verdict
@@ -36,6 +36,7 @@ from lab.store.dataframe import records_frame
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.settings import command
+from lab.store.summarize import summarize
 from lab.volume import RunSpec
 from lab.volume.states import State
 from tests.support import recorded
@@ -366,7 +367,7 @@ def test_a_fault_is_marked_until_its_end(tmp_path: Path) -> None:
         (pytest.approx(10), pytest.approx(40)),
         (pytest.approx(50), None),
     ]
-    assert not_done(run.read(), marks) == ["kill worker-1 after 9 steps"]
+    assert summarize(run).vain_faults == [slow, "kill worker-1 after 9 steps"]
 
 
 def test_late_starts_and_new_starts_are_marked(tmp_path: Path) -> None:

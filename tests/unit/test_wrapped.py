@@ -13,11 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from lab.analysis.batches import _progress
 from lab.cli.live_view import LiveView
 from lab.command_name import with_command_name
 from lab.console import show
-from lab.log import LOG
 from lab.text import bounded, wrapped
 from tests.support.specs import info
 
@@ -62,14 +60,9 @@ def test_a_notice_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatc
     assert shown.decode().split("\r\n") == lines
 
 
-def test_the_live_view_and_the_bar_of_a_sweep_divide_no_command(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_live_view_divides_no_command() -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=True)
-    monkeypatch.setattr("lab.analysis.batches.Console", lambda **_: console)
     with LiveView(info(), console) as view:
         view.show(NOTICE)
-    with _progress(1, quiet=False):
-        LOG.info(NOTICE)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert shown.count(f"  {with_command_name(COMMAND)}\n") == 2
+    assert shown.count(f"  {with_command_name(COMMAND)}\n") == 1

@@ -260,7 +260,7 @@ def _environment(plan: Plan) -> dict[str, Value]:
 
 def _anchor(node: PlannedNode, blocks: _SharedBlocks, build: dict[str, Value]) -> Block:
     environment: dict[str, Value] = {var.LAB_NODE: node.name}
-    merges = (blocks.anchor,)
+    merges: tuple[Block, ...] = (blocks.anchor,)
     if node.link is not None:
         environment.update(link_environ(node.link.rate_bits, node.link.delay_us))
         merges = (blocks.link, blocks.anchor)
