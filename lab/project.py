@@ -139,7 +139,7 @@ def own_root(config: Path) -> Path:
 
 def project_around(config: Path) -> Path | None:
     """Return the nearest directory above a config that has a `scripts/`; None: there is none."""
-    folders = config.resolve().parents
+    folders = Path(os.path.realpath(config)).parents  # `resolve` raises for a loop of links
     return next((folder for folder in folders if (folder / SCRIPTS).is_dir()), None)
 
 

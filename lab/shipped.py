@@ -41,6 +41,9 @@ def install_command(extra: str = "") -> str:
         extra: The extra; "": lab alone.
     """
     if CLONE is not None:
+        if not extra and sys.prefix == sys.base_prefix:  # the system's Python stays as it is
+            clone = shlex.quote(str(CLONE))
+            return f"make -C {clone} install && . {clone}/.venv/bin/activate"
         locked = shlex.quote(str(CLONE / "requirements" / f"{_LOCKS.get(extra, extra)}.txt"))
         return f"{shlex.quote(sys.executable)} -m pip install --require-hashes -r {locked}"
     wanted = shlex.quote(requirement(extra))

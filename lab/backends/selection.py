@@ -216,4 +216,6 @@ def _why(chosen: str, unusable: Mapping[str, str], plan: Plan) -> str:
     if not capabilities(chosen).containers and not plan.has_gpus:
         return "TensorFlow is installed here, and no task has a GPU"
     reasons = [f"{other}: {reason}" for other, reason in unusable.items()]
+    if capabilities(chosen).containers:  # they replace the other backend, which needs no fix
+        reasons = [reason.partition("; ")[0] for reason in reasons]
     return next(iter(reasons), "its tasks have GPUs" if plan.has_gpus else "its image is built")

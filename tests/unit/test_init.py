@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -211,6 +212,15 @@ def test_init_overwrites_a_file_only_with_force(tmp_path: Path) -> None:
         assert file.read_text() == "mine"
     assert lab(tmp_path, "init", "--gpus", "none", "--force").returncode == 0
     assert file.read_text() != "mine"
+
+
+def test_a_pipe_or_a_loop_of_links_instead_of_the_config(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "cluster.yaml")
+    message = "error: cluster.yaml is a pipe; remove it, or name a file with --output"
+    assert message in refused(lab(tmp_path, "init"))
+    (tmp_path / "cluster.yaml").unlink()
+    (tmp_path / "cluster.yaml").symlink_to("cluster.yaml")
+    assert "internal" not in lab(tmp_path, "validate").stderr
 
 
 def test_init_prints(tmp_path: Path) -> None:

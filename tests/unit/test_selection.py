@@ -21,7 +21,7 @@ GPUS = replace(PLAN, tasks=(replace(PLAN.tasks[0], gpus=("0",)), *PLAN.tasks[1:]
 HERE: dict[str, Any] = {}
 BUILDS = {"builds": True}
 NO_ENGINE = {"fault": "no engine answers; start one"}
-NO_TENSORFLOW = {"fault": "no TensorFlow"}
+NO_TENSORFLOW = {"fault": "no TensorFlow; install it"}
 NO_IMAGE = {"no_image": "no image"}
 PROCESSES = "local: TensorFlow is installed here, and no task has a GPU"
 
@@ -45,7 +45,8 @@ PROCESSES = "local: TensorFlow is installed here, and no task has a GPU"
         ("compose", NO_IMAGE, HERE, PLAN, "error: backend compose: no image"),
         (
             "auto", NO_ENGINE, NO_TENSORFLOW, PLAN,
-            "error: backend compose: no engine answers; start one, backend local: no TensorFlow",
+            "error: backend compose: no engine answers; start one, backend local: no TensorFlow;"
+            " install it",
         ),
     ],
 )  # fmt: skip

@@ -64,6 +64,16 @@ def test_the_command_for_an_extra_fits_the_installation(
     assert shipped.install_command("class") == wanted
 
 
+def test_a_clone_is_not_installed_into_the_python_of_the_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shipped, "CLONE", Path("/my clone"))
+    assert "-m pip install" in shipped.install_command()
+    monkeypatch.setattr(sys, "base_prefix", sys.prefix)
+    wanted = "make -C '/my clone' install && . '/my clone'/.venv/bin/activate"
+    assert shipped.install_command() == wanted
+
+
 def test_the_command_of_uvx_runs_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped, "CLONE", None)
     monkeypatch.setattr(shipped, "_source", str)
