@@ -131,14 +131,13 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
                 "any|one",
                 "any",
             ),
-            BackendOption("queue", "the queue of Kueue", dotted_name, "NAME", "", own_line=True),
+            BackendOption("queue", "the queue of Kueue", dotted_name, "NAME", ""),
             BackendOption(
                 "namespace",
                 "the namespace; by default that of the kubeconfig",
                 object_name,
                 "NAME",
                 "",
-                own_line=True,
             ),
             BackendOption(
                 "claim",
@@ -146,15 +145,9 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
                 dotted_name,
                 "NAME",
                 "",
-                own_line=True,
             ),
             BackendOption(
-                "image",
-                "the image of the tasks, as the nodes pull it",
-                image_name,
-                "IMAGE",
-                "",
-                own_line=True,
+                "image", "the image of the tasks, as the nodes pull it", image_name, "IMAGE", ""
             ),
         ),
     ),

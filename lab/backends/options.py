@@ -33,8 +33,6 @@ class BackendOption:
         parse: Reads the text; a ValueError names what is expected.
         shows: The form of the value in the help.
         default: The value without the option.
-        own_line: Whether the header of a rendered file has it in a line of its own: it may be
-            long.
     """
 
     name: str
@@ -42,7 +40,6 @@ class BackendOption:
     parse: Callable[[str], Value]
     shows: str
     default: Value
-    own_line: bool = False
 
     @property
     def completions(self) -> list[str]:

@@ -119,11 +119,9 @@ def header(plan: Plan, backend: str, own: Values, rendering: Rendering, *usage: 
     """
     declared = capabilities(backend).options
     values = {**defaults_of(declared), **own}
-    inline = {each.name: text_of(values[each.name]) for each in declared if not each.own_line}
-    long = {each.name: text_of(values[each.name]) for each in declared if each.own_line}
     words = {
         "gpus": plan.mode,
-        **inline,
+        **{each.name: text_of(values[each.name]) for each in declared},
         "runtime": plan.runtime,
         "cluster-sha256": plan.cluster_sha256,
     }
@@ -135,12 +133,8 @@ def header(plan: Plan, backend: str, own: Values, rendering: Rendering, *usage: 
         "",
         *usage,
         "",
-        f"lab: {' '.join(f'{name}={value}' for name, value in words.items())}",
-        *(
-            f"lab: {name}={visible(value)}"
-            for name, value in {"run": rendering.override, **long}.items()
-            if value
-        ),
+        "lab: " + " ".join(f"{name}={value}" for name, value in words.items() if value),
+        *([f"lab: run={visible(rendering.override)}"] if rendering.override else []),
     ]
     return "".join(f"# {line}\n" if line else "#\n" for line in lines) + "\n"
 

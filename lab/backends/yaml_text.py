@@ -29,8 +29,7 @@ class Representer(RoundTripRepresenter):
 
     def represent_text(self, text: str) -> ScalarNode:
         """Represent a text, with quotation marks if a reader needs them."""
-        lines = text.split("\n")
-        is_block = len(lines) > 1 and all(line.isprintable() for line in lines)
+        is_block = "\n" in text and text.replace("\n", "").isprintable()
         return self.represent_scalar(TEXT, text, style="|" if is_block else quotes(text))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lab.runtimes import TENSORFLOW
@@ -94,11 +94,16 @@ class Plan:
         """Whether a task has a GPU."""
         return any(task.gpus for task in self.tasks)
 
-    def cluster_spec(self) -> dict[str, list[str]]:
-        """Return TensorFlow's cluster spec: job to list of `node:port`."""
+    def cluster_spec(self, addresses: Sequence[str] = ()) -> dict[str, list[str]]:
+        """Return TensorFlow's cluster spec: job to list of addresses.
+
+        Args:
+            addresses: The addresses of all tasks, in their order; none: `node:port`.
+        """
         spec: dict[str, list[str]] = {}
-        for task in self.tasks:
-            spec.setdefault(task.job, []).append(f"{task.node}:{task.port}")
+        own = addresses or [f"{task.node}:{task.port}" for task in self.tasks]
+        for task, address in zip(self.tasks, own, strict=True):
+            spec.setdefault(task.job, []).append(address)
         return spec
 
 

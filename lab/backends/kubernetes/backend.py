@@ -104,7 +104,7 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
             owner=owner,
             own_claim=not self._options["claim"],
             kinds=(*dict.fromkeys(reversed(kinds)), "Pod"),
-            reader=objects.reader(),
+            reader=objects.pods.reader(),
             tasks=tuple(
                 TaskRecord(each.name, each.node, objects.spec[each.job][each.index], len(each.gpus))
                 for each in self.plan.tasks

@@ -7,7 +7,7 @@ programs, with TF_CONFIG or the variables of their framework.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -135,25 +135,23 @@ class Pods:
         }
         return {"apiVersion": api, "kind": kind, "metadata": metadata, **content}
 
-    def agent(
-        self, task: PlannedTask, *, is_indexed: bool, once: bool, hostname: str = ""
-    ) -> Object:
-        """Return the template of the pod of a task, or of all tasks of an indexed job.
+    def agent(self, tasks: Sequence[PlannedTask], *, once: bool) -> Object:
+        """Return the template of the pod of a task, or of the pods of several of one size.
 
         Args:
-            task: The task; of an indexed job, any task.
-            is_indexed: Whether the index of the pod gives the task.
+            tasks: The tasks. If there are several, the index of a pod gives its task.
             once: Whether the agent ends with its first run.
-            hostname: The name of the pod in the subdomain of the plan; "": Kubernetes sets it.
         """
-        labels = {JOB: task.job} if is_indexed else {JOB: task.job, TASK: task.name}
-        named = _index(task) if is_indexed else _environ({var.LAB_TASK: task.name})
+        task = tasks[0]
+        labels, named = {JOB: task.job, TASK: task.name}, _environ({var.LAB_TASK: task.name})
+        if len(tasks) > 1:
+            labels, named = {JOB: task.job}, _index(task)
+        place = {"hostname": task.name, "subdomain": base_name(self.plan.name)}
+        if self.options["flavour"] != "plain":  # JobSet sets it
+            place = {}
         start = f"{_SHELL}python -m lab.task.agent{' --once' if once else ''}"
         container = self._container(start, named, task) | self._shared | _probe(_STARTED)
-        subdomain = (
-            {"hostname": hostname, "subdomain": base_name(self.plan.name)} if hostname else {}
-        )
-        return self._template(container, labels, subdomain)
+        return self._template(container, labels, place)
 
     def run(self, run: PlannedRun) -> Object:
         """Return the template of the pod that submits the run and ends with it."""

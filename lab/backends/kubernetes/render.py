@@ -49,6 +49,7 @@ class Objects:
     """Makes the objects of a plan.
 
     Attributes:
+        pods: Makes the pods.
         spec: TensorFlow's cluster spec.
     """
 
@@ -57,7 +58,7 @@ class Objects:
     ) -> None:
         self._plan, self._options, self._run = plan, options, run
         self._name = base_name(plan.name)
-        self._pods = Pods(plan, options, owner)
+        self.pods = Pods(plan, options, owner)
         self._is_plain = options["flavour"] == "plain"
         self._groups = groups_of(plan, is_plain=self._is_plain)
         hosts = {
@@ -65,10 +66,9 @@ class Objects:
             for group, tasks in self._groups.items()
             for index, task in enumerate(tasks)
         }
-        self.spec: dict[str, list[str]] = {}
-        for task in plan.tasks:
-            address = f"{hosts[task.name]}.{self._name}:{task.port}"
-            self.spec.setdefault(task.job, []).append(address)
+        self.spec = plan.cluster_spec(
+            [f"{hosts[task.name]}.{self._name}:{task.port}" for task in plan.tasks]
+        )
 
     def all(self) -> list[Object]:
         """Return all objects, in the order in which they are created.
@@ -90,25 +90,21 @@ class Objects:
     def shared(self) -> list[Object]:
         """Return the objects that exist before pods: volume claim, policy, variables."""
         claim = [] if self._options["claim"] else [self._claim()]
-        variables = {LAB_CLUSTER: json.dumps(self.spec), **self._pods.variables}
+        variables = {LAB_CLUSTER: json.dumps(self.spec), **self.pods.variables}
         return [
             *claim,
             self._policy(),
-            self._pods.object("v1", "ConfigMap", self._name, data=variables),
+            self.pods.object("v1", "ConfigMap", self._name, data=variables),
         ]
 
     def tasks(self) -> list[Object]:
         """Return the objects that start the pods of all tasks."""
         return self._plain() if self._is_plain else [self._jobset()]
 
-    def reader(self) -> Object:
-        """Return the pod in which the client reads and writes the run volume."""
-        return self._pods.reader()
-
     def _claim(self) -> Object:
         mode = "ReadWriteOnce" if self._options["nodes"] == "one" else "ReadWriteMany"
         spec = {"accessModes": [mode], "resources": {"requests": {"storage": "10Gi"}}}
-        return self._pods.object("v1", "PersistentVolumeClaim", self._pods.claim, spec=spec)
+        return self.pods.object("v1", "PersistentVolumeClaim", self.pods.claim, spec=spec)
 
     def _policy(self) -> Object:
         """Only the pods of the plan reach each other; they reach nothing else but DNS.
@@ -127,20 +123,12 @@ class Objects:
                 {"to": [{"namespaceSelector": openshift}], "ports": _ports(5353)},
             ],
         }
-        return self._pods.object("networking.k8s.io/v1", "NetworkPolicy", self._name, spec=spec)
+        return self.pods.object("networking.k8s.io/v1", "NetworkPolicy", self._name, spec=spec)
 
     def _templates(self) -> dict[str, Object]:
         """The template of the pods of each group."""
         once = self._run is not None
-        return {
-            group: self._pods.agent(
-                tasks[0],
-                is_indexed=len(tasks) > 1,
-                once=once,
-                hostname=group if self._is_plain else "",
-            )
-            for group, tasks in self._groups.items()
-        }
+        return {name: self.pods.agent(tasks, once=once) for name, tasks in self._groups.items()}
 
     def _plain(self) -> list[Object]:
         """A Job for each task, and a headless Service."""
@@ -149,11 +137,11 @@ class Objects:
             "publishNotReadyAddresses": True,
             "selector": {PROJECT: self._plan.name},
         }
-        service = self._pods.object("v1", "Service", self._name, spec=spec)
-        run = {RUN_SERVICE: self._pods.run(self._run)} if self._run is not None else {}
+        service = self.pods.object("v1", "Service", self._name, spec=spec)
+        run = {RUN_SERVICE: self.pods.run(self._run)} if self._run is not None else {}
         # The hostname of an indexed Job's pod would be another.
         jobs = [
-            self._pods.object("batch/v1", "Job", f"{self._name}-{name}", spec=_job(template))
+            self.pods.object("batch/v1", "Job", f"{self._name}-{name}", spec=_job(template))
             for name, template in {**self._templates(), **run}.items()
         ]
         return [service, *jobs]
@@ -164,7 +152,7 @@ class Objects:
         ends = {}
         if run is not None:
             ends = {"successPolicy": {"operator": "All", "targetReplicatedJobs": [RUN_SERVICE]}}
-            jobs.append(_replicated(RUN_SERVICE, self._pods.run(run)))
+            jobs.append(_replicated(RUN_SERVICE, self.pods.run(run)))
         spec = {
             "network": {
                 "enableDNSHostnames": True,
@@ -176,7 +164,7 @@ class Objects:
             "failurePolicy": {"maxRestarts": 0},
             "replicatedJobs": jobs,
         }
-        made = self._pods.object("jobset.x-k8s.io/v1alpha2", "JobSet", self._name, spec=spec)
+        made = self.pods.object("jobset.x-k8s.io/v1alpha2", "JobSet", self._name, spec=spec)
         if queue := self._options["queue"]:
             made["metadata"]["labels"][QUEUE] = queue
         return made

@@ -52,12 +52,9 @@ def addresses_of(plan: Plan, isolation: Isolation) -> list[str]:
 def tasks_of(plan: Plan, isolation: Isolation, *, root: Path, runs: Path) -> tuple[TaskRecord, ...]:
     """Return the tasks, each with the environment variables of its agent."""
     addresses = addresses_of(plan, isolation)
-    spec: dict[str, list[str]] = {}
-    for task, address in zip(plan.tasks, addresses, strict=True):
-        spec.setdefault(task.job, []).append(address)
     shared = {
         var.LAB_PROJECT: plan.name,
-        var.LAB_CLUSTER: json.dumps(spec),
+        var.LAB_CLUSTER: json.dumps(plan.cluster_spec(addresses)),
         var.LAB_RUNS: str(runs),
         var.LAB_SCRIPTS: str(root / "scripts"),
         var.LAB_DATA: str(root / "data"),
