@@ -47,9 +47,10 @@ def test_the_defaults_are_the_chapters() -> None:
     assert found["log_device_placement"] is False
 
 
-def test_the_other_spelling_and_every_other_flag() -> None:
+def test_every_other_flag() -> None:
     found = flags(
-        *("--job_name=ps", "--task_id=0", "--ps=[::1]:1,ps.lab:65535", "--worker", "10.0.0.1:2"),
+        *("--job_name=ps", "--task_index=0", "--ps_hosts=[::1]:1,ps.lab:65535"),
+        *("--worker_hosts", "10.0.0.1:2"),
         *("--model=mlp", "--epochs=2", "--global_steps=7", "--batch_size=5", "--seed=9"),
         *("--learning_rate=1e-3", "--record_every=1", "--ps_strategy=greedy"),
         *("--data_dir=/d", "--checkpoint_dir=c", "--gpu_memory_fraction=0.2"),

@@ -23,9 +23,6 @@ from lab.experiments.registry import EXPERIMENTS
 
 JOBS: Final = ("ps", "worker")
 
-_SHORT: Final = {"ps": ("--ps",), "worker": ("--worker",)}
-"""Short names of the hosts' flags, as the books use them."""
-
 
 def task_flags(
     description: str, jobs: Sequence[str] = JOBS, optional: Sequence[str] = ()
@@ -50,11 +47,10 @@ def task_flags(
     parser.jobs, parser.optional = tuple(jobs), frozenset(optional)
     cluster = parser.add_argument_group("cluster (default: from TF_CONFIG)")
     cluster.add_argument("--job_name", choices=parser.jobs, help="this task's job")
-    cluster.add_argument("--task_index", "--task_id", type=whole, help="its index in the job")
+    cluster.add_argument("--task_index", type=whole, help="its index in the job")
     for job in parser.jobs:
-        names = (f"--{job}_hosts", *_SHORT.get(job, ()))
         cluster.add_argument(
-            *names, type=hosts, metavar="HOST:PORT,…", help=f"the tasks of job {job}"
+            f"--{job}_hosts", type=hosts, metavar="HOST:PORT,…", help=f"the tasks of job {job}"
         )
     return parser
 
