@@ -57,22 +57,6 @@ _TABLES: Final = ((7, 8), (23, 2))  # tags of the address and the size of each t
 _SYMBOL_SIZE = 24  # bytes; the first 4 have the position of the name
 
 
-class MemoryMapping(NamedTuple):
-    """A part of this process's memory.
-
-    Attributes:
-        start: Its first address.
-        end: The address after its last one.
-        protection: The flags for `mprotect`.
-        path: The file.
-    """
-
-    start: int
-    end: int
-    protection: int
-    path: Path
-
-
 class Place(NamedTuple):
     """A program's place among all programs that draw request ids for the same servers.
 
@@ -194,7 +178,7 @@ def call_instead(
 ) -> bool:
     """Make TensorFlow's libraries call a function of the C library instead of another function.
 
-    They also start `random` no more. If one address cannot be changed, none is.
+    They also start `random` no more: `abs` has no effect. Either all addresses change, or none.
 
     Args:
         symbol: The compiled name of the function that they call.
@@ -208,11 +192,10 @@ def call_instead(
         OSError: The memory cannot be changed.
     """
     entries, seeding = list(_table_entries(symbol)), list(_table_entries(SEEDING))
-    no_effect = ctypes.CDLL(None).abs
     if entries:
         with _writable([*entries, *seeding]):
             begin()
-            for called, changed in ((function, entries), (no_effect, seeding)):
+            for called, changed in ((function, entries), (ctypes.CDLL(None).abs, seeding)):
                 for address, _ in changed:
                     place = ctypes.c_void_p.from_address(address)
                     place.value = ctypes.cast(called, ctypes.c_void_p).value
@@ -235,14 +218,11 @@ def _writable(entries: Iterable[tuple[int, int]]) -> Iterator[None]:
 def _table_entries(symbol: bytes) -> Iterator[tuple[int, int]]:
     """Yield the addresses and flags of a function's entries in TensorFlow's libraries."""
     mappings = list(_mappings())
-    for library in {each.path for each in mappings if LIBRARIES.fullmatch(each.path.name)}:
+    for library in {path for _, _, path in mappings if LIBRARIES.fullmatch(path.name)}:
         if (start := _load_address(library)) is not None:
-            for offset in relocations(library, symbol):
-                yield from (
-                    (start + offset, each.protection)
-                    for each in mappings
-                    if each.start <= start + offset < each.end
-                )
+            addresses = [start + offset for offset in relocations(library, symbol)]
+            for memory, protection, _ in mappings:
+                yield from ((each, protection) for each in addresses if each in memory)
 
 
 def _load_address(library: Path) -> int | None:
@@ -256,13 +236,13 @@ def _load_address(library: Path) -> int | None:
     return ctypes.c_size_t.from_address(link_map.value or 0).value
 
 
-def _mappings() -> Iterator[MemoryMapping]:
+def _mappings() -> Iterator[tuple[range, int, Path]]:
+    """Yield the addresses, the flags for `mprotect` and the file of each part of the memory."""
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         addresses, letters, _, _, _, *path = line.split(maxsplit=5)
-        start, end = (int(each, 16) for each in addresses.split("-"))
         bits = {"r": mmap.PROT_READ, "w": mmap.PROT_WRITE, "x": mmap.PROT_EXEC}
         protection = sum(bits.get(letter, 0) for letter in letters)
-        yield MemoryMapping(start, end, protection, Path(*path))
+        yield range(*(int(each, 16) for each in addresses.split("-"))), protection, Path(*path)
 
 
 def relocations(library: Path, symbol: bytes) -> Iterator[int]:
