@@ -6,45 +6,26 @@ import json
 import math
 import random
 import re
-import shlex
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks import class_load, ladder, read_to_count, results, scaling, torchrun
 from benchmarks.marks import put
-from benchmarks.pairs import Estimate, estimate, interleaved, range_of
+from benchmarks.pairs import Estimate, estimate
 from benchmarks.processes import Sample
-from benchmarks.results import Outcome, Target
-from benchmarks.scaling import CALIBRATING, HELD_OUT, SINGLE, Case, Measured, Trial
+from benchmarks.results import Target
+from benchmarks.scaling import CALIBRATING, Case, Measured, Trial
 from benchmarks.trainings import (
     ROOT,
-    Setting,
     UnfitError,
-    Workplace,
     common_time,
     steps_per_second,
 )
-from lab.experiments.registry import EXPERIMENTS
 from lab.records import Record
 from lab.simulation.machine import ERRORS, SHIPPED, VALIDATED
 from lab.simulation.model import Costs, Forecast, Way, simulate
-
-
-def test_each_pair_holds_what_was_measured_in_its_turn() -> None:
-    clock = iter(range(100))
-    output: list[str] = []
-
-    def measure(name: str) -> float:
-        output.append(name)
-        return float(next(clock))
-
-    pairs = interleaved(lambda: measure("A"), lambda: measure("B"), 3)
-    assert output == ["A", "B", "B", "A", "A", "B"]
-    assert pairs == [(0.0, 1.0), (3.0, 2.0), (4.0, 5.0)]
 
 
 @pytest.mark.parametrize(
@@ -100,69 +81,6 @@ def test_the_rate_counts_only_while_all_workers_train() -> None:
     assert common_time(records) == (11.0, 26.0)
 
 
-def outcome(**changes: Any) -> Outcome:
-    given: dict[str, Any] = {
-        "key": "help",
-        "what": "`lab --help`",
-        "unit": "s",
-        "target": Target("at most", 0.2),
-        "found": estimate([0.25, 0.26, 0.27, 0.24, 0.23, 0.22]),
-        "how": "The whole process.",
-    }
-    return Outcome(**given | changes)
-
-
-MACHINE = {
-    "cpu": "A CPU",
-    "cores": 2,
-    "memory_gib": 16.0,
-    "system": "A system",
-    "kernel": "Linux 6",
-    "python": "3.11.2",
-    "tensorflow": "2.21.0",
-    "load_before": 0.1,
-    "git": {"commit": "a" * 40, "dirty": True},
-}
-
-
-def write(folder: Path, *outcomes: Outcome, **changes: Any) -> str:
-    facts = {**MACHINE, **changes}
-    results.keep(outcomes, when="2026-11-21 10:00 UTC", machine=facts, took_s=12.0, folder=folder)
-    return results.markdown(results.read(folder))
-
-
-@pytest.mark.parametrize(
-    ("changes", "load", "row"),
-    [
-        ({}, 1.1, "0.245 s | 0.220 to 0.270 | 6 | **missed** | 2026-11-21 | 1.1 |"),
-        ({"found": estimate([0.1])}, 0.1, "0.100 s | too few | 1 | met narrowly | 2026-11-21 |  |"),
-        # By the median alone, though the largest value exceeds it.
-        (
-            {"found": range_of([0.1, 0.15, 0.9]), "repeated": False},
-            0.1,
-            "0.150 s | none; all are 0.100 to 0.900 | 3 | met | 2026-11-21 |  |",
-        ),
-    ],
-    ids=["busy", "too few", "not repeated"],
-)
-def test_a_row_of_the_page(changes: dict[str, Any], load: float, row: str, tmp_path: Path) -> None:
-    page = write(tmp_path, outcome(**changes), load_before=load)
-    assert f"| `lab --help` | ≤ 0.200 s | {row}" in page.splitlines()
-    assert "A CPU, 2 cores" in page
-    assert "aaaaaaaaaaaa with changes" in page
-
-
-def test_one_measurement_replaces_its_own_figures_alone(tmp_path: Path) -> None:
-    write(tmp_path, outcome(key="throughput-local", what="throughput"), outcome())
-    write(tmp_path, outcome(found=estimate([0.1] * 6)), cpu="Another CPU")
-    page = write(tmp_path, outcome(running=None, why_not="no engine answers"))
-    kept = results.read(tmp_path)
-    assert [each["verdict"] for each in kept.values()] == ["missed", "met"]
-    assert kept["help"]["values"] == [0.1] * 6
-    assert re.search(r"^\| A CPU, .* \| throughput \|$", page, re.MULTILINE)
-    assert re.search(r"^\| Another CPU, .* \| `lab --help` \|$", page, re.MULTILINE)
-
-
 def test_the_pages_show_the_figures_that_are_kept() -> None:
     kept = results.read()
     assert (results.FOLDER / "RESULTS.md").read_text() == results.markdown(kept)
@@ -198,20 +116,6 @@ def test_a_ratio_is_the_last_rung_over_the_first(key: str, ratio_of_rates: float
     found = ladder.outcome(key, {rung: rates.get(rung, [600.0] * 6) for rung in ladder.RATIOS[key]})
     assert found.found is not None
     assert found.found.median == ratio_of_rates
-
-
-def test_the_rungs_run_with_their_flags() -> None:
-    by_program = {each.program: each for each in EXPERIMENTS.values() if each.lesson == "speed.md"}
-    found = set()
-    for rung in (each for rungs in ladder.LADDERS.values() for each in rungs):
-        if experiment := by_program.get(str(rung.program)):
-            found.add(experiment.name)
-            for flag in rung.flags:
-                name, _, value = flag.removeprefix("--").partition("=")
-                experiment.flags[name].parse(value)
-    assert found == {"async-fast", "sync-fast"}
-    program, flag, _ = shlex.split(ladder.LISTING)
-    assert f'("{flag.removeprefix("--")}", ' in (ROOT / program).read_text()
 
 
 # ---- `lab run ddp` beside torchrun
@@ -304,47 +208,6 @@ def test_the_target_is_the_median_of_predictions_from_a_run(off: float, verdict:
     assert outcome.verdict() == verdict
     assert outcome.found is not None
     assert outcome.found.values == pytest.approx((off, off))
-
-
-def test_the_fitted_machine_its_errors_and_the_page_are_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def train(_place: Workplace, case: Case, _steps: int, _every: int) -> Measured:
-        return as_measured(case)
-
-    held_out = [case for case in HELD_OUT if case.way is Way.ASYNC][:5]
-    cases = (SINGLE, *dict.fromkeys((*CALIBRATING, *held_out)))
-    for name in ("benchmarks", "docs/explanation"):
-        (tmp_path / name).mkdir(parents=True)
-    page = tmp_path / "docs/explanation/scaling.md"
-    page.write_text("<!-- errors -->\n<!-- end -->\n<!-- trainings -->\n<!-- end -->\n")
-    setting = Setting(Workplace(tmp_path, {}), 1, True, ("local",))
-    figures = scaling.trained(setting, cases, train)
-    evaluated = scaling.evaluate(figures)
-    monkeypatch.setattr(scaling, "evaluate", lambda _: evaluated)
-    trials = scaling.write(figures, tmp_path)
-    # A training that calibrates is not held out, and predicts trainings of its way only.
-    assert {each.measured.case for each in trials} == set(cases) - {SINGLE, *CALIBRATING}
-    kept = json.loads((tmp_path / "benchmarks/scaling.json").read_text())
-    assert len(kept["trainings"]) == len(cases)
-    machine = evaluated[0]
-    for case in CALIBRATING:
-        ours, wanted = (
-            simulate(case.shape, costs, case.cores, steps=100).steps_per_s
-            for costs in (machine.costs, TRUE)
-        )
-        assert ours == pytest.approx(wanted, rel=0.05)
-    assert machine.ratios == (0.9, 1.0, 1.1)
-    output = capsys.readouterr().err
-    assert f"{machine.costs}" in output
-    assert "(Way.ASYNC, True, 3): 0." in output
-    assert "| async 8 x 1 ps |" in page.read_text()
-    assert page.read_text().count("; met") == 1
-
-
-def test_step_times_are_condensed_to_twenty_of_the_same_mean() -> None:
-    found = scaling._means([0.5] * 100 + [1.5] * 100)
-    assert found == (0.5,) * 10 + (1.5,) * 10
 
 
 def test_the_page_and_the_code_are_those_of_the_kept_figures() -> None:
