@@ -9,8 +9,7 @@ import nbformat
 from lab import api
 from tests.support.agents import ROOT
 from tools import reference
-from tools.docs_site import notebook_files, page_of, relinked
-from tools.page_figures import FIGURES, commands
+from tools.docs_site import notebook_files
 
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
@@ -53,28 +52,6 @@ def test_a_notebook_is_published_with_the_outputs_of_its_executed_copy(tmp_path:
     # An executed copy of other code is out of date.
     copy.write_text(copy.read_text().replace("import json", "import zlib", 1))
     assert list(notebook_files(source, tmp_path).values()) == [clean]
-
-
-def test_links_lead_to_a_notebooks_page_and_its_pictures() -> None:
-    assert page_of("notebooks/00_tour.ipynb") == "repository/notebooks/00_tour.md"
-    here = "repository/notebooks/00_tour.md"
-    assert relinked("00_tour_files/00_tour_3_0.png", here) == "00_tour_files/00_tour_3_0.png"
-    assert (
-        relinked("../docs/tutorials/lessons/async.md", here) == "../../tutorials/lessons/async.md"
-    )
-    here = "repository/notebooks/zh/00_tour.md"
-    assert (
-        relinked("../../docs/zh/tutorials/lessons/async.md", here)
-        == "../../../zh/tutorials/lessons/async.md"
-    )
-
-
-def test_the_figure_of_three_frameworks_is_made_by_the_commands_of_its_lesson() -> None:
-    *runs, report = commands(FIGURES["three-frameworks"])
-    names = ["async", "torch-async", "sync", "ddp", "jax-dp"]
-    assert [words[:2] for words in runs] == [["run", name] for name in names]
-    assert report == ["report", *(f"last~{back}" for back in (4, 3, 2, 1)), "last"]
-    assert all("--seed" in words for words in runs)
 
 
 def test_each_command_and_each_name_of_the_python_package_is_in_the_reference() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -15,8 +14,7 @@ from lab.cli import main
 from lab.reproduce.claims import load
 from lab.store.summarize import summarize
 from tests.support.shown import assert_shows
-from tools import samples
-from tools.samples import INDEX, RECIPES, ROOT, SAMPLES
+from tools.samples import INDEX, RECIPES, SAMPLES
 
 MADE = json.loads(INDEX.read_text("utf-8"))
 NAMES = [name for recipe in RECIPES for name in recipe.names]
@@ -168,30 +166,7 @@ def test_async_keeps_each_update_and_sync_makes_one_of_three() -> None:
     assert len({task.accuracy for task in sync.tasks if task.job_name == "worker"}) == 1
 
 
-def a_run(store: Path, message: str) -> Path:
-    run = store / "20260101-0000-async-aaaa"
-    for name, text in {
-        "run.json": '{"provenance": {"interpreter": "/opt/somebody/bin/python3"}}',
-        "summary.json": "{}",
-        "tasks/worker-0.jsonl": json.dumps({"message": message}) + "\n",
-        "status/worker-0.json": '{"task": "worker-0", "state": "succeeded"}',
-    }.items():
-        (run / name).parent.mkdir(parents=True, exist_ok=True)
-        (run / name).write_text(text)
-    return run
-
-
 def test_the_page_on_the_first_run_shows_such_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     run = json.loads(INDEX.read_text())["async"]["run"]
     assert main(["show", run, "--runs-dir", str(SAMPLES)]) == 0
     assert_shows("docs/start/first-run.md", "run ", capsys.readouterr().out, figures=False)
-
-
-def test_a_run_that_names_this_machine_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(samples, "SAMPLES", tmp_path / "kept")
-    run = a_run(tmp_path / "runs", f"cannot open {ROOT}/scripts")
-    with pytest.raises(SystemExit, match=r"worker-0\.jsonl contains"):
-        samples.keep(run)
-    assert not (tmp_path / "kept").exists()
