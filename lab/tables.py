@@ -77,11 +77,8 @@ class _LineTable(Table):
         if not is_plain or natural_width(self) > options.max_width:
             yield from super().__rich_console__(console, options)
             return
-        headings, widths = copy(self), map(_width, self.columns)
-        headings.columns = [
-            replace(column.copy(), width=width)
-            for column, width in zip(self.columns, widths, strict=True)
-        ]
+        headings = copy(self)
+        headings.columns = [replace(each.copy(), width=_width(each)) for each in self.columns]
         headings.rows = []
         yield from Table.__rich_console__(headings, console, options)
         for row in rows:

@@ -85,11 +85,7 @@ def check_compatible(environment: Environment, plan: Plan, config: str, root: Pa
     """
     name = f"environment {environment.project!r} ({environment.backend})"
     again = f"run `lab down {environment.project}`, then try again"
-    if not is_of(root, environment):
-        raise InputError(
-            f"{name} was booted from {visible(environment.folder)}",
-            f"run `lab down {environment.project}` there, or set another `name:` in this config",
-        )
+    check_folder(environment, root)
     if environment.cluster_sha256 != plan.cluster_sha256:
         raise InputError(
             f"{name} was booted from another version of {config}",
@@ -114,7 +110,8 @@ def check_folder(environment: Environment, root: Path) -> None:
         raise InputError(
             f"environment {environment.project!r} ({environment.backend}) was booted from"
             f" {visible(environment.folder)}, not from here",
-            "run the command there, or name the environment in the command",
+            f"run this command or `lab down {environment.project}` there, or set another `name:` in"
+            " this config",
         )
 
 

@@ -94,7 +94,7 @@ def test_failed_run_exits_1_with_the_tasks_last_lines(host: Host) -> None:
         ({"sources_sha256": "0" * 64}, "has another version of lab's code than this lab; run `lab"),
         (
             {"folder": "/home/\x1bada"},
-            "was booted from /home/\\x1bada; run `lab down mnist` there, or set another `name:`",
+            "was booted from /home/\\x1bada, not from here; run this command or `lab down mnist`",
         ),
     ],
 )

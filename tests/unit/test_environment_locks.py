@@ -332,7 +332,7 @@ def test_down_removes_leftovers_too_but_no_other_folders_environment(
     if code:
         assert output.err == (
             "error: environment 'mnist' (local) was booted from /home/\\x1b[31mada, not from here;"
-            " run the command there, or name the environment in the command\n"
+            " run this command or `lab down mnist` there, or set another `name:` in this config\n"
         )
         assert cli("logs", code=2).err == output.err
         assert cli("ps").out.splitlines()[2].endswith("/home/\\x1b[31mada")

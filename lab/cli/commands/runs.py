@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 from rich.text import Text
 
@@ -35,16 +35,12 @@ from lab.store.directory import infos, runs_path
 from lab.tables import show, terminal_width
 from lab.text import short, suggestion
 
-_LAST: Final = 20
-"""The number of runs in the list without `--all`."""
-
 
 def command(
     *,
     last: Annotated[
-        int,
-        Flag(f"the number of runs (default: {_LAST})", whole(1, 10**9), shows="COUNT", short="-n"),
-    ] = _LAST,
+        int, Flag("the number of runs", whole(1, 10**9), shows="COUNT", short="-n")
+    ] = 20,
     all_: Annotated[bool, Switch("list all runs")] = False,
     experiment: Annotated[
         str, Flag("list only runs of this experiment or program", shows="EXPERIMENT|PROGRAM")
