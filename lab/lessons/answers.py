@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import msgspec
 
 from lab.errors import InputError, LabError
 from lab.text import LONGEST, visible
 from lab.volume.files import open_regular, read_regular, write_atomically
-
-if TYPE_CHECKING:
-    from lab.lessons.check import StageResult
 
 FILE: Final = "answers.jsonl"
 _PASSED: Final = "passed.json"
@@ -108,13 +105,12 @@ def read_passed(store: Path) -> Passed:
         return {}
 
 
-def note_passed(store: Path, results: Mapping[str, Sequence[StageResult]]) -> None:
-    """Write down what a check found of some lessons, if there is a run store.
+def note_passed(store: Path, lesson: str, stages: Sequence[bool]) -> None:
+    """Write down which stages of a lesson a check found passed, if there is a run store.
 
     Raises:
         OSError: The file cannot be written.
     """
-    if not store.is_dir():
-        return
-    now = {name: (sum(each.passed for each in of), len(of)) for name, of in results.items()}
-    write_atomically(store / _PASSED, msgspec.json.encode({**read_passed(store), **now}).decode())
+    if store.is_dir():
+        passed = {**read_passed(store), lesson: (sum(stages), len(stages))}
+        write_atomically(store / _PASSED, msgspec.json.encode(passed).decode())

@@ -391,13 +391,11 @@ def test_the_dots_of_a_page_are_no_answer(tmp_path: Path, cli: Cli) -> None:
 
 
 def test_what_a_check_found_is_kept_for_the_status_of_a_class(tmp_path: Path) -> None:
-    done = StageResult("s", "t", {"run": "r"})
-    open_ = replace(done, hint="not yet")
-    note_passed(tmp_path / "missing", {"async": [done]})
+    note_passed(tmp_path / "missing", "async", [True])
     assert read_passed(tmp_path / "missing") == {}
-    note_passed(tmp_path, {"async": [done, open_]})
-    note_passed(tmp_path, {"hour": [open_]})
-    note_passed(tmp_path, {"async": [done, done]})
+    note_passed(tmp_path, "async", [True, False])
+    note_passed(tmp_path, "hour", [False])
+    note_passed(tmp_path, "async", [True, True])
     assert read_passed(tmp_path) == {"async": (2, 2), "hour": (0, 1)}
     (tmp_path / "passed.json").write_text('{"async": "forged"}')
     assert read_passed(tmp_path) == {}
