@@ -11,7 +11,6 @@ from jinja2 import Environment, StrictUndefined
 
 from lab.classroom.config import TEACHER
 from lab.classroom.state import ClassDir, write_private
-from lab.errors import InputError
 
 
 def write_handouts(folder: ClassDir, page: Path) -> None:
@@ -22,16 +21,10 @@ def write_handouts(folder: ClassDir, page: Path) -> None:
         page: The HTML file.
 
     Raises:
-        InputError: The class has no address that browsers reach.
         LabError: The class cannot be read.
         OSError: The page cannot be written.
     """
     plan, tokens = folder.stored().plan, folder.tokens().seats
-    if not plan.domain and plan.address == "0.0.0.0":  # noqa: S104  (compared, not bound)
-        raise InputError(
-            "browsers need another address than 0.0.0.0",
-            "set `domain`, or the address of this host, in the class config",
-        )
     users = [seat.name for seat in plan.seats] + ([TEACHER] if TEACHER in tokens else [])
     handouts = [
         {"user": user, "token": tokens[user], "code": _code(plan.url, user)} for user in users

@@ -22,7 +22,7 @@ from lab.classroom.config import TEACHER
 from lab.classroom.handouts import write_handouts
 from lab.classroom.planning import ClassPlan
 from lab.classroom.state import ClassDir, class_dirs
-from lab.errors import InputError, LabError
+from lab.errors import LabError
 from tests.support.classes import a_plan, certificate, created, own_state, stored  # noqa: F401
 
 PLANS = {
@@ -195,12 +195,6 @@ def test_the_address_is_divided_before_its_dots_only(tmp_path: Path) -> None:
     plan = a_plan(domain="my-lab.a-school.org", tls=certificate(tmp_path))
     parts = ["https://my-lab", ".a-school", ".org:8000"]
     assert page_of(tmp_path, plan).texts["span"] == parts * 3
-
-
-def test_the_handouts_need_an_address_that_browsers_reach(tmp_path: Path) -> None:
-    plan = replace(a_plan(tls=certificate(tmp_path)), address="0.0.0.0", domain="")  # noqa: S104
-    with pytest.raises(InputError, match="browsers need another address than"):
-        page_of(tmp_path, plan)
 
 
 def test_only_the_user_can_read_the_page(tmp_path: Path) -> None:
