@@ -28,8 +28,10 @@ DONE = "the environment waits for further runs"
 
 @pytest.fixture
 def project(image: str, tmp_path: Path) -> Iterator[Path]:
-    lab(tmp_path, "init", "--name", NAME, "--gpus", "none")
-    yield tmp_path
+    project = tmp_path / NAME  # the directory gives the project its name
+    project.mkdir()
+    lab(project, "init", "--gpus", "none")
+    yield project
     if (left := ComposeBackend().find_any(NAME)) is not None:
         left.down()
 
