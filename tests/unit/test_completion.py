@@ -146,7 +146,6 @@ def test_candidates_are_valid(place: Path) -> None:
         ("lab", "run", "async", "--backend=lo"): ["--backend=local"],
         ("lab", "run", "async", "-o", "network=p"): ["network=portable"],
         ("lab", "show", "--json="): [],
-        ("lab", "init", "--name", ""): [],
         ("lab", "experiments", "s"): ["sync", "sync-mlp", "sync-fast", "staleness"],
         ("lab", "completion", ""): ["bash", "zsh", "fish"],
         ("lab", "help", "ini"): ["init"],
