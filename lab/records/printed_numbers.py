@@ -26,9 +26,10 @@ from lab.records import Record
 
 _WHOLE: Final = re.compile(r"\d{1,18}|\d{1,3}(?:,\d{3}){1,5}")  # fits into 64 bits
 _NUMBER: Final = re.compile(
-    r"[-+]?(?:(?:\d{1,3}(?:,\d{3})++|\d++)(?:\.\d*+)?|\.\d++)(?:e[-+]?\d{1,9})?|[-+]?(?:nan|inf)"
+    r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d++)(?:\.\d*+)?|\.\d++)(?:e[-+]?\d{1,9})?|[-+]?(?:nan|inf)"
 )
-_TOKEN: Final = re.compile(r"(?:[\w./+%-]|,(?=\d))++", re.ASCII)
+# Python before 3.11.5 matches a possessive group wrongly, so this one is not.
+_TOKEN: Final = re.compile(r"(?:[\w./+%-]|,(?=\d))+", re.ASCII)
 _OF_ALL: Final = re.compile(r"([\d,]++)/([\d,]++)", re.ASCII)
 _GAP: Final = re.compile(r"[\s:=#(\[\"'|]*+")
 _PERCENT: Final = re.compile(r" ?%")

@@ -56,7 +56,11 @@ def test_the_table_of_a_run_agrees_with_its_records(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = summary(name)
-    without: dict[str, Any] = dict.fromkeys(Summary.__slots__) | {"results": [], "left": []}
+    without: dict[str, Any] = dict.fromkeys(Summary.__slots__) | {
+        "results": [],
+        "left": [],
+        "faults": [],
+    }
     tasks = [ended(each["task"], **each) for each in kept["tasks"]]
     show(result_table(Summary(**without | kept | {"tasks": tasks})))
     page = f"docs/evidence/{name.partition('/')[0]}.md"
