@@ -150,7 +150,7 @@ class RunInfo:
     def times(self) -> Times:
         """The times that a record of the run may have; the clocks of its machines may differ."""
         end = time() if self.stopped_unix is None else self.stopped_unix
-        return self.zero_unix - _CLOCKS_S, end + _CLOCKS_S
+        return self.zero_unix - _CLOCKS_S, max(end, self.zero_unix) + _CLOCKS_S
 
     def to_json(self) -> str:
         """Return indented JSON with a final line end."""
