@@ -100,9 +100,6 @@ class Seats:
         self.do("save", seat)
         archive.writestr(f"{folder}/mine.txt", b"mine")
 
-    def remove_environments(self, _: ClassDir, seats: list[str]) -> None:
-        self.do("remove_environments", *seats)
-
     def replace_storage(self, seat: str) -> None:
         self.has_files = False
         self.do("replace_storage", seat)

@@ -60,8 +60,6 @@ def test_environments_without_gpus_wait_in_a_line_of_their_own(ledger_of: Make) 
 
 
 def test_what_the_queue_never_has_is_refused(ledger_of: Make) -> None:
-    with pytest.raises(InputError, match=r"has the environment 'mnist' in the queue already"):
-        ledger_of(ada=1).add(entry("ada", 1, "other"))
     with pytest.raises(InputError, match="needs 5 GPUs, and the queue has 4"):
         ledger_of().add(entry("eve", 5))
     only_gpus = Capacity(GPUS, ("a", "b", "c", "d"), SLICE_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from lab.config.yaml_reader import parse_scalar
 from lab.errors import ConfigError, InputError
 from lab.text import visible
 from lab.units import KIB, MIB, TIB
-from tests.golden.cases import BAD, GOOD, core
+from tests.golden.cases import GOOD, core
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted([ROOT / "cluster.yaml", *(ROOT / "clusters").glob("*.yaml")])
@@ -56,19 +55,6 @@ def test_schema_accepts_valid_values(path: Path) -> None:
     jsonschema.validate(core(path.read_text(encoding="utf-8")), json_schema())
 
 
-WRONG_BY_TYPE = [
-    *("unknown-keys", "missing-keys", "wrong-types", "wrong-version", "empty-lists", "units"),
-    *("bad-names", "empty-collections", "numbers-out-of-range", "gpu-ids"),
-]
-
-
-@pytest.mark.parametrize("name", WRONG_BY_TYPE)
-def test_schema_refuses_wrong_types(name: str) -> None:
-    (path,) = (path for path in BAD if path.stem == name)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(core(path.read_text(encoding="utf-8")), json_schema())
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -82,13 +68,6 @@ def test_schema_refuses_wrong_types(name: str) -> None:
 def test_plain_scalars_follow_yaml_1_2(text: str, value: object) -> None:
     assert parse_scalar(text) == value
     assert type(parse_scalar(text)) is type(value)
-
-
-def test_quoted_scalars_stay_texts() -> None:
-    text = "the text"
-    assert (
-        f'port: must be a whole number, not {text} "2222"' in problems(SMALL + 'port: "2222"\n')[0]
-    )
 
 
 def test_byte_order_mark_and_windows_line_ends_are_accepted() -> None:
@@ -118,13 +97,6 @@ def test_comments_and_stated_defaults_do_not_change_the_digest_but_order_does() 
     )
 
 
-def test_the_digest_is_the_same_in_every_process() -> None:
-    # Running containers carry it: a new way to compute it would orphan them.
-    assert parse(SMALL).sha256 == (
-        "cc73d351a9ab16fcaead4157a7c50428ff557b6cc586b99346d38389a6c225ee"
-    )
-
-
 @pytest.mark.parametrize(
     ("make", "what"),
     [
@@ -147,21 +119,6 @@ def test_unreadable_file_is_named_with_a_hint(
     assert "--cluster" in caught.value.fix
 
 
-def test_yaml_then_types_then_rules_and_all_errors_of_each() -> None:
-    # The misspelt node has an unknown number of GPUs: no error about the request of its tasks.
-    rules = SMALL.replace("ps: {on", "worker: {gpus: 3, on") + "links: {tf9: {rate: 1gbit}}\n"
-    types = rules.replace("gpus: 2", "gpsu: 2") + "port: x\n"
-    yaml = types + "run: !a {}\nbox: &b {}\n"
-    for text, parts in (
-        (yaml, ("a tag", "an anchor")),
-        (types, ("unknown key", "whole number")),
-        (rules, ("need 3 GPUs", "no node tf9")),
-    ):
-        found = problems(text)
-        assert len(found) == len(parts)
-        assert all(part in line for part, line in zip(parts, found, strict=True))
-
-
 def test_a_small_file_with_very_many_faults_is_read_in_linear_time() -> None:
     keys = "".join(f"k{index}: [a\n" for index in range(10))
     assert len(problems(keys)) == 1
@@ -169,15 +126,6 @@ def test_a_small_file_with_very_many_faults_is_read_in_linear_time() -> None:
     found = problems(SMALL + many)
     assert len(found) == 101
     assert found[-1] == "cluster.yaml: … and 9900 more problems like these"
-
-
-def test_problems_survive_json() -> None:
-    # They go to editors and to --json: no lone surrogate may be in them.
-    for path in BAD:
-        with pytest.raises(ConfigError) as caught:
-            load_cluster(path)
-        json.dumps(caught.value.problems).encode()
-        assert all(visible(problem) == problem for problem in caught.value.problems)
 
 
 @pytest.mark.parametrize(

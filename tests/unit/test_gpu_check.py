@@ -23,20 +23,18 @@ def judged(planned: tuple[str, ...], view: GpuView, *, driver: bool = True) -> G
 @pytest.mark.parametrize(
     ("planned", "view"),
     [
-        ((A, B), inside(B, A)),
         ((A,), inside(A.upper())),
         (("1",), inside(B)),
         ((M, N), inside(M, N)),
         ((), inside()),
         ((), NO_DRIVER),
-        ((B, A), local(B, A)),
         ((), local(cuda="error 100 (CUDA_ERROR_NO_DEVICE)")),
         # NVML shows a process the whole host: a fault of another task's GPU does not matter.
         ((A,), local(A, nvml="error 15 (GPU is lost)")),
     ],
     ids=[
-        *("in another order", "in capitals", "by index", "slices", "a ps", "a ps without a driver"),
-        *("a process", "a ps as a process", "another GPU is lost"),
+        *("in capitals", "by index", "slices", "a ps", "a ps without a driver"),
+        *("a ps as a process", "another GPU is lost"),
     ],
 )
 def test_proved(planned: tuple[str, ...], view: GpuView) -> None:
@@ -48,26 +46,19 @@ def test_proved(planned: tuple[str, ...], view: GpuView) -> None:
     ("planned", "view", "seen"),
     [
         ((A,), inside(B), B),
-        ((A, B), inside(A), A),
         ((A,), inside(), "none"),
         ((A,), inside(A, B), f"{A}, {B}"),
-        ((A,), inside(A, A), f"{A}, {A}"),
-        ((A, B), inside(A, B, seen=(A,)), A),
-        ((A,), inside(A, seen=()), "none"),
         ((), inside(A, seen=()), A),
         ((M,), inside(A), A),
         ((M,), inside(N), N),
         ((A,), NO_DRIVER, "none: no NVIDIA driver in the task"),
         (("9",), inside(A, B), f"{A}, {B}"),
         ((A,), local(B), B),
-        ((A,), local(A, B, C), f"{A}, {B}, {C}"),
-        ((A,), local(), "none"),
         ((), local(A), A),
     ],
     ids=[
-        *("wrong", "missing", "none", "one more", "twice", "narrowed", "hidden", "a ps with one"),
-        *("a slice's GPU", "another slice", "no driver", "two for one of another host"),
-        *("a wrong one, locally", "all, locally", "none, locally", "a local ps with one"),
+        *("wrong", "none", "one more", "a ps with one", "a slice's GPU", "another slice"),
+        *("no driver", "two for one of another host", "wrong, locally", "a ps with one, locally"),
     ],
 )
 def test_mismatch(planned: tuple[str, ...], view: GpuView, seen: str) -> None:

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -67,45 +65,30 @@ def test_device_nodes(tmp_path: Path) -> None:
     assert list(gpu_nodes(tmp_path)) == [2, 10]
 
 
-def probe_of_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str) -> dict[str, Any]:
-    """The answer in a container whose first process has this environment."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "kept")  # the probe sets it
-    (tmp_path / "1").mkdir(exist_ok=True)
-    (tmp_path / "1" / "environ").write_text(own)
-    return gpu_probe.probe(None, proc=tmp_path)
+IN_CONTAINER = """
+import json, sys
+from pathlib import Path
+from lab.task.node.gpu_probe import probe
+print(json.dumps(probe(None, proc=Path(sys.argv[1]))))
+"""
 
 
-class NvmlError(Exception):
-    """Any error of the driver."""
-
-
-ONE_GPU = SimpleNamespace(
-    NVMLError=NvmlError,
-    NVMLError_LibraryNotFound=NvmlError,
-    NVML_DEVICE_MIG_ENABLE=1,
-    nvmlInit=lambda: None,
-    nvmlShutdown=lambda: None,
-    nvmlDeviceGetCount=lambda: 1,
-    nvmlDeviceGetHandleByIndex=lambda index: index,
-    nvmlDeviceGetMigMode=lambda _: (0, 0),
-    nvmlDeviceGetUUID=lambda _: "GPU-4",
-)
-"""The used part of pynvml, on a host with one GPU."""
-
-
+@pytest.mark.parametrize(("own", "seen"), [("A=b=c", EIGHT), ("CUDA_VISIBLE_DEVICES=-1", [])])
 def test_a_container_reports_what_it_has_and_what_its_first_process_may_use(
+    own: str, seen: list[str], driver: DriverOf, tmp_path: Path
+) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "environ").write_text(f"C=d\0{own}\0")
+    variables = {**os.environ, **driver("eight-h100").environment}
+    done = python("-c", IN_CONTAINER, str(tmp_path), env=variables, check=True)
+    assert GpuView.from_json(done.stdout) == GpuView(given=tuple(EIGHT), seen=tuple(seen))
+
+
+def test_a_container_without_variables_or_without_the_library_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", ONE_GPU)
-    monkeypatch.setattr(gpu_probe, "_LIBCUDA", "libcuda-of-no-box.so.1")
-    found = probe_of_container(tmp_path, monkeypatch, "A=b=c\0")
-    assert found == {"given": ["GPU-4"], "seen": ["GPU-4"], "nvml": "", "cuda": ""}
-    found = probe_of_container(tmp_path, monkeypatch, "A=b=c\0CUDA_VISIBLE_DEVICES=-1\0")
-    assert (found["given"], found["seen"]) == (["GPU-4"], [])
-    (tmp_path / "1" / "environ").unlink()
-    assert gpu_probe.probe(None, proc=tmp_path)["why"].endswith(
-        "environ: No such file or directory"
-    )
+    why = gpu_probe.probe(None, proc=tmp_path)["why"]
+    assert why.endswith("environ: No such file or directory")
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpu_probe.probe(None, proc=tmp_path) == {"why": "nvidia-ml-py is not installed"}
 

@@ -40,13 +40,8 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def planned(name: str, *gpus: str, mode: str = "uuid") -> Plan:
-    task = PlannedTask("worker", 0, "tf1", 2222, gpus or (GPU,))
-    return Plan(name, mode, "0" * 64, (PlannedNode("tf1"),), (task,))
-
-
 def holder(name: str, *gpus: str, backend: str = "local", where: str = "/state") -> Holder:
-    return holder_of(planned(name, *gpus), backend=backend, where=where)
+    return Holder(name, backend, where, gpus or (GPU,))
 
 
 def take(one: Holder, *, share: bool = False) -> list[str]:
@@ -207,9 +202,9 @@ def test_the_newest_entry_of_an_environment_counts(record: Path) -> None:
 def test_indices_are_uuids_where_a_driver_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Inventory("uuid", (Gpu(0, GPU), Gpu(1, OTHER)), 2, None)
     monkeypatch.setattr(gpu_record, "read_host", lambda: host)
-    plan = planned("anna", "1", "7", mode="index")
-    one = holder_of(plan, backend="local", where="/s")
-    assert one.gpus == (OTHER, "7")
+    task = PlannedTask("worker", 0, "tf1", 2222, ("1", "7"))
+    plan = Plan("anna", "index", "0" * 64, (PlannedNode("tf1"),), (task,))
+    assert holder_of(plan, backend="local", where="/s") == holder("anna", OTHER, "7", where="/s")
 
 
 # ---- Files of other users
@@ -219,7 +214,7 @@ def text_of(one: Holder, **changes: object) -> str:
     return json.dumps({**asdict(one), **changes})
 
 
-ANNA = Holder("anna", "local", "/state", (GPU,))
+ANNA = holder("anna")
 
 
 @pytest.mark.parametrize(

@@ -214,14 +214,10 @@ def test_an_invalid_answer(code: int | None, stdout: bytes, stderr: bytes, why: 
     ("status", "answer", "seen"),
     [
         ("running", Done(0, b'{"seen": ["GPU-4"]}\n', b""), local("GPU-4")),
-        (
-            "running", Done(1, b"", b""),
-            GpuView(why=f"{gpu_probe.MODULE} ended with 1: no output"),
-        ),
         ("running", LabError("probing the GPUs: away"), GpuView(why="probing the GPUs: away")),
         ("exited", None, GpuView(why="exited (0)")),
     ],
-)  # fmt: skip
+)
 def test_a_container_is_queried_if_it_runs(
     status: str, answer: Done | LabError | None, seen: GpuView, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,22 +146,6 @@ def test_one_slice_is_chosen_of_those_that_can_be_seen(driver: Have) -> None:
     assert placed["pinned"] == [[load("mig-no-permission").cards[0].slices[1].uuid]]
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"missing": ("nvmlDeviceGetCudaComputeCapability",)}, "not known to this driver"),
-        ({"fails": {"nvmlDeviceGetCudaComputeCapability": "UNKNOWN"}}, "other"),
-    ],
-)
-def test_a_compute_capability_that_is_not_reported(
-    change: dict[str, Any], why: str, driver: Have
-) -> None:
-    host = driver(load("switch").model_copy(update=change))
-    (found,) = ask(host, Question())
-    for gpu in found["gpus"]:
-        assert (gpu["compute_capability"], unknown(gpu)["compute_capability"]) == ("", why)
-
-
 def test_a_gpu_lost_during_the_query_is_left_out(driver: Have) -> None:
     card, other = load("switch").cards
     lost = card.model_copy(update={"fails": {"nvmlDeviceGetUtilizationRates": "GPU_IS_LOST"}})

@@ -65,14 +65,6 @@ def test_pins_may_be_indices_uuids_and_slices() -> None:
     }
 
 
-def test_without_gpus_nothing_is_shared_and_no_memory_fraction_is_set() -> None:
-    config = cluster(
-        "{a: {gpus: 1}}", "{worker: {on: [a, a], share: true, gpu_memory_fraction: 0.4}}"
-    )
-    for task in place(config, take_inventory("none", config)).tasks:
-        assert (task.gpus, task.shares_gpus, task.gpu_memory_fraction) == ((), False, None)
-
-
 ON_A = "{worker: {on: [a]}}"
 TO_PIN = "1 GPU and 7 MIG slices (to use them, pin their UUIDs)"
 FITTING = (
@@ -104,7 +96,6 @@ def on_a(gpus: object, rest: str = "") -> Cluster:
         (on_a(3), box(0, slices=2), 1, "'m' needs 3 GPUs, but this host has 2 MIG slices; choose"),
         (on_a(2), box(0, slices=3), 2, "jobs.worker.on.0: worker-0 would get 2 MIG slices"),
         # Pins.
-        (on_a(f"[{mig_of(7)}]"), box(0), 1, f"nodes.a.gpus: this host has no GPU {mig_of(7)} (it"),
         (TWICE, box(2), 2, f"nodes.b.gpus: GPU 1 is {uuid_of(1)}, which a already has; give"),
     ],
 )
