@@ -88,40 +88,32 @@ def summary(run: RunDir, *found: Result, state: State = State.SUCCEEDED) -> Summ
 W, B = Result("w", 2.01, 1.95, 2.05), Result("b", 9.99, 9.9, 10.1)
 
 
-def test_a_summary_holds_what_was_found_and_reads_it_back(run: RunDir) -> None:
-    whole = summary(run, W, B)
+def test_the_newest_of_several_counts(run: RunDir) -> None:
+    whole = summary(run, replace(W, value=3.0), W, B)
     assert whole.as_expected
-    assert [(each.name, each.task, each.value) for each in whole.results] == [
-        ("w", "worker-0", 2.01),
-        ("b", "worker-0", 9.99),
-    ]
-    assert Summary.from_json(whole.to_json()) == whole
     check_succeeded(run, whole)
 
 
-def test_the_newest_of_several_counts(run: RunDir) -> None:
-    assert not summary(run, W, B, replace(W, value=3.0)).as_expected
-    assert summary(run, replace(W, value=3.0), W, B).as_expected
-
-
-def test_a_result_outside_its_band_is_no_success(
-    run: RunDir, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("results", "error", "shown"),
+    [
+        (
+            [replace(W, value=2.5), B],
+            r"w is 2\.5, not 1\.95 to 2\.05; see",
+            "2.5, NOT 1.95 to 2.05",
+        ),
+        ([W, B, replace(W, value=3.0)], "w is 3", "9.99, as expected 9.9 to 10.1"),  # the newest
+        ([W], "b was not found", "NOT FOUND"),
+    ],
+)
+def test_a_result_that_is_not_as_expected_is_no_success(
+    run: RunDir, results: list[Result], error: str, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = summary(run, replace(W, value=2.5), B)
-    with pytest.raises(LabError, match=r"succeeded, but w is 2\.5, not 1\.95 to 2\.05; see its"):
+    whole = summary(run, *results)
+    with pytest.raises(LabError, match=f"succeeded, but {error}"):
         check_succeeded(run, whole)
     show(result_table(whole))
-    output = capsys.readouterr().out
-    assert "2.5, NOT 1.95 to 2.05" in output
-    assert "9.99, as expected 9.9 to 10.1" in output
-
-
-def test_a_missing_result_is_no_success(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = summary(run, W)
-    with pytest.raises(LabError, match="succeeded, but b was not found"):
-        check_succeeded(run, whole)
-    show(result_table(whole))
-    assert "NOT FOUND" in capsys.readouterr().out
+    assert shown in capsys.readouterr().out
 
 
 def test_equal_results_of_several_tasks_are_shown_once(

@@ -62,19 +62,23 @@ def test_a_good_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("experiment", "probe", "second", "conserved"),
+    ("changes", "probe", "second", "conserved"),
     [
-        ("async", 40, 20, True),
-        ("async", 39, 20, False),  # the probe missed an update
-        ("async", 40, 19, False),  # a local step is missing
-        ("async", 40, 21, False),  # there are more local steps than updates
-        ("sync", 40, 19, True),  # there a local step is no update of its own
-        ("sync", 41, 20, False),
-        ("async", None, 20, None),  # no data for a verdict
+        ({}, 40, 20, True),
+        ({}, 39, 20, False),  # the probe missed an update
+        ({}, 40, 19, False),  # a local step is missing
+        ({}, 40, 21, False),  # there are more local steps than updates
+        ({}, 40, None, False),  # a worker without steps adds none
+        ({"experiment": "sync"}, 40, 19, True),  # there a local step is no update of its own
+        ({"experiment": "sync"}, 41, 20, False),
+        ({"resumed_from": "before"}, 40, 19, True),  # these records lack the earlier run's steps
+        ({"own": True}, 40, 19, True),  # a program of the user's own with the experiment's name
+        ({"experiment": "unknown"}, 40, 19, True),
+        ({}, None, 20, None),  # no data for a verdict
     ],
 )
 def test_updates_conserved(
-    experiment: str, probe: int | None, second: int, conserved: bool | None
+    changes: dict[str, Any], probe: int | None, second: int | None, conserved: bool | None
 ) -> None:
     final = {"probe": probe} if probe is not None else {}
     progress = folded(
@@ -82,10 +86,9 @@ def test_updates_conserved(
             record("worker-0", 0, "eval", accuracy=0.5, global_step=40, **final),
             record("worker-0", 1, "final", local_step=20),
         ],
-        worker_1=[record("worker-1", 0, "final", local_step=second)],
+        worker_1=[] if second is None else [record("worker-1", 0, "final", local_step=second)],
     )
-    info = changed(INFO, experiment=experiment)
-    assert summary_of(info, {}, progress).updates_conserved is conserved
+    assert summary_of(changed(INFO, **changes), {}, progress).updates_conserved is conserved
 
 
 @pytest.mark.parametrize(
@@ -129,9 +132,12 @@ def test_records_that_the_volume_refused_are_lost() -> None:
         "worker-0": TaskStatus("worker-0", State.FAILED, records_lost=5),
         "ps-0": TaskStatus("ps-0", State.FAILED, records_lost=1),
     }
-    gap = [record("worker-0", 0), record("worker-0", 3)]
-    assert summary_of(INFO, ended, folded(worker_0=gap)).records_lost == 6
-    assert summary_of(INFO, {}, folded(worker_0=gap)).records_lost == 2
+    gaps = folded(
+        worker_0=[record("worker-0", 0), record("worker-0", 3)],
+        worker_1=[record("worker-1", 0), record("worker-1", 2)],
+    )
+    assert summary_of(INFO, ended, gaps).records_lost == 7
+    assert summary_of(INFO, {}, gaps).records_lost == 3
 
 
 def set_back() -> dict[str, TaskProgress]:
@@ -224,33 +230,16 @@ def test_a_task_that_was_never_started_has_no_attempt_and_no_duration() -> None:
     assert [(task.attempts, task.time_s) for task in summary.tasks[1:]] == [(0, None), (1, None)]
 
 
-def test_every_field_of_a_run_that_failed() -> None:
-    info = changed(
-        NEW,
-        run_id="20261123-async",
-        backend="compose",
-        state=State.FAILED,
-        reason="worker-1 failed",
-        resumed_from="before",
-    )
-    progress = good()
-    progress["worker-1"].lost = 2
-    progress["ps-0"].lost = 1
+def test_the_facts_of_a_run_that_failed() -> None:
+    facts = {"backend": "compose", "state": State.FAILED, "reason": "worker-1 failed"}
+    info = changed(NEW, **facts, resumed_from="before")
     states = statuses(worker_1=State.FAILED)
     states["worker-0"] = TaskStatus("worker-0", State.SUCCEEDED, ended_unix=109.98765)
-    summary = summary_of(info, states, progress)
-    assert summary == replace(
-        summary_of(INFO, {}, good()),
-        run_id="20261123-async",
-        backend="compose",
-        state="failed",
-        reason="worker-1 failed",
-        degraded=False,  # only a run that succeeded can be
-        resumed_from="before",
-        wall_s=9.988,  # to the end of the last task
-        records_lost=3,
-        tasks=summary.tasks,
-    )
+    summary = summary_of(info, states, good())
+    assert {name: getattr(summary, name) for name in facts} == facts
+    assert (summary.resumed_from, summary.degraded) == ("before", False)
+    assert (summary.accuracy, summary.global_step) == (0.75, 40)
+    assert summary.wall_s == 9.988  # to the end of the last task
 
 
 def test_the_first_step_is_known_only_when_every_worker_made_one() -> None:
@@ -329,29 +318,7 @@ def test_only_a_worker_makes_a_run_degraded() -> None:
     assert not summary_of(INFO, statuses(worker_0=State.SUCCEEDED), good()).degraded
 
 
-@pytest.mark.parametrize(
-    ("changes", "conserved"),
-    [
-        ({"resumed_from": "before"}, True),  # the earlier run's steps are not in these records
-        ({"own": True}, True),  # a program of the user's own with the experiment's name
-        ({"experiment": "unknown"}, True),
-    ],
-)
-def test_local_steps_are_added_up_only_where_each_is_an_update(
-    changes: dict[str, Any], conserved: bool
-) -> None:
-    progress = good()
-    progress["worker-1"].local_step = 12
-    info = changed(INFO, **changes)
-    assert summary_of(info, {}, progress).updates_conserved is conserved
-
-
-def test_a_worker_without_steps_adds_none_and_a_probe_without_a_global_step_decides_nothing() -> (
-    None
-):
-    final = record("worker-0", 0, "eval", accuracy=0.5, global_step=20, probe=20)
-    progress = folded(worker_0=[final, record("worker-0", 1, "final", local_step=20)])
-    assert summary_of(INFO, {}, progress).updates_conserved is True
+def test_a_probe_without_a_global_step_decides_nothing() -> None:
     for other in ({}, {"global_step": "five"}):
         final = record("worker-0", 0, "eval", accuracy=0.5, probe=20, **other)
         summary = summary_of(INFO, {}, folded(worker_0=[final]))
