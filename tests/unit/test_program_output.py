@@ -77,12 +77,6 @@ def test_tensorflows_lines_of_all_tasks_are_one_notice(
     assert "`lab logs r1 --tensorflow`" in notices[0]
 
 
-def test_of_a_traceback_the_exception_is_shown() -> None:
-    shown = Shown()
-    shown.printed.feed("a-0", b"before\n" + TRACEBACK + b"  after\n")
-    assert shown.lines == ["a-0: before", "a-0: NameError: x", "a-0:   after"]
-
-
 GRAPH_ERROR = b"""\
 Traceback (most recent call last):
   File "a.py", line 1
@@ -309,13 +303,10 @@ def test_a_run_without_a_line_and_one_under_way(run: RunDir, cli: Cli) -> None:
         *((flag, "is only for an environment") for flag in (["--follow"], ["--since", "10m"])),
     ],
 )
-def test_flags_that_do_not_fit_a_run_are_refused(
+def test_flags_that_do_not_fit_are_refused(
     run: RunDir, flags: list[str], what: str, cli: Cli
 ) -> None:
     assert what in cli(*of(run, *flags), code=2).err
-
-
-def test_flags_of_a_run_need_a_run(cli: Cli) -> None:
     error = "--tensorflow is only for a run; name a run: `lab logs last`"
     assert error in cli("logs", "--tensorflow", code=2).err
 

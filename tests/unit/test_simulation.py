@@ -99,10 +99,3 @@ def test_equal_seeds_give_equal_results_and_more_steps_narrower_ones() -> None:
     assert by(1, 300) == by(1, 300)
     widths = [statistics.stdev(by(seed, steps) for seed in range(6)) for steps in (90, 2000)]
     assert widths[0] > 2 * widths[1] > 0
-
-
-@pytest.mark.parametrize("way", list(Way))
-def test_costs_that_are_twice_as_high_halve_the_speed(way: Way) -> None:
-    costs = Costs(MILLI, MILLI, MILLI, 0.4, 0.5, MILLI, MILLI, MILLI, MILLI, 1e-5)
-    one, two = (rate(shape(way, 4), costs.scaled(factor), 2) for factor in (1, 2))
-    assert two == pytest.approx(one / 2)

@@ -18,7 +18,7 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from lab.analysis.comparison import STEP_FIELDS, _of_run
-from lab.analysis.grid import Point, RunResult, check_over, combinations, grid, parse_over
+from lab.analysis.grid import Point, RunResult, combinations, grid, parse_over
 from lab.analysis.sweep_statistics import means, trends
 from lab.analysis.sweep_view import (
     as_csv,
@@ -56,16 +56,6 @@ def along(
         for repeat, row in enumerate(rows)
         for value, loss in zip(values, row, strict=True)
     ]
-
-
-def test_runs_of_the_same_setting_share_a_row_and_those_that_failed_have_no_figure() -> None:
-    runs = [made(0, 1.0, a="1"), made(0, 5.0, a="2"), made(1, 3.0, a="1")]
-    runs.append(made(1, 9.0, "lost", a="2"))
-    first, second = means(runs)
-    assert (first.values, first.runs, first.of) == ({"a": "1"}, 2, 2)
-    assert first.means["loss"].value == 2.0
-    assert (second.runs, second.of) == (1, 2)
-    assert second.means["loss"].value == 5.0
 
 
 @pytest.mark.parametrize(
@@ -124,11 +114,6 @@ def test_each_setting_of_the_others_is_judged_by_itself() -> None:
 )
 def test_without_enough_data_nothing_is_printed(runs: list[RunResult]) -> None:
     assert list(trends(runs, next(iter(runs[0].point.values)))) == []
-
-
-def test_a_training_that_ends_at_no_number_is_in_no_mean() -> None:
-    last = means(along([(1, 2, 3), (1, 2, float("nan")), (1, 2, 4)]))[-1]
-    assert (last.runs, last.of, last.means["loss"].runs, last.diverged) == (3, 3, 2, 1)
 
 
 def test_names_from_a_program_are_escaped() -> None:
@@ -225,10 +210,6 @@ def test_points_are_grouped_by_workers_then_repeated() -> None:
     assert (points[0].workers, points[0].flags) == (1, ("--learning_rate=0.1",))
     assert len(combinations(points)) == 4
     assert Point({"batch_size": "5"}, 0).workers is None
-
-
-def test_valid_parameters() -> None:
-    check_over({"workers": ("1", "10000"), "batch_size": ("1", "2")}, ASYNC, ("learning_rate",))
 
 
 def test_workers_take_the_nodes_in_turn() -> None:
