@@ -121,7 +121,8 @@ def test_one_run_becomes_a_page_and_figures_in_its_directory(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = recorded.make(store, FIRST, steps=STEPS)
-    assert report("last", "--json") == 0
+    label = "<script>alert(1)</script>"
+    assert report("last", "--json", "--label", label) == 0
     output = capsys.readouterr()
     found = json.loads(output.out)
     assert found["report"] == f"runs/{FIRST}/report.html"
@@ -131,7 +132,15 @@ def test_one_run_becomes_a_page_and_figures_in_its_directory(
     assert "Loss: " in output.err
     html = (run.path / "report.html").read_text(encoding="utf-8")
     page = Page(html)
-    assert html.count("<img ") == len(FIGURES)
+    assert label not in html
+    for tag in ("title", "h1"):
+        assert f"<{tag}>async: &lt;script&gt;alert(1)&lt;/script&gt;</{tag}>" in html
+    # The script adds the buttons; it needs a heading, an image and a caption of each figure.
+    figure = (
+        r'<section class="figure">\s*<h2>[^<]+</h2>\s*<figure>\s*<div class="wide">'
+        r"<img [^>]+></div>\s*<figcaption>"
+    )
+    assert html.count("<img ") == len(re.findall(figure, html)) == len(FIGURES)
     boxes = re.findall(r'<div class="task( service)?">([a-z]+-[0-9])<small>', html)
     assert boxes == [(" service", "ps-0"), *(("", f"worker-{n}") for n in range(3))]
     # It loads nothing, and its policy allows its own script only.
@@ -180,23 +189,6 @@ def test_a_run_is_shown_once_however_it_is_named(
     assert {path.name for path in Path("all-figures").iterdir()} >= {"loss.png", "loss.svg"}
     rows = Page(Path("all.html").read_text(encoding="utf-8")).rows
     assert [row[0] for row in rows if row and row[0].startswith("2026")] == [FIRST, SECOND]
-
-
-@pytest.mark.usefixtures("blank")
-def test_the_form_of_the_page(store: Path) -> None:
-    recorded.make(store, FIRST, steps=STEPS)
-    label = "<script>alert(1)</script>"
-    html = html_of(FIRST, "--label", label)
-    # The label is escaped.
-    assert label not in html
-    for tag in ("title", "h1"):
-        assert f"<{tag}>async: &lt;script&gt;alert(1)&lt;/script&gt;</{tag}>" in html
-    # The script adds the buttons; it needs a heading, an image and a caption of each figure.
-    figure = (
-        r'<section class="figure">\s*<h2>[^<]+</h2>\s*<figure>\s*<div class="wide">'
-        r"<img [^>]+></div>\s*<figcaption>"
-    )
-    assert len(re.findall(figure, html)) == len(FIGURES)
 
 
 def test_nothing_of_a_run_becomes_markup(store: Path) -> None:

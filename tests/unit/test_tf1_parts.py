@@ -6,13 +6,13 @@ Its numbers on the real one are in tests/e2e/test_tf1_programs.py.
 from __future__ import annotations
 
 import importlib
-import math
 import pickle
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -99,24 +99,10 @@ def test_both_orders_of_arguments(
 # ---- `tf.contrib.training`
 
 
-class Shape(list[int]):
-    """The used part of a TensorShape."""
-
-    def is_fully_defined(self) -> bool:
-        return True
-
-    def assert_is_fully_defined(self) -> None:
-        """It is."""
-
-    def num_elements(self) -> int:
-        return math.prod(self)
-
-
-FLOAT = SimpleNamespace(size=4)
-
-
-def variable(*sides: int) -> SimpleNamespace:
-    return SimpleNamespace(outputs=[SimpleNamespace(shape=Shape(sides), dtype=FLOAT)])
+def variable(size: int) -> Mock:
+    """An operation whose only output has so many elements of four bytes."""
+    shape = Mock(unsafe=True, **{"num_elements.return_value": size})
+    return Mock(outputs=[Mock(shape=shape, dtype=Mock(size=4))])
 
 
 def test_the_greedy_strategy_takes_the_server_with_the_least_load(load: Load) -> None:

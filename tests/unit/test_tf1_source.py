@@ -9,6 +9,7 @@ import pytest
 from lab.errors import InputError
 from lab.program.own import read_program
 from lab.volume import RunSpec
+from tests.support.commands import environ, python
 from tests.support.programs import write
 from tests.support.shown import assert_shows
 
@@ -105,3 +106,9 @@ def test_it_is_converted_as_a_listing(tmp_path: Path) -> None:
 def test_the_syntax_error_of_another_program_stays(tmp_path: Path, source: str) -> None:
     with pytest.raises(InputError, match=r"main\.py:\d+:\d+: .*; fix the program"):
         read_program(str(write(tmp_path, main=source)))
+
+
+def test_the_last_line_of_a_program_that_is_missing(tmp_path: Path) -> None:
+    done = python("-m", "lab.task.tf1", "gone.py", cwd=tmp_path, env=environ(tmp_path))
+    line = f"error: {tmp_path}/gone.py cannot be read (No such file or directory); check the path\n"
+    assert (done.returncode, done.stderr) == (1, line)
