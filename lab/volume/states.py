@@ -15,13 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from lab.experiments.policy import OnFailure
 from lab.volume.run_spec import RunSpec
-
-if TYPE_CHECKING:
-    from lab.volume.status import TaskStatus, TaskStatuses
 
 
 class State(StrEnum):
@@ -104,6 +101,22 @@ def run_state(states: Iterable[State]) -> State:
     return present.pop() if len(present) == 1 else State.STARTING
 
 
+class EndedTask(Protocol):
+    """The part of a task's status that the policy needs."""
+
+    @property
+    def task(self) -> str:
+        """`worker-0`."""
+
+    @property
+    def state(self) -> State:
+        """The final state."""
+
+    @property
+    def ended_unix(self) -> float | None:
+        """The time of the end, in seconds since the epoch."""
+
+
 class RequestedRun(Protocol):
     """The part of a run's request that the policy needs."""
 
@@ -122,7 +135,7 @@ def is_optional(run: RequestedRun, task: str) -> bool:
     return free and run.spec.on_failure is OnFailure.CONTINUE
 
 
-def outcome(run: RequestedRun, statuses: TaskStatuses) -> tuple[State, list[str]]:
+def outcome(run: RequestedRun, statuses: Mapping[str, EndedTask]) -> tuple[State, list[str]]:
     """Return the final state of a run whose tasks have all ended, and the tasks that caused it.
 
     The worst final state of a task is that of the run. A cancelled service does not count, nor does
@@ -147,7 +160,7 @@ def _harmless(run: RequestedRun, task: str, state: State) -> bool:
     return state is not State.SUCCEEDED and is_optional(run, task)
 
 
-def _first_to_end(statuses: Iterable[TaskStatus]) -> list[TaskStatus]:
+def _first_to_end(statuses: Iterable[EndedTask]) -> list[EndedTask]:
     return sorted(
         statuses,
         key=lambda status: math.inf if status.ended_unix is None else status.ended_unix,
