@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import replace
 from typing import Any, Final, TextIO
 
 from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderResult
-from rich.segment import Segment
-from rich.table import Column, Table
+from rich.console import Console, Group
+from rich.table import Table
 from rich.text import Text
 
 from lab.formatting import between, figure, loss, number, percent, rate, seconds, share, whole
@@ -56,39 +52,10 @@ _RESULT_WITH_GPU: Final = (
 )  # fmt: skip
 """The columns if GPUs were sampled; narrower headings make room for `gpu` in 80 characters."""
 
-_GAP: Final = "  "
-"""The characters between two columns."""
+_MANY: Final = 200
+"""The number of rows from which rich draws them as the lines of one: it is slow for a row."""
 
 Cell = str | Text
-
-
-class _LineTable(Table):
-    """A table that draws rows of one line itself: rich needs most of a millisecond for a row."""
-
-    def add_row(self, *cells: Any, **options: Any) -> None:  # noqa: ANN401  (those of rich)
-        """Add a row of texts; missing ones are empty."""
-        missing = [Text()] * (len(self.columns) - len(cells))
-        super().add_row(*map(_as_text, cells), *missing, **options)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw the headings by rich and then each row; all by rich if a cell has several lines."""
-        rows = list(zip(*(column.cells for column in self.columns), strict=True))
-        is_plain = not any(cell.spans or "\n" in cell.plain for row in rows for cell in row)
-        if not is_plain or natural_width(self) > options.max_width:
-            yield from super().__rich_console__(console, options)
-            return
-        headings = copy(self)
-        headings.columns = [replace(each.copy(), width=_width(each)) for each in self.columns]
-        headings.rows = []
-        yield from Table.__rich_console__(headings, console, options)
-        for row in rows:
-            gap = ""
-            for column, cell in zip(headings.columns, row, strict=True):
-                pad = " " * ((column.width or 0) - cell_len(cell.plain))
-                padded = pad + cell.plain if column.justify == "right" else cell.plain + pad
-                yield Segment(gap + padded, console.get_style(cell.style) if cell.style else None)
-                gap = _GAP
-            yield Segment.line()
 
 
 def _as_text(cell: Cell) -> Text:
@@ -98,7 +65,7 @@ def _as_text(cell: Cell) -> Text:
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[Cell]] = ()) -> Table:
     """Return a plain table; a column whose name begins with `>` is right-aligned."""
-    found = _LineTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    found = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         lines = column.removeprefix(">").split("\n")
         found.add_column(
@@ -107,7 +74,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Cell]] = ()) -> Tab
             no_wrap=True,
         )
     for row in rows:
-        found.add_row(*row)
+        found.add_row(*map(_as_text, row))
     return found
 
 
@@ -128,18 +95,21 @@ def fitting(
         give_way: The columns that may be left out, the least important first.
         whole: The columns that are never cut: in a table that is still too wide, they wrap.
     """
-    lines = [[*map(_as_text, row)] for row in rows]
+    cells = [[*map(_as_text, row)] for row in rows]
+    merged = [[Text("\n").join(column) for column in zip(*cells, strict=True)]]
     left_out: list[str] = []
     while True:
         kept = [place for place, name in enumerate(columns) if name not in left_out]
-        found = table_of(
-            [columns[place] for place in kept], [[line[place] for place in kept] for line in lines]
-        )
-        if width is None or natural_width(found) <= width or len(left_out) == len(give_way):
+
+        names = [columns[place] for place in kept]
+        lines = merged if len(cells) >= _MANY else cells
+        found = table_of(names, [[line[place] for place in kept] for line in lines])
+        if width is None or natural_width(found) <= width:
+            return found, left_out
+        if len(left_out) == len(give_way):
             break
         left_out.append(give_way[len(left_out)])
-    if width is None:
-        return found, left_out
+    found = table_of(names, [[line[place] for place in kept] for line in cells])
     return wrapped(found, *(kept.index(columns.index(name)) for name in whole)), left_out
 
 
@@ -152,12 +122,7 @@ def wrapped(found: Table, *columns: int) -> Table:
 
 def natural_width(found: Table) -> int:
     """Return the width of a table, in characters, that cuts and wraps nothing."""
-    return sum(map(_width, found.columns)) + len(_GAP) * (len(found.columns) - 1)
-
-
-def _width(column: Column) -> int:
-    lines = "\n".join(map(str, (column.header, *column.cells))).split("\n")
-    return max(column.min_width or 0, *map(cell_len, lines))
+    return Console(width=_UNLIMITED).measure(found).maximum
 
 
 def show(renderable: Any, *, to_stderr: bool = False) -> None:  # noqa: ANN401  (what rich draws)

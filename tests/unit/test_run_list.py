@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
+from lab import tables
 from lab.cli.commands.experiments import _experiments_table
 from lab.experiments.registry import EXPERIMENTS
 from lab.run.run_list import DAMAGED, STATES, Row, filtered, runs_table
-from lab.tables import Cell, show, table_of
+from lab.tables import fitting, show
 from lab.volume.files import read_regular
 from tests.support.cli import ROOT, Cli
 
@@ -171,20 +169,21 @@ def test_a_settled_run_costs_one_read_of_two_files(
     )
 
 
-CELLS = st.one_of(st.text(st.sampled_from("ab[]世\n"), max_size=5).map(Text), st.just("[b]x"))
-
-
 @given(
-    st.integers(1, 4).flatmap(
-        lambda n: st.lists(st.lists(CELLS, min_size=n, max_size=n), min_size=1, max_size=4)
-    ),
+    st.lists(st.tuples(*[st.text("ab[]世\n ", max_size=6)] * 3), min_size=1, max_size=5),
+    st.sampled_from([None, 8, 40]),
 )
-def test_a_table_looks_as_rich_draws_it(rows: list[list[Cell]]) -> None:
-    columns = ["a", ">right", ">two\nlines", "d"][: len(rows[0])]
-    ours = table_of(columns, rows)
-    of_rich = RichTable(*ours.columns, box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    of_rich.padding, of_rich.rows = (0, 1, 0, 0), ours.rows
-    assert drawn(ours, 40) == drawn(of_rich, 40)
+def test_many_rows_look_as_few_do(rows: list[tuple[str, ...]], width: int | None) -> None:
+    def shown() -> str:
+        table, left_out = fitting(
+            ["a", ">right", "last"], rows, width=width, give_way=["last"], whole=["a"]
+        )
+        return f"{left_out}\n{drawn(table, width or 40)}"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "_MANY", 1)
+        many = shown()
+    assert many == shown()
 
 
 def test_an_empty_result_names_the_filters(store: list[str], cli: Cli) -> None:
