@@ -306,26 +306,20 @@ def test_failures_of_several_have_a_line_each(notices: list[str]) -> None:
 # ---- cancel
 
 
-def test_cancel_ends_the_tasks_and_collects_nothing(host: Host) -> None:
-    host.submit(under_way)
-    _, err = host.lab("cancel r1")
-    assert err == "run r1 is cancelled; collect it with `lab attach r1`\n"
-    asked = json.loads(host.environment.volume.cancel("r1").read_text())
-    assert asked["reason"] == "cancelled by `lab cancel`"
-    assert not host.environment.volume.kill("r1").exists()
-    assert (host.environment.is_down, collected()) == (False, [])
-
-
-def test_cancel_takes_the_newest_run_and_ends_its_remaining_tasks(host: Host) -> None:
+def test_cancel_ends_the_remaining_tasks_of_the_newest_run_and_collects_nothing(host: Host) -> None:
     def one_has_ended(volume: Volume, request: Request) -> None:
         end(volume, request.run_id, "worker-0", State.SUCCEEDED)
 
     first, second = "20260101-0000-async-aaaa", "20260202-0000-async-bbbb"
     host.submit(train, first)
     host.submit(one_has_ended, second)
-    host.lab("cancel")
-    cancelled = [host.environment.volume.cancel(each).exists() for each in (first, second)]
-    assert cancelled == [False, True]
+    _, err = host.lab("cancel")
+    assert err == f"run {second} is cancelled; collect it with `lab attach {second}`\n"
+    volume = host.environment.volume
+    assert not volume.cancel(first).exists()
+    assert json.loads(volume.cancel(second).read_text())["reason"] == "cancelled by `lab cancel`"
+    assert not volume.kill(second).exists()
+    assert (host.environment.is_down, collected()) == (False, [])
 
 
 @pytest.mark.parametrize("line", ["cancel", "cancel r1", "cancel r"])

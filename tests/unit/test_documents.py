@@ -19,7 +19,7 @@ from lab.config import load_cluster, with_workers
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.run.collect import RESERVED
 from tests.support.shown import ROOT, commands, dead_links, examples, fenced, wrong_commands
-from tests.support.then_and_now import FATES, TEXT, Row, pieces, rows, table
+from tests.support.then_and_now import FATES, TEXT, Row, rows, table
 from tools import translations
 from tools.docs_site import page_of
 
@@ -244,11 +244,6 @@ def test_every_idiom_has_its_purpose_its_fate_and_its_successor(row: Row) -> Non
     assert names or fate == "outside"
     modern = row.code("now")
     assert modern or cells["now"].startswith(("nothing", "as above", "a loop"))
-
-
-def test_the_python_of_the_idioms_parses() -> None:
-    for _, code in pieces(TEXT):
-        ast.parse(code)
 
 
 # ---- Architecture and decisions

@@ -102,23 +102,22 @@ def test_a_line_of_a_program(line: str, record: Record) -> None:
     assert read(line) == [record]
 
 
-KERAS_2 = (
-    "Epoch 1/2",
-    "  1/469 [..............................] - ETA: 1:39 - loss: 2.3 - accuracy: 0.1",
-    "400/469 [========================>.....] - 2s 6ms/step - loss: 0.6 - accuracy: 0.8",
-    "469/469 [==============================] - 3s 6ms/step - loss: 0.5 - accuracy: 0.9",
-    "469/469 [==============================] - 3s 6ms/step - loss: 0.5 - accuracy: 0.9"
-    " - val_loss: 0.4 - val_accuracy: 0.92",
-    "Epoch 2/2",
-    "469/469 [==============================] - 3s 6ms/step - loss: 0.3 - accuracy: 0.94"
-    " - val_loss: 0.2 - val_accuracy: 0.95",
-    "313/313 [==============================] - 0s 1ms/step - loss: 0.2 - accuracy: 0.96",
-)
 BOLD, BAR = "\x1b[1m", "\x1b[32m━━━━━━━━━━━━━━━━━━━━\x1b[0m\x1b[37m"
 
 
 def test_keras_2_prints_a_bar() -> None:
-    assert read(*KERAS_2) == [
+    assert read(
+        "Epoch 1/2",
+        "  1/469 [..............................] - ETA: 1:39 - loss: 2.3 - accuracy: 0.1",
+        "400/469 [========================>.....] - 2s 6ms/step - loss: 0.6 - accuracy: 0.8",
+        "469/469 [==============================] - 3s 6ms/step - loss: 0.5 - accuracy: 0.9",
+        "469/469 [==============================] - 3s 6ms/step - loss: 0.5 - accuracy: 0.9"
+        " - val_loss: 0.4 - val_accuracy: 0.92",
+        "Epoch 2/2",
+        "469/469 [==============================] - 3s 6ms/step - loss: 0.3 - accuracy: 0.94"
+        " - val_loss: 0.2 - val_accuracy: 0.95",
+        "313/313 [==============================] - 0s 1ms/step - loss: 0.2 - accuracy: 0.96",
+    ) == [
         {"kind": "epoch", "epoch": 0, "loss": 0.5, "accuracy": 0.9},
         {"kind": "eval", "epoch": 0, "loss": 0.4, "accuracy": 0.92},
         {"kind": "epoch", "epoch": 1, "loss": 0.3, "accuracy": 0.95},

@@ -120,13 +120,6 @@ def test_a_task_that_wrote_no_end_is_lost_when_its_run_has_ended(state: State, s
     assert summary_of(replace(NEW, state=state), statuses, folded()).tasks[0].state == shown
 
 
-def test_a_run_without_records_has_no_numbers() -> None:
-    summary = summary_of(NEW, {}, folded())
-    numbers = (summary.global_step, summary.accuracy, summary.first_step_s, summary.steps_per_s)
-    assert (*numbers, summary.wall_s) == (None,) * 5
-    assert [(task.state, task.attempts) for task in summary.tasks] == [("lost", 0)] * 3
-
-
 def test_records_that_the_volume_refused_are_lost() -> None:
     ended = {
         "worker-0": TaskStatus("worker-0", State.FAILED, records_lost=5),
@@ -225,7 +218,9 @@ def test_every_field_of_a_task_that_failed() -> None:
 def test_a_task_that_was_never_started_has_no_attempt_and_no_duration() -> None:
     ended = TaskStatus("worker-0", State.CANCELLED, ended_unix=112.5)
     started = TaskStatus("worker-1", State.TRAINING, started_unix=100.0)
-    summary = summary_of(INFO, {"worker-0": ended, "worker-1": started}, folded())
+    summary = summary_of(NEW, {"worker-0": ended, "worker-1": started}, folded())
+    numbers = (summary.global_step, summary.accuracy, summary.first_step_s, summary.steps_per_s)
+    assert numbers == (None,) * 4
     assert summary.tasks[0] == TaskSummary("ps-0", "ps", 0, "tf1", [], "lost", None, 0, *[None] * 7)
     assert [(task.attempts, task.time_s) for task in summary.tasks[1:]] == [(0, None), (1, None)]
 
@@ -258,21 +253,22 @@ ROW = {"kind": "step", "global_step": 1}
     ("rows", "rate"),
     [
         # (2000 + 1000 - 100 - 100) images in 10 s
-        ([(0, 0, 1, 100), (0, 10, 20, 2000), (1, 1, 1, 100), (1, 9, 10, 1000)], 280),
-        ([(0, 0, 1, None), (0, 10, 21, None)], 200),  # of batches of 100
-        ([(0, 0, 1, 200), (0, 10, 11, 2200), (1, 0, 1, 200), (1, 10, 11, 2200)], 200),  # a ring
-        ([(0, 0, 1, 100), (1, 5, 1, 100)], None),
+        ([(0, 0, 0, 1, 100), (0, 0, 10, 20, 2000), (1, 0, 1, 1, 100), (1, 0, 9, 10, 1000)], 280),
+        ([(0, 0, 0, 1, None), (0, 0, 10, 21, None)], 200),  # of batches of 100
+        ([(0, 0, 0, 1, 200), (0, 0, 10, 11, 2200), (1, 0, 0, 1, 200), (1, 0, 10, 11, 2200)], 200),
+        ([(0, 0, 0, 1, 100), (1, 0, 5, 1, 100)], None),
+        # A restarted worker counts from 0: (500 - 100 + 700) images in 10 s
+        ([(0, 0, 0, 1, 100), (0, 0, 4, 5, 500), (0, 1, 6, 1, 100), (0, 1, 10, 7, 700)], 110),
     ],
-    ids=["async", "by steps", "a ring", "single records"],
+    ids=["async", "by steps", "a ring", "single records", "a restart"],
 )
 def test_images_a_second_are_those_of_all_workers(
-    rows: list[tuple[int, int, int, int | None]], rate: float | None
+    rows: list[tuple[int, int, int, int, int | None]], rate: float | None
 ) -> None:
     progress = folded()
-    for worker, seconds, step, examples in rows:
-        progress[f"worker-{worker}"].add(
-            ROW | {"time_unix": 100.0 + seconds, "local_step": step, "examples": examples}
-        )
+    for worker, attempt, seconds, step, examples in rows:
+        row = ROW | {"attempt": attempt, "local_step": step, "examples": examples}
+        progress[f"worker-{worker}"].add(row | {"time_unix": 100.0 + seconds})
     info = replace(INFO, tasks=(), hyperparameters={"batch_size": 100})
     assert summary_of(info, {}, progress).images_per_s == rate
 
@@ -301,14 +297,6 @@ def test_equal_accuracies_of_all_workers_are_that_of_the_run(
         INFO, **{"cluster": cluster, "spec": RunSpec("ddp", services=("ps",)), **changes}
     )
     assert summary_of(info, {}, progress).accuracy == accuracy
-
-
-def test_a_restart_counts_images_from_0() -> None:
-    progress = folded()
-    for attempt, seconds, step in ((0, 0, 1), (0, 4, 5), (1, 6, 1), (1, 10, 7)):
-        row = ROW | {"attempt": attempt, "local_step": step, "examples": 100 * step}
-        progress["worker-0"].add(row | {"time_unix": 100.0 + seconds})
-    assert summary_of(INFO, {}, progress).images_per_s == (500 - 100 + 700) / 10
 
 
 def test_only_a_worker_makes_a_run_degraded() -> None:

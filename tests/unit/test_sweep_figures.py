@@ -12,12 +12,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from lab.analysis.comparison import STEP_FIELDS, _of_run
 from lab.analysis.grid import Point, RunResult, combinations, grid, parse_over
 from lab.analysis.sweep_statistics import means, trends
 from lab.analysis.sweep_view import (
@@ -38,7 +36,6 @@ from lab.store.summary import ResultSummary
 from lab.volume.states import State
 from tests.support.specs import run_info
 
-NO_STEPS = pd.DataFrame(columns=[*STEP_FIELDS.values()])
 SUMMARY = summary_of(run_info("r", state=State.SUCCEEDED), {}, {})
 
 
@@ -239,6 +236,3 @@ def test_the_speed_of_a_run_is_in_images_if_they_are_known() -> None:
         (replace(by_steps, images_per_s=9000.0), {"images/s": 9000.0}),
     ):
         assert RunResult(Point({}, 0), summary).metrics() == speed
-        in_compare = {name: value for name, value, _ in _of_run(summary, NO_STEPS) if "s/s" in name}
-        assert list(in_compare.values()) == list(speed.values())
-        assert list(in_compare) == list(speed)

@@ -44,8 +44,6 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
             softmax_cross_entropy_with_logits=returns("softmax"),
         ),
         resource=SimpleNamespace(size=1),
-        TensorShape=lambda shape: shape,
-        as_dtype=lambda kind: kind,
     )
     compat, top = ModuleType("tensorflow.compat"), ModuleType("tensorflow")
     vars(compat)["v1"], vars(top)["compat"] = v1, compat
