@@ -49,9 +49,7 @@ class Shown:
         self.lines += [f"{task}: {line}" for line in lines]
 
 
-def test_complete_lines_are_shown_in_order_and_a_resent_log_anew(
-    notices: list[str],
-) -> None:
+def test_complete_lines_are_shown_in_order_and_a_resent_log_anew(notices: list[str]) -> None:
     shown = Shown()
     shown.printed.feed("a-0", b"one\ntw")
     shown.printed.feed("b-0", b"other\n")
@@ -64,9 +62,7 @@ def test_complete_lines_are_shown_in_order_and_a_resent_log_anew(
     assert notices == []
 
 
-def test_tensorflows_lines_of_all_tasks_are_one_notice(
-    notices: list[str],
-) -> None:
+def test_tensorflows_lines_of_all_tasks_are_one_notice(notices: list[str]) -> None:
     shown = Shown()
     shown.printed.feed("a-0", RENDEZVOUS + b"mine\n" + RENDEZVOUS + DEPRECATED + RESET + NODE)
     shown.printed.feed("b-0", RENDEZVOUS)
