@@ -26,7 +26,6 @@ from lab.config.fields import (
 from lab.config.load import parse_config, read_file
 from lab.units import MEMORY, MIB, TIB, duration_s
 
-DEFAULT_FILE: Final = "class.yaml"
 TEACHER: Final = "teacher"
 """The user who may open JupyterHub's admin page; the teacher has no seat."""
 
