@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from rich.text import Text
 from lab.analysis.comparison import FINAL, Row, Side, diff, rows
 from lab.formatting import UNKNOWN, counted, figure, ratio, signed
 from lab.store.progress import FINAL_LOSS
-from lab.tables import Cell, state_cell, table_of, wrapped
+from lab.tables import Cell, fitting, state_cell, table_of, terminal_width, wrapped
 from lab.text import clipped, visible
 
 _NAME: Final = 24  # columns of the name of a metric or a setting
@@ -66,7 +67,11 @@ def tables(sides: Sequence[Side], *, everything: bool = False) -> Iterator[Table
     same = sum(row.is_same for part in parts.values() for row in part)
     if not everything:
         parts = {name: [row for row in part if not row.is_same] for name, part in parts.items()}
-    yield _figures_table(parts, letters)
+    table, left_out = _figures_table(parts, letters)
+    yield table
+    if left_out:
+        names = ", ".join(name.removeprefix(">") for name in left_out)
+        yield Text(f"not shown at this width: {names}; --json prints all", "dim")
     if same and not everything:
         yield _same(same, "metric")
     if any(row.name.startswith(FINAL) for part in parts.values() for row in part):
@@ -114,7 +119,10 @@ def _wrapping(heads: Sequence[str], lines: Sequence[Sequence[Cell]]) -> Table:
     return wrapped(table_of(heads, lines), *range(1, len(heads)))
 
 
-def _figures_table(parts: Mapping[str, Sequence[Row]], letters: Sequence[str]) -> Table:
+def _figures_table(
+    parts: Mapping[str, Sequence[Row]], letters: Sequence[str]
+) -> tuple[Table, list[str]]:
+    """Return the table of all figures, and the columns that the terminal is too narrow for."""
     title, *others = parts
     heads = [title, f">{letters[0]}"]
     for letter in letters[1:]:
@@ -125,7 +133,10 @@ def _figures_table(parts: Mapping[str, Sequence[Row]], letters: Sequence[str]) -
         if found and part != title:
             lines += [[""], [Text(visible(part), "bold")]]
         lines += [_figures_line(row) for row in found]
-    return _wrapping(heads, lines)
+    full = [[*line, *[""] * (len(heads) - len(line))] for line in lines]
+    give_way = [name for end in ("/ A", "- A") for name in heads if name.endswith(end)]
+    whole = [name for name in heads[1:] if name not in give_way]
+    return fitting(heads, full, width=terminal_width(sys.stdout), give_way=give_way, whole=whole)
 
 
 def _figures_line(row: Row) -> list[Cell]:
