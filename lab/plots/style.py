@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,8 @@ WIDE: Final = 12.0
 _DECADES: Final = 30  # an axis with a larger ratio of its limits labels fewer numbers
 _LETTERS: Final = 125  # the width of a legend, in letters
 _HANDLE: Final = 8  # the width of a legend's line with its gap, in letters
+_ROOM: Final = 3  # the lines of a legend for which a figure has room
+_LEGEND_LINE: Final = 0.24  # the height of another one, in inches
 _DPI: Final = 200  # twice the pixels of the report, for high-resolution screens and printing
 
 _SETTINGS: Final[dict[str, Any]] = {
@@ -116,6 +119,9 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
     longest = max((len(str(each.get_label())) for each in handles), default=0)
     columns = max(1, min(len(handles), 5, _LETTERS // (longest + _HANDLE)))
     figure.legend(handles=list(handles), loc="outside upper center", ncols=columns)
+    # A long legend takes its room from the page, not from the panels.
+    more = max(0, math.ceil(len(handles) / columns) - _ROOM)
+    figure.set_figheight(figure.get_figheight() + more * _LEGEND_LINE)
 
 
 def png(figure: Figure) -> bytes:
