@@ -491,3 +491,10 @@ def test_the_same_run_gives_the_same_bytes_whatever_the_users_settings_are() -> 
             figure = shown(loss.draw([two_workers()]))
             figures.append((style.png(figure), style.svg(figure)))
     assert figures[0] == figures[1]
+
+
+def test_a_long_legend_takes_no_room_from_the_panels() -> None:
+    for lines, height in ((3, 4.0), (15, 4.0 + 12 * style._LEGEND_LINE)):
+        figure = style.new_figure(4.0)
+        style.legend(figure, [Line2D([], [], label="x" * 99) for _ in range(lines)])
+        assert figure.get_figheight() == pytest.approx(height)
