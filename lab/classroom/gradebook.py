@@ -88,7 +88,8 @@ def read_gradebook(path: Path) -> list[Entry]:
 def gradebook(archive: zipfile.ZipFile) -> list[Entry]:
     """Return the stages of all lessons in which any seat has answers, for every seat.
 
-    Runs do not tell a lesson: lessons share experiments.
+    Runs tell no single lesson, because lessons share experiments. Without any answer, the lessons
+    are those whose experiments a seat has run.
 
     Args:
         archive: The work of the seats, open for reading, too.
@@ -101,7 +102,8 @@ def gradebook(archive: zipfile.ZipFile) -> list[Entry]:
     entries = [
         entry for seat in sorted(folders - {COPIES}) for entry in _seat(archive, seat, lessons)
     ]
-    used = {entry.lesson for entry in entries if entry.answers}
+    answered = {entry.lesson for entry in entries if entry.answers}
+    used = answered or {entry.lesson for entry in entries if entry.runs}
     return [entry for entry in entries if entry.lesson in used]
 
 

@@ -189,6 +189,9 @@ def test_only_the_lessons_that_seats_answered_are_listed(
     """Runs of `async` count in other lessons, too."""
     add_answers(seat, "linear", {"computes": "worker-0"})
     assert {each.lesson for each in read_gradebook(archive())} == {"async", "linear"}
+    # Without any answer, the runs must do.
+    (seat / FILE).unlink()
+    assert {each.lesson for each in read_gradebook(archive())} >= {"async", "tour"}
 
 
 def test_only_the_user_can_read_the_table(
