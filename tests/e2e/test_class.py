@@ -534,6 +534,7 @@ def test_down_collects_the_work_and_leaves_nothing(
     room: ClassDir, before: dict[str, list[str]], tmp_path: Path
 ) -> None:
     inside("seat-03", "open('mine.txt', 'w').write('kept')")
+    in_seat("seat-01", "lab", "check", "async", "--answer", "updates=1", code=1)
     archive = tmp_path / "work.zip"
     archive.write_text("not ours")
     with pytest.raises(InputError, match="exists already"):
