@@ -26,7 +26,7 @@ from tests.support import engine as engines
 from tests.support import slurm as slurms
 from tests.support.conditions import ATTACKS, lacking
 from tests.support.signals import restore_signals
-from tests.support.trainings import add_trainings
+from tests.support.trainings import add_trainings, check_outputs
 
 pytest_plugins = ["tests.support.nvml.library"]
 
@@ -59,10 +59,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Count the trainings of each test; the files of `--junitxml` have the number."""
-    if FAST.isdisjoint(item.path.parents):
+    """Count the trainings of each test for `--junitxml`, and check what they print."""
+    trains = FAST.isdisjoint(item.path.parents)
+    if trains:
         add_trainings(item)
     yield
+    if trains:
+        check_outputs(item)
 
 
 @pytest.fixture
