@@ -123,11 +123,11 @@ def sweep(
         repeats: The number of runs at each point, each with its own seed.
         cluster: The cluster config (default: cluster.yaml).
         backend: A backend, such as `local` or `compose`, or `auto`.
-        option: Options of the backend alone (`lab backends` lists them): `{"time": "2h"}`.
+        option: Options of one backend (`lab backends` lists them): `{"time": "2h"}`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        stall: Fail after this time without a step: 90s, 5m; 0: never.
+        stall: Fail after this time without progress: 90s, 5m; 0: never.
         args: Flags of the program as texts: `["--epochs=3"]`.
-        runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
+        runs_dir: The run store (default: LAB_RUNS_DIR, or ./runs).
         check: Whether a sweep that was stopped is an error; otherwise `stopped` has the reason.
         quiet: Print nothing but warnings.
         **flags: Flags of the program: `epochs=3`.

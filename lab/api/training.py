@@ -39,10 +39,9 @@ from lab.volume import STALL_S, RunSpec
 from lab.volume.run_spec import LISTINGS, PLAIN
 
 FURTHER_FLAGS: Final = (
-    "Each experiment has further flags: `lab run async --help` lists those of async.\n"
-    "`lab experiments` lists the experiments."
+    "`lab experiments` lists experiments; `lab run async --help` lists flags of async"
 )
-"""The lines of the help about the flags of programs."""
+"""The line of the help about the flags of programs."""
 
 
 def parse_listing(raw: str) -> str:
@@ -102,31 +101,28 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     Ctrl-C cancels the run, collects its files, and removes the environment that it booted.
 
     Args:
-        experiment: An experiment (`lab experiments` lists them), or the path of your own program.
+        experiment: An experiment, or the path of your own program.
         cluster: The cluster config (default: cluster.yaml).
         backend: A backend, such as `local` or `compose`, or `auto`.
-        option: Options of the backend alone (`lab backends` lists them): `{"time": "2h"}`.
+        option: Options of one backend (`lab backends` lists them): `{"time": "2h"}`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        share: Also use GPUs that another environment of lab holds.
+        share: Use GPUs that another environment holds, too.
         data_dir: A directory with your own data: the four IDX files.
-        stall: Fail after this time without a step, or if a program takes longer to get ready: 90s,
-            5m; 0: never.
-        max_time: Save a checkpoint and end after this time: 10m; 0: no limit.
-        on_failure: If a task fails: fail, restart, restart:N or continue (default: fail; with
-            PyTorch and JAX: restart).
-        start: Tasks that start later: worker-1: 10s; worker-2: after 500 steps.
-        fault: Faults to inject: kill worker-1 after 500 steps; cut:5s tf2.
-        module: Run a module of the current directory, as `python -m` does.
+        stall: Fail after this time without progress: 90s, 5m; 0: never.
+        max_time: Save a checkpoint and stop after this time: 10m; 0: no limit.
+        on_failure: If a task fails: fail, restart, restart:N or continue (default: fail; PyTorch
+            and JAX: restart).
+        start: Tasks that start later: worker-1: 10s.
+        fault: Faults to inject: kill worker-1 after 500 steps.
+        module: Run a module, as `python -m` does.
         args: Arguments for your own program. `{job}`, `{index}` and `{JOB_hosts}` stand for the
             task's job, its index, and the addresses of a job.
-        record: How to read your program's lines: groups step, global_step, local_step, epoch,
-            loss, accuracy.
-        framework: For your own program: tensorflow, tensorflow-2.15, torch or jax. By default, its
-            imports decide.
-        listing: Run your program unchanged with TensorFlow 1's API, as printed in 2017; `faithful`
-            keeps 30-second polls and old checkpoints, `mend` fixes the known bugs.
+        record: How to read your program's lines.
+        framework: tensorflow, tensorflow-2.15, torch or jax (default: what your program imports).
+        listing: Run a TensorFlow 1 program unchanged (`faithful`: with its slow polls, `mend`:
+            without its bugs).
         resume: Continue from the checkpoints of this run.
-        runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
+        runs_dir: The run store (default: LAB_RUNS_DIR, or ./runs).
         check: Whether a run that fails, or has unexpected results, is an error.
         quiet: Print nothing but warnings.
         view: What shows the run; None: one line that changes.

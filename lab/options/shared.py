@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from lab.backends.names import AUTO, BACKENDS, CAPABILITIES
+from lab.backends.names import BACKENDS
 from lab.options import Argument, Flag, RepeatedFlag, Switch
 from lab.options.types import host_gpus, one_of
 from lab.runtimes import RUNTIMES
@@ -20,21 +20,19 @@ ClusterArgument = Annotated[
 BackendName = Annotated[
     str,
     Flag(
-        ", ".join([AUTO, *(f"{name} ({each.tasks})" for name, each in CAPABILITIES.items())]),
+        f"{', '.join(BACKENDS)}",
         one_of(*BACKENDS),
         shows="NAME",
     ),
 ]
 OwnOptions = Annotated[
     tuple[str, ...],
-    RepeatedFlag(
-        "an option of the backend alone; `lab backends` lists them", shows="KEY=VALUE", short="-o"
-    ),
+    RepeatedFlag("an option of one backend (see `lab backends`)", shows="KEY=VALUE", short="-o"),
 ]
 GpuMode = Annotated[
     str,
     Flag(
-        "how to pin GPUs: auto, uuid, index or none",
+        "pinning: auto, uuid, index or none",
         one_of("auto", "uuid", "index", "none"),
         shows="MODE",
     ),
@@ -45,7 +43,7 @@ HostGpus = Annotated[
 ]
 RunsDir = Annotated[
     str | os.PathLike[str] | None,
-    Flag("the directory of the run store (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),
+    Flag("the run store (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),
 ]
 Framework = Annotated[
     str | None,

@@ -276,6 +276,7 @@ def test_the_help_of_a_command(
     monkeypatch.setenv("COLUMNS", "80")
     narrow, _ = shown()
     assert max(map(len, narrow.splitlines())) <= 80
+    assert len(narrow.splitlines()) <= 50  # a screen
     assert narrow.split() == text.split()
 
 

@@ -1,7 +1,6 @@
 r"""`lab run EXPERIMENT`.
 
-PROGRAM may name a program for each task: worker-0=a.py,worker-1=b.py. All of them
-must be in one directory. A service, such as ps-0, may be left out.
+PROGRAM may be one for each task, in one directory: worker-0=a.py,worker-1=b.py
 
 Examples:
     # three asynchronous workers
@@ -14,10 +13,6 @@ Examples:
     lab run my_program.py -- {job} {index}
     # a program whose lines `lab` does not know: `it 10, err 0.5`
     lab run mine.py --record 'it (?P<step>\d+), err (?P<loss>\S+)'
-    # a program that `python -m trainer.task` starts
-    lab run -m trainer.task -- --epochs 2
-    # a program of TensorFlow 1, as a book prints it
-    lab run --listing printed.py --cluster clusters/book.yaml
 """
 
 from __future__ import annotations
@@ -51,9 +46,9 @@ def command(
     train: partial[Run],
     *,
     detach: Annotated[
-        bool, Switch("return when the run has started; `lab attach` follows it", short="-d")
+        bool, Switch("return when the run has started (see `lab attach`)", short="-d")
     ] = False,
-    json: Annotated[bool, Switch("print the summary as JSON, as the last line of stdout")] = False,
+    json: Annotated[bool, Switch("print the summary as JSON")] = False,
 ) -> None:
     """Train an experiment, collect it, and print its results."""
     hint = partial(_hint, None if json else train.keywords)
