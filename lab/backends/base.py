@@ -65,16 +65,16 @@ class Backend(Planner, ABC):
         reason = self.unavailable_reason()
         if reason is None:
             return doctor.ok("can be used")
-        what, _, fix = reason.partition("; ")
+        problem, _, fix = reason.partition("; ")
         # A host without an engine may be faulty; one without a queue is a usual host.
         severity = doctor.skipped if capabilities(self.name).queued else doctor.failed
-        return severity(what, fix, stops=True)
+        return severity(problem, fix, stops=True)
 
     def _check_image(self, plan: Plan) -> doctor.Outcome:
         root = Path.cwd()
         if (reason := self.missing_image(plan, root=root)) is not None:
-            what, _, fix = reason.partition("; ")
-            return doctor.failed(what, fix)
+            problem, _, fix = reason.partition("; ")
+            return doctor.failed(problem, fix)
         return doctor.ok("built by the next run" if self.must_build(plan, root=root) else "here")
 
     def gpu_checks(self) -> Iterable[doctor.Check]:
@@ -152,14 +152,14 @@ class Backend(Planner, ABC):
 
     def find(self, project: str) -> Environment | None:
         """The environment of this name if it is up; the current directory does not matter."""
-        found = self.find_any(project)
-        return found if found is not None and found.is_up else None
+        environment = self.find_any(project)
+        return environment if environment is not None and environment.is_up else None
 
     def list_environments(self) -> list[Environment]:
         """All environments of this backend, also half booted and stopped ones."""
-        found = (self.find_any(project) for project in sorted(self.projects()))
-        return [each for each in found if each is not None]
+        environments = (self.find_any(project) for project in sorted(self.projects()))
+        return [environment for environment in environments if environment is not None]
 
     def all(self) -> list[Environment]:
         """All environments of this backend that are up."""
-        return [each for each in self.list_environments() if each.is_up]
+        return [environment for environment in self.list_environments() if environment.is_up]

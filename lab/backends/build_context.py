@@ -98,13 +98,13 @@ def _add_wheels(folder: Path) -> None:
     Raises:
         LabError: The directory has no wheel, or they cannot be copied.
     """
-    given = os.environ.get(LAB_WHEELS)
-    if not given:
+    source = os.environ.get(LAB_WHEELS)
+    if not source:
         return
-    wheels = sorted(Path(given).glob("*.whl"))
+    wheels = sorted(Path(source).glob("*.whl"))
     if not wheels:
         raise LabError(
-            f"LAB_WHEELS: {short(given)} has no wheel (*.whl)",
+            f"LAB_WHEELS: {short(source)} has no wheel (*.whl)",
             "name the directory with the wheels, or unset LAB_WHEELS",
         )
     try:

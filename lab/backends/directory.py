@@ -140,9 +140,9 @@ class DirectoryEnvironment(Environment):
         Raises:
             InputError: There is no such task.
         """
-        names = {each.task: each.task for each in self.tasks()}
-        wanted = [known_task(self.project, names, task) for task in tasks] or list(names)
-        files = {task: self.output(task) for task in wanted}
+        names = {info.task: info.task for info in self.tasks()}
+        selected = [known_task(self.project, names, task) for task in tasks] or list(names)
+        files = {task: self.output(task) for task in selected}
         width = max(map(len, files), default=0)
         lines = follow_lines(files, tail, (lambda: self.is_up) if follow else None, since)
         return (f"{task:<{width}}  | {line}" for task, line in lines)
@@ -225,8 +225,8 @@ class ReportingEnvironment(RecordedEnvironment[R]):
         """
         with self._volume_errors():
             try:
-                found = json.loads(read_regular(self._volume.agent(task)))
-                return {name: str(found[name]) for name in ("address", "gpus")}
+                report = json.loads(read_regular(self._volume.agent(task)))
+                return {name: str(report[name]) for name in ("address", "gpus")}
             except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError):
                 return {}
 
@@ -236,21 +236,21 @@ class ReportingEnvironment(RecordedEnvironment[R]):
         Args:
             state: The state of the environment, for each task.
         """
-        found, is_up = [], self.is_up
-        for each in self._record.tasks:
-            agent = self.agent(each.task)
+        infos, is_up = [], self.is_up
+        for record in self._record.tasks:
+            agent = self.agent(record.task)
             gpus = agent.get("gpus", "none").split(",")
-            found.append(
+            infos.append(
                 TaskInfo(
-                    task=each.task,
-                    node=each.node,
+                    task=record.task,
+                    node=record.node,
                     address=agent.get("address", ""),
                     gpus=() if gpus == ["none"] else tuple(gpus),
                     alive=is_up and bool(agent),
                     detail=state,
                 )
             )
-        return found
+        return infos
 
 
 class RecordedBackend(Backend):
@@ -266,7 +266,7 @@ class RecordedBackend(Backend):
 
     def projects(self) -> list[str]:
         """Names of all environments that have a record."""
-        return [each.directory.name for each in self.state_dirs.all()]
+        return [state_dir.directory.name for state_dir in self.state_dirs.all()]
 
     def find_any(self, project: str) -> Environment | None:
         """The environment of this name: up, waiting, or stopped; None: no record.

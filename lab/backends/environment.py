@@ -104,8 +104,8 @@ class Environment(ABC):
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec, with addresses that are valid in this environment."""
         spec: dict[str, list[str]] = {}
-        for each in self.tasks():
-            spec.setdefault(each.task.rpartition("-")[0], []).append(each.address)
+        for task in self.tasks():
+            spec.setdefault(task.task.rpartition("-")[0], []).append(task.address)
         return spec
 
     @abstractmethod

@@ -116,7 +116,7 @@ class EnvironmentDir(Generic[R]):
 
         try:
             # Unknown keys are ignored.
-            found: R = msgspec.json.decode(self.record.read_bytes(), type=self.record_type)
+            record: R = msgspec.json.decode(self.record.read_bytes(), type=self.record_type)
         except FileNotFoundError:
             return None
         except (msgspec.MsgspecError, RecursionError, OSError) as error:
@@ -124,7 +124,7 @@ class EnvironmentDir(Generic[R]):
                 f"{self.record} cannot be read: {error}",
                 f"{self.hint}, then remove {self.directory}",
             ) from error
-        return found
+        return record
 
     def write(self, record: R) -> None:
         """Write the record atomically."""
@@ -143,17 +143,18 @@ class EnvironmentDir(Generic[R]):
 
     def _clear_kept(self) -> None:
         volume = Volume(self.runs)
-        requests = {each.run_id: each for each in control.requests(volume)}
-        ended = {name for name, each in requests.items() if control.state_of(volume, each).ended}
-        damaged = {path.stem for path in volume.requests.glob("*.json")} - set(requests)
+        requests = control.requests(volume)
+        ended = {run.run_id for run in requests if control.state_of(volume, run).ended}
+        valid = {request.run_id for request in requests}
+        damaged = {path.stem for path in volume.requests.glob("*.json")} - valid
         for name in sorted(damaged):
             where = visible(str(self.runs / name))
             LOG.warning(f"{where} is kept, but not collected: the run's request is damaged")
-        kept = ended | damaged
+        kept_runs = ended | damaged
         needed = {self.runs, self.record, self.kept, volume.requests}
         directories = (self.directory, self.runs, volume.requests)
         for path in [path for directory in directories for path in directory.iterdir()]:
-            if path not in needed and path.stem not in kept:
+            if path not in needed and path.stem not in kept_runs:
                 remove_tree(path)
 
     def remove(self, *, keep_volume: bool) -> None:

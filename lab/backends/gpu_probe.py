@@ -72,4 +72,4 @@ def probe_all(
     futures = {task: in_background(partial(run, probe)) for task, probe in probes.items()}
     wait(futures.values(), limit_s)
     late = GpuView(why=f"it did not answer within {limit_s:.0f} s")
-    return {task: each.result() if each.done() else late for task, each in futures.items()}
+    return {task: future.result() if future.done() else late for task, future in futures.items()}

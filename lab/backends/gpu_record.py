@@ -97,9 +97,9 @@ def directory() -> Path:
 
 def holder_of(plan: Plan, *, backend: str, where: str) -> Holder:
     """Return the holder for a plan."""
-    wanted = dict.fromkeys(gpu for task in plan.tasks for gpu in task.gpus)
-    uuids = _uuids() if wanted and plan.mode == "index" else {}
-    return Holder(plan.name, backend, where, tuple(uuids.get(gpu, gpu) for gpu in wanted))
+    gpus = dict.fromkeys(gpu for task in plan.tasks for gpu in task.gpus)
+    uuids = _uuids() if gpus and plan.mode == "index" else {}
+    return Holder(plan.name, backend, where, tuple(uuids.get(gpu, gpu) for gpu in gpus))
 
 
 @contextmanager
@@ -144,8 +144,8 @@ def release(backend: str, project: str, where: str) -> None:
 
 
 def _refuse_held(holder: Holder, folder: Path) -> None:
-    entries = sorted(_entries(folder), key=lambda each: each.since_unix)
-    newest = {each.holder.key: each for each in entries}
+    entries = sorted(_entries(folder), key=lambda entry: entry.since_unix)
+    newest = {entry.holder.key: entry for entry in entries}
     for key, entry in newest.items():
         common = [gpu for gpu in entry.holder.gpus if gpu in holder.gpus]
         if not common or key == holder.key:
@@ -194,22 +194,22 @@ def _read(path: Path, file: BinaryIO) -> _Entry:
     return _Entry(path, holder, status.st_uid, status.st_mtime, locked)
 
 
-def _held_by(entry: _Entry, gpus: list[str], wanted: Holder, *, known: bool) -> LabError:
+def _held_by(entry: _Entry, gpus: list[str], requester: Holder, *, known: bool) -> LabError:
     holder = entry.holder
     more = f" (and {len(gpus) - 1} more)" if len(gpus) > 1 else ""
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.since_unix))
-    what = (
+    problem = (
         f"GPU {short(gpus[0])}{more} is held by environment {holder.project!r}"
         f" ({short(holder.backend)}) of {_user(entry.uid)} since {since}"
     )
     down = capabilities(holder.backend).down.format(short(holder.project))
     hint = f"wait for `{down}`"
-    if capabilities(wanted.backend).shares_gpus:
+    if capabilities(requester.backend).shares_gpus:
         hint += ", name other GPUs in the config (`gpus: [4, 5]`), or add --share"
     if not known:
-        what += "; `lab` cannot check whether it is still up"
+        problem += "; `lab` cannot check whether it is still up"
         hint += f"; if it no longer exists, remove {visible(str(entry.path))}"
-    return LabError(what, hint)
+    return LabError(problem, hint)
 
 
 def _uuids() -> dict[str, str]:

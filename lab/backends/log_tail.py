@@ -84,13 +84,13 @@ def merged_lines(outputs: Mapping[str, Iterator[bytes]]) -> Iterator[str]:
         in_background(partial(read, task, pieces))
     left = len(outputs)
     while left:
-        found = arrived.get()
-        if isinstance(found, BaseException):
-            raise found
-        if found is None:
+        item = arrived.get()
+        if isinstance(item, BaseException):
+            raise item
+        if item is None:
             left -= 1
         else:
-            yield found
+            yield item
 
 
 def last_lines(path: Path, count: int) -> str:

@@ -157,7 +157,7 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
 BACKENDS: Final = (AUTO, *CAPABILITIES)
 """What `--backend` takes."""
 
-TARGETS: Final = tuple(name for name, each in CAPABILITIES.items() if each.renders)
+TARGETS: Final = tuple(name for name, backend in CAPABILITIES.items() if backend.renders)
 """What `lab render --target` takes."""
 
 

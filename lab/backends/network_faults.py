@@ -44,5 +44,5 @@ def refused(name: str, stderr: bytes) -> LabError:
     """Return the error of a module of `lab.task.node`, from its standard error."""
     lines = stderr.decode("utf-8", errors="replace").strip().splitlines()
     last = short(lines[-1]).removeprefix("error: ") if lines else "it ended without output"
-    what, _, fix = last.partition("; ")
-    return LabError(f"{name}: {what}", fix)
+    problem, _, fix = last.partition("; ")
+    return LabError(f"{name}: {problem}", fix)

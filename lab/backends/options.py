@@ -45,7 +45,7 @@ class BackendOption:
     def completions(self) -> list[str]:
         """What a shell offers for it: `network=isolated`, or `time=`."""
         values = self.shows.split("|")
-        return [f"{self.name}={each}" for each in (values if len(values) > 1 else [""])]
+        return [f"{self.name}={value}" for value in (values if len(values) > 1 else [""])]
 
     @property
     def usage(self) -> str:
@@ -59,60 +59,60 @@ def text_of(value: Value) -> str:
 
 
 def read_options(
-    backend: str, declared: Sequence[BackendOption], given: Sequence[str]
+    backend: str, declared: Sequence[BackendOption], texts: Sequence[str]
 ) -> dict[str, Value]:
     """Read the values of `-o key=value`.
 
     Args:
         backend: The backend's name, for messages.
         declared: Its options.
-        given: The texts.
+        texts: The texts after `-o`.
 
     Raises:
         InputError: The backend has no such option, a value is not valid, one is given twice, or
             a text has several options.
     """
-    found: dict[str, Value] = {}
-    for text in given:
+    values: dict[str, Value] = {}
+    for text in texts:
         key, equals, raw = text.partition("=")
-        option = next((each for each in declared if each.name == key), None)
+        option = next((option for option in declared if option.name == key), None)
         if option is None:
-            known = ", ".join(f"-o {each.usage}" for each in declared)
+            known = ", ".join(f"-o {option.usage}" for option in declared)
             raise InputError(
                 f"-o {short(visible(key or text))}: backend {backend} has no such option",
                 f"its options: {known}" if known else "leave it out: it has no options of its own",
             )
         if "," in text:
-            each_alone = " ".join(f"-o {part}" for part in text.split(","))
+            separate = " ".join(f"-o {part}" for part in text.split(","))
             raise InputError(
                 f"-o {short(visible(text))} has several options",
-                f"write {short(visible(each_alone))}",
+                f"write {short(visible(separate))}",
             )
-        if key in found:
+        if key in values:
             raise InputError(f"-o {key} is given twice", "give it once")
         try:
             if not equals:
                 raise ValueError(option.shows)  # noqa: TRY301  (one message for both)
-            found[key] = option.parse(raw)
+            values[key] = option.parse(raw)
         except ValueError as error:
             raise InputError(
                 f"-o {short(visible(text))}: the option {key!r} of backend {backend} takes {error}",
                 f"write -o {option.usage}",
             ) from error
-    return found
+    return values
 
 
 def defaults_of(declared: Sequence[BackendOption]) -> dict[str, Value]:
     """Return the options with their defaults."""
-    return {each.name: each.default for each in declared}
+    return {option.name: option.default for option in declared}
 
 
 def changed(declared: Sequence[BackendOption], values: Values) -> dict[str, Value]:
     """Return the values that differ from the defaults."""
     return {
-        each.name: values[each.name]
-        for each in declared
-        if values.get(each.name, each.default) != each.default
+        option.name: values[option.name]
+        for option in declared
+        if values.get(option.name, option.default) != option.default
     }
 
 

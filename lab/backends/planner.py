@@ -36,9 +36,9 @@ class Planner:
         """Return this object with other values of some options of the backend alone."""
         if not values:
             return self
-        made = copy(self)
-        made.options = {**self.options, **values}
-        return made
+        planner = copy(self)
+        planner.options = {**self.options, **values}
+        return planner
 
     def plan(
         self, cluster: Cluster, mode: str, *, runtime: str, file: Path | None = None

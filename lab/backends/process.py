@@ -42,12 +42,12 @@ class ProcessHandle:
         """Return all processes below it, each after its parent; none if it has ended."""
         import psutil  # noqa: PLC0415  (few commands need it)
 
-        found = []
+        handles = []
         with suppress(psutil.NoSuchProcess):
-            for each in psutil.Process(self.pid).children(recursive=True):
+            for child in psutil.Process(self.pid).children(recursive=True):
                 with suppress(ProcessLookupError):
-                    found.append(ProcessHandle.of(each.pid))
-        return found if self.alive() else []
+                    handles.append(ProcessHandle.of(child.pid))
+        return handles if self.alive() else []
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to it, if it still runs."""

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from importlib import metadata
+from itertools import chain, islice
 from pathlib import Path
 
 import lab
@@ -16,12 +17,12 @@ from lab.shipped import CLONE, install_command
 
 # Variables that would change the behavior of an agent or of a program.
 _DROPPED = {"TF_CONFIG", "PYTHONSAFEPATH"}
-_PACKAGES = (*(name for each in FRAMEWORKS.values() for name in each.packages), "numpy")
+_PACKAGES = (*chain.from_iterable(spec.packages for spec in FRAMEWORKS.values()), "numpy")
 
 
 def missing_runtimes() -> str | None:
     """Return why processes can run no framework here, with a hint; None if they can."""
-    reasons = [_missing(each, Path.cwd()) for each in RUNTIMES.values()]
+    reasons = [_missing(runtime, Path.cwd()) for runtime in RUNTIMES.values()]
     return None if None in reasons else reasons[0]
 
 
@@ -59,10 +60,10 @@ def module_command(module: str, python: str = sys.executable) -> list[str]:
 
 def base_environ() -> dict[str, str]:
     """Return this process's environment variables, with `lab` in PYTHONPATH."""
-    kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    environ = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     package_root = str(Path(lab.__file__).parents[1])
-    paths = [package_root, *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**kept, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    paths = [package_root, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
 def versions(python: str) -> dict[str, str]:
@@ -70,10 +71,11 @@ def versions(python: str) -> dict[str, str]:
     # The packages of another Python are read from its directory, without starting it.
     beside = Path(python).parents[1].glob("lib/python*/site-packages")
     where = sys.path if python == sys.executable else [str(folder) for folder in beside]
-    found = (metadata.distributions(name=name, path=where) for name in _PACKAGES)
-    firsts = (next(iter(each), None) for each in found)
-    found_python = {"python": version} if (version := _version(python)) else {}
-    return found_python | {each.name: each.version for each in firsts if each is not None}
+    installed = {"python": version} if (version := _version(python)) else {}
+    for name in _PACKAGES:
+        for package in islice(metadata.distributions(name=name, path=where), 1):
+            installed[package.name] = package.version
+    return installed
 
 
 def _version(python: str) -> str:

@@ -16,51 +16,51 @@ if TYPE_CHECKING:
     from lab.backends.planner import Planner
 
 
-def backends(name: str = AUTO, given: Sequence[str] = ()) -> list[Backend]:
+def backends(name: str = AUTO, options: Sequence[str] = ()) -> list[Backend]:
     """Return the backend of a name; for `auto` all backends, the preferred one first.
 
     Args:
         name: The name, or `auto`.
-        given: Options of the backend alone, `key=value`.
+        options: Options of the backend alone, `key=value`.
 
     Raises:
         InputError: See `options_of`.
     """
-    values = options_of(name, given)
+    values = options_of(name, options)
     if name != AUTO:
         return [backend_named(name).with_options(values)]
-    return [backend_named(each) for each in CAPABILITIES]
+    return [backend_named(backend) for backend in CAPABILITIES]
 
 
-def options_of(name: str, given: Sequence[str]) -> Values:
+def options_of(name: str, options: Sequence[str]) -> Values:
     """Return the values of a backend's own options that are given, by their names.
 
     Args:
         name: The backend's name, or `auto`.
-        given: The options, `key=value`.
+        options: The options, `key=value`.
 
     Raises:
         InputError: The backend has no such option, a value is not valid, or no backend is named.
     """
     if name != AUTO:
-        return read_options(name, capabilities(name).options, given)
-    if given:
+        return read_options(name, capabilities(name).options, options)
+    if options:
         raise InputError(
-            f"-o {short(visible(given[0]))} needs a backend", "name it with --backend NAME"
+            f"-o {short(visible(options[0]))} needs a backend", "name it with --backend NAME"
         )
     return {}
 
 
 def backend_named(name: str) -> Backend:
     """Return the backend of a name that `lab.backends.names` lists."""
-    made: Backend = _made(CAPABILITIES[name].type)
-    return made
+    backend: Backend = _made(CAPABILITIES[name].type)
+    return backend
 
 
 def planner_named(name: str) -> Planner:
     """Return the part of a backend that places configs and renders files."""
-    made: Planner = _made(CAPABILITIES[name].planner or CAPABILITIES[name].type)
-    return made
+    planner: Planner = _made(CAPABILITIES[name].planner or CAPABILITIES[name].type)
+    return planner
 
 
 def _made(type_: str) -> Any:  # noqa: ANN401  (the class is a text)

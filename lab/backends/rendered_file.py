@@ -121,7 +121,7 @@ def header(plan: Plan, backend: str, own: Values, rendering: Rendering, *usage: 
     values = {**defaults_of(declared), **own}
     words = {
         "gpus": plan.mode,
-        **{each.name: text_of(values[each.name]) for each in declared},
+        **{option.name: text_of(values[option.name]) for option in declared},
         "runtime": plan.runtime,
         "cluster-sha256": plan.cluster_sha256,
     }
@@ -150,16 +150,16 @@ def read_state(text: str, declared: Sequence[BackendOption]) -> RenderOptions | 
     if state is None:
         return None
     words = [*state[1].split(" "), *(line.removeprefix("# lab: ") for line in state[2].split("\n"))]
-    found = dict(word.split("=", 1) for word in words if "=" in word)
-    gpus, runtime = found.get("gpus", ""), found.get("runtime", "")
+    fields = dict(word.split("=", 1) for word in words if "=" in word)
+    gpus, runtime = fields.get("gpus", ""), fields.get("runtime", "")
     try:
-        own = {each.name: each.parse(found[each.name]) for each in declared if each.name in found}
+        own = {item.name: item.parse(fields[item.name]) for item in declared if item.name in fields}
     except ValueError:
         return None
     if gpus not in {"uuid", "index", "none", "count"} or not _RUNTIME.fullmatch(runtime):
         return None
     mode = "auto" if gpus == "count" else gpus
-    return RenderOptions(mode, runtime, found.get("run", ""), changed(declared, own))
+    return RenderOptions(mode, runtime, fields.get("run", ""), changed(declared, own))
 
 
 def stale_diff(path: Path, text: str) -> str:
@@ -275,21 +275,21 @@ def planned_run(cluster: Cluster, override: str = "") -> PlannedRun | None:
     return PlannedRun(arguments, cluster.start, cluster.faults)
 
 
-def runtime_of(run: PlannedRun | None, wanted: str | None, default: str) -> str:
+def runtime_of(run: PlannedRun | None, requested: str | None, default: str) -> str:
     """Return the name of the tasks' runtime.
 
     Args:
         run: The run, if there is one.
-        wanted: The runtime that the user names, or None.
+        requested: The runtime that the user names, or None.
         default: The runtime without a run and without a named runtime.
 
     Raises:
         InputError: The run needs another runtime than the user names.
     """
     if run is None:
-        return wanted or default
+        return requested or default
     needed = EXPERIMENTS[run.arguments[0]].runtime
-    if wanted not in {None, needed}:
+    if requested not in {None, needed}:
         raise InputError(
             f"the config's run, {run.arguments[0]!r}, needs {needed}",
             "leave out --framework, or leave out the run with `--run none`",
@@ -300,7 +300,7 @@ def runtime_of(run: PlannedRun | None, wanted: str | None, default: str) -> str:
 def _check(cluster: Cluster, name: str) -> None:
     if name not in EXPERIMENTS:
         raise InputError(f"--run: no experiment {name!r}", "see `lab experiments`")
-    if why := misfit(EXPERIMENTS[name], {job: len(each.on) for job, each in cluster.jobs.items()}):
+    if why := misfit(EXPERIMENTS[name], cluster.task_counts):
         raise InputError(f"--run: {name} {why}", "choose another experiment or config")
     if RUN_SERVICE in cluster.nodes:
         raise InputError(

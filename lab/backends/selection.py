@@ -64,9 +64,9 @@ def choose(
             LOG.info(f"backend {backend.name}: {why}")
             return backend, None
         reasons[backend.name] = reason
-    for each in [backend.name for backend in usable if backend.name not in reasons]:
-        reasons[each] = f"request it with `--backend {each}`"
-    raise LabError(", ".join(f"backend {each}: {reason}" for each, reason in reasons.items()))
+    for backend in usable:
+        reasons.setdefault(backend.name, f"request it with `--backend {backend.name}`")
+    raise LabError(", ".join(f"backend {key}: {reason}" for key, reason in reasons.items()))
 
 
 def check_compatible(environment: Environment, plan: Plan, config: str, root: Path) -> None:
@@ -106,7 +106,7 @@ def check_folder(environment: Environment, root: Path) -> None:
     Raises:
         InputError: Another project uses the same name.
     """
-    if not is_of(root, environment):
+    if not is_same_folder(environment.folder, root):
         raise InputError(
             f"environment {environment.project!r} ({environment.backend}) was booted from"
             f" {visible(environment.folder)}, not from here",
@@ -115,9 +115,9 @@ def check_folder(environment: Environment, root: Path) -> None:
         )
 
 
-def is_of(root: Path, environment: Environment) -> bool:
-    """Whether an environment was booted in a project; one that names no directory counts, too."""
-    return not environment.folder or Path(environment.folder).resolve() == root.resolve()
+def is_same_folder(folder: str, root: Path) -> bool:
+    """Whether an environment's directory is the project's; an unknown one, "", counts, too."""
+    return not folder or Path(folder).resolve() == root.resolve()
 
 
 def require_agents(project: str, tasks: Sequence[TaskInfo]) -> None:
@@ -138,31 +138,31 @@ def require_agents(project: str, tasks: Sequence[TaskInfo]) -> None:
         )
 
 
-def known_task(project: str, found: Mapping[str, T], task: str) -> T:
+def known_task(project: str, tasks: Mapping[str, T], task: str) -> T:
     """Return the value of a task.
 
     Raises:
         InputError: The environment has no such task.
     """
-    if task not in found:
+    if task not in tasks:
         raise InputError(
             f"environment {project} has no task {visible(task)!r}",
-            f"its tasks: {', '.join(found) or 'none'}",
+            f"its tasks: {', '.join(tasks) or 'none'}",
         )
-    return found[task]
+    return tasks[task]
 
 
 def list_running(known: Sequence[Backend]) -> list[Environment]:
     """List all environments that are up, on all usable backends."""
-    return [each for backend in _usable(known) for each in backend.all()]
+    return [environment for backend in _usable(known) for environment in backend.all()]
 
 
 def list_all(known: Sequence[Backend]) -> list[Environment]:
     """List all environments, including those half booted, stopped, or with only a run volume."""
     return [
-        each
+        environment
         for backend in _usable(known)
-        for each in sorted(backend.list_environments(), key=lambda found: not found.is_up)
+        for environment in sorted(backend.list_environments(), key=lambda other: not other.is_up)
     ]
 
 
@@ -182,12 +182,11 @@ def resolve(name: str | None, default: str | None, known: Sequence[Backend]) -> 
         InputError: There is no such environment, or several are up and none is named.
     """
     up = list_running(known)
-    wanted = name or default
-    if wanted is not None:
-        found = next((each for each in up if each.project == wanted), None)
-        found = found or find_leftover(wanted, known)
-        if found is not None:
-            return found
+    project = name or default
+    if project is not None:
+        named = (environment for environment in up if environment.project == project)
+        if (environment := next(named, None) or find_leftover(project, known)) is not None:
+            return environment
     names = ", ".join(sorted({environment.project for environment in up}))
     if name is not None:
         hint = f"these are up: {names}" if names else "boot one with `lab up`"
@@ -201,8 +200,8 @@ def resolve(name: str | None, default: str | None, known: Sequence[Backend]) -> 
 
 def find_leftover(project: str, known: Sequence[Backend]) -> Environment | None:
     """Find the parts of an environment that is not up: stopped containers, or only its volume."""
-    found = (backend.find_any(project) for backend in _usable(known))
-    return next((each for each in found if each is not None), None)
+    environments = (backend.find_any(project) for backend in _usable(known))
+    return next((environment for environment in environments if environment is not None), None)
 
 
 def _why(chosen: str, unusable: Mapping[str, str], plan: Plan) -> str:
@@ -212,7 +211,7 @@ def _why(chosen: str, unusable: Mapping[str, str], plan: Plan) -> str:
     """
     if not capabilities(chosen).containers and not plan.has_gpus:
         return "TensorFlow is installed here, and no task has a GPU"
-    reasons = [f"{other}: {reason}" for other, reason in unusable.items()]
+    reasons = [f"{backend}: {reason}" for backend, reason in unusable.items()]
     if capabilities(chosen).containers:  # they replace the other backend, which needs no fix
         reasons = [reason.partition("; ")[0] for reason in reasons]
     return next(iter(reasons), "its tasks have GPUs" if plan.has_gpus else "its image is built")

@@ -39,12 +39,12 @@ def state_directory() -> Path:
 
 
 @contextmanager
-def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
+def locked(path: Path, name: str, *, shared: bool = False) -> Iterator[int]:
     """Hold a lock, which the kernel releases when this process ends.
 
     Args:
         path: The lock's file; it is created if it is missing. Only its holder may remove it.
-        what: The locked object, for the message: `the local environment 'mnist'`.
+        name: The locked object, for the message: `the local environment 'mnist'`.
         shared: Whether other commands may hold a shared lock at the same time. Commands that do not
             change the environment use a shared lock.
 
@@ -61,7 +61,7 @@ def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
             _lock(file, path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         except BlockingIOError as error:
             raise Busy(
-                f"another command uses {what} now",
+                f"another command uses {name} now",
                 "wait until that command ends",
             ) from error
         yield file.fileno()
@@ -82,8 +82,8 @@ def lock_environment(
         project: The environment's name.
         shared: Whether other commands may hold a shared lock at the same time.
     """
-    what = f"the {backend} environment {project!r}"
-    return locked(lock_path(backend, project), what, shared=shared)
+    name = f"the {backend} environment {project!r}"
+    return locked(lock_path(backend, project), name, shared=shared)
 
 
 def _lock(file: IO[Any], path: Path, kind: int) -> None:

@@ -134,8 +134,8 @@ class CalledEnvironment(Environment):
         rest: bool = False,
     ) -> Iterator[Chunk | None]:
         """Stream the files of a run, from the given byte offsets on; see `Environment`."""
-        given = {"--follow": follow, "--all-sizes": all_sizes, "--rest": rest}
-        switches = [switch for switch, is_given in given.items() if is_given]
+        options = {"--follow": follow, "--all-sizes": all_sizes, "--rest": rest}
+        switches = [option for option, is_set in options.items() if is_set]
         channel = self.channel()
         with closing(channel.call("ship", run_id, *offset_arguments(offsets), *switches)) as stream:
             try:

@@ -190,15 +190,17 @@ def to_problems(error: ValidationError, raw: object, model: type[BaseModel]) -> 
         raw: The content of the file; needed to find the keys in pydantic's locations.
         model: The model of the whole file.
     """
-    details = error.errors(include_url=False)
     # The missing items of a list that is too short have errors of their own.
-    kept = [each for each in details if each["type"] != "too_short" or not each["input"]]
-    return [_problem(detail, raw, model) for detail in kept]
+    return [
+        _problem(detail, raw, model)
+        for detail in error.errors(include_url=False)
+        if detail["type"] != "too_short" or not detail["input"]
+    ]
 
 
 def _problem(detail: ErrorDetails, raw: object, model: type[BaseModel]) -> Problem:
     loc = _location(detail["loc"], raw)
-    kind, found = detail["type"], detail["input"]
+    kind, value = detail["type"], detail["input"]
     if kind == "extra_forbidden":
         return Problem(
             loc,
@@ -208,34 +210,34 @@ def _problem(detail: ErrorDetails, raw: object, model: type[BaseModel]) -> Probl
             candidates=_known_keys(loc[:-1], model),
         )
     if not loc:
-        return Problem(loc, f"must be a mapping (`version: 1`, …), not {describe(found)}")
+        return Problem(loc, f"must be a mapping (`version: 1`, …), not {describe(value)}")
     if kind == "missing":
         return Problem(loc, "is missing")
     if loc == ("version",):
-        return Problem(loc, f"must be 1, the only version; not {describe(found)}")
+        return Problem(loc, f"must be 1, the only version; not {describe(value)}")
     message = _message(detail, detail.get("ctx", {}))
     return Problem(loc, message, on_key=detail["loc"][-1] == "[key]")
 
 
 def _message(detail: ErrorDetails, context: Mapping[str, Any]) -> str:
-    kind, found = detail["type"], detail["input"]
+    kind, value = detail["type"], detail["input"]
     if kind in _TYPES:
         expected = _TYPES[kind]
-        return f"{expected}{';' if ',' in expected else ','} not {describe(found)}"
+        return f"{expected}{';' if ',' in expected else ','} not {describe(value)}"
     if kind in _BOUNDS:
         expected, bound = _BOUNDS[kind]
-        return f"{expected} {context[bound]:g}, not {found}"
+        return f"{expected} {context[bound]:g}, not {value}"
     if kind == "string_pattern_mismatch":
-        return f"{_PATTERNS[context['pattern']]}; not {describe(found)}"
+        return f"{_PATTERNS[context['pattern']]}; not {describe(value)}"
     if kind in {"too_short", "too_long"}:
         too_long = f"has more than {context.get('max_length')} entries"
         return "is empty; it needs at least one entry" if kind == "too_short" else too_long
-    return f"{detail['msg']}; not {describe(found)}"  # a message of our own
+    return f"{detail['msg']}; not {describe(value)}"  # a message of our own
 
 
 def _location(loc: Sequence[int | str], raw: object) -> Loc:
     """Return the location without pydantic's own parts: the branch of a union, and `[key]`."""
-    kept: list[int | str] = []
+    path: list[int | str] = []
     inside = raw
     for position, part in enumerate(loc):
         last = position == len(loc) - 1
@@ -244,11 +246,11 @@ def _location(loc: Sequence[int | str], raw: object) -> Loc:
                 inside = inside[part]
             elif not last or part == "[key]":
                 continue
-            kept.append(part)
+            path.append(part)
         elif isinstance(inside, list) and isinstance(part, int):
             inside = inside[part]
-            kept.append(part)
-    return tuple(kept)
+            path.append(part)
+    return tuple(path)
 
 
 def _known_keys(loc: Loc, model: type[BaseModel]) -> list[str]:

@@ -27,12 +27,12 @@ MEMORY: Final = "an amount such as 8GiB or 512MiB, from 64MiB to 64TiB"
 
 
 def text_of(
-    read: Callable[[str], object], expected: str, *, explain: bool = False
+    parse: Callable[[str], object], expected: str, *, explain: bool = False
 ) -> BeforeValidator:
     """Return a validator that parses a text.
 
     Args:
-        read: The parser. Raises ValueError for an invalid text.
+        parse: The parser. Raises ValueError for an invalid text.
         expected: The expected form, for the message.
         explain: Whether the message also has the parser's reason.
     """
@@ -41,7 +41,7 @@ def text_of(
         why = ""
         if isinstance(value, str):
             try:
-                return read(value)
+                return parse(value)
             except ValueError as error:
                 why = " ({})".format(str(error).partition("; ")[0]) if explain else ""
         raise PydanticCustomError("expected", "must be {expected}", {"expected": expected + why})

@@ -240,6 +240,11 @@ class Cluster(ConfigModel):
         return self.model_copy(update={"nodes": nodes})
 
     @property
+    def task_counts(self) -> dict[str, int]:
+        """The number of tasks of each job."""
+        return {name: len(job.on) for name, job in self.jobs.items()}
+
+    @property
     def gpus_needed(self) -> int:
         """The number of GPUs that the host must have."""
         if self.box.gpus is not None:

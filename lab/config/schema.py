@@ -35,10 +35,10 @@ class _Schema(GenerateJsonSchema):
         return {**super().dict_schema(schema), "additionalProperties": False}
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        found = super().model_schema(schema)
+        generated = super().model_schema(schema)
         for name, text in _attribute_docstrings(schema["cls"]).items():
-            found["properties"][name]["description"] = text
-        return found
+            generated["properties"][name]["description"] = text
+        return generated
 
     def field_title_should_be_set(self, schema: object) -> bool:
         # The titles would only repeat the keys.

@@ -53,13 +53,13 @@ def parse_start(text: str) -> dict[str, str]:
     """
     if not text.strip():
         raise ValueError(_FORM)
-    found: dict[str, str] = {}
-    for part in filter(None, (each.strip() for each in text.split(";"))):
+    schedule: dict[str, str] = {}
+    for part in filter(None, map(str.strip, text.split(";"))):
         task, colon, moment = part.partition(":")
         if not colon:
             raise ValueError(_FORM)
-        found[task.strip()] = str(parse_trigger(moment.strip()))
-    return found
+        schedule[task.strip()] = str(parse_trigger(moment.strip()))
+    return schedule
 
 
 def check_joins(
@@ -80,7 +80,7 @@ def check_joins(
     for task, steps in joins.items():
         if steps is None:
             continue
-        before = [other for other in workers if (joins.get(other) or 0) < steps]
+        before = [worker for worker in workers if (joins.get(worker) or 0) < steps]
         most = all_steps or own_steps * len(before)
         if steps > most:
             raise InputError(
@@ -187,21 +187,22 @@ def _run(cluster: Cluster) -> Iterator[Problem]:
         why = "`run:` has it, and both become services"
         yield _refused_name(RUN_SERVICE, why, cluster)
     name, at = cluster.run.experiment, ("run", "experiment")
-    wanted = EXPERIMENTS.get(name)
-    if wanted is None:
+    experiment = EXPERIMENTS.get(name)
+    if experiment is None:
         message = f"there is no experiment {short(name)}"
         yield Problem(at, message, misspelt=name, candidates=list(EXPERIMENTS))
         return
-    if why := misfit(wanted, {job: len(each.on) for job, each in cluster.jobs.items()}):
+    if why := misfit(experiment, cluster.task_counts):
         yield Problem(at, f"{name} {why}")
     for flag, value in cluster.run.flags.items():
         loc = ("run", "flags", flag)
-        if flag not in wanted.flags:
+        if flag not in experiment.flags:
             message = f"{name} has no flag {flag}"
-            yield Problem(loc, message, on_key=True, misspelt=flag, candidates=list(wanted.flags))
+            known = list(experiment.flags)
+            yield Problem(loc, message, on_key=True, misspelt=flag, candidates=known)
             continue
         try:
-            wanted.flags[flag].parse(value)
+            experiment.flags[flag].parse(value)
         except (ValueError, ArgumentTypeError) as error:
             yield Problem(loc, short(str(error)))
 

@@ -74,22 +74,22 @@ def _ask_driver(allowed: Sequence[str] | None) -> Inventory:
         faults: list[Fault] = []
         driver = _version(DRIVER_VERSION, lambda: _driver(library), library, faults)
         cuda = _version(CUDA_VERSION, lambda: _cuda(library), library, faults)
-        found = read_gpus(library)
-        visible, unknown_ids, left_out = _visible(found.gpus, allowed)
+        devices = read_gpus(library)
+        visible, unknown_ids, left_out = _visible(devices.gpus, allowed)
         indices = {gpu.index for gpu in visible}
-        whole = {index: gpu for index, gpu in found.whole.items() if index in indices}
+        whole = {index: gpu for index, gpu in devices.whole.items() if index in indices}
         pairs = read_pairs(library, whole)
     return Inventory(
         "uuid",
         tuple(visible),
         None,
         None,
-        (*found.notices, *unknown_ids),
+        (*devices.notices, *unknown_ids),
         pairs=pairs,
         driver=driver,
         cuda=cuda,
-        faults=(*faults, *found.faults),
-        left_out=(*found.notices, *left_out),
+        faults=(*faults, *devices.faults),
+        left_out=(*devices.notices, *left_out),
     )
 
 
@@ -100,11 +100,11 @@ def _visible(
     if allowed is None:
         return [*gpus], [], []
     ids = {item: {gpu.device_id for gpu in select(gpus, item)} for item in allowed}
-    chosen = [gpu for gpu in gpus if any(gpu.device_id in found for found in ids.values())]
+    chosen = [gpu for gpu in gpus if any(gpu.device_id in matches for matches in ids.values())]
     unknown = [
         f"{LAB_GPUS}: this host has no GPU {short(item)}"
-        for item, found in ids.items()
-        if not found
+        for item, matches in ids.items()
+        if not matches
     ]
     limit = f"{LAB_GPUS} allows {len(chosen)} of {counted(len(gpus), 'GPU')}"
     return chosen, unknown, [limit] if len(chosen) < len(gpus) else []
@@ -117,8 +117,8 @@ def _version(where: str, question: Callable[[], str], library: Library, faults: 
     except library.NVMLError as error:
         if where == CUDA_VERSION and nvml.code_of(error) == nvml.LIBRARY_NOT_FOUND:
             # NVML itself works here: the missing library is libcuda.
-            what, fix = "libcuda.so.1 is not installed", "install `libcuda1`"
-            faults.append(Fault(Condition.OTHER, what, fix, where))
+            problem, fix = "libcuda.so.1 is not installed", "install `libcuda1`"
+            faults.append(Fault(Condition.OTHER, problem, fix, where))
         else:
             faults.append(nvml.fault_of(error, where))
         return ""
@@ -187,7 +187,7 @@ def cuda_notices(environ: Mapping[str, str], gpus: Sequence[Gpu]) -> tuple[str, 
     value = environ.get(_CUDA)
     if value is None or LAB_GPUS in environ or not gpus:
         return ()
-    seen = {gpu.device_id for item in value.split(",") for gpu in select(gpus, item.strip())}
-    if seen == {gpu.device_id for gpu in gpus}:
+    visible = {gpu.device_id for item in value.split(",") for gpu in select(gpus, item.strip())}
+    if visible == {gpu.device_id for gpu in gpus}:
         return ()
     return (f"{_CUDA}={short(value)} does not limit lab; set {LAB_GPUS}, or use `--gpus none`",)

@@ -37,17 +37,16 @@ def take_inventory(mode: str, cluster: Cluster) -> Inventory:
     from lab.gpu import driver  # noqa: PLC0415  (only for the GPUs of this host)
 
     try:
-        seen = driver.read_in_time()
+        inventory = driver.read_in_time()
     except NvmlError as error:
         if mode == "uuid":
             raise
         notice = f"{error.what}: CPUs only"
         return _this_host("none", notices=(notice,), faults=(error.fault,))
-    if not seen.gpus and mode == "auto":
-        return _this_host("none", seen, ("this host has no usable GPU: CPUs only",))
-    return _this_host(
-        "uuid", seen, driver.cuda_notices(os.environ, seen.gpus) if cluster.gpus_needed else ()
-    )
+    if not inventory.gpus and mode == "auto":
+        return _this_host("none", inventory, ("this host has no usable GPU: CPUs only",))
+    notices = driver.cuda_notices(os.environ, inventory.gpus) if cluster.gpus_needed else ()
+    return _this_host("uuid", inventory, notices)
 
 
 def another_host(gpus: int) -> Inventory:
@@ -81,32 +80,31 @@ def read_host() -> Inventory:
     from lab.gpu import driver  # noqa: PLC0415  (only for the GPUs of this host)
 
     try:
-        seen = driver.read_in_time()
+        inventory = driver.read_in_time()
     except NoDriverError as error:
         without = _this_host("none", notices=(error.what,), faults=(error.fault,))
         return replace(without, left_out=without.notices)
-    return _this_host(
-        "uuid" if seen.gpus else "none", seen, driver.cuda_notices(os.environ, seen.gpus)
-    )
+    notices = driver.cuda_notices(os.environ, inventory.gpus)
+    return _this_host("uuid" if inventory.gpus else "none", inventory, notices)
 
 
 def _this_host(
     mode: str,
-    seen: Inventory = _NOTHING,
+    inventory: Inventory = _NOTHING,
     notices: tuple[str, ...] = (),
     faults: tuple[Fault, ...] = (),
 ) -> Inventory:
     cpu_ids = _cpu_ids()
     return replace(
-        seen,
+        inventory,
         mode=mode,
-        gpus=seen.gpus if mode == "uuid" else (),
-        pairs=seen.pairs if mode == "uuid" else (),
+        gpus=inventory.gpus if mode == "uuid" else (),
+        pairs=inventory.pairs if mode == "uuid" else (),
         cpus=len(cpu_ids),
         cpu_ids=cpu_ids,
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        notices=(*seen.notices, *notices),
-        faults=(*seen.faults, *faults),
+        notices=(*inventory.notices, *notices),
+        faults=(*inventory.faults, *faults),
     )
 
 

@@ -174,7 +174,7 @@ class Inventory:
     @property
     def other_notices(self) -> tuple[str, ...]:
         """The notices that do not say why a GPU is left out."""
-        return tuple(each for each in self.notices if each not in self.left_out)
+        return tuple(notice for notice in self.notices if notice not in self.left_out)
 
     @property
     def slices(self) -> tuple[Gpu, ...]:

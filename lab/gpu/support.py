@@ -65,11 +65,11 @@ def build_of(runtime: str, environ: Mapping[str, str]) -> Build | None:
     """
     if environ.get(LAB_IMAGE):
         return None
-    wanted = environ.get(LAB_TENSORFLOW)
-    if not wanted or RUNTIMES[runtime].framework != TENSORFLOW.framework:
+    requirement = environ.get(LAB_TENSORFLOW)
+    if not requirement or RUNTIMES[runtime].framework != TENSORFLOW.framework:
         return BUILDS.get(runtime)
-    pin = wanted.partition("==")[2].strip()
-    return next((BUILDS[name] for name, each in RUNTIMES.items() if pin == each.pin), None)
+    pin = requirement.partition("==")[2].strip()
+    return next((BUILDS[name] for name, known in RUNTIMES.items() if pin == known.pin), None)
 
 
 def judge_gpu(gpu: Gpu, build: Build | None) -> Finding[Support]:
@@ -77,8 +77,8 @@ def judge_gpu(gpu: Gpu, build: Build | None) -> Finding[Support]:
     if build is None:
         return Finding(Support.UNKNOWN, "lab does not know which GPUs this build supports")
     if not gpu.compute_capability:
-        what = "the GPU's compute capability is unknown"
-        return Finding(Support.UNKNOWN, what, "see `nvidia-smi -q`")
+        reason = "the GPU's compute capability is unknown"
+        return Finding(Support.UNKNOWN, reason, "see `nvidia-smi -q`")
     if _numbers(gpu.compute_capability) >= _numbers(build.least):
         return Finding(Support.WORKS)
     older = BUILDS[HERITAGE.name]
@@ -86,8 +86,8 @@ def judge_gpu(gpu: Gpu, build: Build | None) -> Finding[Support]:
     fix = (
         f"set LAB_TENSORFLOW='tensorflow[and-cuda]=={HERITAGE.pin}' and build the image, or {_CPUS}"
     )
-    what = f"TensorFlow {build.short} needs compute capability {build.least} or later"
-    return Finding(Support.TOO_OLD, what, fix if helps else _CPUS)
+    reason = f"TensorFlow {build.short} needs compute capability {build.least} or later"
+    return Finding(Support.TOO_OLD, reason, fix if helps else _CPUS)
 
 
 def by_gpus(gpus: Sequence[Gpu], build: Build | None) -> list[Finding[Support]]:

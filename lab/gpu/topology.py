@@ -69,17 +69,17 @@ def read_pairs(library: Library, gpus: Mapping[int, Handle]) -> tuple[Pair, ...]
     ask = partial(answer_or, library, conditions=frozenset(Condition))
     pairs = []
     for first, second in combinations(sorted(gpus), 2):
-        both = gpus[first], gpus[second]
-        nvlink = ask(partial(_has_nvlink, library, both), default=False)
-        path = ask(partial(_path, library, both), default="")
+        handles = gpus[first], gpus[second]
+        nvlink = ask(partial(_has_nvlink, library, handles), default=False)
+        path = ask(partial(_path, library, handles), default="")
         pairs.append(Pair(first, second, nvlink, path))
     return tuple(pairs)
 
 
-def _has_nvlink(library: Library, both: tuple[Handle, Handle]) -> bool:
+def _has_nvlink(library: Library, handles: tuple[Handle, Handle]) -> bool:
     """Return whether two GPUs reach each other by NVLink, directly or through a switch."""
-    return bool(library.nvmlDeviceGetP2PStatus(*both, _NVLINK) == _OK)
+    return bool(library.nvmlDeviceGetP2PStatus(*handles, _NVLINK) == _OK)
 
 
-def _path(library: Library, both: tuple[Handle, Handle]) -> str:
-    return PATHS.get(library.nvmlDeviceGetTopologyCommonAncestor(*both), "")
+def _path(library: Library, handles: tuple[Handle, Handle]) -> str:
+    return PATHS.get(library.nvmlDeviceGetTopologyCommonAncestor(*handles), "")

@@ -141,23 +141,23 @@ def check_gpus(
     """
     if view.seen is None:
         return _without_answer(planned, view, host_has_driver=host_has_driver)
-    wanted = _normalized((uuids or {}).get(each, each) for each in planned)
-    unnamed = any(each.isdecimal() for each in wanted)
+    expected = _normalized((uuids or {}).get(gpu, gpu) for gpu in planned)
+    unnamed = any(gpu.isdecimal() for gpu in expected)
     for shown in (view.given, view.seen):
         if shown is None:
             continue
         seen = _normalized(shown)
-        if len(seen) == len(wanted) if unnamed else seen == wanted:
+        if len(seen) == len(expected) if unnamed else seen == expected:
             continue
-        if view.nvml and set(seen) < set(wanted):
+        if view.nvml and set(seen) < set(expected):
             return _lost(planned, "NVML", view.nvml)
         text = f"planned {_ids(planned)}, sees {_ids(shown)}"
         return GpuCheck(GpuStatus.MISMATCH, text, _BOOT_AGAIN, planned=planned, seen=shown)
     if planned and view.cuda:
         return _lost(planned, "CUDA", view.cuda)
     if unnamed:
-        what = "as many as planned by number, on a host whose GPUs are unknown here"
-        return GpuCheck(GpuStatus.UNKNOWN, what, planned=planned, seen=view.seen)
+        reason = "as many as planned by number, on a host whose GPUs are unknown here"
+        return GpuCheck(GpuStatus.UNKNOWN, reason, planned=planned, seen=view.seen)
     return GpuCheck(GpuStatus.PROVED, planned=planned, seen=planned)
 
 
@@ -168,11 +168,11 @@ def _without_answer(planned: tuple[str, ...], view: GpuView, *, host_has_driver:
         return GpuCheck(GpuStatus.UNKNOWN, short(view.nvml or view.why, 120), planned=planned)
     if not planned:  # no program can use a GPU
         return GpuCheck(GpuStatus.PROVED, planned=planned, seen=())
-    what = "no NVIDIA driver in the task"
+    reason = "no NVIDIA driver in the task"
     if host_has_driver:
-        text = f"planned {_ids(planned)}, sees none: {what}"
+        text = f"planned {_ids(planned)}, sees none: {reason}"
         return GpuCheck(GpuStatus.MISMATCH, text, _BOOT_AGAIN, planned=planned, seen=())
-    return GpuCheck(GpuStatus.UNKNOWN, what, planned=planned)
+    return GpuCheck(GpuStatus.UNKNOWN, reason, planned=planned)
 
 
 def _lost(planned: tuple[str, ...], source: str, why: str) -> GpuCheck:
@@ -182,8 +182,8 @@ def _lost(planned: tuple[str, ...], source: str, why: str) -> GpuCheck:
     """
     code = _CODE.search(why)
     text = f"planned {_ids(planned)}, but cannot use it: {source} reports: {short(why, 120)}"
-    hints, other = _HINTS[source]
-    fix = hints.get(code[1], other) if code else other
+    hints, default = _HINTS[source]
+    fix = hints.get(code[1], default) if code else default
     return GpuCheck(GpuStatus.LOST, text, fix, planned=planned, seen=())
 
 
@@ -214,10 +214,10 @@ def raise_for_faults(checks: Mapping[str, GpuCheck]) -> None:
     Raises:
         LabError: There is one.
     """
-    bad = [each for each in checks.values() if not each.status.good]
+    bad = [check for check in checks.values() if not check.status.good]
     if bad:
         first, *others = bad
-        names = _names([each.where for each in others])
+        names = _names([check.where for check in others])
         more = f" (also not as planned: {names})" if others else ""
         raise LabError(f"{first.where}: {first.what}{more}", first.fix)
 
@@ -228,22 +228,22 @@ def summary_line(checks: Mapping[str, GpuCheck]) -> str:
 
 
 def _parts(checks: Mapping[str, GpuCheck]) -> Iterator[str]:
-    proved = {name: each for name, each in checks.items() if each.status is GpuStatus.PROVED}
-    holders = [each for each in proved.values() if each.planned]
+    proved = {name: check for name, check in checks.items() if check.status is GpuStatus.PROVED}
+    holders = [check for check in proved.values() if check.planned]
     if holders:
-        gpus = len({gpu for each in holders for gpu in each.planned})
+        gpus = len({gpu for check in holders for gpu in check.planned})
         yield f"{counted(gpus, 'GPU')} of {counted(len(holders), 'task')} proved (NVML)"
     unknown = [name for name in checks if name not in proved]
     if unknown:
         yield f"{_names(unknown)} not proved ({checks[unknown[0]].what})"
-    empty = [name for name, each in proved.items() if not each.planned]
+    empty = [name for name, check in proved.items() if not check.planned]
     if empty:
         yield f"{_names(empty)} {'sees' if len(empty) == 1 else 'see'} none"
 
 
 def _normalized(ids: Iterable[str]) -> list[str]:
     """Return ids for a comparison: sorted, in lower case."""
-    return sorted(each.lower() for each in ids)
+    return sorted(gpu.lower() for gpu in ids)
 
 
 def _ids(ids: Sequence[str]) -> str:

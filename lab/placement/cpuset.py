@@ -56,18 +56,18 @@ def allocate_cpus(
         An allocation per task, and a notice per limit that cannot be kept.
     """
     tasks_on = Counter(task_nodes)
-    wanted = [_part(nodes[node].cpus, tasks_on[node]) for node in task_nodes]
-    limits, sets = wanted, [list[int]() for _ in task_nodes]
+    stated = [_part(nodes[node].cpus, tasks_on[node]) for node in task_nodes]
+    limits, sets = stated, [list[int]() for _ in task_nodes]
     notices: list[str] = []
     if cpu_ids is not None and len(cpu_ids) >= len(task_nodes):
-        sizes = _sizes(wanted, len(cpu_ids))
-        limits = [want and min(want, size) for want, size in zip(wanted, sizes, strict=True)]
+        sizes = _sizes(stated, len(cpu_ids))
+        limits = [cpus and min(cpus, size) for cpus, size in zip(stated, sizes, strict=True)]
         sets = _sets(sizes, cpu_ids, near)
     elif cpu_ids is not None:
         has = counted(len(cpu_ids), "CPU")
         notices.append(f"{has} for {counted(len(task_nodes), 'task')}: CPU sets are left out")
-        limits = [want and min(want, float(len(cpu_ids))) for want in wanted]
-    if limits != wanted:
+        limits = [cpus and min(cpus, float(len(cpu_ids))) for cpus in stated]
+    if limits != stated:
         has = counted(len(cpu_ids or ()), "CPU")
         notices.append(f"the nodes' CPU limits are clamped to the {has} of this host")
     memory, memory_notices = _memory(nodes, tasks_on, memory_bytes)
@@ -88,7 +88,7 @@ def ranges(cpus: Iterable[int]) -> str:
     """Return CPUs in the kernel's form: `4-7,12`."""
     parts = []
     # Within a range, the number of a CPU minus its position is constant.
-    for _, group in groupby(enumerate(sorted(cpus)), key=lambda each: each[1] - each[0]):
+    for _, group in groupby(enumerate(sorted(cpus)), key=lambda pair: pair[1] - pair[0]):
         members = [cpu for _, cpu in group]
         first, last = members[0], members[-1]
         parts.append(str(first) if first == last else f"{first}-{last}")
@@ -122,15 +122,15 @@ def _part(amount: float | None, tasks: int) -> float | None:
     return None if amount is None else max(0.01, int(amount * 100 / tasks + 1e-6) / 100)
 
 
-def _sizes(wanted: Sequence[float | None], cpus: int) -> list[int]:
+def _sizes(stated: Sequence[float | None], cpus: int) -> list[int]:
     """Return the size of each task's set: at least one CPU each, at most `cpus` together."""
-    stated = [max(1, int(want)) for want in wanted if want is not None]
-    open_tasks = len(wanted) - len(stated)
-    level = _level(stated, cpus - open_tasks)
-    left = cpus - sum(min(size, level) for size in stated)
+    sizes = [max(1, int(amount)) for amount in stated if amount is not None]
+    open_tasks = len(stated) - len(sizes)
+    level = _level(sizes, cpus - open_tasks)
+    left = cpus - sum(min(size, level) for size in sizes)
     # Equal parts, so that no worker is faster than another; the rest stays unused.
     part = left // open_tasks if open_tasks else 0
-    return [part if want is None else min(max(1, int(want)), level) for want in wanted]
+    return [part if amount is None else min(max(1, int(amount)), level) for amount in stated]
 
 
 def _level(sizes: Sequence[int], cpus: int) -> int:

@@ -114,12 +114,12 @@ class _FreeGpus:
 
     def _to(self, gpu: int, others: Sequence[int]) -> tuple[int, int]:
         """Return how close a GPU is to others together."""
-        each = [self._closeness(gpu, other) for other in others]
-        return sum(links for links, _ in each), sum(path for _, path in each)
+        closeness = [self._closeness(gpu, other) for other in others]
+        return sum(links for links, _ in closeness), sum(path for _, path in closeness)
 
-    def _closeness(self, one: int, other: int) -> tuple[int, int]:
+    def _closeness(self, first: int, second: int) -> tuple[int, int]:
         """Return whether two GPUs have NVLink, and their PCIe path; larger numbers are closer."""
-        pair = self._pairs.get((min(one, other), max(one, other)))
+        pair = self._pairs.get((min(first, second), max(first, second)))
         if pair is None:
             return 0, 0
         return int(pair.nvlink), len(_PATHS) - _PATHS.index(pair.path) if pair.path in _PATHS else 0

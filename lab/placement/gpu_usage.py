@@ -29,8 +29,8 @@ def gpus_in_use(plan: Plan, inventory: Inventory) -> list[str]:
     """
     holders: dict[str, list[str]] = {}
     for task in plan.tasks:
-        for each in task.gpus:
-            holders.setdefault(each, []).append(task.name)
+        for gpu in task.gpus:
+            holders.setdefault(gpu, []).append(task.name)
     return held_in_use(holders, inventory)
 
 
@@ -42,21 +42,21 @@ def held_in_use(holders: Mapping[str, Sequence[str]], inventory: Inventory) -> l
         inventory: The host, with the processes on its GPUs.
     """
     by_id = {gpu.device_id: gpu for gpu in inventory.gpus}
-    computing = {each: _computing(by_id[each]) for each in holders if each in by_id}
-    return [_line(by_id[each], found, holders[each]) for each, found in computing.items() if found]
+    gpus = [by_id[device_id] for device_id in holders if device_id in by_id]
+    return [_line(gpu, holders[gpu.device_id]) for gpu in gpus if _computing(gpu)]
 
 
 def _computing(gpu: Gpu) -> list[Process]:
     return [
-        each
-        for each in gpu.processes
-        if each.computes and each.name.rpartition("/")[2] not in _DISPLAY_SERVERS
+        process
+        for process in gpu.processes
+        if process.computes and process.name.rpartition("/")[2] not in _DISPLAY_SERVERS
     ]
 
 
-def _line(gpu: Gpu, found: Sequence[Process], tasks: Sequence[str]) -> str:
+def _line(gpu: Gpu, tasks: Sequence[str]) -> str:
     id_and_tasks = _listed([short(gpu.device_id), *tasks])
-    used_by = _listed([_process(process) for process in found])
+    used_by = _listed([_process(process) for process in _computing(gpu)])
     return f"GPU {gpu.index} ({id_and_tasks}) is in use: {used_by}"
 
 

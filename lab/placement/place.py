@@ -127,7 +127,7 @@ def _tasks(
             )
     order = [(job, index) for job in cluster.jobs for index in range(len(cluster.jobs[job].on))]
     tasks = [placed[key] for key in order]
-    allocations, shortfalls = allocate_cpus(
+    limits, shortfalls = allocate_cpus(
         [task.node for task in tasks],
         cluster.nodes,
         _cpu_ids(inventory),
@@ -135,10 +135,10 @@ def _tasks(
         [_near(task.gpus, by_id) for task in tasks],
     )
     limited = tuple(
-        replace(task, cpus=each.cpus, cpuset=each.cpuset, memory_bytes=each.memory_bytes)
-        for task, each in zip(tasks, allocations, strict=True)
+        replace(task, cpus=limit.cpus, cpuset=limit.cpuset, memory_bytes=limit.memory_bytes)
+        for task, limit in zip(tasks, limits, strict=True)
     )
-    reasons = [f"{task.name}: {each.why}" for task, each in zip(tasks, allocations, strict=True)]
+    reasons = [f"{task.name}: {limit.why}" for task, limit in zip(tasks, limits, strict=True)]
     return limited, shortfalls, reasons
 
 
@@ -149,7 +149,7 @@ def _cpu_ids(inventory: Inventory) -> Sequence[int] | None:
 
 
 def _near(ids: Iterable[str], by_id: Mapping[str, Gpu]) -> CloseCpus:
-    return tuple(by_id[each].cpus if each in by_id else () for each in ids)
+    return tuple(by_id[gpu].cpus if gpu in by_id else () for gpu in ids)
 
 
 def _check_slices(job: str, index: int, ids: Sequence[str]) -> None:
@@ -158,7 +158,7 @@ def _check_slices(job: str, index: int, ids: Sequence[str]) -> None:
     A process with a MIG slice sees only one slice and no other GPU (NVIDIA Multi-Instance GPU
     User Guide, "CUDA Device Enumeration").
     """
-    slices = sum(each.startswith(SLICE) for each in ids)
+    slices = sum(gpu.startswith(SLICE) for gpu in ids)
     if not slices or len(ids) == 1:
         return
     whole = len(ids) - slices
@@ -281,15 +281,15 @@ def _check_size(cluster: Cluster, inventory: Inventory, countable: Sequence[Gpu]
 
 
 def _left_out(inventory: Inventory) -> str:
-    return "".join(f"; {each}" for each in inventory.left_out)
+    return "".join(f"; {reason}" for reason in inventory.left_out)
 
 
 def _named(ids: Sequence[str], by_id: Mapping[str, Gpu]) -> str:
     """Return `GPU-…, GPU-… (2, 3)`, or `GPU 2, 3` if only indices are known."""
-    names = ", ".join(short(each) for each in ids)
-    if all(each.isdecimal() for each in ids):
+    names = ", ".join(short(gpu) for gpu in ids)
+    if all(gpu.isdecimal() for gpu in ids):
         return f"GPU {names}"
-    known = [str(by_id[each].index) for each in ids if each in by_id]
+    known = [str(by_id[gpu].index) for gpu in ids if gpu in by_id]
     return f"{names} ({', '.join(known)})" if known else names
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from lab.backends.base import Backend
 from lab.backends.environment import Environment
-from lab.backends.selection import find_leftover, is_of, list_running
+from lab.backends.selection import find_leftover, is_same_folder, list_running
 from lab.errors import InputError
 from lab.project import default_root
 from lab.run.collect import status_in
@@ -123,7 +123,7 @@ def locate(argument: str, store: Path, known: Sequence[Backend], here: str | Non
 def _of_here(among: Sequence[Environment], here: str | None) -> Sequence[Environment]:
     if here is not None:
         root = default_root()
-        return [up for up in among if up.project == here and is_of(root, up)]
+        return [up for up in among if up.project == here and is_same_folder(up.folder, root)]
     if len(among) > 1:
         names = ", ".join(sorted({environment.project for environment in among}))
         raise InputError(f"several environments are up ({names})", "name the run")

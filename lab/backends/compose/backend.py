@@ -35,6 +35,7 @@ from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.names import COMPOSE
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering
+from lab.backends.selection import is_same_folder
 from lab.doctor.model import Check
 from lab.errors import InputError, LabError
 from lab.log import LOG
@@ -47,6 +48,7 @@ from lab.threads import in_background, with_timeout
 if TYPE_CHECKING:
     from lab.doctor.host import Host
 
+_UP: Final = frozenset({"running", "paused", "restarting"})
 _ENGINE_S: Final = 5.0
 """Seconds that the engine has to report whether an environment of the GPU record runs."""
 
@@ -102,8 +104,8 @@ class ComposeBackend(ComposePlanner, Backend):
             LabError: The engine does not answer, or the user named an image with another version.
         """
         with image_builder(self._engine, plan, root, self.options) as builder:
-            found = builder.status()
-            if found is ImageStatus.FITS:
+            status = builder.status()
+            if status is ImageStatus.FITS:
                 return None
             try:
                 require_builder()
@@ -112,13 +114,13 @@ class ComposeBackend(ComposePlanner, Backend):
             if builder.base_state():
                 return None
         image = builder.image
-        what = (
+        problem = (
             f"there is no image {image.name}"
-            if found is ImageStatus.MISSING
+            if status is ImageStatus.MISSING
             else builder.outdated_message()
         )
         return (
-            f"{what}, and its base {image.base} cannot be fetched; without"
+            f"{problem}, and its base {image.base} cannot be fetched; without"
             f" a registry, make it with `{BASE_IMAGE_TOOL}` and set"
             " LAB_BASE_IMAGE=lab-base:bookworm"
         )
@@ -148,8 +150,8 @@ class ComposeBackend(ComposePlanner, Backend):
         def check() -> bool | None:
             if self._engine.id() != where:
                 return None
-            found = self._engine.containers(f"{PROJECT}={project}")
-            return any(each.status in {"running", "paused", "restarting"} for each in found)
+            containers = self._engine.containers(f"{PROJECT}={project}")
+            return not _UP.isdisjoint(container.status for container in containers)
 
         try:
             return with_timeout(_ENGINE_S, check)
@@ -190,13 +192,13 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         docker()
         compose_version()
         plan, root = self.plan, self.root
-        containers = ComposeEnvironment(self.engine, plan.name).containers
-        tasks = [each for each in containers if each.task]
-        others = [each.root for each in tasks or containers if not _is_same(each.root, root)]
-        if any(each.cluster_sha256 != plan.cluster_sha256 for each in containers):
+        infos = ComposeEnvironment(self.engine, plan.name).containers
+        tasks = [info for info in infos if info.task]
+        roots = [info.root for info in tasks or infos if not is_same_folder(info.root, root)]
+        if any(info.cluster_sha256 != plan.cluster_sha256 for info in infos):
             origin = "another config"
-        elif others:
-            origin = f"another directory, {visible(others[0])}"
+        elif roots:
+            origin = f"another directory, {visible(roots[0])}"
         else:
             self._before = list_resources(self.engine, plan.name)
             return
@@ -255,8 +257,3 @@ class ComposeBoot(Boot[ComposeEnvironment]):
             LOG.warning(f"{project} is not fully removed: {error}; run `lab down {project}`")
         if self._before == NO_RESOURCES:
             remove_compose_file(project)
-
-
-def _is_same(found: str, root: Path) -> bool:
-    """Whether a directory that a container names, if it names one, is the project's."""
-    return not found or Path(found).resolve() == root.resolve()

@@ -50,8 +50,8 @@ def check_toolkit(engine: EngineInfo) -> Outcome:
     if hook := next(filter(None, map(shutil.which, _HOOKS)), None):
         return ok(f"the hook {short(hook)} is installed")
     fix = "`sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`"
-    what = "installed, but not configured in the engine"
+    problem = "installed, but not configured in the engine"
     if shutil.which("nvidia-ctk") is None:
-        what = "not installed: the engine cannot give GPUs to containers"
+        problem = "not installed: the engine cannot give GPUs to containers"
         fix = f"install it ({_INSTALL}), then {fix}"
-    return failed(what, engine.kind.fix(fix), stops=True)
+    return failed(problem, engine.kind.fix(fix), stops=True)

@@ -40,14 +40,14 @@ def list_resources(engine: Engine, project: str) -> Resources:
     Raises:
         LabError: The engine does not answer.
     """
-    wanted = {"label": f"{PROJECT}={project}"}
-    containers = engine.containers(wanted["label"])
+    filters = {"label": f"{PROJECT}={project}"}
+    containers = engine.containers(filters["label"])
     with engine_errors("listing networks and volumes"):
         client = engine.client()
         return Resources(
-            frozenset(str(each.id) for each in containers),
-            frozenset(str(each.id) for each in client.networks.list(filters=wanted)),
-            frozenset(str(each.name) for each in client.volumes.list(filters=wanted)),
+            frozenset(str(container.id) for container in containers),
+            frozenset(str(network.id) for network in client.networks.list(filters=filters)),
+            frozenset(str(volume.name) for volume in client.volumes.list(filters=filters)),
         )
 
 
@@ -57,12 +57,12 @@ def projects(engine: Engine) -> set[str]:
     Raises:
         LabError: The engine does not answer.
     """
-    wanted = {"label": PROJECT}
-    found = {str(each.labels[PROJECT]) for each in engine.containers(PROJECT)}
+    filters = {"label": PROJECT}
+    names = {str(container.labels[PROJECT]) for container in engine.containers(PROJECT)}
     with engine_errors("listing networks and volumes"):
         client = engine.client()
-        others = [*client.networks.list(filters=wanted), *client.volumes.list(filters=wanted)]
-    return found | {str(each.attrs["Labels"][PROJECT]) for each in others}
+        resources = [*client.networks.list(filters=filters), *client.volumes.list(filters=filters)]
+    return names | {str(resource.attrs["Labels"][PROJECT]) for resource in resources}
 
 
 def remove(engine: Engine, project: str, *, keep: Resources = NO_RESOURCES) -> None:
@@ -74,14 +74,13 @@ def remove(engine: Engine, project: str, *, keep: Resources = NO_RESOURCES) -> N
         LabError: The engine refused, or does not answer; the next call continues.
     """
     now = list_resources(engine, project)
-    removed = [
-        each for each in engine.containers(f"{PROJECT}={project}") if each.id not in keep.containers
-    ]
+    containers = engine.containers(f"{PROJECT}={project}")
+    removed = [container for container in containers if container.id not in keep.containers]
     # Stop all before the first removal: a task without its anchor has no network.
     engine.for_each("stopping a container", removed, _stop)
     # Podman refuses to remove an anchor before those that have joined its network.
-    anchors = [each for each in removed if _is_anchor(each)]
-    joined = [each for each in removed if each not in anchors]
+    anchors = [container for container in removed if is_anchor(container)]
+    joined = [container for container in removed if container not in anchors]
     for part in (joined, anchors):
         engine.for_each("removing a container", part, _remove)
     client = engine.client()
@@ -93,7 +92,8 @@ def remove(engine: Engine, project: str, *, keep: Resources = NO_RESOURCES) -> N
             client.volumes.get(volume).remove()
 
 
-def _is_anchor(container: Container) -> bool:
+def is_anchor(container: Container) -> bool:
+    """Whether a container is the anchor of a node."""
     labels = container.labels
     return NODE in labels and TASK not in labels and TRANSIENT not in labels
 

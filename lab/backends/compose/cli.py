@@ -188,11 +188,11 @@ class Compose:
     def _run(self, doing: str, arguments: Sequence[str], *, steps: bool = False) -> None:
         """Run compose; show its lines without chatter, or only the long steps of a build."""
         command = [*self._command(), *arguments]
-        kept: deque[str] = deque(maxlen=KEPT_LINES)
+        tail: deque[str] = deque(maxlen=KEPT_LINES)
         last = ""
         with child_process(command, environment=compose_environment(), lock=self.lock) as process:
             for line in lines_of(process):
-                kept.append(line)
+                tail.append(line)
                 if steps:
                     step = _step(line)
                     if step not in {"", last}:  # BuildKit repeats a step's first line
@@ -201,17 +201,17 @@ class Compose:
                 elif line.strip() and not _CHATTER.match(line):
                     LOG.info(visible(line.strip()))
             if process.wait() != 0:
-                for line in list(kept)[-SHOWN_LINES:] if steps else ():
+                for line in list(tail)[-SHOWN_LINES:] if steps else ():
                     LOG.warning(visible(line.strip()))
-                raise explain(doing, kept)
+                raise explain(doing, tail)
 
 
 def _step(line: str) -> str:
     """The long step of a build that begins with this line: `step 3 of 12`; "": none."""
-    found = _LONG_STEP.match(line)
-    if found is None:
+    match = _LONG_STEP.match(line)
+    if match is None:
         return ""
-    return f"step {found[1]} of {found[2]}" if found[1] else "writing it"
+    return f"step {match[1]} of {match[2]}" if match[1] else "writing it"
 
 
 def _folder(project: str) -> Path:
@@ -232,7 +232,7 @@ def remove_compose_file(project: str) -> None:
         _folder(project).rmdir()
 
 
-def compose_file(seen: Sequence[ContainerInfo]) -> str | None:
+def compose_file(infos: Sequence[ContainerInfo]) -> str | None:
     """Return the text of the compose file that these containers were made from, as it is now.
 
     The containers' labels name the file.
@@ -240,7 +240,7 @@ def compose_file(seen: Sequence[ContainerInfo]) -> str | None:
     Returns:
         None if the file is missing or unreadable, or is now one of another config.
     """
-    origins = {(each.file, each.cluster_sha256) for each in seen if each.service}
+    origins = {(info.file, info.cluster_sha256) for info in infos if info.service}
     if len(origins) != 1:
         return None
     file, cluster_sha256 = origins.pop()

@@ -77,7 +77,7 @@ class _Representer(Representer):
 
     def represent_block(self, block: Block) -> MappingNode:
         node: MappingNode = self.represent_dict(block.content)
-        merged = [self.represent_data(each) for each in block.merges]
+        merged = [self.represent_data(parent) for parent in block.merges]
         if merged:
             several = SequenceNode(Tag(suffix="tag:yaml.org,2002:seq"), merged, flow_style=True)
             key = ScalarNode(Tag(suffix="tag:yaml.org,2002:merge"), "<<")

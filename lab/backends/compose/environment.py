@@ -14,8 +14,7 @@ from typing import Any, Final
 from lab.backends import gpu_probe
 from lab.backends.compose import cli
 from lab.backends.compose.channel import ExecChannel, ReaderChannel, upload
-from lab.backends.compose.cleanup import NO_RESOURCES as EMPTY
-from lab.backends.compose.cleanup import list_resources, remove
+from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, remove
 from lab.backends.compose.host_block import block_host
 from lab.backends.compose.network_faults import end_faults, inject_fault
 from lab.backends.engine.client import Engine, NotFound, engine_errors
@@ -57,7 +56,7 @@ class ComposeEnvironment(CalledEnvironment):
         self._broken: set[str] = set()  # ids of containers that stopped during a call
         self.project = project
         self.containers = self.inspect()
-        task = next((each for each in self.containers if each.task), None)
+        task = next((info for info in self.containers if info.task), None)
         self.folder = task.root if task else ""
         self.cluster_sha256 = task.cluster_sha256 if task else ""
         self.runtime = task.runtime if task else ""
@@ -65,7 +64,7 @@ class ComposeEnvironment(CalledEnvironment):
     @property
     def is_up(self) -> bool:
         """Whether any of its containers was running when this object was made."""
-        return any(each.running for each in self.containers)
+        return any(info.running for info in self.containers)
 
     @property
     def is_local(self) -> bool:
@@ -77,8 +76,8 @@ class ComposeEnvironment(CalledEnvironment):
     @property
     def sources_sha256(self) -> str:
         """Digest of lab's code in its containers; "" if the containers differ."""
-        by_image = {each.image: each for each in self.containers}
-        digests = {each.sources_sha256 or self._digest_in(each) for each in by_image.values()}
+        by_image = {info.image: info for info in self.containers}
+        digests = {info.sources_sha256 or self._digest_in(info) for info in by_image.values()}
         return digests.pop() if len(digests) == 1 else ""
 
     def _digest_in(self, container: ContainerInfo) -> str:
@@ -92,27 +91,27 @@ class ComposeEnvironment(CalledEnvironment):
 
     def inspect(self) -> list[ContainerInfo]:
         """Inspect its containers: first the anchors, then the tasks in the plan's order."""
-        found = [parse_inspection(each) for each in self._inspected()]
-        spec = next((each.cluster_spec() for each in found if each.task), {})
+        containers = [parse_inspection(attributes) for attributes in self._inspected()]
+        spec = next((container.cluster_spec() for container in containers if container.task), {})
         order = [f"{job}-{i}" for job, hosts in spec.items() for i in range(len(hosts))]
         positions = {task: position for position, task in enumerate(order, start=1)}
-        return sorted(found, key=lambda each: (positions.get(each.task, 0), each.service))
+        return sorted(containers, key=lambda info: (positions.get(info.task, 0), info.service))
 
-    def _seen_tasks(self) -> dict[str, ContainerInfo]:
-        return {each.task: each for each in self.inspect() if each.task}
+    def _task_containers(self) -> dict[str, ContainerInfo]:
+        return {info.task: info for info in self.inspect() if info.task}
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec; empty if only a volume is left."""
-        return next((each.cluster_spec() for each in self.containers if each.task), {})
+        return next((info.cluster_spec() for info in self.containers if info.task), {})
 
     def tasks(self) -> list[TaskInfo]:
         """All tasks, in the plan's order."""
-        return list(map(_task, self._seen_tasks().values()))
+        return list(map(_task, self._task_containers().values()))
 
     def upload(self, run_id: str, parts: Mapping[str, Path]) -> None:
         """Copy the parts of a run to the run volume; see `CalledEnvironment`."""
         if parts:
-            running = next(each.id for each in self.inspect() if each.task and each.running)
+            running = next(info.id for info in self.inspect() if info.task and info.running)
             upload(self._engine, running, run_id, parts)
 
     def block_host(self) -> None:
@@ -125,9 +124,8 @@ class ComposeEnvironment(CalledEnvironment):
         Raises:
             LabError: The node does not run, or the fault was refused.
         """
-        anchor = next(
-            (each for each in self.inspect() if not each.task and each.node == node), None
-        )
+        anchors = (info for info in self.inspect() if not info.task and info.node == node)
+        anchor = next(anchors, None)
         if anchor is None or not anchor.running:
             detail = anchor.detail if anchor else "there is no such node"
             raise LabError(f"node {node} is not running: {detail}", f"see `lab ps {self.project}`")
@@ -146,8 +144,8 @@ class ComposeEnvironment(CalledEnvironment):
         Raises:
             InputError: There is no such task.
         """
-        found = self._seen_tasks()
-        named = [known_task(self.project, found, task) for task in tasks] or [*found.values()]
+        infos = self._task_containers()
+        named = [known_task(self.project, infos, task) for task in tasks] or [*infos.values()]
         if not named:
             raise LabError(f"environment {self.project} has no containers", "boot it with `lab up`")
         command = [
@@ -156,7 +154,7 @@ class ComposeEnvironment(CalledEnvironment):
             *(["--follow"] if follow else []),
             *(["--tail", str(tail)] if tail is not None else []),
             *(["--since", f"{since:.6f}"] if since is not None else []),
-            *(each.service for each in named),
+            *(info.service for info in named),
         ]
         with cli.child_process(command) as process:
             for line in cli.lines_of(process):
@@ -169,23 +167,23 @@ class ComposeEnvironment(CalledEnvironment):
             InputError: There is no such task.
             LabError: The container does not run.
         """
-        seen = known_task(self.project, self._seen_tasks(), task)
-        if not seen.running:
-            raise LabError(f"{task} is not running: {seen.detail}", "boot it with `lab up`")
-        return [cli.docker(), "exec", "--interactive", "--tty", seen.name, "bash"]
+        info = known_task(self.project, self._task_containers(), task)
+        if not info.running:
+            raise LabError(f"{task} is not running: {info.detail}", "boot it with `lab up`")
+        return [cli.docker(), "exec", "--interactive", "--tty", info.name, "bash"]
 
     def probe_gpus(self) -> dict[str, GpuView]:
         """The GPUs that each task and each node sees now; see `Environment`."""
         return gpu_probe.probe_all(
             {
-                each.task or each.service: partial(probe_container, self._engine, each)
-                for each in self.inspect()
+                info.task or info.service: partial(probe_container, self._engine, info)
+                for info in self.inspect()
             }
         )
 
     def provenance(self) -> dict[str, str]:
         """The image's digest, and the versions of TensorFlow, engine, kernel and compose."""
-        image = next((each.image for each in self.containers), "")
+        image = next((info.image for info in self.containers), "")
         with engine_errors("reading the engine's version"):
             client = self._engine.client()
             reported: dict[str, Any] = client.version()
@@ -212,30 +210,28 @@ class ComposeEnvironment(CalledEnvironment):
         Raises:
             LabError: The engine refused.
         """
-        kept = list_resources(self._engine, self.project).volumes if keep_volume else EMPTY.volumes
+        resources = list_resources(self._engine, self.project) if keep_volume else NO_RESOURCES
         end_faults(self._engine, self.project)
-        remove(self._engine, self.project, keep=replace(EMPTY, volumes=kept))
-        if any(each.planned for each in self.containers):
+        remove(self._engine, self.project, keep=replace(NO_RESOURCES, volumes=resources.volumes))
+        if any(info.planned for info in self.containers):
             release(self.backend, self.project, self._engine.id())
         cli.remove_compose_file(self.project)
 
     def channel(self) -> ExecChannel | ReaderChannel:
         """Return a channel: by a running task, else by a container of its own."""
-        return self._channel_of(self.inspect())
-
-    def _channel_of(self, seen: Sequence[ContainerInfo]) -> ExecChannel | ReaderChannel:
-        running = [each for each in seen if each.task and each.running]
-        if running:
-            best = min(running, key=lambda each: (each.id in self._broken, not each.up))
+        tasks = self._task_containers().values()
+        if running := [info for info in tasks if info.running]:
+            best = min(running, key=lambda info: (info.id in self._broken, not info.up))
             return ExecChannel(self._engine, best.id)
         with engine_errors("looking for the run volume"):
             client = self._engine.client()
             volumes = client.volumes.list(filters={"label": f"{PROJECT}={self.project}"})
             images = client.images.list(filters={"label": _OCI_TITLE})
-        names = [each.volume for each in seen if each.volume] + [str(each.name) for each in volumes]
+        names = [info.volume for info in tasks if info.volume]
+        names += [str(volume.name) for volume in volumes]
         if not names:
             raise NotFound(f"environment {self.project} no longer exists", "boot it with `lab up`")
-        ids = [each.image for each in seen if each.task] + [str(each.id) for each in images]
+        ids = [info.image for info in tasks] + [str(image.id) for image in images]
         if not ids:
             raise LabError(
                 f"no image is left to read the volume {names[0]}",
@@ -245,40 +241,40 @@ class ComposeEnvironment(CalledEnvironment):
 
     def _containers(self) -> list[dict[str, Any]]:
         """The engine's data about each container, without its changing state."""
-        kept = ("Name", "Image", "Path", "Args", "Config", "HostConfig", "Mounts")
+        keys = ("Name", "Image", "Path", "Args", "Config", "HostConfig", "Mounts")
         return sorted(
-            ({key: each[key] for key in kept} for each in self._inspected()),
-            key=lambda each: str(each["Name"]),
+            ({key: container[key] for key in keys} for container in self._inspected()),
+            key=lambda container: str(container["Name"]),
         )
 
     def _inspected(self) -> list[dict[str, Any]]:
         """The engine's inspection of each container, without transient containers."""
-        found = self._engine.containers(f"{PROJECT}={self.project}")
-        return [each.attrs for each in found if TRANSIENT not in each.labels]
+        containers = self._engine.containers(f"{PROJECT}={self.project}")
+        return [container.attrs for container in containers if TRANSIENT not in container.labels]
 
 
-def _task(seen: ContainerInfo) -> TaskInfo:
+def _task(info: ContainerInfo) -> TaskInfo:
     """Convert a task's container to a `TaskInfo`."""
-    job, _, index = seen.task.rpartition("-")
+    job, _, index = info.task.rpartition("-")
     return TaskInfo(
-        task=seen.task,
-        node=seen.node,
-        address=seen.cluster_spec()[job][int(index)],
-        gpus=seen.planned,
-        alive=seen.up,
-        detail=seen.detail,
+        task=info.task,
+        node=info.node,
+        address=info.cluster_spec()[job][int(index)],
+        gpus=info.planned,
+        alive=info.up,
+        detail=info.detail,
     )
 
 
-def probe_container(engine: Engine, seen: ContainerInfo) -> GpuView:
+def probe_container(engine: Engine, info: ContainerInfo) -> GpuView:
     """Probe the GPUs that a container sees."""
-    if not seen.running:
-        return GpuView(why=seen.detail)
+    if not info.running:
+        return GpuView(why=info.detail)
     try:
         # No user: the probe must run as the user of PID 1 to read its variables.
         done = engine.execute(
-            f"probing the GPUs of {seen.service}",
-            seen.id,
+            f"probing the GPUs of {info.service}",
+            info.id,
             ["python", *gpu_probe.COMMAND],
             within_s=gpu_probe.LIMIT_S,
             max_bytes=gpu_probe.MAX_BYTES,

@@ -13,9 +13,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from lab.backends.compose.cleanup import is_anchor
 from lab.backends.compose.render import ISOLATED, ISOLATES_SINCE
 from lab.backends.engine.client import Engine, engine_errors
-from lab.backends.engine.containers import NODE, PROJECT, TASK, TRANSIENT
+from lab.backends.engine.containers import NODE, PROJECT
 from lab.backends.network_faults import refused
 from lab.errors import LabError
 from lab.log import LOG
@@ -51,13 +52,10 @@ def block_nodes(engine: Engine, project: str, *, only_running: bool = False) -> 
         LabError: A node does not run, or the kernel or the engine refuses.
     """
     if hosts := _host_addresses(engine, project):
-        nodes = [
-            each
-            for each in _anchors(engine, project)
-            if each.status == "running" or not only_running
-        ]
+        nodes = filter(is_anchor, engine.containers(f"{PROJECT}={project}"))
+        anchors = [node for node in nodes if node.status == "running" or not only_running]
         doing = "blocking the host from the tasks"
-        engine.for_each(doing, nodes, partial(_block_node, engine, project, hosts))
+        engine.for_each(doing, anchors, partial(_block_node, engine, project, hosts))
 
 
 def _host_addresses(engine: Engine, project: str) -> list[str]:
@@ -89,11 +87,6 @@ def host_addresses(network: Mapping[str, Any]) -> Iterator[str]:
             yield config.get("Gateway") or str(subnet[1])
 
 
-def _anchors(engine: Engine, project: str) -> list[Container]:
-    found = engine.containers(f"{PROJECT}={project}", NODE)
-    return [each for each in found if TASK not in each.labels and TRANSIENT not in each.labels]
-
-
 def _block_node(engine: Engine, project: str, hosts: Sequence[str], anchor: Container) -> None:
     block_container(engine, project, hosts, anchor, f"node {anchor.labels[NODE]}")
 
@@ -123,10 +116,10 @@ def block_container(
         LabError: The kernel or the engine refuses.
     """
     doing, command = f"reading the routes of {name}", ["cat", ROUTES]
-    read = engine.execute(
+    done = engine.execute(
         doing, str(anchor.id), command, within_s=_BLOCK_S, max_bytes=_MAX_ROUTES_BYTES
     )
-    if is_blocked(read.stdout.decode("ascii", errors="replace")):
+    if is_blocked(done.stdout.decode("ascii", errors="replace")):
         return
     container = engine.create(
         project,

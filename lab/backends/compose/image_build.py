@@ -136,8 +136,8 @@ def download_notice(image: Image, *, has_base: bool) -> str:
     base = f"base image {image.base}" + (" is here" if has_base else f" (about {BASE_MB} MB)")
     size = None if image.tensorflow else _SIZES.get(image.requirements)
     if size is None:
-        what = image.tensorflow or f"requirements/{image.requirements}.txt"
-        return f"building {image.name} downloads {what} (of unknown size); {base}"
+        packages = image.tensorflow or f"requirements/{image.requirements}.txt"
+        return f"building {image.name} downloads {packages} (of unknown size); {base}"
     takes = f"; the image takes {_size(size.image_mb)}" if size.image_mb else ""
     wheels = f"{size.what} (about {_size(size.download_mb)})"
     return f"building {image.name} downloads {wheels}; {base}{takes}"
@@ -189,10 +189,10 @@ class ImageBuilder:
                 lab does not replace such an image: it may contain more than lab's code.
         """
         name = self.image.name
-        found = image_digest(self.engine, name)
-        if found is None:
+        sources = image_digest(self.engine, name)
+        if sources is None:
             return ImageStatus.MISSING
-        if found == digest():
+        if sources == digest():
             return ImageStatus.FITS
         own = render.image_of(self.plan)
         if name != own:
@@ -220,10 +220,10 @@ class ImageBuilder:
         Raises:
             LabError: It cannot be built, or the user named an image with another version.
         """
-        found = self.status()
-        if found is ImageStatus.OLD:
+        status = self.status()
+        if status is ImageStatus.OLD:
             LOG.info(f"{self.outdated_message()}; building it again")
-        if found is not ImageStatus.FITS:
+        if status is not ImageStatus.FITS:
             self.build()
 
     def build(self) -> None:

@@ -41,21 +41,21 @@ def wait_until_up(
     until = time.monotonic() + timeout_s
     shown: set[str] = set()
     while True:
-        seen = inspect()
-        waiting = [each for each in seen if not each.up]
-        for each in seen:
-            if each.up and each.service not in shown:
-                shown.add(each.service)
-                LOG.info(f"{each.service} is up ({len(shown)} of {len(seen)})")
+        infos = inspect()
+        waiting = [info for info in infos if not info.up]
+        for info in infos:
+            if info.up and info.service not in shown:
+                shown.add(info.service)
+                LOG.info(f"{info.service} is up ({len(shown)} of {len(infos)})")
         if not waiting:
             return
-        for each in waiting:
-            if each.error:
-                raise explain(f"starting {each.service}", [each.error])
-            if not each.running and each.state != "created":
-                raise _not_up(engine, each, f"{each.service} ended at once, {each.detail}")
-            if each.health == "unhealthy":
-                raise _not_up(engine, each, f"{each.service} is unhealthy")
+        for info in waiting:
+            if info.error:
+                raise explain(f"starting {info.service}", [info.error])
+            if not info.running and info.state != "created":
+                raise _not_up(engine, info, f"{info.service} ended at once, {info.detail}")
+            if info.health == "unhealthy":
+                raise _not_up(engine, info, f"{info.service} is unhealthy")
         if time.monotonic() > until:
             first = waiting[0]
             raise _not_up(
@@ -64,21 +64,21 @@ def wait_until_up(
         time.sleep(POLL_S)
 
 
-def restart_detached_tasks(engine: Engine, seen: Sequence[ContainerInfo]) -> None:
+def restart_detached_tasks(engine: Engine, infos: Sequence[ContainerInfo]) -> None:
     """Restart every task whose anchor started after it.
 
     Such a task is still in the network namespace of the old anchor, where only `lo` is left.
     """
-    anchors = {each.node: each for each in seen if not each.task}
+    anchors = {info.node: info for info in infos if not info.task}
     detached = {
-        each.id: each.service
-        for each in seen
-        if each.task and each.node in anchors and anchors[each.node].started > each.started
+        info.id: info.service
+        for info in infos
+        if info.task and info.node in anchors and anchors[info.node].started > info.started
     }
     if not detached:
         return
     LOG.info(f"restarting {', '.join(sorted(detached.values()))}: the node was restarted")
-    containers = [each for each in engine.containers() if each.id in detached]
+    containers = [container for container in engine.containers() if container.id in detached]
     engine.for_each("restarting a task", containers, _restart)
 
 
@@ -86,16 +86,16 @@ def _restart(container: Container) -> None:
     container.restart(timeout=10)
 
 
-def _not_up(engine: Engine, seen: ContainerInfo, what: str) -> LabError:
-    lines = last_lines(engine, seen)
+def _not_up(engine: Engine, info: ContainerInfo, problem: str) -> LabError:
+    lines = last_lines(engine, info)
     tail = f"; its last lines: {' / '.join(lines)}" if lines else ""
-    return LabError(what + tail, f"inspect it with `docker inspect {seen.name}`")
+    return LabError(problem + tail, f"inspect it with `docker inspect {info.name}`")
 
 
-def last_lines(engine: Engine, seen: ContainerInfo) -> list[str]:
+def last_lines(engine: Engine, info: ContainerInfo) -> list[str]:
     """Return the last lines of a container's output, else of its health check; safe to print."""
-    with engine_errors(f"reading the output of {seen.service}"):
-        container = engine.client().containers.get(seen.id)
+    with engine_errors(f"reading the output of {info.service}"):
+        container = engine.client().containers.get(info.id)
         raw: bytes = container.logs(tail=LAST_LINES)
         probes = (container.attrs["State"].get("Health") or {}).get("Log") or []
     lines = raw.decode("utf-8", errors="replace").splitlines()

@@ -183,9 +183,9 @@ def _service(plan: Plan) -> dict[str, Value]:
 def _build(plan: Plan, rendering: Rendering) -> dict[str, Value]:
     image = RUNTIMES[plan.runtime]
     folder, context = rendering.folder, rendering.context
-    other: dict[str, Value] = {}
+    tensorflow: dict[str, Value] = {}
     if image.framework == TENSORFLOW.name:  # another version, which is not locked
-        other = {"TENSORFLOW": Variable("${LAB_TENSORFLOW:-}")}
+        tensorflow = {"TENSORFLOW": Variable("${LAB_TENSORFLOW:-}")}
     horovod: dict[str, Value] = {"HOROVOD": image.horovod} if image.horovod else {}
     return {
         "context": folder if context == "." else f"{folder}/{context}",
@@ -194,15 +194,15 @@ def _build(plan: Plan, rendering: Rendering) -> dict[str, Value]:
         "args": {
             "BASE_IMAGE": Variable(f"${{LAB_BASE_IMAGE:-{BASE_IMAGE}}}"),
             "REQUIREMENTS": image.requirements(gpus=plan.has_gpus),
-            **other,
+            **tensorflow,
             **horovod,
         },
     }
 
 
-def _health(what: str, start_period: str) -> dict[str, Value]:
+def _health(role: str, start_period: str) -> dict[str, Value]:
     return {
-        "test": ["CMD", "python", "-S", "-m", "lab.task.node.health", what],
+        "test": ["CMD", "python", "-S", "-m", "lab.task.node.health", role],
         "interval": "1s",
         "timeout": "150s",
         "retries": 3,

@@ -126,7 +126,7 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
     health = state.get("Health") or {}
     mounts = attributes.get("Mounts") or []
     # As compose requested it: `Mounts` has the path inside the virtual machine of Docker Desktop.
-    binds = {each["Target"]: each["Source"] for each in host.get("Mounts") or []}
+    binds = {mount["Target"]: mount["Source"] for mount in host.get("Mounts") or []}
     scripts, folder = binds.get(SCRIPTS_MOUNT), labels.get(COMPOSE_FOLDER, "")
     return ContainerInfo(
         id=attributes["Id"],
@@ -140,7 +140,7 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
         exit_code=state["ExitCode"],
         error=state.get("Error", ""),
         started=_sortable(state["StartedAt"]),
-        gpus=_given(host),
+        gpus=_granted_gpus(host),
         planned=tuple(filter(None, labels.get(GPUS, "").split(","))),
         variables=variables,
         cluster_sha256=labels.get(CLUSTER_SHA256, ""),
@@ -174,21 +174,21 @@ def _spec(variables: Mapping[str, str]) -> dict[str, list[str]]:
     return spec if all(map(TASK_NAME.fullmatch, task_names(spec))) else {}
 
 
-def _given(host: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _granted_gpus(host: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The GPUs of its device requests; the engine writes a count of -1 for all GPUs.
 
     Podman reports only the device nodes. None: it gives GPUs.
     """
     if (host.get("Annotations") or {}).get("io.container.manager") == "libpod":
-        nodes = [str(each.get("PathInContainer")) for each in host.get("Devices") or ()]
+        nodes = [str(device.get("PathInContainer")) for device in host.get("Devices") or ()]
         return None if any(map(_GPU_NODE.fullmatch, nodes)) else ()
-    found: list[str] = []
+    gpus: list[str] = []
     for request in host.get("DeviceRequests") or ():
         count = request.get("Count") or 0
         # CDI writes a GPU with its kind: `nvidia.com/gpu=GPU-…`.
-        found += [gpu.rpartition("=")[2] for gpu in request.get("DeviceIDs") or ()]
-        found += ["all" if count < 0 else f"{count} of any"] if count else []
-    return tuple(found)
+        gpus += [gpu.rpartition("=")[2] for gpu in request.get("DeviceIDs") or ()]
+        gpus += ["all" if count < 0 else f"{count} of any"] if count else []
+    return tuple(gpus)
 
 
 def _fault(health: Mapping[str, Any]) -> str:

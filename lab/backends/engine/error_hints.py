@@ -137,7 +137,7 @@ def explain(doing: str, lines: Sequence[str]) -> LabError:
     for hint in HINTS:
         match = hint.pattern.search(text)
         if match:
-            group = next((each for each in match.groups() if each), "")
+            group = next(filter(None, match.groups()), "")
             group = short(_PUNCTUATION.sub("", group))
             fix = _fix_for_this_engine(hint).replace("{0}", group)
             return LabError(f"{doing}: {hint.what.replace('{0}', group)}", fix)

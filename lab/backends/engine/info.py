@@ -35,7 +35,7 @@ class EngineInfo:
     def kind(self) -> EngineKind:
         """Its kind, for hints."""
         options = self.info.get("SecurityOptions") or ()
-        return EngineKind(any("name=rootless" in each for each in options), self.is_podman)
+        return EngineKind(any("name=rootless" in option for option in options), self.is_podman)
 
     @property
     def numbers(self) -> tuple[int, ...]:

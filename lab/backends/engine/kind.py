@@ -56,7 +56,7 @@ class EngineKind:
 
 def is_podman(version: Mapping[str, Any]) -> bool:
     """Whether an engine is Podman, by its answer to `docker version`."""
-    return any(each.get("Name") == "Podman Engine" for each in version.get("Components") or ())
+    return any(part.get("Name") == "Podman Engine" for part in version.get("Components") or ())
 
 
 def kind_by_address(environ: Mapping[str, str] = os.environ) -> EngineKind:
@@ -78,8 +78,8 @@ def _address_of_context(environ: Mapping[str, str]) -> str:
         from docker.context import ContextAPI  # noqa: PLC0415
 
         with suppress(errors.DockerException, OSError, ValueError):
-            found = ContextAPI.kwargs_from_context(environment=dict(environ))
-            return str(found.get("base_url") or "")
+            settings = ContextAPI.kwargs_from_context(environment=dict(environ))
+            return str(settings.get("base_url") or "")
     return ""
 
 

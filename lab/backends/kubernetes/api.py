@@ -88,8 +88,11 @@ def kubeconfig() -> str:
 
 def is_configured() -> bool:
     """Whether this process has access to a cluster: by a kubeconfig, or because it is in a pod."""
-    files = kubeconfig().split(os.pathsep)
-    return any(Path(each).is_file() for each in files if each) or _SERVICE_ACCOUNT.is_file()
+    return _has_kubeconfig() or _SERVICE_ACCOUNT.is_file()
+
+
+def _has_kubeconfig() -> bool:
+    return any(Path(file).is_file() for file in kubeconfig().split(os.pathsep) if file)
 
 
 class Api:
@@ -116,13 +119,13 @@ class Api:
         settings = Configuration()
         settings.retries = False
         with _errors("reading the kubeconfig"):
-            if any(Path(each).is_file() for each in kubeconfig().split(os.pathsep) if each):
+            if _has_kubeconfig():
                 contexts, current = config.list_kube_config_contexts(kubeconfig())
                 self.context = context or str(current["name"])
                 config.load_kube_config(
                     kubeconfig(), context=self.context, client_configuration=settings
                 )
-                known = {each["name"]: each["context"] for each in contexts}
+                known = {entry["name"]: entry["context"] for entry in contexts}
                 default = known.get(self.context, {}).get("namespace", "default")
             else:
                 self.context = ""
@@ -139,15 +142,15 @@ class Api:
         """
         return str(self._json("reading the version", "GET", "/version")["gitVersion"])
 
-    def create(self, made: Object) -> None:
+    def create(self, manifest: Object) -> None:
         """Create an object.
 
         Raises:
             ApiError: The server refuses it.
             LabError: The server does not answer.
         """
-        kind, name = made["kind"], made["metadata"]["name"]
-        self._json(f"creating {kind} {name}", "POST", self._path(kind), body=made)
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        self._json(f"creating {kind} {name}", "POST", self._path(kind), body=manifest)
 
     def list(
         self, kind: str, labels: Mapping[str, str], query: Sequence[tuple[str, str]] = ()
@@ -159,12 +162,12 @@ class Api:
         """
         query = [("labelSelector", _selector(labels)), *query]
         try:
-            found = self._json(f"listing {kind}s", "GET", self._path(kind), query)
+            answer = self._json(f"listing {kind}s", "GET", self._path(kind), query)
         except ApiError as error:
             if error.is_missing:
                 return []
             raise
-        return [{"kind": kind, **each} for each in found["items"]]
+        return [{"kind": kind, **item} for item in answer["items"]]
 
     def watch_pods(self, labels: Mapping[str, str]) -> Iterator[Object]:
         """Yield the pods with these labels, and each again when it changes; end after a minute.
@@ -194,16 +197,16 @@ class Api:
         """
         return self._json(f"reading node {name}", "GET", f"/api/v1/nodes/{name}")
 
-    def delete(self, found: Object) -> None:
+    def delete(self, resource: Object) -> None:
         """Delete an object and what belongs to it, unless it is gone or replaced by another one.
 
         Raises:
             LabError: The server refuses, or does not answer.
         """
-        kind, name = found["kind"], found["metadata"]["name"]
+        kind, name = resource["kind"], resource["metadata"]["name"]
         body = {
             "propagationPolicy": "Background",
-            "preconditions": {"uid": found["metadata"]["uid"]},
+            "preconditions": {"uid": resource["metadata"]["uid"]},
         }
         path = f"{self._path(kind)}/{name}"
         try:
@@ -229,17 +232,17 @@ class Api:
         Raises:
             LabError: The server refuses, or does not answer.
         """
-        asked: set[str] = set()
+        deleted: set[str] = set()
         until = time.monotonic() + within_s
         while True:
-            found = [each for kind in kinds for each in self.list(kind, labels)]
-            left = [each for each in found if each["metadata"]["name"] != keep]
+            resources = [resource for kind in kinds for resource in self.list(kind, labels)]
+            left = [resource for resource in resources if resource["metadata"]["name"] != keep]
             if not left or time.monotonic() > until:
                 return next(iter(left), None)
-            for each in left:
-                if each["metadata"]["uid"] not in asked:
-                    self.delete(each)
-                    asked.add(each["metadata"]["uid"])
+            for resource in left:
+                if resource["metadata"]["uid"] not in deleted:
+                    self.delete(resource)
+                    deleted.add(resource["metadata"]["uid"])
             time.sleep(_POLL_S)
 
     def logs(
@@ -256,8 +259,8 @@ class Api:
         Raises:
             LabError: The pod has no output, or the server does not answer.
         """
-        given = {"follow": follow and "true", "tailLines": tail, "sinceTime": since}
-        query = [(name, str(value)) for name, value in given.items() if value not in {None, False}]
+        options = {"follow": follow and "true", "tailLines": tail, "sinceTime": since}
+        query = [(key, str(value)) for key, value in options.items() if value not in {None, False}]
         path, timeout_s = f"{self._path('Pod')}/{pod}/log", None if follow else _TIMEOUT_S
         doing = f"reading the output of {pod}"
         response = self._request(doing, "GET", path, query, timeout_s=timeout_s).response
@@ -349,8 +352,8 @@ class Api:
     ) -> Object:
         response = self._request(doing, method, path, query, body)
         with _errors(doing):
-            found: Object = json.loads(response.read())
-        return found
+            content: Object = json.loads(response.read())
+        return content
 
     def _request(
         self,
@@ -408,7 +411,7 @@ def _raise_for_status(doing: str, status: Object, printed: bytes) -> None:
         return
     lines = printed.decode("utf-8", errors="replace").strip().splitlines()
     causes = status.get("details", {}).get("causes", [])
-    codes = [each["message"] for each in causes if each.get("reason") == "ExitCode"]
+    codes = [cause["message"] for cause in causes if cause.get("reason") == "ExitCode"]
     if codes:
         raise CallError(short(lines[-1]) if lines else f"{doing}: no output", int(codes[0]))
     raise LabError(f"{doing}: {short(str(status.get('message', status)))}", "see `lab ps`")

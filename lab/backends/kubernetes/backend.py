@@ -92,7 +92,7 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
         api = Api(namespace=str(self._options["namespace"]))
         owner = secrets.token_hex(4) if self._kept is None else self._kept.owner
         objects = Objects(self.plan, self._options, owner=owner)
-        kinds = [each["kind"] for each in objects.all() if each["kind"] != CLAIM]
+        kinds = [manifest["kind"] for manifest in objects.all() if manifest["kind"] != CLAIM]
         record = EnvironmentRecord(
             project=self.plan.name,
             cluster_sha256=self.plan.cluster_sha256,
@@ -106,8 +106,8 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
             kinds=(*dict.fromkeys(reversed(kinds)), "Pod"),
             reader=objects.pods.reader(),
             tasks=tuple(
-                TaskRecord(each.name, each.node, objects.spec[each.job][each.index], len(each.gpus))
-                for each in self.plan.tasks
+                TaskRecord(task.name, task.node, objects.spec[task.job][task.index], len(task.gpus))
+                for task in self.plan.tasks
             ),
         )
         text = render(self.plan, self._options, Rendering("the config"), owner=owner)

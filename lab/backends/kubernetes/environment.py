@@ -80,24 +80,24 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
 
     def _pods(self) -> dict[str, Object]:
         """The pods of the tasks. Of a task with several, the newest."""
-        found = sorted(
+        pods = sorted(
             self.api.list("Pod", self._labels), key=lambda pod: pod["metadata"]["creationTimestamp"]
         )
-        return {task: pod for pod in found if (task := status.task_of(pod))}
+        return {task: pod for pod in pods if (task := status.task_of(pod))}
 
     def tasks(self) -> list[TaskInfo]:
         """All tasks, in the plan's order."""
         pods = self._pods()
         return [
             TaskInfo(
-                task=each.task,
-                node=each.node,
-                address=each.address,
-                gpus=tuple(map(str, range(each.gpus))),
-                alive=each.task in pods and status.is_ready(pods[each.task]),
-                detail=status.detail(pods[each.task]) if each.task in pods else "it has no pod",
+                task=record.task,
+                node=record.node,
+                address=record.address,
+                gpus=tuple(map(str, range(record.gpus))),
+                alive=record.task in pods and status.is_ready(pods[record.task]),
+                detail=status.detail(pods[record.task]) if record.task in pods else "it has no pod",
             )
-            for each in self._record.tasks
+            for record in self._record.tasks
         ]
 
     # ---- the boot
@@ -108,10 +108,10 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         Raises:
             LabError: The server refuses one.
         """
-        kept = {each["metadata"]["name"] for each in self.api.list(CLAIM, self._labels)}
-        for each in objects:
-            if each["kind"] != CLAIM or each["metadata"]["name"] not in kept:
-                self.api.create(each)
+        claims = {claim["metadata"]["name"] for claim in self.api.list(CLAIM, self._labels)}
+        for manifest in objects:
+            if manifest["kind"] != CLAIM or manifest["metadata"]["name"] not in claims:
+                self.api.create(manifest)
 
     def wait(self) -> None:
         """Wait until all agents run; report why pods wait.
@@ -122,7 +122,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         shown, began = "", time.monotonic()
         while True:
             pods = self._pods()
-            waiting = [each.task for each in self._record.tasks if each.task not in pods]
+            waiting = [record.task for record in self._record.tasks if record.task not in pods]
             waiting += [task for task, pod in pods.items() if not status.is_ready(pod)]
             if not waiting:
                 return
@@ -131,7 +131,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
             self._raise_for_failure(pods)
             if task not in pods:
                 self._raise_for_missing(task)
-            if any(each not in pods or status.is_waiting(pods[each]) for each in waiting):
+            if any(name not in pods or status.is_waiting(pods[name]) for name in waiting):
                 began = time.monotonic()  # a queue has no limit
             if time.monotonic() - began > START_S:
                 raise LabError(f"{line}: its agent did not start", f"see `lab logs {task}`")
@@ -142,25 +142,25 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
 
     def _absence(self) -> str:
         """Why a task has no pod yet."""
-        for each in self.api.list("JobSet", self._labels):
-            if each["spec"].get("suspend") and QUEUE in each["metadata"]["labels"]:
-                return f"it waits in the queue {each['metadata']['labels'][QUEUE]} of Kueue"
+        for jobset in self.api.list("JobSet", self._labels):
+            if jobset["spec"].get("suspend") and QUEUE in jobset["metadata"]["labels"]:
+                return f"it waits in the queue {jobset['metadata']['labels'][QUEUE]} of Kueue"
         return "it has no pod yet"
 
     def _raise_for_missing(self, task: str) -> None:
         """Raise the error if Kubernetes refuses to create a pod: by a quota, for example."""
         reader = self._record.reader["metadata"]["name"]
-        pods = [each["metadata"] for each in self.api.list("Pod", self._labels)]
-        since = [each["creationTimestamp"] for each in pods if each["name"] == reader]
+        pods = [pod["metadata"] for pod in self.api.list("Pod", self._labels)]
+        starts = [pod["creationTimestamp"] for pod in pods if pod["name"] == reader]
         try:
             events = self.api.list("Event", {}, [("fieldSelector", "reason=FailedCreate")])
         except ApiError:
             return  # not every user may read them
-        for each in events:
-            is_own = f"{each['involvedObject']['name']}-".startswith(f"{base_name(self.project)}-")
-            at = each["metadata"]["creationTimestamp"]
-            if is_own and any(one <= at for one in since):  # not of an earlier environment
-                raise LabError(f"{task} has no pod: {each['message']}", PROBLEMS)
+        for event in events:
+            is_own = f"{event['involvedObject']['name']}-".startswith(f"{base_name(self.project)}-")
+            at = event["metadata"]["creationTimestamp"]
+            if is_own and any(start <= at for start in starts):  # not of an earlier environment
+                raise LabError(f"{task} has no pod: {event['message']}", PROBLEMS)
 
     def _raise_for_failure(self, pods: Mapping[str, Object]) -> None:
         for task, pod in pods.items():
@@ -209,9 +209,9 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         """Stream the files of a run, from the given byte offsets on; see `Environment`."""
         collected, until = dict(offsets), 0.0
         while True:
-            given = {"follow": follow, "all_sizes": all_sizes, "rest": rest}
+            options = {"follow": follow, "all_sizes": all_sizes, "rest": rest}
             try:
-                for chunk in self._checked(super().stream(run_id, collected, **given)):
+                for chunk in self._checked(super().stream(run_id, collected, **options)):
                     until = 0.0
                     if chunk is not None and not chunk.fault:
                         collected[chunk.path] = (chunk.offset or 0) + len(chunk.data)
@@ -287,8 +287,8 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
             LabError: None does; the message has the cause that Kubernetes names.
         """
         pods = self._pods()
-        ended = [each for each in self.tasks() if not status.is_running(pods.get(each.task))]
-        details = {each.task: causes.get(each.task, each.detail) for each in ended}
+        ended = [info for info in self.tasks() if not status.is_running(pods.get(info.task))]
+        details = {info.task: causes.get(info.task, info.detail) for info in ended}
         if len(ended) == len(self._record.tasks):
             first = ended[0].task
             raise LabError(
@@ -299,7 +299,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         for task, why in details.items():
             if task not in reported:
                 LOG.warning(f"{task}: {why}")
-        reported.update(each.task for each in ended)
+        reported.update(info.task for info in ended)
 
     # ---- its tasks
 
@@ -311,8 +311,8 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         Raises:
             InputError: There is no such task.
         """
-        names = {each.task: each.task for each in self._record.tasks}
-        wanted = [known_task(self.project, names, task) for task in tasks] or [*names]
+        names = {record.task: record.task for record in self._record.tasks}
+        selected = [known_task(self.project, names, task) for task in tasks] or [*names]
         pods = self._pods()
         outputs = {
             task: self.api.logs(
@@ -321,7 +321,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
                 tail=tail,
                 since=None if since is None else stamp(since),
             )
-            for task in wanted
+            for task in selected
             if task in pods
         }
         return merged_lines(outputs)
@@ -333,7 +333,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
             InputError: There is no such task.
             LabError: The pod does not run.
         """
-        known_task(self.project, {each.task: each for each in self._record.tasks}, task)
+        known_task(self.project, {record.task: record for record in self._record.tasks}, task)
         pod = self._pods().get(task)
         if pod is None or not status.is_running(pod):
             why = "it has no pod" if pod is None else status.detail(pod)
@@ -353,11 +353,11 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
     def provenance(self) -> dict[str, str]:
         """What really ran: the image with its digest, the version of Kubernetes, the nodes."""
         pods = self._pods().values()
-        images = [each for pod in pods for each in pod["status"].get("containerStatuses", [])]
+        ids = [str(status.container(pod).get("imageID", "")) for pod in pods]
         nodes = {str(pod["spec"]["nodeName"]) for pod in pods if "nodeName" in pod["spec"]}
         return {
             "image": str(self._record.reader["spec"]["containers"][0]["image"]),
-            "image_id": next((str(each["imageID"]) for each in images if each.get("imageID")), ""),
+            "image_id": next(filter(None, ids), ""),
             "runtime": self.runtime,
             "kubernetes": self.api.version(),
             "nodes": " ".join(sorted(nodes)),

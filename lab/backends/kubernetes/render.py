@@ -77,9 +77,9 @@ class Objects:
             InputError: One is larger than the API server permits.
         """
         objects = [*self.shared(), *self.tasks()]
-        for each in objects:
-            if (size := len(json.dumps(each))) > MIB:
-                name = f"{each['kind']} {each['metadata']['name']}"
+        for manifest in objects:
+            if (size := len(json.dumps(manifest))) > MIB:
+                name = f"{manifest['kind']} {manifest['metadata']['name']}"
                 raise InputError(
                     f"{name} has {size / MIB:.1f} MiB, and a Kubernetes object at most 1 MiB",
                     "give all tasks of a job the same cpus, memory and gpus, use -o flavour=plain,"
@@ -164,10 +164,10 @@ class Objects:
             "failurePolicy": {"maxRestarts": 0},
             "replicatedJobs": jobs,
         }
-        made = self.pods.object("jobset.x-k8s.io/v1alpha2", "JobSet", self._name, spec=spec)
+        jobset = self.pods.object("jobset.x-k8s.io/v1alpha2", "JobSet", self._name, spec=spec)
         if queue := self._options["queue"]:
-            made["metadata"]["labels"][QUEUE] = queue
-        return made
+            jobset["metadata"]["labels"][QUEUE] = queue
+        return jobset
 
     def _replicated(self) -> Iterator[Object]:
         """Yield the replicated jobs of the tasks, services first.

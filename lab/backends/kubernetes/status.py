@@ -30,7 +30,7 @@ def is_running(pod: Object | None) -> bool:
 
 def is_ready(pod: Object) -> bool:
     """Whether a pod runs, and its program has started; its node may not answer for a while."""
-    return is_running(pod) and _container(pod).get("started") is True
+    return is_running(pod) and container(pod).get("started") is True
 
 
 def was_ended(pod: Object) -> bool:
@@ -61,15 +61,16 @@ def detail(pod: Object) -> str:
     node = pod["spec"].get("nodeName")
     state = _state(pod)
     waiting, ended = state.get("waiting", {}), state.get("terminated", {})
-    known: list[Object] = [each for each in status.get("conditions", []) if "message" in each]
-    unfit = [each for each in known if each.get("reason") == "Unschedulable"]
+    conditions: list[Object] = [item for item in status.get("conditions", []) if "message" in item]
+    unfit = [item["message"] for item in conditions if item.get("reason") == "Unschedulable"]
     code = f"exit code {ended['exitCode']}" if ended.get("exitCode") else ""
     causes = [status.get("reason"), status.get("message")]
     causes += [waiting.get("reason"), waiting.get("message"), ended.get("reason"), code]
-    causes += [each["message"] for each in unfit]
+    causes += unfit
     # Since Kubernetes 1.26: an eviction, a drained node, a pod of higher priority.
-    disrupted = [each for each in known if each.get("type") == "DisruptionTarget"]
-    causes += [each[part] for each in disrupted for part in ("reason", "message")]
+    for condition in conditions:
+        if condition.get("type") == "DisruptionTarget":
+            causes += [condition["reason"], condition["message"]]
     named = [cause for cause in dict.fromkeys(causes) if cause and cause != "Completed"]
     where = f"{phase} on {node}" if node else phase
     return short(": ".join([where, *named]), 300)
@@ -79,12 +80,12 @@ def _phase(pod: Object) -> str:
     return str(pod.get("status", {}).get("phase", "Pending"))
 
 
-def _container(pod: Object) -> Object:
-    """The status of a pod's container."""
-    found: list[Object] = pod.get("status", {}).get("containerStatuses", [])
-    return found[0] if found else {}
+def container(pod: Object) -> Object:
+    """Return the status of a pod's container; {} if it has none yet."""
+    statuses: list[Object] = pod.get("status", {}).get("containerStatuses", [])
+    return statuses[0] if statuses else {}
 
 
 def _state(pod: Object) -> Object:
-    state: Object = _container(pod).get("state", {})
+    state: Object = container(pod).get("state", {})
     return state

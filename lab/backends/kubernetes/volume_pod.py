@@ -66,8 +66,8 @@ class VolumePod:
         """
         name, until = str(self._record.reader["metadata"]["name"]), time.monotonic() + START_S
         while True:
-            found = self._api.list("Pod", self._labels)
-            pod = next((each for each in found if each["metadata"]["name"] == name), None)
+            pods = self._api.list("Pod", self._labels)
+            pod = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
             if pod is None:
                 self._start()
             elif status.is_ready(pod):
@@ -94,9 +94,9 @@ class VolumePod:
             self._api.create(self._record.reader)
         except ApiError as error:
             name = ("fieldSelector", f"metadata.name={self._record.reader['metadata']['name']}")
-            others = self._api.list("Pod", {}, [name]) if error.is_conflict else []
-            own = [each["metadata"].get("labels", {}).get(OWNER) for each in others]
-            if not error.is_conflict or any(each != self._record.owner for each in own):
+            pods = self._api.list("Pod", {}, [name]) if error.is_conflict else []
+            owners = [pod["metadata"].get("labels", {}).get(OWNER) for pod in pods]
+            if not error.is_conflict or any(owner != self._record.owner for owner in owners):
                 raise
             # another command has started it
 

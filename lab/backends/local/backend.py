@@ -213,8 +213,8 @@ class LocalBoot(Boot[LocalEnvironment]):
 
 def _refuse_ports_of(other: Environment, ports: list[int]) -> None:
     """Refuse ports of another environment, even if no server listens there between runs."""
-    shared = [each.address for each in other.tasks() if each.address.startswith("localhost:")]
-    common = sorted(set(ports) & set(manifest.ports_of(shared)))
+    addresses = [task.address for task in other.tasks() if task.address.startswith("localhost:")]
+    common = sorted(set(ports) & set(manifest.ports_of(addresses)))
     if common:
         raise LabError(
             f"port {common[0]} belongs to the local environment {other.project!r}",

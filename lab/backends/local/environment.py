@@ -53,16 +53,16 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         agents = self._agents()
         return [
             TaskInfo(
-                task=each.task,
-                node=each.node,
-                address=each.address,
-                gpus=each.gpus,
-                alive=each.task in agents,
-                detail=f"pid {agents[each.task].pid}"
-                if each.task in agents
-                else self._how_ended(each.task),
+                task=record.task,
+                node=record.node,
+                address=record.address,
+                gpus=record.gpus,
+                alive=record.task in agents,
+                detail=f"pid {agents[record.task].pid}"
+                if record.task in agents
+                else self._how_ended(record.task),
             )
-            for each in self._record.tasks
+            for record in self._record.tasks
         ]
 
     def stopped(self) -> LabError:
@@ -88,13 +88,13 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
                 "use other faults: kill, stop, pause, slow",
             )
         agents = self._agents()
-        tasks = [each.task for each in self._record.tasks if each.node == node]
+        tasks = [record.task for record in self._record.tasks if record.node == node]
         agent = next((agents[task] for task in tasks if task in agents), None)
         if agent is None:
             raise LabError(f"node {node} has no running agent", f"see `lab ps {self.project}`")
-        link = next((each.link for each in self._record.nodes if each.name == node), None)
-        given = link_environ(link.rate_bits, link.delay_us) if link else {}
-        inject_fault(node, self._enter(agent), arguments, given)
+        link = next((record.link for record in self._record.nodes if record.name == node), None)
+        variables = link_environ(link.rate_bits, link.delay_us) if link else {}
+        inject_fault(node, self._enter(agent), arguments, variables)
 
     def shell(self, task: str) -> list[str]:
         """The command line that opens a shell in the namespaces of the task's agent.
@@ -103,7 +103,8 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
             InputError: There is no such task.
             LabError: Its agent does not run.
         """
-        record = known_task(self.project, {each.task: each for each in self._record.tasks}, task)
+        records = {record.task: record for record in self._record.tasks}
+        record = known_task(self.project, records, task)
         agent = self._agents().get(task)
         if agent is None:
             raise LabError(
@@ -126,8 +127,8 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         agents = self._agents()
         return gpu_probe.probe_all(
             {
-                each.task: partial(self._probe_task, each.task, agents.get(each.task))
-                for each in self._record.tasks
+                record.task: partial(self._probe_task, record.task, agents.get(record.task))
+                for record in self._record.tasks
             }
         )
 
@@ -182,14 +183,14 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
 
     def _agents(self) -> dict[str, ProcessHandle]:
         """Task to its agent, as this process sees it, for agents that run."""
-        read = {each.task: self._state_dir.read_agent(each.task) for each in self._record.tasks}
-        started = {task: each for task, each in read.items() if each is not None}
+        tasks = [record.task for record in self._record.tasks]
+        agents = {task: agent for task in tasks if (agent := self._state_dir.read_agent(task))}
         if self._record.isolation is Isolation.PROCESSES:
-            return {task: each for task, each in started.items() if each.alive()}
+            return {task: agent for task, agent in agents.items() if agent.alive()}
         below = self._record.process.descendants()
-        own = {(pid_in_namespace(each.pid), each.started): each for each in below}
-        found = {task: own.get((each.pid, each.started)) for task, each in started.items()}
-        return {task: each for task, each in found.items() if each is not None}
+        own = {(pid_in_namespace(process.pid), process.started): process for process in below}
+        keys = {task: (agent.pid, agent.started) for task, agent in agents.items()}
+        return {task: own[key] for task, key in keys.items() if key in own}
 
     def _how_ended(self, task: str) -> str:
         with suppress(FileNotFoundError):

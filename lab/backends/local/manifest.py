@@ -97,11 +97,11 @@ def notices_of(plan: Plan, why_no_namespaces: str | None) -> list[str]:
 
 def parse_cpuset(cpuset: str) -> set[int]:
     """Return the CPUs of a list such as `4-7,9`."""
-    found: set[int] = set()
+    cpus: set[int] = set()
     for part in cpuset.split(","):
         first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
+        cpus.update(range(int(first), int(last or first) + 1))
+    return cpus
 
 
 def ports_of(addresses: Sequence[str]) -> list[int]:

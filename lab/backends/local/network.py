@@ -102,10 +102,10 @@ def _switch(netlink: IPRoute) -> _Connect:
     """
     lower = f"{_SWITCH}-lower"
     netlink.link("add", ifname=_SWITCH, kind="veth", mtu=MTU, peer={"ifname": lower, "mtu": MTU})
-    found = {name: netlink.link_lookup(ifname=name)[0] for name in (_SWITCH, lower)}
-    for index in found.values():
+    devices = {name: netlink.link_lookup(ifname=name)[0] for name in (_SWITCH, lower)}
+    for index in devices.values():
         netlink.link("set", index=index, state="up")  # both: one alone has no carrier
-    own = {"kind": "macvlan", "macvlan_mode": "bridge", "link": found[_SWITCH], "mtu": MTU}
+    own = {"kind": "macvlan", "macvlan_mode": "bridge", "link": devices[_SWITCH], "mtu": MTU}
 
     def by_macvlan(pid: int, position: int) -> None:
         del position
@@ -114,7 +114,7 @@ def _switch(netlink: IPRoute) -> _Connect:
     try:
         netlink.link("add", ifname="probe", **own)
     except NetlinkError:
-        netlink.link("del", index=found[_SWITCH])
+        netlink.link("del", index=devices[_SWITCH])
         return _bridge(netlink)
     netlink.link("del", index=netlink.link_lookup(ifname="probe")[0])
     return by_macvlan

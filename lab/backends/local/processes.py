@@ -57,7 +57,7 @@ def end_processes(
         while time.monotonic() < deadline:
             with suppress(ChildProcessError):
                 os.waitpid(supervisor.pid, os.WNOHANG)  # it may be this process's own child
-            if not supervisor.alive() and not any(each.alive() for each in below):
+            if not supervisor.alive() and not any(handle.alive() for handle in below):
                 return
             time.sleep(_POLL_S)
     raise LabError(

@@ -124,7 +124,7 @@ def _record_of(plan: Plan, root: Path) -> EnvironmentRecord:
         cluster_sha256=plan.cluster_sha256,
         root=str(root),
         interpreter=python_of(plan, root),
-        tasks=tuple(TaskRecord(each.name, each.node, len(each.gpus)) for each in plan.tasks),
+        tasks=tuple(TaskRecord(task.name, task.node, len(task.gpus)) for task in plan.tasks),
         runtime=plan.runtime,
         sources_sha256=digest(),
     )

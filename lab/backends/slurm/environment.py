@@ -92,8 +92,8 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
             if job is None or (deadline and time.monotonic() > deadline):
                 unseen = f"no output; all nodes must see {self._state_dir.directory} (LAB_STATE)"
                 printed = last_lines(self._state_dir.log, 3) or unseen
-                what = "has ended" if job is None else f"has no agent of {missing[0]}"
-                raise LabError(f"the job of {self.project!r} {what}: {printed}")
+                problem = "has ended" if job is None else f"has no agent of {missing[0]}"
+                raise LabError(f"the job of {self.project!r} {problem}: {printed}")
             if not job.runs:
                 line = f"job {job.id} waits in the queue: {job.reason or 'no reason yet'}"
                 pause_s, deadline = min(pause_s * 1.2, _MAX_WAIT_S), 0.0
@@ -151,7 +151,7 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
 
     def _missing_agents(self) -> list[str]:
         """The tasks whose agents have not started."""
-        return [each.task for each in self._record.tasks if not self.agent(each.task)]
+        return [record.task for record in self._record.tasks if not self.agent(record.task)]
 
     def _job_after_its_end(self) -> queue.Job | None:
         """The job when Slurm is not ending its tasks."""
@@ -206,7 +206,7 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
         Raises:
             InputError: Always.
         """
-        known_task(self.project, {each.task: each for each in self._record.tasks}, task)
+        known_task(self.project, {record.task: record for record in self._record.tasks}, task)
         job = self.job()
         number = "JOB" if job is None else job.id
         raise InputError(

@@ -79,8 +79,8 @@ def find(name: str) -> Job | None:
     if not components:
         return None
     # Slurm may start the components of a job one after the other.
-    waiting = [each for each in components if each[1] == PENDING]
-    ending = [each for each in components if each[1] == COMPLETING]
+    waiting = [component for component in components if component[1] == PENDING]
+    ending = [component for component in components if component[1] == COMPLETING]
     _, state, _ = (ending or waiting or components)[0]
     reasons = [reason for *_, reason in waiting if reason not in {"None", ""}]
     return Job(min(int(number) for number, *_ in components), state, (reasons or [""])[0])
@@ -98,13 +98,13 @@ def nodes(partitions: str | None) -> tuple[str, int]:
         LabError: Slurm does not answer.
     """
     printed = _run(["scontrol", "--all", "--oneliner", "show", "partition"])
-    wanted = partitions.split(",") if partitions else ()
-    found = {
+    requested = partitions.split(",") if partitions else ()
+    counts = {
         name: int(count)
         for name, default, count in _PARTITION.findall(printed)
-        if (name in wanted if wanted else default == "YES")
+        if (name in requested if requested else default == "YES")
     }
-    return ",".join(found), sum(found.values())
+    return ",".join(counts), sum(counts.values())
 
 
 def cancel(name: str) -> None:

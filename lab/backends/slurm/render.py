@@ -106,8 +106,8 @@ def render(plan: Plan, options: Values, rendering: Rendering = PLAIN) -> str:
     run = rendering.run
     components = components_of(plan)
     nodes = [
-        [[name, {task.name: len(task.gpus) for task in own}] for name, own in each.nodes]
-        for each in components
+        [[name, {task.name: len(task.gpus) for task in own}] for name, own in component.nodes]
+        for component in components
     ]
     het = len(components) > 1
     groups = [f"_HET_GROUP_{number}" for number in range(len(components))] if het else [""]
