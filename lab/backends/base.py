@@ -52,10 +52,7 @@ class Backend(Planner, ABC):
         """Why this backend cannot be used here, with a hint; None if it can."""
 
     def checks(self, host: Host) -> Iterable[doctor.Check]:
-        """Yield what `lab doctor` checks: whether this backend can be used here, and its image.
-
-        A backend adds checks of its own.
-        """
+        """Yield the checks of `lab doctor`: can the backend be used here, and is its image here."""
         yield doctor.Check("available", self._check_available, _CHECK_S)
         if host.plan is not None:
             name = "image" if capabilities(self.name).containers else "Python"
@@ -137,7 +134,7 @@ class Backend(Planner, ABC):
             where: See `lab.backends.gpu_record.Holder`.
 
         Returns:
-            None: That is unknown.
+            None if that is unknown.
         """
         del project, where
         return False
@@ -148,7 +145,7 @@ class Backend(Planner, ABC):
 
     @abstractmethod
     def find_any(self, project: str) -> Environment | None:
-        """The environment of this name: up, stopped, or only its run volume; None: no part."""
+        """Find an environment that is up, stopped, or only a run volume; None if there is none."""
 
     def find(self, project: str) -> Environment | None:
         """The environment of this name if it is up; the current directory does not matter."""

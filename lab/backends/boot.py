@@ -1,4 +1,4 @@
-"""The boot of an environment: the same on every backend, but for the steps."""
+"""Boots environments, in the same way on every backend except for the steps."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ E = TypeVar("E", bound=Environment)
 
 
 class Boot(ABC, Generic[E]):
-    """The steps of one boot.
-
-    Attributes:
-        backend: The backend's name.
-        plan: The plan.
-        root: The project's directory.
-    """
+    """The steps of one boot."""
 
     backend: str
 
@@ -32,7 +26,7 @@ class Boot(ABC, Generic[E]):
         self.root = root
 
     def lock(self) -> AbstractContextManager[int | None]:
-        """Return the lock that is held during the boot; its descriptor, or None."""
+        """Hold a lock during the boot; the context is its descriptor, or None."""
         return lock_environment(self.backend, self.plan.name)
 
     @abstractmethod
@@ -44,7 +38,7 @@ class Boot(ABC, Generic[E]):
         """
 
     def holder(self) -> Holder | None:
-        """Return the holder of the plan's GPUs in this host's record; None: it needs none."""
+        """Return the holder of the plan's GPUs in this host's record; None if it needs none."""
         return None
 
     @abstractmethod
@@ -56,12 +50,12 @@ class Boot(ABC, Generic[E]):
             hold: The descriptor with the lock of the GPUs, for a child that must hold them, too.
 
         Raises:
-            LabError: The environment does not start. The caller undoes what was done.
+            LabError: The environment does not start. The caller then calls `undo`.
         """
 
     @abstractmethod
     def undo(self) -> None:
-        """Remove what a failed `start` left, also if it failed at once."""
+        """Remove what a failed `start` left behind, if anything."""
 
 
 def boot(steps: Boot[E], check: Check, *, share: bool) -> E:

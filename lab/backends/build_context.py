@@ -16,7 +16,7 @@ from lab.variables import LAB_WHEELS
 
 DOCKERFILE: Final = "Dockerfile.gpu"
 COPY: Final = Path(".lab/image")
-"""The copy of the sources in a project that is no clone."""
+"""The copy of the sources in a project that is not a clone."""
 
 WHEELS: Final = "wheels"
 """The directory in it with packages that the package index does not have."""
@@ -66,7 +66,7 @@ def prepare_context(root: Path, more: Iterable[str] = ()) -> Path:
 
     Args:
         root: The directory with the programs.
-        more: What another image is built from, beside the sources of the tasks' image.
+        more: More sources, for another image than the tasks'.
 
     Returns:
         The directory that an image is built from.
@@ -88,12 +88,12 @@ def prepare_context(root: Path, more: Iterable[str] = ()) -> Path:
 
 
 def _add_wheels(folder: Path) -> None:
-    """Copy the wheels in the directory of LAB_WHEELS; `pip` takes those with the locked hashes.
+    """Copy the wheels from LAB_WHEELS; `pip` installs those whose hashes are locked.
 
-    It takes the user's own Horovod without one: the hash depends on the compiler.
+    The user's own Horovod needs no locked hash, because its hash depends on the compiler.
 
-    They are a part of the directory that the engine receives: the builder of Docker Engine 20.10
-    knows no named build contexts.
+    They go into the build context, because the builder of Docker Engine 20.10 does not support
+    named contexts.
 
     Raises:
         LabError: The directory has no wheel, or they cannot be copied.

@@ -41,11 +41,6 @@ class DirectoryEnvironment(Environment):
     """The part of an environment that uses only its run volume and the output of its agents."""
 
     def __init__(self, runs: Path) -> None:
-        """Create the object.
-
-        Args:
-            runs: The run volume.
-        """
         self._volume = Volume(runs)
 
     @abstractmethod
@@ -57,7 +52,7 @@ class DirectoryEnvironment(Environment):
         """The error for an environment that has stopped."""
 
     def mark_ends(self) -> None:
-        """Mark the tasks whose agents have ended without writing the end of their task."""
+        """Mark the tasks whose agents ended without recording it."""
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Submit a request to the agents; see `Environment`.
@@ -187,7 +182,7 @@ class Recorded(Environment, Generic[R]):
 
 
 class RecordedEnvironment(Recorded[R], DirectoryEnvironment):
-    """Such an environment whose run volume is in that directory, too."""
+    """A recorded environment whose run volume is in the same directory."""
 
     def __init__(self, state_dir: EnvironmentDir[R], record: R) -> None:
         Recorded.__init__(self, state_dir, record)
@@ -215,10 +210,10 @@ class RecordedEnvironment(Recorded[R], DirectoryEnvironment):
 
 
 class ReportingEnvironment(RecordedEnvironment[R]):
-    """Such an environment whose agents alone know their addresses and GPUs, and report them."""
+    """A recorded environment whose agents report their addresses and GPUs."""
 
     def agent(self, task: str) -> Mapping[str, str]:
-        """What a task's agent reports of itself: `address` and `gpus`; empty if it does not run.
+        """What a task's agent reports about itself: `address` and `gpus`; empty if it does not run.
 
         Raises:
             LabError: The run volume cannot be used.
@@ -254,7 +249,7 @@ class ReportingEnvironment(RecordedEnvironment[R]):
 
 
 class RecordedBackend(Backend):
-    """A backend of such environments.
+    """A backend of recorded environments.
 
     Attributes:
         state_dirs: The type of their directories.
@@ -269,7 +264,7 @@ class RecordedBackend(Backend):
         return [state_dir.directory.name for state_dir in self.state_dirs.all()]
 
     def find_any(self, project: str) -> Environment | None:
-        """The environment of this name: up, waiting, or stopped; None: no record.
+        """The environment of this name: up, waiting, or stopped; None without a record.
 
         Raises:
             LabError: Its record cannot be read.

@@ -131,11 +131,6 @@ class Environment(ABC):
     def post(self, command: Command, run_id: str, text: str) -> None:
         """Write one message for a run to the run volume.
 
-        Args:
-            command: The kind of the message.
-            run_id: The run.
-            text: The message.
-
         Raises:
             LabError: There is no such run, or the volume cannot be written.
         """
@@ -152,8 +147,8 @@ class Environment(ABC):
     def block_host(self) -> None:
         """Block this host from the tasks of each node that can reach it.
 
-        An environment that `lab` did not boot, or whose node was restarted, may need it. If the
-        kernel or the engine refuses, one line warns of that.
+        An environment that `lab` did not boot, or whose node was restarted, may need it. It
+        prints a warning if the kernel or the engine refuses.
         """
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
@@ -186,7 +181,7 @@ class Environment(ABC):
         """All requests on the run volume, oldest first."""
 
     def continuation(self, run_id: str) -> Request | None:
-        """Wait for the run that continues an ended one; None: none does.
+        """Wait for the run that continues an ended one; None if there is none.
 
         Args:
             run_id: The run that has ended.
@@ -279,7 +274,7 @@ class Environment(ABC):
 
     @abstractmethod
     def end(self, *, keep_volume: bool = False) -> None:
-        """End it, and remove all that carries its labels, and nothing else.
+        """End it and remove everything with its labels, but nothing else.
 
         The caller holds the lock.
 
@@ -299,7 +294,7 @@ class Environment(ABC):
         """Remove this environment.
 
         Args:
-            unless: Called first, when no run can be submitted any more. If it raises, nothing is
+            unless: Called first, once no more runs can be submitted. If it raises, nothing is
                 removed.
             keeps: Called next: whether to keep the run volume.
 

@@ -1,4 +1,4 @@
-"""The directory of an environment that has one: its record, its run volume, its agents' output."""
+"""The directory of an environment: its record, its run volume and its agents' output."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class EnvironmentDir(Generic[R]):
     def clear(self) -> None:
         """Remove the files of a stopped environment, except ended runs of a kept run volume.
 
-        A run with a damaged request also stays: nothing can collect it. Then make the run volume.
+        A run with a damaged request also stays: nothing can collect it. Then create the run volume.
         """
         if self.kept.exists():
             self._clear_kept()

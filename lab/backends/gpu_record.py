@@ -3,7 +3,7 @@
 A directory like `/tmp` has a file for each environment, with its GPUs. The file counts while the
 process that owns the environment locks it (the command that boots it, a local supervisor, the
 JupyterHub of a class), or while the environment's containers run. The kernel releases a lock when
-the process ends. Every user can add files, so a file that is no entry is reported and ignored.
+the process ends. Every user can add files, so a file that isn't an entry is reported and ignored.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def hold_gpus(holder: Holder | None, *, share: bool) -> Iterator[Handover]:
 
 
 def release(backend: str, project: str, where: str) -> None:
-    """Delete this user's entry of a removed environment; those of other users do not count."""
+    """Delete this user's entry of a removed environment; other users' entries are stale then."""
     with suppress(OSError):
         Holder(project, backend, where).path().unlink()
 
@@ -166,7 +166,7 @@ def _entries(folder: Path) -> Iterator[_Entry]:
             continue
         except (PermissionError, ValueError) as error:
             LOG.warning(
-                f"warning: ignored {visible(str(path))}, which is no entry of the GPU record:"
+                f"warning: ignored {visible(str(path))}, which is not an entry of the GPU record:"
                 f" {short(str(error))}"
             )
 
@@ -175,7 +175,7 @@ def _read(path: Path, file: BinaryIO) -> _Entry:
     """Read one file.
 
     Raises:
-        ValueError: It is no entry.
+        ValueError: It is not an entry.
     """
     # Imported here: most commands hold no GPU.
     import msgspec  # noqa: PLC0415

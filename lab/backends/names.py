@@ -40,7 +40,7 @@ class Capabilities:
         renders: The file that `lab render` writes, and others that `lab render --check` looks for
             if it is missing; none: the backend has no such file.
         shares_gpus: Whether another environment may hold the GPUs of its environments.
-        down: The command that removes an environment, up to its name.
+        down: The command that removes an environment, with `{}` for its name.
         options: Its own options.
     """
 
@@ -162,5 +162,5 @@ TARGETS: Final = tuple(name for name, backend in CAPABILITIES.items() if backend
 
 
 def capabilities(name: str) -> Capabilities:
-    """Return what a backend can do; a run of another host may name an unknown one."""
+    """Return what a backend can do; a run from another host may name an unknown one."""
     return CAPABILITIES.get(name, Capabilities("", "tasks", host_gpus=False))

@@ -1,4 +1,4 @@
-"""The options that one backend alone understands, `-o key=value`."""
+"""The options of a single backend, `-o key=value`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Value = str | float
 """The value of an option."""
 
 Values = Mapping[str, Value]
-"""The options that are given, by their names."""
+"""The values of options, by name."""
 
 _MIN_TIME_S: Final = 60.0
 _MAX_TIME_S: Final = 365 * 86_400.0
@@ -120,7 +120,7 @@ def time_limit(raw: str) -> float:
     """Parse the time limit of a job, rounded up to whole seconds.
 
     Raises:
-        ValueError: It is no duration, is shorter than a minute, or longer than a year.
+        ValueError: It isn't a duration between a minute and a year.
     """
     seconds = duration(raw)
     if not _MIN_TIME_S <= seconds <= _MAX_TIME_S:

@@ -24,7 +24,7 @@ class Planner:
 
     Attributes:
         name: The backend's name, as `lab.backends.names` lists it.
-        options: The options of the backend alone: all that the table lists.
+        options: The values of all the backend's own options.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Planner:
         self.options: Values = defaults_of(capabilities(self.name).options)
 
     def with_options(self, values: Values) -> Self:
-        """Return this object with other values of some options of the backend alone."""
+        """Return a copy with these values of the backend's own options."""
         if not values:
             return self
         planner = copy(self)
@@ -49,11 +49,11 @@ class Planner:
             cluster: The config.
             mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
             runtime: The tasks' runtime.
-            file: The file of the config, for the line of an error; None: it has none.
+            file: The config's file, for line numbers in errors; None if it has none.
 
         Raises:
-            InputError: The config has values, or the mode is one, that this backend cannot have;
-                or an option does not fit the config.
+            InputError: The backend does not support a value of the config or the mode, or an
+                option does not fit the config.
             LabError: The config does not fit the host.
         """
         from lab.placement.place import place_here  # noqa: PLC0415  (imports pydantic)
@@ -69,7 +69,7 @@ class Planner:
             rendering: The run, and the paths of the config and of the project.
 
         Raises:
-            InputError: The backend has no such file.
+            InputError: The backend renders no file.
         """
         del plan, rendering
         raise InputError(
@@ -81,5 +81,5 @@ class Planner:
         return ()
 
     def start_hint(self, file: Path) -> str:
-        """Return how to boot a rendered file, as an instruction; "": there is no such file."""
+        """Return how to boot a rendered file, as an instruction; "" without a file."""
         return ""

@@ -27,12 +27,7 @@ def missing_runtimes() -> str | None:
 
 
 def python_of(plan: Plan, root: Path) -> str:
-    """Return the Python with the plan's runtime: this one, or one in another environment.
-
-    Args:
-        plan: The plan.
-        root: The project's directory.
-    """
+    """Return the Python with the plan's runtime: this one, or one in another environment."""
     return str(RUNTIMES[plan.runtime].python(root) or sys.executable)
 
 

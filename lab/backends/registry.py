@@ -21,7 +21,7 @@ def backends(name: str = AUTO, options: Sequence[str] = ()) -> list[Backend]:
 
     Args:
         name: The name, or `auto`.
-        options: Options of the backend alone, `key=value`.
+        options: The backend's own options, `key=value`.
 
     Raises:
         InputError: See `options_of`.
@@ -33,7 +33,7 @@ def backends(name: str = AUTO, options: Sequence[str] = ()) -> list[Backend]:
 
 
 def options_of(name: str, options: Sequence[str]) -> Values:
-    """Return the values of a backend's own options that are given, by their names.
+    """Return the values of a backend's own options, by name.
 
     Args:
         name: The backend's name, or `auto`.

@@ -40,7 +40,7 @@ class Rendering:
         cluster_file: The path of the config, for the header.
         folder: The path of the project's directory, from the file's own directory. It begins with a
             dot, because compose takes `github.com/x` for an address.
-        run: The run that the tasks train at their start; None: they wait for runs.
+        run: The run that starts with the tasks; None if they wait for runs.
         override: The value of `--run` with its flags; "": the config's run.
         context: The directory that the image is built from, from the project's directory.
         dockerfile: The Dockerfile, from that directory.
@@ -92,13 +92,13 @@ def _relative(path: Path, folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """What a user asks of a rendered file, in addition to its config.
+    """The user's options for a rendered file, in addition to its config.
 
     Attributes:
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         runtime: The runtime of its tasks; None: the run's, or the default one.
         run: The value of `--run` with its flags; "": the config's run.
-        own: The options of the backend alone, without its defaults.
+        own: The backend's own options that differ from the defaults.
     """
 
     gpus: str = "auto"

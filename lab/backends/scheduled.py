@@ -42,7 +42,7 @@ class ScheduledPlanner(Planner):
 
         Raises:
             InputError: The file cannot be read, or the mode pins GPUs.
-            ConfigError: The config is invalid, or has values that the scheduler cannot have.
+            ConfigError: The config is invalid, or has values that the scheduler does not support.
         """
         if mode not in {AUTO, "none"}:
             raise InputError(
@@ -56,7 +56,7 @@ class ScheduledPlanner(Planner):
         return Placed(self._plan(cluster, gpus=gpus, runtime=runtime), None)
 
     def unsupported(self, cluster: Cluster, *, gpus: bool) -> Iterator[Problem]:
-        """Yield a problem for each value of a config that the scheduler cannot have.
+        """Yield a problem for each value of a config that the scheduler does not support.
 
         Args:
             cluster: The config.
@@ -82,7 +82,7 @@ class ScheduledPlanner(Planner):
 
         Raises:
             InputError: The file cannot be read.
-            ConfigError: The config is invalid, or has values that the scheduler cannot have.
+            ConfigError: The config is invalid, or has values that the scheduler does not support.
         """
 
         def rules(cluster: Cluster) -> Iterator[Problem]:

@@ -24,7 +24,7 @@ def choose(
     """Choose the environment that is up, else the first backend that can boot the plan.
 
     `auto` takes containers if the plan has GPUs, if their image is built, or if TensorFlow is
-    missing here; otherwise processes. It takes no place in a queue.
+    missing here; otherwise processes. It never chooses a backend with a queue.
 
     Args:
         name: `auto`, or a backend's name.
@@ -33,7 +33,7 @@ def choose(
         known: The backend of this name; for `auto` all backends, the preferred one first.
 
     Returns:
-        The backend, and its environment that is up; None: none is.
+        The backend, and its environment if that is up.
 
     Raises:
         LabError: The requested backend cannot be used here, or no backend can.
@@ -171,7 +171,7 @@ def _usable(known: Sequence[Backend]) -> Iterator[Backend]:
 
 
 def resolve(name: str | None, default: str | None, known: Sequence[Backend]) -> Environment:
-    """Find the environment of a name: one that is up, else the parts that are left of one.
+    """Find an environment by its name: one that is up, else what is left of one.
 
     Args:
         name: The name that the user typed, or None.

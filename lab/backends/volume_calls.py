@@ -1,4 +1,4 @@
-"""Environments whose run volume only a process in a container reaches: `python -m lab.volume`."""
+"""Environments that read and write their run volume by calls of `python -m lab.volume`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Channel(Protocol):
 
 
 class CalledEnvironment(Environment):
-    """The part of an environment that reads and writes its run volume by such calls."""
+    """The part of an environment that uses only such calls."""
 
     @abstractmethod
     def channel(self) -> Channel:
@@ -65,7 +65,7 @@ class CalledEnvironment(Environment):
         """
 
     def avoid(self, channel: Channel) -> None:
-        """Prefer other channels, because this one broke off."""
+        """Prefer other channels, because this one failed."""
 
     def call(self, *arguments: str) -> bytes:
         """Call the volume's module, and return what it prints; see `Channel.call`."""
@@ -156,7 +156,7 @@ def raise_for_exit_code(doing: str, code: int | None, printed: bytes) -> None:
 
     Args:
         doing: What the call does, for the message.
-        code: Its exit code; None: unknown.
+        code: Its exit code; None if it is unknown.
         printed: The end of its standard error.
 
     Raises:

@@ -23,7 +23,7 @@ class Representer(RoundTripRepresenter):
     """Represents plain values, without aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
-        """Write a value again where it occurs again."""
+        """Repeat equal values instead of writing aliases."""
         del data
         return True
 
@@ -37,7 +37,7 @@ Representer.add_representer(str, Representer.represent_text)
 
 
 def dumped(documents: Iterable[object], representer: type[Representer] = Representer) -> str:
-    """Return the text of a file with these documents; a line is as long as its value."""
+    """Return the text of a file with these documents; it wraps no lines."""
     yaml = YAML()
     yaml.Representer = representer
     yaml.width = sys.maxsize
@@ -48,9 +48,9 @@ def dumped(documents: Iterable[object], representer: type[Representer] = Represe
 
 @lru_cache(maxsize=4096)
 def quotes(text: str) -> str | None:
-    """Quotation marks, unless every YAML reader reads it as the same text without; else None.
+    """Return the quotation marks that a text needs, so that every YAML reader reads it as text.
 
-    Checked by the rules of YAML 1.1 and of YAML 1.2. If None, ruamel.yaml adds them if necessary.
+    It applies the rules of YAML 1.1 and YAML 1.2. ruamel.yaml adds others where it needs them.
     """
     tag = _YAML_1_1.resolve(ScalarNode, text, (True, False))
     is_text = str(tag) == TEXT and isinstance(parse_scalar(text), str)

@@ -122,7 +122,7 @@ def unquoted_if_plain(text: str) -> str:
 
 
 def describe(value: object) -> str:
-    """Return a short description of a value: `the text "two"`, `the number 2.5`, `a list`."""
+    """Return a short description of a value: `the string "two"`, `the number 2.5`, `a list`."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -130,7 +130,7 @@ def describe(value: object) -> str:
     if isinstance(value, (int, float)):
         return f"the number {value}"
     if isinstance(value, str):
-        return f"the text {quoted(value)}"
+        return f"the string {quoted(value)}"
     return "a list" if isinstance(value, list) else "a mapping"
 
 
@@ -167,7 +167,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "int_type": "must be a whole number",
     "float_type": "must be a number",
     "finite_number": "must be a finite number",
-    "string_type": "must be a text",
+    "string_type": "must be a string",
     "bool_type": "must be true or false",
     "dict_type": "must be a mapping",
     "model_type": "must be a mapping",

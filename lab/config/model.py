@@ -48,7 +48,7 @@ DELAY: Final = "a delay such as 5ms or 200us, from 1us to 10s"
 
 
 def _flag_value(value: object) -> str:
-    expected = "a number, true, false, or a text without $, {, } and control characters"
+    expected = "a number, true, false, or a string without $, {, } and control characters"
     if isinstance(value, int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
     if isinstance(value, str) and value.isprintable() and not set(value) & set("${}"):

@@ -193,18 +193,18 @@ class _Reader:
         entries: dict[str, object] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, ScalarNode):
-                self._problem(loc, key_node, "a list or mapping as a key; write a text")
+                self._problem(loc, key_node, "a list or mapping as a key; write a string")
                 continue
             key = _scalar(key_node)
             if not isinstance(key, str):
                 shown = unquoted_if_plain(key_node.value)
-                message = f"the key {shown} is not a text; put it in quotation marks"
+                message = f"the key {shown} is not a string; put it in quotation marks"
                 self._problem(loc, key_node, message)
                 continue
             own = (*loc, key)
             if key in entries:
                 line = self._source.key_locations[own].line
-                self._problem(own, key_node, f"the key is here twice; the first is on line {line}")
+                self._problem(own, key_node, f"duplicate key; the first is on line {line}")
                 continue
             self._source.key_locations[own] = _place(key_node.start_mark)
             entries[key] = self.value(value_node, own)

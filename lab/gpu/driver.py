@@ -151,8 +151,8 @@ def allowed_ids(environ: Mapping[str, str]) -> list[str] | None:
     for item in items:
         if not _ID.fullmatch(item):
             raise InputError(
-                f"{LAB_GPUS}={short(value)}: '{short(item)}' is no index and no UUID of a GPU",
-                "name GPUs as `nvidia-smi -L` does, with one comma between two, or leave"
+                f"{LAB_GPUS}={short(value)}: '{short(item)}' is not a GPU's index or UUID",
+                "name GPUs as `nvidia-smi -L` does, separated by commas, or leave"
                 f" {LAB_GPUS}= empty for none",
             )
     return items

@@ -1,4 +1,4 @@
-"""Judges which GPUs work with which TensorFlow: its wheel has code from a compute capability on."""
+"""Judges which GPUs work with a TensorFlow wheel, which needs a least compute capability."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def build_of(runtime: str, environ: Mapping[str, str]) -> Build | None:
         environ: The environment variables: `LAB_IMAGE` and `LAB_TENSORFLOW` name another build.
 
     Returns:
-        The build; None if it is not a known one.
+        The build; None if it is unknown.
     """
     if environ.get(LAB_IMAGE):
         return None
@@ -73,7 +73,7 @@ def build_of(runtime: str, environ: Mapping[str, str]) -> Build | None:
 
 
 def judge_gpu(gpu: Gpu, build: Build | None) -> Finding[Support]:
-    """Judge whether a GPU, or a slice, works with a build; None: the build is not a known one."""
+    """Judge whether a GPU, or a slice, works with a build; None for an unknown build."""
     if build is None:
         return Finding(Support.UNKNOWN, "lab does not know which GPUs this build supports")
     if not gpu.compute_capability:

@@ -36,7 +36,7 @@ _OK: Final = 0
 
 
 def numa_node(library: Library, gpu: Handle) -> int | None:
-    """Return the NUMA node of a GPU, or None if it has none of its own.
+    """Return the NUMA node of a GPU, or None if it has no single one.
 
     Not by `nvmlDeviceGetNumaNodeId`: on Grace Hopper, that is the node of the GPU's own memory,
     without CPUs; elsewhere it is not supported.

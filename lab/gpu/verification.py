@@ -83,7 +83,7 @@ class GpuView:
         """Parse the output of `lab.task.node.gpu_probe`.
 
         Raises:
-            ValueError: The text is not such an output.
+            ValueError: The text is not a GPU report.
         """
         import msgspec  # noqa: PLC0415  (only a boot reads views)
 
@@ -111,8 +111,8 @@ class GpuStatus(StrEnum):
 class GpuCheck(Finding[GpuStatus]):
     """The check of one task's GPUs.
 
-    `what` is such as `planned GPU-b…, sees GPU-c…`, or why nothing is proved. There is a fix if the
-    task does not have its planned GPUs.
+    `what` is, for example, `planned GPU-b…, sees GPU-c…`, or why nothing is proved. There is a fix
+    if the task does not have its planned GPUs.
 
     Attributes:
         planned: Device ids of the planned GPUs.
@@ -156,7 +156,7 @@ def check_gpus(
     if planned and view.cuda:
         return _lost(planned, "CUDA", view.cuda)
     if unnamed:
-        reason = "as many as planned by number, on a host whose GPUs are unknown here"
+        reason = "the number is as planned; the UUIDs of the host's GPUs are unknown here"
         return GpuCheck(GpuStatus.UNKNOWN, reason, planned=planned, seen=view.seen)
     return GpuCheck(GpuStatus.PROVED, planned=planned, seen=planned)
 

@@ -29,7 +29,7 @@ class Placed:
 
     Attributes:
         plan: The plan.
-        inventory: The host; None: hosts that are not known yet.
+        inventory: The host; None if the hosts are not known yet.
     """
 
     plan: Plan

@@ -93,7 +93,7 @@ OTHERS_REACH = (
 TLS = "tls: {certificate: c, key: k}\n"
 MISTAKES = {
     "^setas: 1": 'setas: unknown key; did you mean "seats"?',
-    "^name: x": "name: the key is here twice; the first is on line 2",
+    "^name: x": "name: duplicate key; the first is on line 2",
     "seat: {gpus: {^cuont: 1}}": 'seat.gpus.cuont: unknown key; did you mean "count"?',
     "seat: {gpus: ^-1}": "seat.gpus: must be at least 0, not -1",
     "seat: {gpus: {queue: ^1}}": "seat.gpus.queue: must be true or false, not the number 1",
@@ -181,7 +181,7 @@ def test_a_wrong_value_is_named_with_what_is_expected(
     part, last = key.rpartition(".")[::2]
     changed = {part: {last: value}} if part else {last: value}
     (line,) = problems(json.dumps({"version": 1, "name": "w", "seats": 2} | changed))
-    kind = f'text "{visible(value)[:40]}' if isinstance(value, str) else f"number {value}"
+    kind = f'string "{visible(value)[:40]}' if isinstance(value, str) else f"number {value}"
     assert f": {key}: must be {expected}; not the {kind}" in line
 
 

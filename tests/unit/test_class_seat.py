@@ -234,7 +234,7 @@ def test_the_state_of_each_seat(statuses: Callable[..., list[SeatStatus]]) -> No
     ("output", "error"),
     [
         (Output(*[b"x" * 4_000] * 1_000), "reading: it printed more than 10000 bytes"),
-        (Output(b"begins", silent=True), "reading: no end within 0.1 s"),
+        (Output(b"begins", silent=True), "reading: it did not end within 0.1 s"),
         (docker.errors.APIError("no process left"), "reading: no process left"),
     ],
 )
@@ -256,7 +256,7 @@ def test_a_command_in_a_container_has_a_limit_of_its_output_and_its_time(
 
 def test_one_seat_cannot_hide_the_others(statuses: Callable[..., list[SeatStatus]]) -> None:
     answers = {
-        "ada": LabError("no end within 10 s"),
+        "ada": LabError("it did not end within 10 s"),
         "bob": Done(0, b"forged", b""),
         "cy": Done(0, report(since_step_s=99), b""),
         "dan": Done(0, report(), b""),  # it does not run

@@ -81,7 +81,7 @@ def test_positions_count_lines_and_characters_from_one() -> None:
     assert problems(moved)[0].startswith("cluster.yaml:3:15: nodes.tf1.gpsu: unknown key")
     assert problems(SMALL.replace("name: m", 'name: "é" # é')) == [
         "cluster.yaml:2:7: name: must be lower-case letters, digits and hyphens, at most 31, "
-        'no hyphen first; not the text "é"'
+        'no hyphen first; not the string "é"'
     ]
 
 

@@ -99,7 +99,11 @@ def test_lost(view: GpuView, words: str, fix: str) -> None:
         ((A,), GpuView(why="exited (1)"), "exited (1)"),
         ((A,), NO_DRIVER, "no NVIDIA driver in the task"),
         ((), GpuView(nvml="error 999 (Unknown Error)"), "error 999 (Unknown Error)"),
-        (("9",), inside(A), "as many as planned by number, on a host whose GPUs are unknown here"),
+        (
+            ("9",),
+            inside(A),
+            "the number is as planned; the UUIDs of the host's GPUs are unknown here",
+        ),
     ],
 )
 def test_not_proved_has_a_reason(planned: tuple[str, ...], view: GpuView, what: str) -> None:

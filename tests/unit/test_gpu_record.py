@@ -233,7 +233,7 @@ def test_files_that_are_no_entries_are_named_and_ignored(
     up(holder("ben", OTHER))
     (record / "a\x1b.json").write_text(text)
     (notice,) = take(holder("carl"))
-    start = f"warning: ignored {record}/a\\x1b.json, which is no entry of the GPU record: "
+    start = f"warning: ignored {record}/a\\x1b.json, which is not an entry of the GPU record: "
     assert notice.startswith(start)
     assert re.search(why, notice.removeprefix(start))
     refused(holder("dora", OTHER), "'ben'")

@@ -243,11 +243,11 @@ def test_a_variable_may_name_a_gpu_by_its_slices(driver: Have) -> None:
 @pytest.mark.parametrize(
     ("value", "what"),
     [
-        ("0,,1", "'' is no index"),
-        ("0, ", "'' is no index"),
-        ("-1", "'-1' is no index"),
-        ("all", "'all' is no index"),
-        ("\x1b[1m", r"'\x1b[1m' is no index"),
+        ("0,,1", "'' is not a GPU's index"),
+        ("0, ", "'' is not a GPU's index"),
+        ("-1", "'-1' is not a GPU's index"),
+        ("all", "'all' is not a GPU's index"),
+        ("\x1b[1m", r"'\x1b[1m' is not a GPU's index"),
     ],
 )
 def test_a_wrong_variable_is_an_error_that_names_the_item(

@@ -87,7 +87,7 @@ class ComposeBackend(ComposePlanner, Backend):
         return None
 
     def checks(self, host: Host) -> Iterator[Check]:
-        """Yield also a check of the engine's version; see `Backend`."""
+        """Add a check of the engine's version; see `Backend`."""
         yield from super().checks(host)
         yield Check("engine", lambda: checks.check_engine(read_engine()))
 
@@ -96,7 +96,7 @@ class ComposeBackend(ComposePlanner, Backend):
         yield Check("container toolkit", lambda: checks.check_toolkit(read_engine()))
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
-        """Why the plan's image is neither here nor can be built, with a hint; None if it can.
+        """Why the plan's image is missing and cannot be built, with a hint; None if it is usable.
 
         An image with another version of lab's code counts as missing.
 
@@ -139,13 +139,13 @@ class ComposeBackend(ComposePlanner, Backend):
         return projects(self._engine)
 
     def find_any(self, project: str) -> ComposeEnvironment | None:
-        """The environment of this name: up, stopped, or only its volume; None: no part."""
+        """The environment of this name: up, stopped, or only its volume; None if there is none."""
         environment = ComposeEnvironment(self._engine, project)
         exists = environment.containers or list_resources(self._engine, project) != NO_RESOURCES
         return environment if exists else None
 
     def still_runs(self, project: str, where: str) -> bool | None:
-        """Whether containers of a project run; None: this is another engine, or does not answer."""
+        """Whether containers of a project run; None if another engine or none answers."""
 
         def check() -> bool | None:
             if self._engine.id() != where:
@@ -164,11 +164,7 @@ class ComposeBackend(ComposePlanner, Backend):
 
 
 class ComposeBoot(Boot[ComposeEnvironment]):
-    """The steps that let compose start the containers, and wait until all are healthy.
-
-    Attributes:
-        engine: The engine.
-    """
+    """The steps that let compose start the containers, and wait until all are healthy."""
 
     backend = COMPOSE
 
@@ -215,13 +211,13 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         return holder_of(plan, backend=self.backend, where=engine.id())
 
     def options(self) -> Values:
-        """Return the options of the compose file. Podman ignores `driver: nvidia` in silence."""
+        """Return the options of the compose file. Podman silently ignores `driver: nvidia`."""
         if self.plan.has_gpus and self.engine.is_podman():
             return {**self._options, "gpus-by": "cdi"}
         return self._options
 
     def text(self) -> str:
-        """Return the compose file; compose takes its paths from the project's directory."""
+        """Return the compose file; its paths are relative to the project's directory."""
         root = self.root
         return render(self.plan, self.options(), Rendering.at(root, root / DEFAULT_CLUSTER, root))
 

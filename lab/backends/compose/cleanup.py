@@ -1,4 +1,4 @@
-"""Removal of all that carries a project's label, or of what was added since a snapshot."""
+"""Removes everything with a project's label, or what was added since a snapshot."""
 
 from __future__ import annotations
 

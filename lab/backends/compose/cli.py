@@ -207,7 +207,7 @@ class Compose:
 
 
 def _step(line: str) -> str:
-    """The long step of a build that begins with this line: `step 3 of 12`; "": none."""
+    """The long step of a build that begins with this line, `step 3 of 12`, or ""."""
     match = _LONG_STEP.match(line)
     if match is None:
         return ""
@@ -238,7 +238,7 @@ def compose_file(infos: Sequence[ContainerInfo]) -> str | None:
     The containers' labels name the file.
 
     Returns:
-        None if the file is missing or unreadable, or is now one of another config.
+        None if the file is missing or unreadable, or belongs to another config now.
     """
     origins = {(info.file, info.cluster_sha256) for info in infos if info.service}
     if len(origins) != 1:
@@ -314,9 +314,5 @@ def _capture(
 
 
 def compose_environment() -> dict[str, str]:
-    """Return the environment variables for compose.
-
-    They are those of this process, without variables that select another file or project, and
-    without those that start an experiment.
-    """
+    """Return this process's environment variables, without those that name another file."""
     return {name: value for name, value in os.environ.items() if name not in _DROPPED}

@@ -218,7 +218,7 @@ class ComposeEnvironment(CalledEnvironment):
         cli.remove_compose_file(self.project)
 
     def channel(self) -> ExecChannel | ReaderChannel:
-        """Return a channel: by a running task, else by a container of its own."""
+        """Return a channel through a running task, else through a container of its own."""
         tasks = self._task_containers().values()
         if running := [info for info in tasks if info.running]:
             best = min(running, key=lambda info: (info.id in self._broken, not info.up))

@@ -205,7 +205,7 @@ class ImageBuilder:
         return ImageStatus.OLD
 
     def base_state(self) -> str:
-        """Return how the build gets the base image: `exists` or `can be downloaded`; "": not."""
+        """Return how the build gets the base image: `exists`, `can be downloaded`, or ""."""
         if image_exists(self.engine, self.image.base):
             return "exists"
         return "can be downloaded" if can_pull(self.engine, self.image.base) else ""

@@ -59,11 +59,11 @@ The MTU is that of a loopback, as all nodes are here; a node with a link sets a 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A volume that exists, and has the run volume and the programs of an environment.
+    """An existing volume with the run volume and the programs of an environment.
 
     Attributes:
         volume: Its name.
-        target: Where the tasks mount the whole of it.
+        target: Where the tasks mount it.
         variables: The variables of the tasks that name directories in it.
         logging: The limit of each container's log, as compose writes it.
     """
@@ -91,7 +91,7 @@ def render(
         plan: The plan, with the final mode and TensorFlow version.
         options: The options. A class adds `subnet`, the addresses of the network.
         rendering: The run, and the paths of the config and of the project.
-        home: The volume to use instead of a run volume of its own.
+        home: The volume that replaces the run volume.
 
     Returns:
         The text of the file.

@@ -54,11 +54,7 @@ class Engine:
     """
 
     def __init__(self, timeout_s: int = TIMEOUT_S) -> None:
-        """Choose how long to wait.
-
-        Args:
-            timeout_s: Seconds without data from the engine after which a call fails.
-        """
+        """Set the seconds without data from the engine after which a call fails."""
         self._local = threading.local()
         self._timeout_s = timeout_s
 
@@ -167,7 +163,7 @@ class Engine:
         max_bytes: int,
         **options: Any,  # noqa: ANN401  (docker-py's own)
     ) -> Done:
-        """Run a command in a container, which may print what it likes, and as long as it likes.
+        """Run an untrusted command in a container, with limits on its time and its output.
 
         Args:
             doing: The action, for messages.
@@ -201,7 +197,7 @@ class Engine:
             timer.cancel()
             _end(output)
         if is_late.is_set():
-            raise LabError(f"{doing}: no end within {within_s:g} s")
+            raise LabError(f"{doing}: it did not end within {within_s:g} s")
         with engine_errors(doing):
             return Done(api.exec_inspect(exec_id)["ExitCode"], stdout, stderr)
 
@@ -232,7 +228,7 @@ class Engine:
 
 
 def _end(output: CancellableStream[Any], is_late: threading.Event | None = None) -> None:
-    """Stop reading an output, also while another thread waits for a piece of it."""
+    """Stop reading an output, even while another thread waits for a piece of it."""
     if is_late is not None:
         is_late.set()
     # It has ended already, or it comes through SSH, where docker-py cannot stop it.

@@ -57,7 +57,7 @@ class ContainerInfo:
         error: The engine's reason why it did not start, or "".
         started: Its start time in UTC with all nine decimals, so that it sorts as text.
         gpus: Device ids that the engine gives it; `all` or `2 of any` if the request has no ids;
-            None: Podman gives it some, and does not report which.
+            None if Podman gives it some, which it does not name.
         planned: Device ids of its planned GPUs.
         variables: Its environment variables.
         cluster_sha256: Digest of its config.
@@ -177,7 +177,7 @@ def _spec(variables: Mapping[str, str]) -> dict[str, list[str]]:
 def _granted_gpus(host: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The GPUs of its device requests; the engine writes a count of -1 for all GPUs.
 
-    Podman reports only the device nodes. None: it gives GPUs.
+    Podman reports only the device nodes; None means that it grants some GPUs.
     """
     if (host.get("Annotations") or {}).get("io.container.manager") == "libpod":
         nodes = [str(device.get("PathInContainer")) for device in host.get("Devices") or ()]

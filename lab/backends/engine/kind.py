@@ -62,7 +62,7 @@ def is_podman(version: Mapping[str, Any]) -> bool:
 def kind_by_address(environ: Mapping[str, str] = os.environ) -> EngineKind:
     """Return the kind of the engine that the environment or docker's context names.
 
-    The engine need not answer.
+    It does not query the engine.
     """
     address = environ.get("DOCKER_HOST") or _address_of_context(environ)
     path = address.removeprefix("unix://")
@@ -84,10 +84,7 @@ def _address_of_context(environ: Mapping[str, str]) -> str:
 
 
 def rootless_socket() -> str:
-    """Return the value of `DOCKER_HOST` for a rootless engine of this user that is not named.
-
-    "": there is none, or an engine is named.
-    """
+    """Return the `DOCKER_HOST` of this user's rootless engine, if nothing else names an engine."""
     own = os.environ.get("XDG_RUNTIME_DIR", "")
     if not own or os.environ.get("DOCKER_HOST") or kind_by_address(os.environ).is_rootless:
         return ""

@@ -1,4 +1,4 @@
-"""A namespace of a Kubernetes cluster, by the official client: objects, logs, calls in pods."""
+"""A namespace of a Kubernetes cluster: objects, logs and calls in pods, by the official client."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class CallError(LabError):
 
 
 def kubeconfig() -> str:
-    """Return the files that configure access to clusters; several have colons between them."""
+    """Return the files that configure access to clusters, separated by colons."""
     return os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
 
 
@@ -104,11 +104,7 @@ class Api:
     """
 
     def __init__(self, context: str = "", namespace: str = "") -> None:
-        """Create the object.
-
-        Args:
-            context: The context; "": the current one.
-            namespace: The namespace; "": that of the context.
+        """Use the current context, and its namespace, where none is named.
 
         Raises:
             LabError: The client is not installed, or the kubeconfig cannot be used.
@@ -224,10 +220,10 @@ class Api:
             kinds: Their kinds.
             labels: Their labels.
             keep: The name of one that stays, or "".
-            within_s: The time that they have, in seconds.
+            within_s: Seconds to wait.
 
         Returns:
-            One that is left after this time; None: all are gone.
+            One that is left after this time; None if all are gone.
 
         Raises:
             LabError: The server refuses, or does not answer.
@@ -283,7 +279,7 @@ class Api:
         Args:
             pod: The pod.
             command: The command.
-            stdin: What it reads; its end is not sent.
+            stdin: Its standard input, which stays open.
             within_s: Seconds without output after which the call fails.
 
         Yields:

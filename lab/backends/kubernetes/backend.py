@@ -54,7 +54,7 @@ class KubernetesBackend(KubernetesPlanner, RecordedBackend):
         return None
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
-        """None: only the nodes know, and the boot reports it."""
+        """Return None: only the nodes know, and the boot reports it."""
 
     def boot(self, plan: Plan, *, root: Path) -> KubernetesBoot:
         """Return the steps of a boot; see `Backend`."""

@@ -79,7 +79,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         return any(map(status.is_running, self._pods().values()))
 
     def _pods(self) -> dict[str, Object]:
-        """The pods of the tasks. Of a task with several, the newest."""
+        """The newest pod of each task."""
         pods = sorted(
             self.api.list("Pod", self._labels), key=lambda pod: pod["metadata"]["creationTimestamp"]
         )
@@ -191,7 +191,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
     def clock_offset_s(self) -> float:
         """Seconds by which the run volume's clock is ahead of this host's; see `Environment`.
 
-        It is 0 if the answer is within the time that it took.
+        It is 0 if the difference is smaller than the duration of the call.
         """
         began = time.time()
         now = float(self.call("time"))
@@ -228,7 +228,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
             time.sleep(_POLL_S)
 
     def _checked(self, chunks: Iterator[Chunk | None]) -> Iterator[Chunk | None]:
-        """The same chunks, until no pod of a task runs: that of the run volume runs on."""
+        """Yield the chunks until no task's pod runs; the run volume's own pod keeps running."""
         looked, reported = time.monotonic(), set[str]()
         with self._watched() as causes:
             try:
@@ -237,7 +237,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
                     if chunk is None and time.monotonic() - looked > _LOOK_S:
                         self._check_up(reported, causes)
                         looked = time.monotonic()
-            finally:  # an agent may have recorded its end before a look
+            finally:  # an agent may have recorded its end before the next check
                 for task in sorted(causes.keys() - reported):
                     LOG.warning(f"{task}: {causes[task]}")
 
@@ -245,7 +245,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
     def _watched(self) -> Iterator[dict[str, str]]:
         """Watch the pods in a thread; yield why Kubernetes deletes them, by their tasks.
 
-        A pod shows it until it is gone, a second later.
+        A pod shows the cause only until it is gone, a second later.
         """
         causes: dict[str, str] = {}
         closed = Event()
@@ -284,7 +284,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
             causes: Why Kubernetes has deleted pods, by their tasks.
 
         Raises:
-            LabError: None does; the message has the cause that Kubernetes names.
+            LabError: No agent runs; the message has the cause that Kubernetes names.
         """
         pods = self._pods()
         ended = [info for info in self.tasks() if not status.is_running(pods.get(info.task))]
@@ -294,7 +294,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
             raise LabError(
                 f"the kubernetes environment {self.project!r} has stopped:"
                 f" {first}: {details[first]}",
-                "until `lab down`, its runs are on its run volume",
+                "its runs stay on its run volume until `lab down`",
             )
         for task, why in details.items():
             if task not in reported:

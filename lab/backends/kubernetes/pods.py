@@ -92,7 +92,7 @@ class Pods:
     Attributes:
         plan: The plan.
         options: The options of the backend.
-        owner: The label of all objects of one environment; "": a file is rendered.
+        owner: The label of all objects of one environment; "" for a rendered file.
     """
 
     plan: Plan
@@ -162,7 +162,7 @@ class Pods:
     def reader(self) -> Object:
         """Return the pod in which the client reads and writes the run volume.
 
-        It needs no other object but the volume claim, which may outlast all others.
+        It needs only the volume claim, which may outlive all other objects.
         """
         command = f"{_SHELL}python -m lab.task.node.anchor"
         container = self._container(command, _environ(self.variables)) | _probe(_HAS_VOLUME)

@@ -32,7 +32,7 @@ def render(plan: Plan, options: Values, rendering: Rendering = PLAIN, *, owner: 
         plan: The plan, with the final runtime.
         options: The options.
         rendering: The run, and the path of the config.
-        owner: The label of an environment's objects; "": they have none.
+        owner: The label of an environment's objects, or "".
 
     Raises:
         InputError: An object is larger than the API server permits.
@@ -192,7 +192,7 @@ class Objects:
 
 
 def groups_of(plan: Plan, *, is_plain: bool) -> dict[str, list[PlannedTask]]:
-    """Return the tasks that have a Job together, by its name: those of one job, if of one size.
+    """Return the tasks that share a Job, by its name: those of one job, if they have one size.
 
     Args:
         plan: The plan.

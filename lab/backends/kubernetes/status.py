@@ -11,7 +11,7 @@ _NEVER: Final = {
     *("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName"),
     *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
 }
-"""Reasons for which a container waits, and which do not pass by themselves."""
+"""Reasons for waiting that do not go away by themselves."""
 
 _ENDED: Final = {"Failed", "Succeeded"}
 

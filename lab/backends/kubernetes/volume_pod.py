@@ -45,20 +45,13 @@ class PodChannel:
 
 
 class VolumePod:
-    """The pod of the run volume. It is started when it is needed and does not run."""
+    """The pod of the run volume, which is started on demand."""
 
     def __init__(self, api: Api, record: EnvironmentRecord, labels: Mapping[str, str]) -> None:
-        """Name the pod.
-
-        Args:
-            api: The namespace.
-            record: The environment.
-            labels: The labels of its objects.
-        """
         self._api, self._record, self._labels = api, record, labels
 
     def name(self) -> str:
-        """Return its name, after it has been started.
+        """Start the pod unless it runs, and return its name.
 
         Raises:
             NotFound: The volume claim is gone.

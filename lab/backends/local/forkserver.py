@@ -21,7 +21,7 @@ class ForkServer:
     """The fork server's process, and the agents' ends of its socket pairs.
 
     Attributes:
-        pid: Its process id; None: it does not run.
+        pid: Its process id; None if it does not run.
         ends: Task to the agent's end of the socket pair.
     """
 

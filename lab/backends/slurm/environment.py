@@ -23,7 +23,7 @@ from lab.volume.clock import file_system_time
 from lab.volume.continuation import continues, has_lost_task, mark_lost
 
 _FRESH_S: Final = 3.0
-"""Seconds for which an answer of Slurm counts as new; sites do not want more questions."""
+"""Seconds for which an answer of Slurm is reused; sites discourage frequent queries."""
 
 _END_S: Final = 120.0
 """Seconds that Slurm has to end a job; programs have 30 s by default."""
@@ -188,7 +188,7 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
         """The error for an environment that has stopped."""
         return LabError(
             f"the slurm environment {self.project!r} has stopped: its job does not run",
-            f"see {self._state_dir.log}; until `lab down`, its runs are in {self._state_dir.runs}",
+            f"see {self._state_dir.log}; its runs stay in {self._state_dir.runs} until `lab down`",
         )
 
     def tasks(self) -> list[TaskInfo]:

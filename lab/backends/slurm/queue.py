@@ -87,12 +87,12 @@ def find(name: str) -> Job | None:
 
 
 def nodes(partitions: str | None) -> tuple[str, int]:
-    """Return the partitions of a job, and the number of their nodes; 0 if there is none of them.
+    """Return the partitions of a job, and the number of their nodes; 0 if none of them exists.
 
     Nodes that are down, and those of a cloud that are off, count.
 
     Args:
-        partitions: Their names with commas between; None: Slurm's default.
+        partitions: Their names, separated by commas; None: Slurm's default.
 
     Raises:
         LabError: Slurm does not answer.
