@@ -171,15 +171,15 @@ def _best_runs(
         held = _held(stage.holds, runs)
         if held > most:
             best, most = runs, held
-        if held == len(stage.holds) and not _vain_fault(runs):
+        if held == len(stage.holds) and not _ineffective_fault(runs):
             return runs, ""
-    return best, stage.holds[most].hint if most < len(stage.holds) else _vain_fault(best)
+    return best, stage.holds[most].hint if most < len(stage.holds) else _ineffective_fault(best)
 
 
-def _vain_fault(runs: Mapping[str, MeasuredRun]) -> str:
+def _ineffective_fault(runs: Mapping[str, MeasuredRun]) -> str:
     """Return the hint for a fault that met no step, so that it shows nothing; "": there is none."""
     summaries = [run.summary for run in runs.values() if run.summary is not None]
-    faults = [(each.run_id, fault) for each in summaries for fault in each.vain_faults]
+    faults = [(each.run_id, fault) for each in summaries for fault in each.ineffective_faults]
     return f"{faults[0][0]}: {faults[0][1]}: {NO_STEP_MET}." if faults else ""
 
 

@@ -17,7 +17,7 @@ from lab.volume.files import read_regular, write_atomically
 from lab.volume.states import State
 
 NO_STEP_MET: Final = "it met no step; let it begin later, such as `after 500 steps`"
-"""What is wrong with a vain fault, and what to do."""
+"""What is wrong with an ineffective fault, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Summary:
     faults: list[FaultSummary] = field(default_factory=list)
 
     @property
-    def vain_faults(self) -> list[str]:
+    def ineffective_faults(self) -> list[str]:
         """The faults that met no step of any task."""
         met = {each.fault for each in self.faults if each.steps}
         return list(dict.fromkeys(each.fault for each in self.faults if each.fault not in met))

@@ -18,9 +18,11 @@ from tests.support.fakes import record
 from tests.support.lessons import runs_of
 from tests.support.summaries import INFO, folded, shown
 
+Mark = tuple[float, int | None, int]
+"""The time, local step and attempt of a step record."""
 
-def steps(*marks: tuple[float, int, int]) -> list[dict[str, Any]]:
-    """Step records: their time, local step and attempt."""
+
+def steps(*marks: Mark) -> list[dict[str, Any]]:
     return [
         record("worker-0", seq, local_step=step, time_unix=time) | {"attempt": attempt}
         for seq, (time, step, attempt) in enumerate(marks)
@@ -37,7 +39,7 @@ def met(requested: tuple[str, ...] = (), **records: list[dict[str, Any]]) -> lis
     return faults_met(info, folded(**records), lambda task: of_task.get(task, []))
 
 
-EACH_SECOND = [(110.0 + second, 10 * second + 1, 0) for second in range(11)]
+EACH_SECOND: list[Mark] = [(110.0 + second, 10 * second + 1, 0) for second in range(11)]
 AGAIN = [*EACH_SECOND, (130.0, 1, 1), (131.0, 11, 1)]
 
 
@@ -50,6 +52,7 @@ AGAIN = [*EACH_SECOND, (130.0, 1, 1), (131.0, 11, 1)]
         ("slow:0.3,5s worker-0", 106.0, EACH_SECOND, 1 + 10 + 10),
         ("slow:0.3,3s worker-0", 112.5, EACH_SECOND, 4 * 10),
         ("pause:10s worker-0", 111.0, [(110.0, 5, 0), (122.0, 6, 0)], 1),
+        ("slow:0.3,5s worker-0", 110.5, [(110.0, 5, 0), (111.0, None, 0), (112.0, 9, 0)], 1 + 4),
         ("kill worker-0", 100.0, EACH_SECOND, 0),
         ("kill worker-0", 120.5, EACH_SECOND, 1),
         ("kill worker-0", 120.5, AGAIN, 1),
@@ -57,7 +60,7 @@ AGAIN = [*EACH_SECOND, (130.0, 1, 1), (131.0, 11, 1)]
     ],
 )
 def test_a_fault_meets_the_steps_under_way(
-    fault: str, begin: float, marks: list[tuple[float, int, int]], expected: int
+    fault: str, begin: float, marks: list[Mark], expected: int
 ) -> None:
     found = met(worker_0=[event(fault, begin), *steps(*marks)])
     assert found == [FaultSummary(fault, "worker-0", expected)]
@@ -82,7 +85,7 @@ def test_a_fault_that_met_no_step_is_a_warning_and_passes_no_stage() -> None:
     some, none = FaultSummary("kill ps-0", "worker-0", 1200), FaultSummary("x", "worker-1", 0)
     also = FaultSummary("kill ps-0", "worker-1", 0)
     summary = replace(summary_of(INFO, {}, folded()), faults=[some, also, none])
-    assert summary.vain_faults == ["x"]
+    assert summary.ineffective_faults == ["x"]
     table = " ".join(shown(summary).split())
     assert "fault kill ps-0: steps met: 1,200 of worker-0" in table
     assert "fault x: it met no step; let it begin later" in table

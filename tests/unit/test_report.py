@@ -359,7 +359,7 @@ def test_a_fault_is_marked_until_its_end(tmp_path: Path) -> None:
         (pytest.approx(10), pytest.approx(40)),
         (pytest.approx(50), None),
     ]
-    assert summarize(run).vain_faults == [slow, "kill worker-1 after 9 steps"]
+    assert summarize(run).ineffective_faults == [slow, "kill worker-1 after 9 steps"]
 
 
 def test_late_starts_and_new_starts_are_marked(tmp_path: Path) -> None:
