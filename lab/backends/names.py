@@ -85,7 +85,7 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
     LOCAL: Capabilities("lab.backends.local.backend:LocalBackend", "processes"),
     CLASS: Capabilities(
         "lab.backends.classroom.backend:ClassBackend",
-        "queue",
+        "queued containers",
         containers=True,
         host_gpus=False,
         queued=True,

@@ -9,7 +9,7 @@ const LAST_S = 300;
 let shown = null, endsUnix = null, aheadS = 0;
 
 /** A new element with a text and attributes. Text of a run is never read as HTML. */
-function made(name, text = "", attributes = {}, space = null) {
+function create(name, text = "", attributes = {}, space = null) {
   const element = space ? document.createElementNS(space, name) : document.createElement(name);
   element.textContent = text;
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -55,13 +55,13 @@ function showClass(room) {
   // The fewer rows there are, the larger is their text.
   at("class").style.setProperty("--rows", Math.max(room.seats.length, room.queue.length, 1));
   at("seats").replaceChildren(...room.seats.map((seat) => {
-    const line = made("tr", "", {class: seat.stuck ? "stuck" : ""});
-    line.append(made("th", seat.seat, {scope: "row"}), made("td", seat.state, {class: seat.stuck ? "late" : KINDS[seat.state] || ""}),
-      made("td", seat.run), made("td", seat.step, {class: "number"}), made("td", seat.passed, {class: "note"}));
+    const line = create("tr", "", {class: seat.stuck ? "stuck" : ""});
+    line.append(create("th", seat.seat, {scope: "row"}), create("td", seat.state, {class: seat.stuck ? "late" : KINDS[seat.state] || ""}),
+      create("td", seat.run), create("td", seat.step, {class: "number"}), create("td", seat.passed, {class: "note"}));
     return line;
   }));
   at("queue-part").hidden = !room.queue.length;
-  at("queue").replaceChildren(...room.queue.map((line) => made("li", line)));
+  at("queue").replaceChildren(...room.queue.map((line) => create("li", line)));
 }
 
 function showRun(run) {
@@ -69,8 +69,8 @@ function showRun(run) {
   write("reason", run.reason);
   const facts = [["experiment", run.experiment], ["time", lasting(run.elapsed_s)], ["global step", run.global_step]];
   at("facts").replaceChildren(...facts.map(([name, value]) => {
-    const pair = made("div");
-    pair.append(made("dt", name), made("dd", value || "–"));
+    const pair = create("div");
+    pair.append(create("dt", name), create("dd", value || "–"));
     return pair;
   }));
   write("notes", run.notes);
@@ -80,12 +80,12 @@ function showRun(run) {
 }
 
 function row(task) {
-  const line = made("tr");
+  const line = create("tr");
   line.append(
-    made("th", task.task, {scope: "row"}),
-    made("td", task.stuck ? "stuck" : task.state, {class: task.stuck ? "late" : KINDS[task.state] || ""}),
-    ...[task.local_step, task.steps_per_s, task.loss, task.gpu].map((text) => made("td", text, {class: "number"})),
-    made("td", task.note, {class: "note"}));
+    create("th", task.task, {scope: "row"}),
+    create("td", task.stuck ? "stuck" : task.state, {class: task.stuck ? "late" : KINDS[task.state] || ""}),
+    ...[task.local_step, task.steps_per_s, task.loss, task.gpu].map((text) => create("td", text, {class: "number"})),
+    create("td", task.note, {class: "note"}));
   return line;
 }
 
@@ -102,8 +102,8 @@ const look = (index) => `line-${index % LINES} dash-${Math.floor(index / LINES) 
 function draw() {
   const svg = at("loss"), curves = Object.entries(shown.loss), all = curves.flatMap(([, points]) => points);
   at("legend").replaceChildren(...curves.map(([task], index) => {
-    const item = made("li"), line = made("svg", "", {viewBox: "0 0 40 12", "aria-hidden": "true"}, SVG);
-    line.append(made("path", "", {d: "M0 6H40", class: look(index)}, SVG));
+    const item = create("li"), line = create("svg", "", {viewBox: "0 0 40 12", "aria-hidden": "true"}, SVG);
+    line.append(create("path", "", {d: "M0 6H40", class: look(index)}, SVG));
     item.append(line, task);
     return item;
   }));
@@ -121,13 +121,13 @@ function draw() {
   const x = (time) => left + (width - left - right) * (time - early) / (late - early);
   const y = (loss) => height - bottom - (height - bottom - top) * (loss - low) / (high - low);
   for (const loss of marks) svg.append(
-    made("line", "", {x1: left, x2: width - right, y1: y(loss), y2: y(loss), class: "axis"}, SVG),
-    made("text", String(loss), {x: left - 8, y: y(loss) + size / 4, "text-anchor": "end"}, SVG));
+    create("line", "", {x1: left, x2: width - right, y1: y(loss), y2: y(loss), class: "axis"}, SVG),
+    create("text", String(loss), {x: left - 8, y: y(loss) + size / 4, "text-anchor": "end"}, SVG));
   for (const time of ticks(early, late, width / (7 * size))) svg.append(
-    made("text", `${time} s`, {x: x(time), y: height - size / 2, "text-anchor": "middle"}, SVG));
+    create("text", `${time} s`, {x: x(time), y: height - size / 2, "text-anchor": "middle"}, SVG));
   curves.forEach(([, points], index) => {
     const path = points.map(([time, loss], first) => `${first ? "L" : "M"}${x(time).toFixed(1)} ${y(loss).toFixed(1)}`);
-    svg.append(made("path", "", {d: path.join(""), class: look(index)}, SVG));
+    svg.append(create("path", "", {d: path.join(""), class: look(index)}, SVG));
   });
 }
 

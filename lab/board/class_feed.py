@@ -16,11 +16,11 @@ from lab.formatting import about, counted, whole
 from lab.text import short
 
 EVERY_S: Final = 15.0
-"""Seconds from one question to all seats to the next: each costs a process in every seat."""
+"""Seconds between two requests to all seats: each starts a process in every seat."""
 
 
 class SeatRow(msgspec.Struct, frozen=True):
-    """A seat on the board, as texts that are safe to show; "": not known.
+    """A seat on the board, as texts that are safe to show; "" if not known.
 
     Attributes:
         seat: The seat.
@@ -45,7 +45,7 @@ class ClassBoard(msgspec.Struct, frozen=True):
 
     Attributes:
         name: Its name.
-        ends_unix: Its end, in seconds since the epoch; None: it has none.
+        ends_unix: Its end, in seconds since the epoch; None without one.
         queue: What waits or has GPUs, in order: `seat-03: waiting, place 1`.
         seats: Its seats, in the plan's order.
     """
@@ -57,7 +57,7 @@ class ClassBoard(msgspec.Struct, frozen=True):
 
 
 class ClassFeed:
-    """Asks a class how it is, at most once in `EVERY_S`."""
+    """Asks a class for its status, at most once in `EVERY_S`."""
 
     def __init__(self, folder: ClassDir, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Follow a class that is up.
@@ -70,7 +70,7 @@ class ClassFeed:
         self._asked, self._shown = -EVERY_S, ClassBoard(folder.name, None, [], [])
 
     def now(self) -> ClassBoard:
-        """Return the class as it was a few seconds ago, with its end of now.
+        """Return the class as it was a few seconds ago, with its current end.
 
         Raises:
             LabError: The class cannot be read, or the engine does not answer.
@@ -80,21 +80,21 @@ class ClassFeed:
             self._shown = ClassBoard(
                 name=self._folder.name,
                 ends_unix=None,
-                queue=[_line(each) for each in queue],
-                seats=[_row(each) for each in seat_statuses(self._folder)],
+                queue=[_line(entry) for entry in queue],
+                seats=[_row(seat) for seat in seat_statuses(self._folder)],
             )
             self._asked = self._monotonic()
         return msgspec.structs.replace(self._shown, ends_unix=self._folder.end())
 
 
-def _line(each: Queued) -> str:
-    state = each.state
-    if each.position is not None:
-        state = f"waiting, place {each.position}"
-    elif each.state == State.UP:
-        state = f"running for {about(each.since_s)}"
-    gpus = f", {counted(len(each.gpus), 'GPU')}" if each.gpus else ""
-    return f"{each.seat}: {state}{gpus}"
+def _line(entry: Queued) -> str:
+    state = entry.state
+    if entry.position is not None:
+        state = f"waiting, place {entry.position}"
+    elif entry.state == State.UP:
+        state = f"running for {about(entry.since_s)}"
+    gpus = f", {counted(len(entry.gpus), 'GPU')}" if entry.gpus else ""
+    return f"{entry.seat}: {state}{gpus}"
 
 
 def _row(seat: SeatStatus) -> SeatRow:

@@ -36,7 +36,7 @@ MOST_POINTS: Final = 160
 
 
 class Curve:
-    """Points over time, thinned as they become many. Each is the mean of equally many values."""
+    """Points over time, thinned as their number grows. Each is the mean of as many values."""
 
     def __init__(self) -> None:
         self.points: list[tuple[float, float]] = []
@@ -59,7 +59,7 @@ class Curve:
 
 
 class TaskRow(msgspec.Struct, frozen=True):
-    """One task on the board, as texts that are safe to show; "": not known.
+    """One task on the board, as texts that are safe to show; "" if not known.
 
     Attributes:
         task: `worker-0`.
@@ -91,7 +91,7 @@ class RunBoard(msgspec.Struct, frozen=True):
         state: Its state.
         reason: The reason for this state; may be empty.
         elapsed_s: Seconds since its start, or that it took.
-        global_step: Its highest global step; "": not known.
+        global_step: Its highest global step; "" if not known.
         tasks: Its tasks.
         notes: What the notes of tasks that train say: `staleness` or `waits`.
         loss: The loss of each task with one: `[[seconds since the start, loss], …]`.
@@ -134,7 +134,7 @@ class BoardView(TaskView):
     @property
     def state(self) -> State:
         """The state of the run, from those of its tasks."""
-        return run_state(each.state for each in self._statuses.values())
+        return run_state(status.state for status in self._statuses.values())
 
     def now(self, info: RunInfo, state: State) -> RunBoard:
         """Return the run as it is now.
@@ -145,7 +145,7 @@ class BoardView(TaskView):
         """
         stopped = info.stopped_unix if state.ended else None
         until = self._clock.unix() if stopped is None else stopped
-        steps = [each.highest for each in self._progress.values()]
+        steps = [progress.highest for progress in self._progress.values()]
         return RunBoard(
             run=info.run_id,
             experiment=short(info.spec.experiment),
@@ -175,7 +175,7 @@ class BoardView(TaskView):
 
 
 class _Growing:
-    """A file of records that grows; one that is replaced is read anew."""
+    """A file of records that grows; a replaced file is read from its start."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -185,12 +185,12 @@ class _Growing:
     def read(
         self, times: Times, forget: Callable[[], None] = lambda: None
     ) -> Iterator[dict[str, Any]]:
-        """Yield the new records; call a function before those of a replaced file."""
+        """Yield the new records; call `forget` before those of a replaced file."""
         try:
             with open_regular(self._path) as file:
-                found = os.fstat(file.fileno())
-                if found.st_ino != self._inode or found.st_size < self._read_bytes:
-                    self._inode = found.st_ino
+                stat = os.fstat(file.fileno())
+                if stat.st_ino != self._inode or stat.st_size < self._read_bytes:
+                    self._inode = stat.st_ino
                     self._lines, self._read_bytes = LineReader(), 0
                     forget()
                 file.seek(self._read_bytes)
@@ -229,11 +229,11 @@ class RunFeed:
         """Return the run as it is now.
 
         Raises:
-            LabError: A file of it cannot be read.
+            LabError: One of its files cannot be read.
         """
-        found = RunStatus.recorded(self._run)
-        info = found.info
-        for status in found.statuses.values():
+        recorded = RunStatus.recorded(self._run)
+        info, statuses = recorded.info, recorded.statuses
+        for status in statuses.values():
             self._view.status(status)
         for task, file in self._records.items():
             if records := list(file.read(info.times, partial(self._view.forget, task))):
@@ -242,11 +242,11 @@ class RunFeed:
             if moment > self._clock.unix() - GPU_FRESH_S:
                 self._view.gpus(use)
         ended = info.state.ended
-        return self._view.now(info, info.state if ended else state_under_way(info, found.statuses))
+        return self._view.now(info, info.state if ended else state_under_way(info, statuses))
 
 
 class ReplayFeed:
-    """Plays a run that has ended, from the first look at it on."""
+    """Replays a run that has ended; the first call of `now` starts it."""
 
     def __init__(self, recording: Recording, speed: float) -> None:
         """Prepare the replay.
@@ -255,20 +255,18 @@ class ReplayFeed:
             recording: The run.
             speed: Seconds of the run in one second.
         """
-        self._recording, self._speed = recording, speed
-        self._player = Player(recording)
-        self._view = BoardView(recording.info, self._player.clock)
-        self._thread = threading.Thread(target=self._play, name="lab-replay", daemon=True)
-
-    def _play(self) -> None:
-        self._player.play(self._view, self._speed)
+        self._info = recording.info
+        player = Player(recording)
+        self._view = BoardView(self._info, player.clock)
+        replay = partial(player.play, self._view, speed)
+        self._thread = threading.Thread(target=replay, name="lab-replay", daemon=True)
 
     def now(self) -> RunBoard:
         """Return the run as its client saw it at this moment of the replay."""
         if self._thread.ident is None:
             self._thread.start()
-        info = self._recording.info
-        return self._view.now(info, self._view.state if self._thread.is_alive() else info.state)
+        state = self._view.state if self._thread.is_alive() else self._info.state
+        return self._view.now(self._info, state)
 
 
 class NewestRun:
@@ -279,7 +277,7 @@ class NewestRun:
         self._feed: RunFeed | None = None
 
     def now(self) -> RunBoard | None:
-        """Return the newest run as it is now; None: there is no run.
+        """Return the newest run as it is now; None if there is no run.
 
         Raises:
             LabError: Its files cannot be read.

@@ -35,13 +35,12 @@ from lab.text import short
 
 ADDRESS: Final = "127.0.0.1"
 PORT: Final = 8700
-"""The port of a board, if no other one is given."""
+"""The default port of a board."""
 
 EVERY_S: Final = 1.0
-"""Seconds from one look at what is shown to the next."""
+"""Seconds between two reads of what is shown."""
 
 _COOKIE: Final = "lab-board"
-_FOLDER: Final = Path(__file__).parent
 _FILES: Final = {
     "/": ("board.html", "text/html; charset=utf-8"),
     "/board.js": ("board.js", "text/javascript; charset=utf-8"),
@@ -68,7 +67,7 @@ class Feed(Protocol):
     """Knows what a run or a class does now."""
 
     def now(self) -> msgspec.Struct | None:
-        """Return it as it is now; None: there is no run."""
+        """Return it as it is now; None if there is no run."""
 
 
 def encoded(name: str, feed: Feed) -> bytes:
@@ -76,28 +75,28 @@ def encoded(name: str, feed: Feed) -> bytes:
 
     Args:
         name: What the page shows: `run` or `class`.
-        feed: Knows it.
+        feed: The run or the class.
     """
-    found, problem = None, ""
+    shown, problem = None, ""
     try:
-        found = feed.now()
+        shown = feed.now()
     except (LabError, OSError) as error:
         problem = short(str(error))
-    return msgspec.json.encode({name: found, "problem": problem})
+    return msgspec.json.encode({name: shown, "problem": problem})
 
 
 def token() -> str:
-    """Return the token of this user's boards; it is made once, so that a restart keeps it."""
+    """Return the token of this user's boards; it survives a restart."""
     path = state_directory() / "board-token"
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_file() and _TOKEN.fullmatch(path.read_bytes()) is None:
         path.unlink()  # an empty one would open the page to every user of the host
-    # A link exists with all of its content, or not at all; the first of several boards makes it.
-    with NamedTemporaryFile(dir=path.parent) as made:  # only its owner can read it
-        made.write(secrets.token_urlsafe(24).encode())
-        made.flush()
+    # A link appears with its whole content or not at all; the first of several boards wins.
+    with NamedTemporaryFile(dir=path.parent) as file:  # only its owner can read it
+        file.write(secrets.token_urlsafe(24).encode())
+        file.flush()
         with suppress(FileExistsError):
-            os.link(made.name, path)
+            os.link(file.name, path)
     return path.read_text(encoding="ascii")
 
 
@@ -120,7 +119,7 @@ class Shown:
 
 
 class _Handler(RequestHandler):
-    """Answers only to those who have the token, and only to the host's own name."""
+    """Answers only requests that have the token and name this host."""
 
     def initialize(self, wanted: str, shown: Shown) -> None:
         self.wanted, self.shown = wanted, shown
@@ -134,8 +133,8 @@ class _Handler(RequestHandler):
         # Another name that leads here belongs to another web page (DNS rebinding).
         if self.request.host_name not in {ADDRESS, "localhost"}:
             raise HTTPError(403)
-        given = self.get_query_argument("token", "") or self.get_cookie(_COOKIE, "") or ""
-        if not hmac.compare_digest(given.encode(), self.wanted.encode()):
+        presented = self.get_query_argument("token", "") or self.get_cookie(_COOKIE, "") or ""
+        if not hmac.compare_digest(presented.encode(), self.wanted.encode()):
             raise HTTPError(403)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:  # noqa: ANN401
@@ -144,7 +143,7 @@ class _Handler(RequestHandler):
         self.finish((text if status_code == HTTPStatus.FORBIDDEN else "not found") + "\n")
 
     def log_exception(self, *_: object) -> None:
-        """Write nothing: requests without a token are no fault of this server."""
+        """Log nothing: a request without a token is not a fault of this server."""
 
 
 class _Page(_Handler):
@@ -158,7 +157,7 @@ class _Page(_Handler):
             raise HTTPError(404)
         name, kind = _FILES[self.request.path]
         self.set_header("Content-Type", kind)
-        self.finish((_FOLDER / name).read_bytes())
+        self.finish(Path(__file__).with_name(name).read_bytes())
 
 
 class _Events(_Handler):
@@ -171,7 +170,7 @@ class _Events(_Handler):
             while True:
                 await self.flush()  # the first look at a class takes seconds
                 data = await self.shown.now()
-                # A comment finds out whether the page is still open.
+                # A comment detects whether the page is still open.
                 self.write(b":\n\n" if data == sent else b"data: " + data + b"\n\n")
                 sent = data
                 await self.flush()
@@ -185,7 +184,7 @@ def application(wanted: str, shown: Shown) -> Application:
         wanted: The token.
         shown: What its viewers get.
     """
-    # Its warnings are about requests, with the token that was given.
+    # Its warnings would log the token of a request.
     logging.getLogger("tornado").setLevel(logging.ERROR)
     shared = {"wanted": wanted, "shown": shown}
     return Application([("/events", _Events, shared), ("/.*", _Page, shared)])

@@ -77,17 +77,17 @@ def _slice(text: str) -> float:
 
 
 def _network(text: str) -> IPv4Network:
-    found = IPv4Network(text)
-    if found.prefixlen > SEAT_PREFIX or not any(map(found.subnet_of, PRIVATE)):
+    network = IPv4Network(text)
+    if network.prefixlen > SEAT_PREFIX or not any(map(network.subnet_of, PRIVATE)):
         raise ValueError(_NETWORK_TEXT)
-    return found
+    return network
 
 
 def _address(text: str) -> Address:
-    found = _ADDRESS.fullmatch(text)
-    if not found or not 1 <= int(found[2]) <= MAX_PORT:
+    match = _ADDRESS.fullmatch(text)
+    if not match or not 1 <= int(match[2]) <= MAX_PORT:
         raise ValueError(_ADDRESS_TEXT)
-    return Address(IPv4Address(found[1]), int(found[2]))
+    return Address(IPv4Address(match[1]), int(match[2]))
 
 
 def _path(text: str) -> Path:
@@ -144,9 +144,6 @@ class SeatGpus(ConfigModel):
     """Whether seats hold no GPU, and runs take turns on all GPUs of the host."""
 
 
-_Cpus = Annotated[float, Field(gt=0, le=MAX_CPUS)]
-_Gpus = Annotated[SeatGpus, BeforeValidator(_gpus)]
-_CpuRuns = Annotated[int, Field(ge=0, le=MAX_SEATS)]
 _Seats = Annotated[
     tuple[NodeName, ...],
     Field(min_length=1, max_length=MAX_SEATS, strict=False),
@@ -157,10 +154,10 @@ _Seats = Annotated[
 class SeatConfig(ConfigModel):
     """What each seat gets."""
 
-    gpus: _Gpus = Field(default_factory=SeatGpus)
+    gpus: Annotated[SeatGpus, BeforeValidator(_gpus)] = Field(default_factory=SeatGpus)
     """GPUs: a number, or a mapping."""
 
-    cpus: _Cpus | None = None
+    cpus: Annotated[float, Field(gt=0, le=MAX_CPUS)] | None = None
     """Limit of CPUs; by default none."""
 
     memory: Memory | None = None
@@ -195,7 +192,7 @@ class ClassConfig(ConfigModel):
     seat: SeatConfig = Field(default_factory=SeatConfig)
     """What each seat gets."""
 
-    cpu_runs: _CpuRuns = 0
+    cpu_runs: Annotated[int, Field(ge=0, le=MAX_SEATS)] = 0
     """Number of runs without GPUs that may have containers on the host at the same time."""
 
     cluster: FilePath = Path("cluster.yaml")

@@ -1,7 +1,7 @@
 """The networks, volumes and containers of a class on the Docker engine.
 
-Each of them has a label with the class, and those of a seat a label with the seat. So the engine
-alone says what belongs to a class.
+Labels name the class of each of them, and the seat if it belongs to one. So the engine alone knows
+what belongs to a class.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Containers:
         self._folder = ClassDir(self._plan.name)
         self._engine = Engine()
         self._disks = {
-            each.name: SeatDisk(self._folder.disks, each.name, each.disk_bytes)
-            for each in self._plan.seats
-            if self._plan.disk_enforced and each.disk_bytes is not None
+            seat.name: SeatDisk(self._folder.disks, seat.name, seat.disk_bytes)
+            for seat in self._plan.seats
+            if self._plan.disk_enforced and seat.disk_bytes is not None
         }
 
     def create_networks(self) -> None:
@@ -85,7 +85,7 @@ class Containers:
         for seat in self._plan.seats:
             self._create_volume(seat.name)
         if self._plan.tls:
-            # The proxy's user may not read the teacher's key, so that a copy is needed.
+            # The proxy's user may not read the teacher's key, so it gets a copy.
             with engine_errors("creating the volume of the certificate"):
                 name = self._plan.name
                 volumes = self._engine.client().volumes
@@ -94,7 +94,7 @@ class Containers:
             disk.attach()
 
     def _create_volume(self, seat: str) -> None:
-        """Create the volume of a seat; if there is one, nothing changes."""
+        """Create the volume of a seat, unless it exists."""
         disk = self._disks.get(seat)
         options = {"type": TYPE, "device": str(disk.device), "o": "nosuid,nodev"} if disk else None
         with engine_errors(f"creating the volume of {seat}"):
@@ -107,14 +107,14 @@ class Containers:
         with suppress(NotFound), engine_errors(f"removing the volume of {seat}"):
             self._engine.client().volumes.get(self._of(seat)).remove()
         self._create_volume(seat)
-        if disk := self._disks.get(seat):  # no container uses it, otherwise the engine had refused
+        if disk := self._disks.get(seat):  # no container uses it, or the engine would have refused
             disk.remove()
             disk.attach()
 
     def start_proxy(self) -> None:
         """Start the proxy, connected to every network, and the relays beside it.
 
-        What is left of an earlier proxy is removed.
+        Remove what is left of an earlier proxy first.
         """
         plan = self._plan
         secret = {"CONFIGPROXY_AUTH_TOKEN": self._folder.tokens().proxy}
@@ -129,9 +129,9 @@ class Containers:
         for to, (port, on_host) in self._relays().items():
             target = f"http://{names.gateway(plan.proxy_network)}:{on_host}"
             relay = ["configurable-http-proxy", "--port", f"{port}", "--default-target", target]
-            # A seat must keep no connection: it would fail with the next relay.
+            # A seat must not keep a connection: it would break with the next relay.
             relay += ["--keep-alive-timeout", "1"]
-            # Its API changes its only route; no other process may reach it.
+            # Its API could change its only route, so no other process may reach it.
             relay += ["--api-ip", "127.0.0.1", "--api-port", f"{port + 1}"]
             with engine_errors("starting a relay"):
                 self._create(
@@ -157,14 +157,14 @@ class Containers:
             time.sleep(_POLL_S)
 
     def _last_line_of_proxies(self) -> str:
-        """Return the last line of the first of them that has ended, or of the proxy."""
-        found = sorted(self._proxies(), key=lambda each: (each.status == "running", each.name))
+        """Return the last line of the first proxy or relay that has ended."""
+        proxies = sorted(self._proxies(), key=lambda proxy: (proxy.status == "running", proxy.name))
         with engine_errors("reading the log of the proxy"):
-            line = found[0].logs(tail=1) if found else b"it is removed"
+            line = proxies[0].logs(tail=1) if proxies else b"it was removed"
         return short(line.strip() or b"it printed nothing")
 
     def _relays(self) -> dict[str, tuple[int, int]]:
-        """Return the port of each relay, and the port on the host to which it leads."""
+        """Return the port of each relay, and the host's port to which it forwards."""
         ports = {"hub": (names.RELAY_PORT, names.HUB_PORT)}
         if self._plan.run_networks:
             ports["queue"] = (names.QUEUE_RELAY_PORT, names.QUEUE_PORT)
@@ -172,13 +172,13 @@ class Containers:
 
     def proxy_runs(self) -> bool:
         """Return whether the proxy and all its relays run."""
-        running = [each for each in self._proxies() if each.status == "running"]
+        running = [container for container in self._proxies() if container.status == "running"]
         return len(running) == 1 + len(self._relays())
 
     def _proxies(self) -> list[Container]:
-        """Return the containers of the proxy and its relays, as far as they exist."""
-        # A relay has the network of its proxy, and is of no use without it.
-        return [each for each in self._containers() if names.SEAT not in each.labels]
+        """Return the existing containers of the proxy and its relays."""
+        # A relay shares the network of its proxy and is useless without it.
+        return [container for container in self._containers() if names.SEAT not in container.labels]
 
     def _create_proxy(self, secret: dict[str, str]) -> Container:
         """Create the proxy's container in its own network."""
@@ -220,8 +220,8 @@ class Containers:
         )
 
     def is_stopped(self, seat: str) -> bool:
-        """Return whether no container of the seat was started."""
-        return all(each.status == "created" for each in self._containers(seat))
+        """Return whether the seat has no container that was started."""
+        return all(container.status == "created" for container in self._containers(seat))
 
     def stop(self, seat: str = "") -> None:
         """Remove the containers of a seat or of the class."""
@@ -229,7 +229,7 @@ class Containers:
 
     def _remove_all(self, containers: Sequence[Container]) -> None:
         doing = "removing the containers"
-        self._engine.for_each(doing, containers, lambda each: each.remove(force=True))
+        self._engine.for_each(doing, containers, lambda container: container.remove(force=True))
 
     def save(self, seat: str, archive: zipfile.ZipFile, folder: str) -> None:
         """Add the files of a seat's volume to a directory of an archive; report what is left out.
@@ -255,13 +255,13 @@ class Containers:
             with engine_errors("removing a container"):
                 reader.remove(force=True)
         if left_out:
-            what = "links, special files, or beyond the limit of size"
-            LOG.warning(f"{seat}: not in the archive: {left_out:,} ({what})")
+            kinds = "links, special files, or beyond the limit of size"
+            LOG.warning(f"{seat}: not in the archive: {left_out:,} ({kinds})")
 
     def has_storage(self, seat: str) -> bool:
         """Attach the disk of a seat; return whether the seat has a volume and, if needed, a disk.
 
-        They are missing if their creation failed. The engine would make a volume without a limit.
+        They are missing if their creation failed. The engine would add a volume without a limit.
         """
         disk = self._disks.get(seat)
         if disk is not None and not disk.image.exists():
@@ -278,13 +278,13 @@ class Containers:
     def remove(self) -> None:
         """Remove the containers, the networks, the volumes and the disks.
 
-        What can be removed is removed, also if the engine refuses a part.
+        Remove as much as possible, even if the engine refuses a part.
         """
         self.stop()
-        with ExitStack() as removals:  # it makes all calls, also if one of them raises
+        with ExitStack() as removals:  # it makes every call, even if one raises
             for kind in ("volumes", "networks"):
-                for each in self._listed(kind):
-                    removals.callback(_remove, each, f"removing {each.name} of the {kind}")
+                for part in self._listed(kind):
+                    removals.callback(_remove, part, f"removing {part.name} of the {kind}")
         for disk in self._disks.values():
             disk.remove()
 

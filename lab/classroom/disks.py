@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lab.classroom.names import USER
 from lab.errors import LabError
 from lab.text import short
 
@@ -23,9 +24,6 @@ TYPE: Final = "ext4"
 _TOOLS: Final = {"mkfs.ext4": "e2fsprogs", "debugfs": "e2fsprogs", "losetup": "mount"}
 """Each program, and Debian's package of it."""
 
-_OWNER: Final = "1000:1000"
-"""The user of the seats' image."""
-
 
 @dataclass(frozen=True, slots=True)
 class SeatDisk:
@@ -34,7 +32,7 @@ class SeatDisk:
     Attributes:
         folder: The directory with the disks of the class.
         seat: The seat.
-        size_bytes: The size of the file. The file system itself takes a part of it.
+        size_bytes: The size of the file, part of which the file system itself takes.
     """
 
     folder: Path
@@ -62,10 +60,10 @@ class SeatDisk:
         if not self.image.exists():
             self._create()
         doing, options = f"attaching the disk of {self.seat}", ("--nooverlap", "--find", "--show")
-        found = _run(doing, "losetup", *options, str(self.image)).strip()
+        device = _run(doing, "losetup", *options, str(self.image)).strip()
         new = self.folder / f"{self.seat}.new"
         new.unlink(missing_ok=True)
-        new.symlink_to(found)
+        new.symlink_to(device)
         new.replace(self.device)
 
     def _create(self) -> None:
@@ -73,7 +71,7 @@ class SeatDisk:
         part = self.folder / f"{self.seat}.part"
         # The empty file reads as zeros, so nothing must be zeroed or discarded. The kernel would
         # free the blocks that it zeroes later.
-        options = f"root_owner={_OWNER},nodiscard,lazy_itable_init=0,lazy_journal_init=1"
+        options = f"root_owner={USER},nodiscard,lazy_itable_init=0,lazy_journal_init=1"
         try:
             self.folder.mkdir(mode=0o700, exist_ok=True)
             with part.open("wb") as file:
@@ -141,5 +139,5 @@ def _run(doing: str, *command: str) -> str:
 
 
 def _path() -> str:
-    """The path, with the system's own directories, which that of a user may lack."""
+    """Return PATH with the system's own directories, which a user's PATH may lack."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"

@@ -43,9 +43,9 @@ _GPU_WAIT_S: Final = 10.0  # the driver frees the memory of a killed process wit
 def up(stored: StoredClass) -> None:
     """Boot a class: the proxy, JupyterHub, then every seat.
 
-    If this fails, everything that was created is removed. A class whose JupyterHub has ended, for
-    example because the host was restarted, goes on with its own plan; its work is never removed. If
-    only its proxy has ended, only the proxy is started.
+    If this fails, remove everything that it created. A class whose JupyterHub has ended, as after a
+    restart of the host, continues with its stored plan and keeps its work. If only the proxy has
+    ended, start only the proxy.
 
     Raises:
         InputError: The class is up already.
@@ -61,7 +61,7 @@ def up(stored: StoredClass) -> None:
             return
         try:
             if goes_on:
-                LOG.info(f"class {folder.name}: going on where it ended")
+                LOG.info(f"class {folder.name}: continuing where it ended")
                 containers.stop()
             else:
                 folder.create(stored)
@@ -77,7 +77,7 @@ def up(stored: StoredClass) -> None:
 
 
 def _start_proxy_again(folder: ClassDir, containers: Containers, plan: ClassPlan) -> None:
-    """Start the proxy of a class that is up; nothing that runs in the seats ends.
+    """Start the proxy of a class that is up; everything in the seats keeps running.
 
     Raises:
         InputError: The proxy runs.
@@ -94,7 +94,7 @@ def _start_proxy_again(folder: ClassDir, containers: Containers, plan: ClassPlan
 
 
 def _undo(folder: ClassDir, containers: Containers, plan: ClassPlan, *, keep: bool) -> None:
-    """Undo a boot that failed; the error of the boot is the one that is reported."""
+    """Undo a failed boot; the error of the boot is the one to report."""
     try:
         _stop_programs(folder, containers, plan)
         if not keep:
@@ -105,7 +105,7 @@ def _undo(folder: ClassDir, containers: Containers, plan: ClassPlan, *, keep: bo
 
 
 def _boot(folder: ClassDir, containers: Containers, plan: ClassPlan, *, goes_on: bool) -> None:
-    """Start the proxy, JupyterHub and the seats of a class; of one that goes on, those that can."""
+    """Start the proxy, JupyterHub and the seats; a class that continues needs only one seat."""
     holder = Holder(folder.name, CLASS, str(folder.path), tuple(plan.gpu_users))
     with hold_gpus(holder, share=False) as hold:
         containers.start_proxy()
@@ -117,8 +117,8 @@ def _boot(folder: ClassDir, containers: Containers, plan: ClassPlan, *, goes_on:
         problems = start_seats(api, folder, [seat.name for seat in plan.seats])
         if problems and (not goes_on or len(problems) == len(plan.seats)):
             raise LabError(problems[0])
-        for problem in problems:  # files of one student must not end the class of the others
-            LOG.warning(f"{problem}; the class goes on without it")
+        for problem in problems:  # one student's files must not end the class of the others
+            LOG.warning(f"{problem}; the class continues without it")
 
 
 def down(folder: ClassDir, archive: Path) -> None:
@@ -144,8 +144,8 @@ def down(folder: ClassDir, archive: Path) -> None:
                 _archive(folder, containers, stored.plan, target)
         except BaseException:
             if begun and not folder.is_up:
-                what = f"class {folder.name}: its seats are stopped, and nothing is removed"
-                LOG.warning(f"{what}; go on with `lab class up`, or try `lab class down` again")
+                message = f"class {folder.name}: its seats are stopped, and nothing is removed"
+                LOG.warning(f"{message}; go on with `lab class up`, or try `lab class down` again")
             raise
         with signals.ignore_signals():
             _remove(folder, containers)
@@ -157,9 +157,9 @@ def down(folder: ClassDir, archive: Path) -> None:
 
 
 def _stop_all(folder: ClassDir, containers: Containers, plan: ClassPlan) -> None:
-    """Stop all that writes to the seats' storage.
+    """Stop everything that writes to the seats' storage.
 
-    If the queue does not answer, its containers are removed without it: the class must end.
+    If the queue does not answer, remove its containers without it: the class must end.
     """
     try:
         if folder.is_up:
@@ -183,9 +183,9 @@ def _archive(
 
 
 def reset(folder: ClassDir, seat: str) -> None:
-    """Give a seat its first state again; a copy of the student's work is kept.
+    """Reset a seat to its initial state; keep a copy of the student's work.
 
-    Until it has its new storage and its GPUs are free, JupyterHub does not start it.
+    JupyterHub does not start the seat until it has its new storage and its GPUs are free.
 
     Raises:
         InputError: There is no such class or seat.
@@ -201,7 +201,7 @@ def reset(folder: ClassDir, seat: str) -> None:
         try:
             folder.resetting(seat).touch()
             _stop_seat(folder, containers, api, seat)
-            if containers.has_storage(seat):  # else an earlier reset has the copy, and then failed
+            if containers.has_storage(seat):  # else an earlier reset made the copy and then failed
                 _copy(folder, containers, seat)
             with signals.ignore_signals():  # a volume without labels would never be removed
                 containers.replace_storage(seat)
@@ -229,12 +229,12 @@ def _check_gpus(plan: ClassPlan, seat: str) -> None:
 
 
 def programs_left(users: Mapping[str, Sequence[str]]) -> str:
-    """Return which processes use GPUs after 10 s, as NVML reports; "": none.
+    """Return which processes still use GPUs after 10 s, as NVML reports them; "" for none.
 
-    One line warns of the GPUs whose processes the driver does not report.
+    Warn once of the GPUs whose processes the driver does not report.
 
     Args:
-        users: The names of those that had each GPU, by its UUID.
+        users: The former users of each GPU, by its UUID.
     """
     until = time.monotonic() + _GPU_WAIT_S
     while users:
@@ -279,11 +279,11 @@ def _copy(folder: ClassDir, containers: Containers, seat: str) -> None:
 
 
 def _start_again(folder: ClassDir, containers: Containers, api: HubApi, seat: str) -> None:
-    """Start a seat whose reset has failed, if it has its storage; else say that it has none."""
+    """Start a seat again after a failed reset; warn if it has no storage."""
     try:
         if not containers.has_storage(seat):
-            what = f"{seat} stays stopped without its storage; the copy of its work is kept"
-            LOG.warning(f"{what}; run `lab class reset {seat}` again")
+            message = f"{seat} stays stopped without its storage; the copy of its work is kept"
+            LOG.warning(f"{message}; run `lab class reset {seat}` again")
             return
         folder.resetting(seat).unlink(missing_ok=True)
         api.start(seat)
@@ -298,7 +298,7 @@ def check_seat(plan: ClassPlan, seat: str) -> None:
     Raises:
         InputError: It does not.
     """
-    known = [each.name for each in plan.seats]
+    known = [planned.name for planned in plan.seats]
     if seat not in known:
         hint = f"{suggestion(seat, known)}see the seats with `lab class status`"
         raise InputError(f"no seat {seat!r} in the class {plan.name!r}", hint)
@@ -349,6 +349,6 @@ def _remove(folder: ClassDir, containers: Containers) -> None:
     shutil.rmtree(folder.path, ignore_errors=True)
     if folder.path.exists():
         raise LabError(
-            f"{folder.path} is left, with the passwords of the class", f"run `rm -r {folder.path}`"
+            f"{folder.path} with the passwords of the class is left", f"run `rm -r {folder.path}`"
         )
     folder.lock.unlink(missing_ok=True)

@@ -46,12 +46,12 @@ class Entry:
         stage: The stage.
         passed: Whether its runs have all that is needed, and every answer is right.
         when: When it was passed: the end of its newest run, or its newest answer. ISO 8601, in UTC;
-            "": it is not passed.
-        runs: How many runs of its experiments have ended.
-        answers: How many answers to its questions were typed.
-        run_ids: The runs that were taken.
-        typed: The questions whose right answers were typed, and not measured.
-        missing: What its runs lack, or the questions without a right answer.
+            "" if it is not passed.
+        runs: The number of ended runs of its experiments.
+        answers: The number of answers to its questions.
+        run_ids: The runs that were judged.
+        typed: The questions with a right answer; the student typed it, nothing measured it.
+        missing: What its runs lack, or which questions lack a right answer.
     """
 
     seat: str
@@ -70,7 +70,7 @@ def read_gradebook(path: Path) -> list[Entry]:
     """Return the gradebook of the archive of a class.
 
     Raises:
-        InputError: It is no archive.
+        InputError: The file is not an archive.
         OSError: It cannot be read.
     """
     try:
@@ -79,20 +79,21 @@ def read_gradebook(path: Path) -> list[Entry]:
         raise
     except Exception as error:  # a damaged byte raises errors of any kind
         raise InputError(
-            f"{path} is no archive of a class, or damaged", "give the file of `lab class down`"
+            f"{path} is not an archive of a class, or it is damaged",
+            "give the file of `lab class down`",
         ) from error
     with archive:
         return gradebook(archive)
 
 
 def gradebook(archive: zipfile.ZipFile) -> list[Entry]:
-    """Return the stages of all lessons in which any seat has answers, for every seat.
+    """Return the stages of the lessons that any seat has answered, for every seat.
 
-    Runs tell no single lesson, because lessons share experiments. Without any answer, the lessons
-    are those whose experiments a seat has run.
+    Lessons share experiments, so a run does not identify its lesson. If no seat has answers, take
+    the lessons whose experiments a seat has run.
 
     Args:
-        archive: The work of the seats, open for reading, too.
+        archive: The work of the seats, readable even if it is open for writing.
 
     Raises:
         OSError: The archive cannot be read.
@@ -135,11 +136,11 @@ def _seat(archive: zipfile.ZipFile, seat: str, lessons: dict[str, Lesson]) -> It
 
 def _extract(archive: zipfile.ZipFile, seat: str, folder: str) -> None:
     """Write the evidence of a seat to a directory, the newest runs first."""
-    found = [each for each in map(_EVIDENCE.fullmatch, archive.namelist()) if each]
-    own = [each for each in found if each["seat"] == seat]
-    own.sort(key=lambda each: each["run"] or "~", reverse=True)  # the answers first
+    matches = filter(None, map(_EVIDENCE.fullmatch, archive.namelist()))
+    files = [match for match in matches if match["seat"] == seat]
+    files.sort(key=lambda file: file["run"] or "~", reverse=True)  # the answers first
     size = damaged = 0
-    for count, file in enumerate(own):
+    for count, file in enumerate(files):
         size += archive.getinfo(file[0]).file_size
         if size > _MAX_BYTES or count >= _MOST_FILES:
             LOG.warning(f"warning: {seat}: too many records; its oldest runs are not read")
@@ -155,10 +156,11 @@ def _extract(archive: zipfile.ZipFile, seat: str, folder: str) -> None:
 def _entry(seat: str, lesson: str, stage: Stage, result: StageResult, evidence: Evidence) -> Entry:
     names = [question.name for question in stage.questions]
     answers = [a for a in evidence.answers if a.lesson == lesson and a.question in names]
-    runs = [run for each in set(stage.runs.values()) for run in evidence.runs.get(each, ())]
+    runs = [run for name in set(stage.runs.values()) for run in evidence.runs.get(name, ())]
     ids = tuple(dict.fromkeys(result.runs.values()))
     times = [run.info.stopped_unix or 0.0 for run in runs if run.info.run_id in ids]
     times += [answer.time_unix for answer in answers]
+    when = datetime.fromtimestamp(max(times, default=0.0), UTC)
     right = tuple(reply.question for reply in result.replies if reply.right)
     wanted = [name for name in names if name not in right]
     no_answer = f"no right answer to: {', '.join(wanted)}" if wanted else ""
@@ -167,14 +169,10 @@ def _entry(seat: str, lesson: str, stage: Stage, result: StageResult, evidence: 
         lesson,
         stage.name,
         result.passed,
-        _when(max(times, default=0.0)) if result.passed else "",
+        when.isoformat(timespec="seconds") if result.passed else "",
         len(runs),
         len(answers),
         ids,
         right,
         result.hint or no_answer,
     )
-
-
-def _when(time_unix: float) -> str:
-    return datetime.fromtimestamp(time_unix, UTC).isoformat(timespec="seconds")

@@ -35,16 +35,15 @@ _STARTS_SEATS: Final = ["list:users", "read:users:activity", "servers"]
 """The scopes to list, start and stop seats, without access to their servers."""
 
 _OWN_SEAT: Final = ["access:servers!user", "read:users!user", "servers!user", "users:activity!user"]
-"""What a student needs: to open the own seat, which asks who opens it, to start and stop it, and
-its reports of activity."""
+"""What a student needs: to open, start and stop their own seat, which asks who opens it and reports
+its activity."""
 
 _PASSED: Final = ("LAB_", "DOCKER_", "HOME", "XDG_")
-"""The beginnings of the variables that JupyterHub would not pass on; docker needs the last ones."""
+"""The prefixes of variables that JupyterHub would not pass on; docker needs the last ones."""
 
 _START_S: Final = 120
 _MOST_USERS: Final = 256  # in one answer; a class has at most 200 seats
 _PIDS: Final = 4096  # as for tasks; TensorFlow aborts with 512
-_IMAGE_USER: Final = "1000:1000"
 
 MOST_FAILED: Final = 10
 """Failed attempts for a user from one network address in a minute; more are refused."""
@@ -71,7 +70,7 @@ def _hub(c: Any, folder: ClassDir, tokens: Tokens) -> None:  # noqa: ANN401
     c.SeatAuthenticator.allowed_users = set(tokens.seats)
     c.JupyterHub.db_url = f"sqlite:///{folder.path / 'hub.sqlite'}"
     c.JupyterHub.cookie_secret_file = str(folder.path / "cookie_secret")
-    # A request does not wait until a seat has started or stopped.
+    # Requests do not wait for a seat to start or stop.
     c.JupyterHub.tornado_settings = {
         "slow_spawn_timeout": 0,
         "slow_stop_timeout": 0,
@@ -89,7 +88,7 @@ def _hub(c: Any, folder: ClassDir, tokens: Tokens) -> None:  # noqa: ANN401
         {"name": "user", "scopes": _OWN_SEAT},
         {"name": _SERVICE, "services": [_SERVICE], "scopes": [*_STARTS_SEATS, "proxy"]},
     ]
-    if TEACHER in tokens.seats:  # no admin of JupyterHub: the teacher opens no seat
+    if TEACHER in tokens.seats:  # not an admin of JupyterHub: the teacher opens no seat
         scopes = ["admin-ui", *_STARTS_SEATS]
         c.JupyterHub.load_roles.append({"name": TEACHER, "users": [TEACHER], "scopes": scopes})
     c.JupyterHub.template_paths = [str(Path(__file__).with_name("templates"))]
@@ -98,9 +97,9 @@ def _hub(c: Any, folder: ClassDir, tokens: Tokens) -> None:  # noqa: ANN401
 def _origins(c: Any, plan: ClassPlan) -> None:  # noqa: ANN401
     """Give JupyterHub and each seat an origin of its own."""
     c.JupyterHub.subdomain_host = plan.url
-    # No page of JupyterHub at the name of a seat, whose pages would read it.
+    # Serve no page of JupyterHub under a seat's name: the seat's own pages could read it.
     c.JupyterHub.hub_routespec = f"{plan.domain}/"
-    # A seat cannot set a cookie of this name for the hosts beside it. Browsers want TLS for it.
+    # A seat cannot set a cookie of this name for other hosts. Browsers require TLS for it.
     c.JupyterHub.cookie_host_prefix_enabled = plan.tls is not None
 
 
@@ -118,8 +117,8 @@ def _proxy(c: Any, plan: ClassPlan, token: str) -> None:  # noqa: ANN401
 
 def _seats(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN401
     plan = stored.plan
-    seats = {each.name: each for each in plan.seats}
-    # Read now: a seat starts also when a file of the class is damaged later.
+    seats = {seat.name: seat for seat in plan.seats}
+    # Read now, so that seats start even if a file of the class is damaged later.
     queue = {name: queue_variables(folder, name) for name in seats}
 
     def assign(spawner: Any) -> None:  # noqa: ANN401
@@ -132,11 +131,7 @@ def _seats(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN4
         spawner.cpu_limit = own.cpus
         spawner.mem_limit = own.memory_bytes
         gpus = GPU_ORDER if own.gpus else NO_GPU
-        spawner.environment = {
-            LAB_CLUSTER_CONFIG: stored.cluster,
-            **gpus,
-            **queue[own.name],
-        }
+        spawner.environment = {LAB_CLUSTER_CONFIG: stored.cluster, **gpus, **queue[own.name]}
 
     c.JupyterHub.spawner_class = "lab.classroom.spawner.SeatSpawner"
     c.DockerSpawner.pre_spawn_hook = assign
@@ -151,7 +146,7 @@ def _seats(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN4
     c.DockerSpawner.hub_connect_url = f"http://proxy:{names.RELAY_PORT}"
     c.DockerSpawner.cmd = ["python", "-P", "-m", "lab.classroom.seat"]
     c.DockerSpawner.extra_create_kwargs = lambda spawner: {
-        "user": _IMAGE_USER,
+        "user": names.USER,
         "hostname": spawner.user.name,
         "labels": {names.CLASS: plan.name, names.SEAT: spawner.user.name},
     }
@@ -207,7 +202,7 @@ class SeatAuthenticator(Authenticator):  # type: ignore[misc]
         """
         request = handler.request
         origin = request.headers.get("Origin")
-        # A page of a seat could sign its visitor in as its own student.
+        # A seat's page could sign its visitor in as that seat's student.
         if origin and urlsplit(origin).netloc != request.host:
             raise HTTPError(403, "sign in on the page of the class itself")
         user, password = data.get("username", ""), data.get("password", "").encode()
@@ -216,7 +211,7 @@ class SeatAuthenticator(Authenticator):  # type: ignore[misc]
         token = self.tokens.get(user)
         if token is None:
             return None
-        # By address, too: a student cannot lock out another one who sits elsewhere.
+        # By address, too, so that a student cannot lock out others elsewhere.
         failed, attempt = self._recent(), (user, request.remote_ip)
         if failed[attempt] >= MOST_FAILED:
             raise HTTPError(429, "too many failed attempts: wait a minute, then sign in again")

@@ -1,4 +1,4 @@
-"""JupyterHub of a class: its process, which outlives a command of `lab`, and requests to it."""
+"""The JupyterHub of a class: its process, which outlives the commands of `lab`, and its API."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ _HUB_S: Final = 60.0
 _STARTS_AT_ONCE: Final = 4  # a start is mostly CPU time
 _STOP_S: Final = 20.0
 _REFUSED: Final = 300
-"""The least HTTP status that is no success."""
+"""The lowest HTTP status that is not a success."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,12 @@ class HubApi:
         return True
 
     def servers(self) -> dict[str, Mapping[str, Any]]:
-        """Return what JupyterHub knows about the server of each user; {}: it has none."""
+        """Return what JupyterHub knows about the server of each user; {} if there is none."""
         users = self._request("GET", "users")
         return {user["name"]: user["servers"].get("", {}) for user in users}
 
     def start(self, seat: str) -> None:
-        """Request the start of a seat; it goes on after this call."""
+        """Request the start of a seat, and do not wait for it."""
         self._request("POST", f"users/{seat}/server")
 
     def stop(self, seat: str) -> None:
@@ -74,7 +75,7 @@ class HubApi:
         self._request("DELETE", f"users/{seat}/server")
 
     def restore_routes(self) -> None:
-        """Let JupyterHub give its routes to a proxy that has just started."""
+        """Let JupyterHub send its routes to a proxy that has just started."""
         self._request("POST", "proxy")
 
     def _request(self, method: str, path: str) -> Any:  # noqa: ANN401  (JSON)
@@ -85,8 +86,8 @@ class HubApi:
             if answer.status < _REFUSED:
                 return json.loads(answer.data) if answer.data else None
         except (urllib3.exceptions.HTTPError, ValueError) as error:
-            what = f"JupyterHub does not answer at {self.url}"
-            raise LabError(what, "start it with `lab class up`") from error
+            problem = f"JupyterHub does not answer at {self.url}"
+            raise LabError(problem, "start it with `lab class up`") from error
         raise LabError(f"JupyterHub refused: {answer.status}: {short(answer.data)}")
 
 
@@ -97,7 +98,7 @@ def hub_api(plan: ClassPlan, token: str) -> HubApi:
 
 def start_hub(folder: ClassDir, hold: Handover) -> subprocess.Popen[bytes]:
     """Start JupyterHub in a session of its own; it holds the GPUs of the class until it ends."""
-    # Without interrupts: it is found, and stopped, only when its program has begun.
+    # Without interrupts: `stop_hub` finds it only when its program has begun.
     with folder.log.open("ab") as log, signals.block_interrupts():
         return subprocess.Popen(
             [sys.executable, "-m", "jupyterhub", "--config", str(_HUB_CONFIG)],
@@ -109,12 +110,9 @@ def start_hub(folder: ClassDir, hold: Handover) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=() if hold is None else (hold,),
-            preexec_fn=_unblock_signals,  # noqa: PLW1509  (it only sets the mask)
+            # JupyterHub itself receives interrupts.
+            preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, ()),  # noqa: PLW1509
         )
-
-
-def _unblock_signals() -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def wait_for_hub(api: HubApi, hub: subprocess.Popen[bytes], folder: ClassDir) -> None:
@@ -128,9 +126,9 @@ def wait_for_hub(api: HubApi, hub: subprocess.Popen[bytes], folder: ClassDir) ->
         code = hub.poll()
         if code is not None or time.monotonic() > until:
             late = f"is not ready after {_HUB_S:g} s"
-            what = late if code is None else f"ended ({signals.way_to_end(code)})"
+            problem = late if code is None else f"ended ({signals.way_to_end(code)})"
             last = " ".join(short(line.strip()) for line in _lines(folder)[-3:])
-            raise LabError(f"JupyterHub {what}: {last}")
+            raise LabError(f"JupyterHub {problem}: {last}")
         time.sleep(POLL_S)
 
 

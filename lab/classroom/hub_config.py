@@ -13,7 +13,7 @@ from tornado.httpserver import HTTPServer
 from lab.classroom.hub import configure
 from lab.classroom.state import ClassDir
 
-# A seat may send to JupyterHub what it likes, without a token. Its own requests are small.
+# A seat can send anything to JupyterHub without a token. Legitimate requests are small.
 HTTPServer.configure(None, max_body_size=1 << 20, body_timeout=10, idle_connection_timeout=60)
 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

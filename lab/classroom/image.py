@@ -52,10 +52,10 @@ def ensure_image(engine: Engine, *, gpus: bool, root: Path, cpu_runs: bool = Fal
         The image's name.
 
     Raises:
-        LabError: There is no engine with compose, a build fails, or the directory is no project.
+        LabError: There is no engine with compose, a build fails, or the directory is not a project.
     """
     kinds = [True, False] if gpus and cpu_runs else [gpus]
-    base, *_ = [build_image(_plan(gpus=each), root=root, if_needed=True) for each in kinds]
+    base, *_ = [build_image(_plan(gpus=kind), root=root, if_needed=True) for kind in kinds]
     name = f"{_PROJECT}:{'cuda' if gpus else 'cpu'}"
     images = engine.client().images
     with engine_errors(_DOING):

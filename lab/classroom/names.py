@@ -1,4 +1,4 @@
-"""What the containers, networks and volumes of a class have: names, addresses, labels, rights."""
+"""Names, addresses, labels and rights of the containers, networks and volumes of a class."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ QUEUE_PORT: Final = 8082
 
 SEAT_PORT: Final = 8888
 """The port of JupyterLab in a seat's container."""
+
+USER: Final = "1000:1000"
+"""The user and the group of the seats' image."""
 
 MOUNT: Final = "/home/student"
 """Where a seat's volume is mounted."""

@@ -83,8 +83,8 @@ class ClassPlan:
             GPU of the queue, then those for runs without GPUs.
         address: The IP address where the proxy listens.
         port: Its port.
-        domain: JupyterHub's DNS name, with a name for each seat below it; "" if browsers reach all
-            by one name, so that pages of seats can act as each other and as JupyterHub's own.
+        domain: JupyterHub's DNS name, with a name for each seat below it; "" if all share one name,
+            so that the pages of a seat can act as those of other seats and of JupyterHub.
         tls: The files for HTTPS, or None.
         slice_s: The longest turn of a run in the queue if others wait, in seconds.
         disk_enforced: Whether each seat has a file system of its own with its limit.
@@ -114,11 +114,11 @@ class ClassPlan:
 
     @property
     def reach(self) -> str:
-        """A line for the teacher of a class that browsers elsewhere do not reach; else ""."""
+        """A notice if browsers on other hosts cannot reach the class; otherwise ""."""
         if not self.domain.endswith(".localhost"):
             return ""
-        what = f"only browsers on this host reach {self.url}"
-        return f"{what}; for others set `address`, `domain` and `tls` in the class config"
+        notice = f"only browsers on this host reach {self.url}"
+        return f"{notice}; for others set `address`, `domain` and `tls` in the class config"
 
     @property
     def gpu_users(self) -> dict[str, list[str]]:
@@ -175,7 +175,7 @@ def _gpus(inventory: Inventory) -> tuple[str, ...]:
 
 
 def _networks(config: ClassConfig, runs: int) -> list[IPv4Network]:
-    """Return the networks of the proxy, the seats and the runs, as far as the range has them."""
+    """Return the networks of the proxy, the seats and the runs, as many as the range has."""
     needed = 1 + len(config.seats) + runs
     return list(islice(config.network.subnets(new_prefix=SEAT_PREFIX), needed))
 
@@ -190,7 +190,7 @@ def _users(seats: int, runs: int) -> str:
 
 
 def _notices(plan: ClassPlan, config: ClassConfig, host: HostFacts) -> Iterator[str]:
-    """Yield a line for everything that works in another way than the teacher may expect."""
+    """Yield a line for everything that may surprise the teacher."""
     if not plan.domain:
         yield (
             "all seats have one address: a page that a student wrote can act as each student who "
@@ -253,7 +253,7 @@ def _gpu_shortage(config: ClassConfig, inventory: Inventory, gpus: int) -> str:
 
 
 def _cluster_problem(config: ClassConfig, cluster: Cluster, gpus_of_host: int) -> str:
-    """Return why `lab run` would refuse the cluster config in every seat; "": it would not."""
+    """Return why `lab run` would refuse the cluster config in every seat; "" if it would not."""
     gpus, needed, name = config.seat.gpus, cluster.gpus_needed, short(str(config.cluster))
     has = gpus_of_host if gpus.queue else gpus.count
     if not needed or not has:  # it trains on CPUs, or the host has a shortage of its own
@@ -291,6 +291,6 @@ def _network_problems(config: ClassConfig, runs: int, used: Sequence[IPv4Network
         message = f"{_users(len(config.seats), runs)} need {needed} networks of /{SEAT_PREFIX} with"
         fix = f"use a range of /{SEAT_PREFIX - (needed - 1).bit_length()}"
         yield f"{message} that of the proxy, and {config.network} has {len(networks)}; {fix}"
-    if taken := [each for each in used if any(map(each.overlaps, networks))]:
+    if taken := [network for network in used if any(map(network.overlaps, networks))]:
         message = f"the class takes its networks from {networks[0]} on, and this host uses"
         yield f"{message} {taken[0]}; use another private range of this size"

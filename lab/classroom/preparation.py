@@ -57,8 +57,8 @@ def plan_from(path: Path, gpus: str | int) -> ClassPlan:
         cluster = load_cluster(config.cluster, fix)
         plan = plan_class(config, host_facts(inventory), cluster)
     except InputError as error:
-        found = error.problems if isinstance(error, ConfigError) else [str(error)]
-        raise ConfigError([*problems, *found]) from None
+        others = error.problems if isinstance(error, ConfigError) else [str(error)]
+        raise ConfigError([*problems, *others]) from None
     if problems:
         raise ConfigError(problems)
     return plan
@@ -69,8 +69,8 @@ def boot(path: Path) -> ClassPlan:
 
     Raises:
         InputError: The config is invalid, or the class is up.
-        LabError: The extra `class` is not installed, or a part could not be started; nothing is
-            left.
+        LabError: The extra `class` is not installed, or a part could not be started; then
+            nothing is left.
     """
     from lab.classroom.environment import up  # noqa: PLC0415  (docker-py)
 
@@ -121,17 +121,17 @@ def running_class(path: Path) -> ClassDir:
         return folders[0]
     folder = ClassDir(load_class(path).name)
     if folder not in folders:
-        names = ", ".join(each.name for each in folders)
-        fix = f"name the config of {names} by --file"
+        names = ", ".join(other.name for other in folders)
+        fix = f"name the config of {names} with --file"
         raise InputError(f"the class {folder.name!r} is not up", fix)
     return folder
 
 
 def host_facts(inventory: Inventory) -> HostFacts:
-    """Look up what a class can take of the host of an inventory.
+    """Look up what a class can take of a host.
 
     Args:
-        inventory: The host; of another host, only its GPUs are known.
+        inventory: The host; if it is another one, only its GPUs are known.
     """
     if inventory.mode == "index":
         LOG.info("another host: its CPUs, memory, disk and networks are not checked")
@@ -142,8 +142,8 @@ def host_facts(inventory: Inventory) -> HostFacts:
     try:
         engine = read_engine()
     except (LabError, OSError) as error:
-        what = error.what if isinstance(error, LabError) else str(error)
-        LOG.info(f"the disk and the engine's networks are not checked: {short(what)}")
+        reason = error.what if isinstance(error, LabError) else str(error)
+        LOG.info(f"the disk and the engine's networks are not checked: {short(reason)}")
     else:
         networks += engine.networks
         unenforced = _disk_unenforced(engine)
@@ -151,13 +151,13 @@ def host_facts(inventory: Inventory) -> HostFacts:
             where = engine.directory / "volumes" if unenforced else state_directory()
             # Seats that reserve all free space would stop JupyterHub and the engine.
             free = max(0, free_bytes(where) - _ROOM_BYTES)
-    used = [each for each in dict.fromkeys(networks) if each.prefixlen >= _WIDEST_PREFIX]
+    used = [network for network in dict.fromkeys(networks) if network.prefixlen >= _WIDEST_PREFIX]
     return HostFacts(inventory, free, unenforced, tuple(used))
 
 
 def free_bytes(directory: Path) -> int:
     """Return the free bytes on the disk of a directory, which may not exist yet."""
-    existing = (each for each in (directory, *directory.parents) if each.exists())
+    existing = (folder for folder in (directory, *directory.parents) if folder.exists())
     return shutil.disk_usage(next(existing)).free
 
 
@@ -214,8 +214,8 @@ def _not_named(certificate: Path, hosts: Sequence[str]) -> list[str]:
 
     extensions = x509.load_pem_x509_certificate(certificate.read_bytes()).extensions
     try:
-        found = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternatives = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return list(hosts)
-    names = set(found.get_values_for_type(x509.DNSName))
+    names = set(alternatives.get_values_for_type(x509.DNSName))
     return [host for host in hosts if names.isdisjoint({host, f"*.{host.partition('.')[2]}"})]

@@ -82,7 +82,7 @@ def fill(folder: Path, variables: Mapping[str, str], project: Path = PROJECT) ->
 
 
 def _write_new(target: Path, content: IO[bytes]) -> None:
-    # A link to nowhere is the student's own, too.
+    # A dangling link is the student's own, too.
     with content:
         if not os.path.lexists(target):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> None:
     try:
         fill(Path.home(), os.environ)
     except OSError as error:
-        # The server starts nevertheless, so that the student can delete files on a full disk.
+        # Start the server anyway, so that the student can delete files on a full disk.
         reason = visible(f"{error.strerror}: {error.filename}")
         sys.stderr.write(f"lab: the home directory is not complete: {reason}\n")
     os.chdir(Path.home())

@@ -66,7 +66,7 @@ def parse_report(content: bytes) -> SeatReport:
     """Return the report of a seat.
 
     Raises:
-        LabError: It is no report.
+        LabError: The content is not a report.
     """
     try:
         return msgspec.json.decode(content, type=SeatReport)
@@ -83,8 +83,8 @@ def newest_run(store: Path) -> RunReport | None:
             recorded = RunStatus.recorded(run).statuses
             state = info.state if info.state.ended else state_under_way(info, recorded)
             statuses = recorded.values()
-            steps = [each.global_step for each in statuses if each.global_step is not None]
-            stepped = [each.stepped_unix for each in statuses if each.stepped_unix is not None]
+            steps = [status.global_step for status in statuses if status.global_step is not None]
+            times = [status.stepped_unix for status in statuses if status.stepped_unix is not None]
             now = time.time()
             return RunReport(
                 run_id=info.run_id,
@@ -92,7 +92,7 @@ def newest_run(store: Path) -> RunReport | None:
                 state=str(state),
                 age_s=max(0.0, now - info.started_unix),
                 global_step=max(steps, default=None),
-                since_step_s=max(0.0, now - max(stepped)) if stepped else None,
+                since_step_s=max(0.0, now - max(times)) if times else None,
             )
     return None
 

@@ -40,12 +40,5 @@ class SeatSpawner(DockerSpawner):  # type: ignore[misc]
             hosts = list(host_addresses(engine.client().networks.get(network).attrs))
         name = container.labels[CLASS]
         # JupyterHub, on this host, asks each seat whether its server is ready.
-        block_container(
-            engine,
-            prefix(name),
-            hosts,
-            container,
-            seat,
-            replies=True,
-            labels={CLASS: name},
-        )
+        labels = {CLASS: name}
+        block_container(engine, prefix(name), hosts, container, seat, replies=True, labels=labels)

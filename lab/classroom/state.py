@@ -50,7 +50,7 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 class StoredClass(msgspec.Struct, frozen=True):
-    """What `lab class up` was given.
+    """What `lab class up` stores of a class.
 
     Attributes:
         plan: The plan.
@@ -66,7 +66,7 @@ class StoredClass(msgspec.Struct, frozen=True):
 
 
 class ClassEnd(msgspec.Struct, frozen=True):
-    """When the class ends, in seconds since the epoch; None: it has no end."""
+    """When the class ends, in seconds since the epoch; None without an end."""
 
     ends_unix: float | None
 
@@ -82,7 +82,7 @@ _FILES: Final[dict[type, str]] = {
 class ClassDir:
     """The directory of one class. Only its user can read it.
 
-    What reads a file raises a `LabError` if it cannot be read.
+    Methods that read a file raise a `LabError` if it cannot be read.
 
     Attributes:
         name: The class.
@@ -156,13 +156,13 @@ class ClassDir:
         return self._read(Tokens)
 
     def end(self) -> float | None:
-        """Read the end of the class, in seconds since the epoch; None: it has none."""
+        """Read the end of the class, in seconds since the epoch; None without an end."""
         if not (self.path / _FILES[ClassEnd]).exists():
             return None
         return self._read(ClassEnd, "set the end with `lab class time 45m`").ends_unix
 
     def set_end(self, ends_unix: float | None) -> None:
-        """Write the end of the class, in seconds since the epoch; None: it has none.
+        """Write the end of the class, in seconds since the epoch; None without an end.
 
         Raises:
             OSError: The file cannot be written.
@@ -181,7 +181,7 @@ class ClassDir:
     def bound_log(self) -> None:
         """Move JupyterHub's output to `hub.log.1` if it is large; students can make it grow.
 
-        JupyterHub and its services append to it, so that it can be emptied under them.
+        JupyterHub and its services append to it, so it can be emptied while they run.
         """
         with suppress(FileNotFoundError):
             if self.log.stat().st_size > _MAX_LOG_BYTES:
@@ -217,12 +217,12 @@ def write_private(path: Path, text: str) -> None:
 
 def class_dirs() -> list[ClassDir]:
     """Return all classes that are up, or partly up."""
-    found = (state_directory() / "classes").glob("*/")
-    return [ClassDir(path.name) for path in sorted(found)]
+    folder = state_directory() / "classes"
+    return [ClassDir(path.name) for path in sorted(folder.glob("*/"))]
 
 
 def changed_end(text: str, ends_unix: float | None, now: float) -> float | None:
-    """Return the new end of a class for the countdown of its board; None: none.
+    """Return the new end of a class for the countdown of its board; None for none.
 
     Args:
         text: `45m` from now, `+15m` later than it is or than now, or `off`.
@@ -230,14 +230,14 @@ def changed_end(text: str, ends_unix: float | None, now: float) -> float | None:
         now: The time, in seconds since the epoch.
 
     Raises:
-        InputError: The text is none of these, or there is no end to extend.
+        InputError: The text is something else, or there is no end to extend.
     """
     if text == "off":
         return None
     seconds = duration_s(text.removeprefix("+"))
     if seconds is None or not 1 <= seconds <= _LONGEST_CLASS_S:
         raise InputError(
-            f"no time from 1s to 7d: {short(text)!r}",
+            f"{short(text)!r} is not a time from 1s to 7d",
             "use a duration such as 45m or 1h30m, +15m to extend the class, or off",
         )
     if not text.startswith("+"):

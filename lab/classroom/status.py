@@ -1,4 +1,4 @@
-"""The status of a class: of each seat its container, its GPUs and its newest run."""
+"""The status of a class: the container, the GPUs and the newest run of each seat."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def _status(seat: SeatPlan, server: Mapping[str, Any], report: SeatReport | None
 
 
 def _reports(name: str) -> dict[str, SeatReport | None]:
-    """Run the report command in every seat that runs, in several at once.
+    """Run the report command in every seat that runs, in several at a time.
 
     Returns:
-        The report of each of these seats; None: it gives no answer.
+        The report of each of these seats; None if it does not answer.
     """
     engine = Engine()
 
@@ -102,7 +102,7 @@ def _reports(name: str) -> dict[str, SeatReport | None]:
             return seat, None
 
     seats = engine.containers(f"{names.CLASS}={name}", names.SEAT)
-    running = [each for each in seats if each.status == "running"]
+    running = [container for container in seats if container.status == "running"]
     return dict(engine.for_each("reading the runs of the seats", running, report))
 
 

@@ -18,13 +18,13 @@ _SKIPPED: Final = frozenset({"data", ".cache", ".npm"})
 """What is not the student's work: the data set, and caches."""
 
 MAX_BYTES: Final = 16 << 30
-"""The bytes of a seat in the archive; a file with holes can be larger than every disk."""
+"""The maximum bytes of a seat in the archive; a sparse file can be larger than any disk."""
 
 MAX_READ_BYTES: Final = 64 << 30
-"""The bytes of a seat that are read, with those that are left out."""
+"""The maximum bytes of a seat that are read, including those that are left out."""
 
 MAX_ENTRIES: Final = 1_000_000
-"""The number of files and directories of a seat that are read."""
+"""The maximum number of files and directories of a seat that are read."""
 
 _CHUNK_BYTES: Final = 1 << 20
 _MAX_NAME: Final = 4096  # characters, as Linux has for a path
@@ -60,7 +60,8 @@ def add_files(stream: tarfile.TarFile, archive: zipfile.ZipFile, folder: str) ->
             left_out += 1
             continue
         kept += member.size
-        name = "/".join((folder, *map(safe_name, path)))
+        # No name may have characters that other systems or terminals interpret.
+        name = "/".join((folder, *(visible(part).replace("\\", "_") for part in path)))
         is_allowed = ".." not in path and name not in used and len(name) <= _MAX_NAME
         content = stream.extractfile(member) if is_allowed and member.isreg() else None
         if content is None:
@@ -84,19 +85,10 @@ def write_entry(
         size: Its size in bytes; no more is added.
         time_unix: The time of its last change, in seconds since the epoch; any number.
     """
-    entry = zipfile.ZipInfo(name, time.localtime(_in_zip(time_unix))[:6])
+    in_zip = min(_LATEST, max(_EARLIEST, time_unix))  # it may also be NaN
+    entry = zipfile.ZipInfo(name, time.localtime(in_zip)[:6])
     entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
     with archive.open(entry, "w", force_zip64=size >= zipfile.ZIP64_LIMIT) as target:
         while chunk := content.read(min(size, _CHUNK_BYTES)):
             target.write(chunk)
             size -= len(chunk)
-
-
-def safe_name(name: str) -> str:
-    """Return a file's name without characters that other systems or terminals interpret."""
-    return visible(name).replace("\\", "_")
-
-
-def _in_zip(time_unix: float) -> float:
-    """Return the nearest time that the zip format knows; the time may also be NaN."""
-    return min(_LATEST, max(_EARLIEST, time_unix))

@@ -1,7 +1,7 @@
-"""What a run store has of lessons: the answers that a student typed, and the passed stages.
+"""Lessons in a run store: the answers that a student typed, and the stages that passed.
 
-`answers.jsonl` has a line for each answer. `passed.json` has what the newest `lab check` found. It
-is a copy for the status of a class, which must be quick. The gradebook computes all anew.
+`answers.jsonl` has a line for each answer. `passed.json` has the result of the newest `lab check`,
+for the status of a class, which must be quick. The gradebook computes everything again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ FILE: Final = "answers.jsonl"
 _PASSED: Final = "passed.json"
 _MOST_BYTES: Final = 10_000_000
 _Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]
-_MOST: Final = 99
-
-_Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=99)]
 _Lesson = Annotated[str, msgspec.Meta(max_length=32)]
 
 Passed = Annotated[dict[_Lesson, tuple[_Count, _Count]], msgspec.Meta(max_length=64)]
@@ -48,7 +46,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: _Text
 
 
-def add_answers(store: Path, lesson: str, given: dict[str, str]) -> None:
+def add_answers(store: Path, lesson: str, answers: dict[str, str]) -> None:
     """Append answers to the file of a run store.
 
     Raises:
@@ -56,25 +54,25 @@ def add_answers(store: Path, lesson: str, given: dict[str, str]) -> None:
         OSError: The file cannot be written.
     """
     lines = b"\n"  # a full disk may have cut off the last line
-    for question, text in given.items():
+    for question, text in answers.items():
         safe = visible(text)
         if len(safe) > LONGEST:
             raise InputError(f"the answer to {question} is longer than {LONGEST} characters")
         lines += msgspec.json.encode(Answer(time.time(), lesson, question, safe)) + b"\n"
     store.mkdir(parents=True, exist_ok=True)
-    # A pipe without a reader, or a link, is an error, and not waited for or followed.
+    # A link or a pipe without a reader is an error, instead of being followed or waited for.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(store / FILE, flags, 0o644), "ab") as file:
         file.write(lines)
 
 
 def read_answers(path: Path) -> Sequence[Answer]:
-    """Return the newest answers in a file, the oldest first; lines that are no answers are skipped.
+    """Return the newest answers in a file, the oldest first; skip damaged lines.
 
-    Students can write the file. It is evidence of what was typed, and of no more.
+    Students can write the file, so it shows no more than what was typed.
 
     Raises:
-        LabError: It is no regular file.
+        LabError: It is not a regular file.
         OSError: It cannot be read.
     """
     try:
@@ -85,20 +83,20 @@ def read_answers(path: Path) -> Sequence[Answer]:
         return []
     except ValueError as error:
         raise LabError(f"{path}: {error}", "remove it") from error
-    found = []
+    answers = []
     for line in content.splitlines():
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            found.append(msgspec.json.decode(line, type=Answer))
-    return found
+            answers.append(msgspec.json.decode(line, type=Answer))
+    return answers
 
 
 def newest(answers: Sequence[Answer], lesson: str) -> dict[str, Answer]:
     """Return the newest answer to each question of a lesson."""
-    return {each.question: each for each in answers if each.lesson == lesson}
+    return {answer.question: answer for answer in answers if answer.lesson == lesson}
 
 
 def read_passed(store: Path) -> Passed:
-    """Return what the newest checks found; a missing or damaged file has nothing."""
+    """Return what the newest checks found; {} if the file is missing or damaged."""
     try:
         return msgspec.json.decode(read_regular(store / _PASSED), type=Passed)
     except (OSError, ValueError, RecursionError):
@@ -106,7 +104,7 @@ def read_passed(store: Path) -> Passed:
 
 
 def note_passed(store: Path, lesson: str, stages: Sequence[bool]) -> None:
-    """Write down which stages of a lesson a check found passed, if there is a run store.
+    """Record which stages of a lesson passed a check, if there is a run store.
 
     Raises:
         OSError: The file cannot be written.

@@ -19,7 +19,7 @@ from lab.store.summary import NO_STEP_MET
 from lab.text import short
 
 _MOST_RUNS: Final = 30
-"""The newest runs of an experiment that are looked at."""
+"""The number of newest runs of an experiment that are judged."""
 
 _YES: Final = {"yes": True, "true": True, "no": False, "false": False}
 _ROUNDING: Final = 1e-9
@@ -32,7 +32,7 @@ class Reply:
     Attributes:
         question: Its name.
         text: The question.
-        given: The answer as it was typed; None: there is none yet.
+        given: The answer as the student typed it; None before an answer.
         right: Whether it is right; None without an answer, or without the runs.
         note: The hint for a wrong answer, or why a right one is right.
     """
@@ -51,8 +51,8 @@ class StageResult:
     Attributes:
         stage: Its name.
         text: What to do in it.
-        runs: The ids of the runs that were taken, by their name in the stage.
-        hint: What the runs lack; "": nothing.
+        runs: The ids of the runs that were judged, by their name in the stage.
+        hint: What the runs lack; "" for nothing.
         replies: The questions.
     """
 
@@ -64,8 +64,8 @@ class StageResult:
 
     @property
     def passed(self) -> bool:
-        """Whether the runs have all that is needed, and every answer is right."""
-        return not self.hint and all(each.right for each in self.replies)
+        """Whether the runs have everything that is needed, and every answer is right."""
+        return not self.hint and all(reply.right for reply in self.replies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Evidence:
     """What a student has done, in a run store.
 
     Attributes:
-        runs: By experiment its newest runs that have ended, the newest first.
+        runs: The newest ended runs of each experiment, the newest first.
         answers: The answers, the oldest first.
     """
 
@@ -85,7 +85,7 @@ class Evidence:
         """Read the runs and answers of a run store.
 
         Raises:
-            LabError: The file of the answers is no regular file.
+            LabError: The file of the answers is not a regular file.
             OSError: A file cannot be read.
         """
         runs: dict[str, list[MeasuredRun]] = {}
@@ -93,9 +93,9 @@ class Evidence:
             # A program of the student's own may have the name of an experiment.
             if info is None or info.imported or info.spec.own or not info.state.ended:
                 continue
-            found = runs.setdefault(info.spec.experiment, [])
-            if len(found) < _MOST_RUNS:
-                found.append(MeasuredRun.of(run, info))
+            measured = runs.setdefault(info.spec.experiment, [])
+            if len(measured) < _MOST_RUNS:
+                measured.append(MeasuredRun.of(run, info))
         return cls(runs, read_answers(store / FILE))
 
 
@@ -110,34 +110,34 @@ def check_lesson(
         evidence: The runs and answers of the student.
         key: Whether the replies are the right answers, instead of those of the student.
     """
-    given = None if key else newest(evidence.answers, name)
-    return [check_stage(stage, evidence.runs, given) for stage in lesson.stages]
+    answers = None if key else newest(evidence.answers, name)
+    return [check_stage(stage, evidence.runs, answers) for stage in lesson.stages]
 
 
 def check_stage(
     stage: Stage,
     measured: Mapping[str, Sequence[MeasuredRun]],
-    given: Mapping[str, Answer] | None,
+    answers: Mapping[str, Answer] | None,
 ) -> StageResult:
     """Check one stage.
 
     Args:
         stage: The stage.
         measured: The runs by experiment, the newest first.
-        given: The answers by question; None: the replies are the right ones.
+        answers: The answers by question; None to reply with the right ones.
     """
     runs, hint = _best_runs(stage, measured)
     replies = []
-    for each in stage.questions:
-        answer = (given or {}).get(each.name)
-        if runs and given is None:
-            replies.append(key_of(each, runs))
+    for question in stage.questions:
+        answer = (answers or {}).get(question.name)
+        if runs and answers is None:
+            replies.append(key_of(question, runs))
         elif runs and answer is not None:
             meant = _meant(stage, measured, answer, runs)
-            replies.append(reply_to(each, short(answer.text), meant))
+            replies.append(reply_to(question, short(answer.text), meant))
         else:
             text = None if answer is None else short(answer.text)
-            replies.append(Reply(each.name, each.text, text, None))
+            replies.append(Reply(question.name, question.text, text, None))
     ids = {name: run.info.run_id for name, run in runs.items()}
     return StageResult(stage.name, stage.text, ids, hint, replies)
 
@@ -148,7 +148,7 @@ def _meant(
     answer: Answer,
     newest_runs: Mapping[str, MeasuredRun],
 ) -> Mapping[str, MeasuredRun]:
-    """Return the runs that an answer is about: a later run makes no right answer wrong."""
+    """Return the runs that an answer is about; a later run must not make a right answer wrong."""
     before = {
         name: [run for run in runs if (run.info.stopped_unix or 0) <= answer.time_unix]
         for name, runs in measured.items()
@@ -161,11 +161,11 @@ def _best_runs(
     stage: Stage, measured: Mapping[str, Sequence[MeasuredRun]]
 ) -> tuple[Mapping[str, MeasuredRun], str]:
     """Return the runs that fulfil the most conditions, the newest ones first, and the hint."""
-    if lacking := [each for each in stage.runs.values() if not measured.get(each)]:
+    if lacking := [name for name in stage.runs.values() if not measured.get(name)]:
         return {}, _how_to_run(lacking, stage.command)
     best: Mapping[str, MeasuredRun] = {}
     most = -1
-    choices = product(*(measured[each] for each in stage.runs.values()))
+    choices = product(*(measured[name] for name in stage.runs.values()))
     for chosen in islice(choices, _MOST_RUNS**2):
         runs = dict(zip(stage.runs, chosen, strict=True))
         held = _held(stage.holds, runs)
@@ -177,14 +177,15 @@ def _best_runs(
 
 
 def _ineffective_fault(runs: Mapping[str, MeasuredRun]) -> str:
-    """Return the hint for a fault that met no step, so that it shows nothing; "": there is none."""
-    summaries = [run.summary for run in runs.values() if run.summary is not None]
-    faults = [(each.run_id, fault) for each in summaries for fault in each.ineffective_faults]
-    return f"{faults[0][0]}: {faults[0][1]}: {NO_STEP_MET}." if faults else ""
+    """Return the hint for a fault that met no step and so shows nothing; "" without one."""
+    for summary in (run.summary for run in runs.values()):
+        if summary is not None and summary.ineffective_faults:
+            return f"{summary.run_id}: {summary.ineffective_faults[0]}: {NO_STEP_MET}."
+    return ""
 
 
 def _how_to_run(lacking: Sequence[str], command: str) -> str:
-    """Return the hint of a stage that lacks runs; its command makes those of one experiment."""
+    """Return the hint for a stage without runs; its command makes those of one experiment."""
     for experiment in lacking:
         if f"lab run {experiment} " in command:
             return f"no run of {experiment} has ended yet: `{command}`"
@@ -200,14 +201,14 @@ def _held(conditions: Sequence[Condition], runs: Mapping[str, MeasuredRun]) -> i
 
 
 def holds(condition: Condition, runs: Mapping[str, MeasuredRun]) -> bool:
-    """Whether a condition holds; a value that the runs do not have fulfils none."""
+    """Whether a condition holds; a value that the runs do not have can only be `absent`."""
     value = figure_of(condition, runs)
     if value is None or condition.absent:
         return value is None and condition.absent
     if condition.matches and not re.fullmatch(condition.matches, str(value)):
         return False
     limits = (condition.equals, condition.at_least, condition.at_most)
-    wanted, least, most = (None if each is None else figure_of(each, runs) for each in limits)
+    wanted, least, most = (None if limit is None else figure_of(limit, runs) for limit in limits)
     if condition.equals is not None and value != wanted:
         return False
     if condition.at_least is not None and not _ordered(least, value):
@@ -220,14 +221,14 @@ def _ordered(low: Figure | None, high: Figure | None) -> bool:
     return numbers and low <= high  # type: ignore[operator]
 
 
-def reply_to(question: Question, given: str, runs: Mapping[str, MeasuredRun]) -> Reply:
+def reply_to(question: Question, typed: str, runs: Mapping[str, MeasuredRun]) -> Reply:
     """Judge the answer to a question."""
-    if _matches(given, question.answer, question, runs):
-        return Reply(question.name, question.text, given, True, question.because)
+    if _matches(typed, question.answer, question, runs):
+        return Reply(question.name, question.text, typed, True, question.because)
     hints = (
-        each.hint for each in question.mistakes if _matches(given, each.answer, question, runs)
+        wrong.hint for wrong in question.mistakes if _matches(typed, wrong.answer, question, runs)
     )
-    return Reply(question.name, question.text, given, False, next(hints, question.hint))
+    return Reply(question.name, question.text, typed, False, next(hints, question.hint))
 
 
 def key_of(question: Question, runs: Mapping[str, MeasuredRun]) -> Reply:
@@ -247,10 +248,10 @@ def key_of(question: Question, runs: Mapping[str, MeasuredRun]) -> Reply:
 
 
 def _matches(
-    given: str, answer: Operand, question: Question, runs: Mapping[str, MeasuredRun]
+    typed: str, answer: Operand, question: Question, runs: Mapping[str, MeasuredRun]
 ) -> bool:
     value = figure_of(answer, runs)
-    text = given.strip().lower()
+    text = typed.strip().lower()
     if isinstance(value, bool):
         return _YES.get(text) is value
     if isinstance(value, str):
@@ -267,7 +268,7 @@ def _tolerance(question: Question, value: float) -> float:
 
 
 def _number(text: str) -> float | None:
-    """Return the number in an answer: `82,500`, `74.5%`; None: it is none."""
+    """Return the number in an answer: `82,500`, `74.5%`; None for other text."""
     share = 0.01 if text.endswith("%") else 1.0
     try:
         return float(text.removesuffix("%").strip().replace(",", "")) * share

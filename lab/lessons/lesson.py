@@ -19,15 +19,15 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A part of the file; a key that it does not know is an error."""
+    """A part of the file; an unknown key is an error."""
 
 
 class Value(_Part, frozen=True, kw_only=True):
     """A value of a run.
 
     Attributes:
-        measure: What is measured, a key of `lab.lessons.measures.MEASURES`. For a measure of tasks
-            name the task, or its job and how the values of its tasks become one.
+        measure: The name of a measure of `lab.store.measures`. For a measure of tasks, also set
+            the task, or the job and how the values of its tasks become one.
         setting: A setting of the run instead: a flag of its program, or an option of `lab run`.
         result: A result that its program reported instead, by name.
         of: The run, by its name in the stage.
@@ -83,7 +83,7 @@ class Mistake(_Part, frozen=True, kw_only=True):
 
     Attributes:
         answer: The wrong answer.
-        hint: What it shows, and how to go on.
+        hint: What it shows, and what to try next.
     """
 
     answer: Operand
@@ -101,7 +101,7 @@ class Question(_Part, frozen=True, kw_only=True):
         share: The same as a share of the right number: 0.1 is 10%.
         mistakes: Wrong answers with a hint, the most telling first.
         hint: The hint for any other wrong answer.
-        because: Why the answer is right, for those who have found it.
+        because: Why the answer is right; shown with a right answer.
     """
 
     name: _Name
@@ -121,7 +121,7 @@ class Stage(_Part, frozen=True, kw_only=True):
         name: Its name.
         text: What to do.
         runs: The runs that it needs: a name to the experiment.
-        command: A command that makes its newest run, for those who have none.
+        command: A command that makes its newest run, shown if there is none.
         holds: What must hold of these runs; the first that does not hold gives the hint.
         questions: The questions.
     """

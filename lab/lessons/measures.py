@@ -19,7 +19,7 @@ from lab.store.summary import Summary
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A run with all that is asked of it.
+    """A run, and its summary once a question needs it.
 
     Attributes:
         info: Its `run.json`.
@@ -31,7 +31,7 @@ class MeasuredRun:
 
     @classmethod
     def of(cls, run: RunDir, info: RunInfo) -> MeasuredRun:
-        """A run of a run store."""
+        """Return a run of a run store."""
 
         def read() -> Summary:
             statuses = read_statuses(run, info)
@@ -43,14 +43,14 @@ class MeasuredRun:
 
     @cached_property
     def summary(self) -> Summary | None:
-        """Its summary; None: its files are damaged."""
+        """Its summary; None if its files are damaged."""
         try:
             return self.read()
         except (LabError, OSError):
             return None
 
     def setting(self, name: str) -> Figure | None:
-        """Return a flag of its program or an option of `lab run`; None: neither was used."""
+        """Return a flag of its program or an option of `lab run`; None if neither was used."""
         value = self.info.hyperparameters.get(name)
         if isinstance(value, int | float):
             return value
@@ -61,11 +61,11 @@ _RUN: Final = {measure.name: measure.of for measure in OF_RUN}
 _TASK: Final = {measure.name: measure.of for measure in OF_TASK}
 
 _TAKES: Final[Mapping[str, Callable[[Mapping[str, float]], Figure]]] = {
-    "sum": lambda found: sum(found.values()),
-    "least": lambda found: min(found.values()),
-    "most": lambda found: max(found.values()),
-    "least-task": lambda found: min(found, key=lambda task: found[task]),
-    "most-task": lambda found: max(found, key=lambda task: found[task]),
+    "sum": lambda of_tasks: sum(of_tasks.values()),
+    "least": lambda of_tasks: min(of_tasks.values()),
+    "most": lambda of_tasks: max(of_tasks.values()),
+    "least-task": lambda of_tasks: min(of_tasks, key=lambda task: of_tasks[task]),
+    "most-task": lambda of_tasks: max(of_tasks, key=lambda task: of_tasks[task]),
 }
 
 
@@ -84,19 +84,19 @@ def figure_of(operand: Operand, runs: Mapping[str, MeasuredRun]) -> Figure | Non
     """
     if not isinstance(operand, Value):
         return operand
-    found = _found(operand, runs)
-    if found is None or isinstance(found, str):
-        return found
+    figure = _measured(operand, runs)
+    if figure is None or isinstance(figure, str):
+        return figure
     less, over = figure_of(operand.less, runs), figure_of(operand.over, runs)
     if not isinstance(less, int | float) or not isinstance(over, int | float) or not over:
         return None
-    found = found - less if less else found
-    found = found / over if over != 1 else found
+    figure = figure - less if less else figure
+    figure = figure / over if over != 1 else figure
     is_plain = operand.times == 1 and not operand.plus
-    return found if is_plain else found * operand.times + operand.plus
+    return figure if is_plain else figure * operand.times + operand.plus
 
 
-def _found(value: Value, runs: Mapping[str, MeasuredRun]) -> Figure | None:
+def _measured(value: Value, runs: Mapping[str, MeasuredRun]) -> Figure | None:
     run = runs.get(value.of)
     if run is None:
         raise LabError(f"the stage has no run {value.of!r}")
@@ -115,7 +115,7 @@ def _found(value: Value, runs: Mapping[str, MeasuredRun]) -> Figure | None:
     if value.task:
         return next((measure(task) for task in tasks if task.task == value.task), None)
     known = ((task.task, measure(task)) for task in tasks if task.job_name == value.job)
-    figures = {name: each for name, each in known if isinstance(each, int | float)}
+    figures = {name: figure for name, figure in known if isinstance(figure, int | float)}
     if value.take not in _TAKES:
         raise LabError(f"cannot take {value.take!r} of {value.measure}")
     return _TAKES[value.take](figures) if figures else None
@@ -123,5 +123,5 @@ def _found(value: Value, runs: Mapping[str, MeasuredRun]) -> Figure | None:
 
 def _result(name: str, summary: Summary) -> float | None:
     """Return a result of the run; the first one if several tasks reported it."""
-    found = (each.value for each in summary.results if each.name == name)
-    return next((each for each in found if each is not None), None)
+    values = (result.value for result in summary.results if result.name == name)
+    return next((value for value in values if value is not None), None)

@@ -84,7 +84,7 @@ def test_which_class_is_meant(place: Path, call: Call) -> None:
         assert "no class is up; start one with `lab class up`" in refused(call(action))
     running("first")
     line = refused(call("down --yes"))
-    assert line == "error: the class 'w' is not up; name the config of first by --file"
+    assert line == "error: the class 'w' is not up; name the config of first with --file"
     (place / "class.yaml").rename(place / "b.yaml")
     assert call("handouts").returncode == 0  # the only class needs no config
     (place / "class.yaml").write_text("name: w\nseats: many\n")
@@ -269,7 +269,7 @@ def test_the_new_end(text: str, end: float | None, expected: float | None) -> No
 
 @pytest.mark.parametrize("text", ["", "+", "0s", "8d", "-5m", "45", "++5m", "12:00", "\x1b[2J"])
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(InputError, match="no time from 1s to 7d") as caught:
+    with pytest.raises(InputError, match="is not a time from 1s to 7d") as caught:
         changed_end(text, 1.0, 1.0)
     assert caught.value.fix.startswith("use a duration such as 45m")
     assert str(caught.value).isprintable()

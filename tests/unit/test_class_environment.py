@@ -313,7 +313,10 @@ def test_a_class_goes_on_where_it_ended_also_after_a_failure(
     up(stored(a_plan(("cy",))))  # another plan: its own one holds
     assert seats.log[:3] == ["stop", "create_storage", "start_proxy"]
     assert not FOLDER.resetting("bob").exists()
-    assert (notices[0], notices[-1]) == ("class w: going on where it ended", "bob: ready (2 of 2)")
+    assert (notices[0], notices[-1]) == (
+        "class w: continuing where it ended",
+        "bob: ready (2 of 2)",
+    )
     assert (FOLDER.tokens(), FOLDER.stored()) == (tokens, stored(PLAN))
     with pytest.raises(LabError, match="held by environment 'w'"), take("mnist", uuid_of(1)):
         pass
@@ -330,7 +333,7 @@ def test_a_class_goes_on_without_a_seat_that_does_not_start(
     assert FOLDER.is_up
     assert "bob: ready (1 of 2)" in notices
     assert notices[-1] == (
-        "ada does not start: JupyterHub logged no error; the class goes on without it"
+        "ada does not start: JupyterHub logged no error; the class continues without it"
     )
     kill_hub()
     broken.add("bob")

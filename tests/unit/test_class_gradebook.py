@@ -9,6 +9,7 @@ import struct
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def test_a_stage_says_who_when_how_often_and_by_what(
     assert (found.runs, found.answers, found.run_ids) == (1, 3, (RUN,))
     assert found.typed == ("updates", "last")
     newest = json.loads((seat / FILE).read_text().splitlines()[-1])["time_unix"]
-    assert found.when == module._when(newest)
+    assert found.when == datetime.fromtimestamp(newest, UTC).isoformat(timespec="seconds")
     other = stage(archive(), "bob")
     assert (other.passed, other.when, other.runs, other.run_ids) == (False, "", 0, ())
     assert "lab run async" in other.missing
@@ -207,7 +208,9 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, archive: Callable[..., Pa
     damaged = archive()
     damage(damaged, 6, 99)  # the version of zip: its directory cannot be read
     for path in (tmp_path / "x", damaged):
-        with pytest.raises(InputError, match=f"{path} is no archive of a class, or damaged; give"):
+        with pytest.raises(
+            InputError, match=f"{path} is not an archive of a class, or it is damaged; give"
+        ):
             read_gradebook(path)
     with pytest.raises(FileNotFoundError):
         read_gradebook(tmp_path / "missing")

@@ -95,7 +95,9 @@ def test_an_environment_of_the_queue(queue: QueueUnderTest, tmp_path: Path) -> N
     assert [task.gpus for task in environment.tasks()] == [(), GPUS[:2], ()]
     assert environment.provenance() == {"image": "sha256:fake"}
     assert json.loads(environment.boot_file()[1])["id"] == queue.entry("ada").order.id
-    with pytest.raises(LabError, match="the queue cannot change the network of node tf1; use"):
+    with pytest.raises(
+        LabError, match="queued containers cannot change the network of node tf1; use"
+    ):
         environment.inject_network_fault("tf1", ["cut:5s"])
     program = tmp_path / "program"
     program.mkdir()
@@ -518,8 +520,8 @@ def test_a_run_goes_on_while_the_queue_is_down(queue: QueueUnderTest) -> None:
 
 def test_outside_a_seat_there_is_no_queue(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(LAB_QUEUE, raising=False)
-    assert "this is no seat of a class with a queue" in str(ClassBackend().unavailable_reason())
-    with pytest.raises(LabError, match="this is no seat of a class with a queue"):
+    assert "this is not a seat of a class with a queue" in str(ClassBackend().unavailable_reason())
+    with pytest.raises(LabError, match="this is not a seat of a class with a queue"):
         ClassBackend().boot(plan_in_seat(1), root=tmp_path)
     assert os.environ.get(LAB_QUEUE) is None
 

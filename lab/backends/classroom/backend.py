@@ -29,13 +29,13 @@ from lab.variables import LAB_STATE
 _POLL_S: Final = 1.0
 
 _PATIENCE_S: Final = 3.0
-"""Seconds for which a command waits for a queue that is down before it does without."""
+"""Seconds for which a command waits for a queue that is down before it continues without it."""
 
-_NO_SEAT: Final = "this is no seat of a class with a queue; use `--backend local`"
+_NO_SEAT: Final = "this is not a seat of a class with a queue; use `--backend local`"
 
 
 class ClassBackend(RecordedBackend):
-    """Environments of containers on the class's host, by the class's queue.
+    """Environments of containers on the class's host, granted by the class's queue.
 
     Attributes:
         name: `class`.
@@ -79,13 +79,13 @@ class ClassBackend(RecordedBackend):
         return None
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
-        """None: the host has the images of its class."""
+        """Return None: the host has the images of its class."""
 
     def boot(self, plan: Plan, *, root: Path) -> ClassBoot:
         """Return the steps of a boot; see `Backend`.
 
         Raises:
-            LabError: This is no seat.
+            LabError: This is not a seat.
         """
         if self._here is None:
             raise LabError(_NO_SEAT)
@@ -110,7 +110,7 @@ class ClassBoot(Boot[ClassEnvironment]):
             id=secrets.token_hex(8),
             cluster_sha256=plan.cluster_sha256,
             root=str(root),
-            tasks=tuple(TaskRecord(each.name, each.node) for each in plan.tasks),
+            tasks=tuple(TaskRecord(task.name, task.node) for task in plan.tasks),
             runtime=plan.runtime,
             sources_sha256=digest(),
         )
@@ -118,7 +118,7 @@ class ClassBoot(Boot[ClassEnvironment]):
         self._kept = False
 
     def prepare(self) -> None:
-        """Refuse an environment that the queue has, and directories that containers do not see."""
+        """Refuse an environment that the queue has, and directories that containers cannot see."""
         name, record = self.plan.name, self._state_dir.read()
         if record is not None:
             status = ClassEnvironment(self._state_dir, record, self._queue).refresh()
@@ -182,15 +182,15 @@ class ClassBoot(Boot[ClassEnvironment]):
             LOG.warning(f"{self.plan.name} is not removed: {error}; run `lab down`")
 
 
-def _check_seen(what: str, path: Path) -> None:
-    """Check that the containers of the queue see a path: they have the home directory alone.
+def _check_seen(label: str, path: Path) -> None:
+    """Check that the containers of the queue see a path: they mount only the home directory.
 
     Raises:
         InputError: They do not.
     """
     if not path.is_relative_to(Path.home()):
         raise InputError(
-            f"{what}: {short(str(path))} is not in {Path.home()}, and the containers of the queue"
+            f"{label}: {short(str(path))} is not in {Path.home()}, and the containers of the queue"
             " see no other directory of this seat",
             "use a directory there, or `--backend local`",
         )

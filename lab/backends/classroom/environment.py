@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -31,7 +31,7 @@ _FRESH_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentRecord(Record):
-    """One environment, as stored in `environment.json`: its id in the queue, too."""
+    """One environment, as stored in `environment.json`, with its id in the queue."""
 
     id: str
     tasks: tuple[TaskRecord, ...]
@@ -59,7 +59,7 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
         Args:
             state_dir: Its directory.
             record: Its record.
-            queue: The queue; None: outside a seat, where it has ended.
+            queue: The queue; None outside a seat, where it has ended.
         """
         super().__init__(state_dir, record)
         self._queue = queue
@@ -73,7 +73,7 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
         return status is not None and status.state in {State.UP, State.ENDING}
 
     def status(self) -> Status | None:
-        """Return its status, which may be some seconds old; None: the queue no longer has it.
+        """Return its status, which may be some seconds old; None if the queue no longer has it.
 
         If the queue does not answer, the last status counts: the run goes on without the queue.
 
@@ -91,7 +91,7 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
             return self._status
 
     def refresh(self, patience_s: float = PATIENCE_S) -> Status | None:
-        """Ask the queue for its status; None: the queue no longer has it.
+        """Ask the queue for its status; None if the queue no longer has it.
 
         Args:
             patience_s: Seconds for which to wait for a queue that is down.
@@ -99,12 +99,12 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
         Raises:
             LabError: The queue does not answer.
         """
-        found = None
+        status = None
         if self._queue is not None:
             with suppress(Gone):
-                found = self._queue.request(Status, "GET", patience_s=patience_s)
-        is_this = found is not None and found.id == self._record.id
-        self._status, self._asked_s = found if is_this else None, time.monotonic()
+                status = self._queue.request(Status, "GET", patience_s=patience_s)
+        is_this = status is not None and status.id == self._record.id
+        self._status, self._asked_s = status if is_this else None, time.monotonic()
         return self._status
 
     def tasks(self) -> list[TaskInfo]:
@@ -114,12 +114,12 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
 
     def stopped(self) -> LabError:
         """The error for an environment that has stopped, or waits for its turn."""
-        status, what = self._status, f"the environment {self.project!r} of the queue"
+        status, name = self._status, f"the environment {self.project!r} of the queue"
         if status is not None and status.state in {State.WAITING, State.GRANTED}:
-            return LabError(f"{what} waits for its turn", "see `lab ps`")
+            return LabError(f"{name} waits for its turn", "see `lab ps`")
         reason = f": {status.reason}" if status is not None and status.reason else ""
         return LabError(
-            f"{what} has ended{reason}",
+            f"{name} has ended{reason}",
             f"boot it again with `lab up`; its runs are in {self._state_dir.runs}",
         )
 
@@ -150,24 +150,13 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
             with self._volume_errors():
                 request = control.find(self._volume, run_id)
                 statuses = read_statuses(self._volume, request)
-                if not all(each.state.ended for each in statuses.values()):
+                if not all(task.state.ended for task in statuses.values()):
                     # A second cancellation changes nothing.
                     reason = f"{status.reason}; {next_step(request, statuses)}"
                     control.cancel(self._volume, run_id, reason)
 
     def block_host(self) -> None:
         """Do nothing: the queue has blocked the host at the boot."""
-
-    def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
-        """Refuse; see `Environment`.
-
-        Raises:
-            LabError: Always.
-        """
-        raise LabError(
-            f"the queue cannot change the network of node {node}",
-            "use other faults: kill, stop, pause, slow",
-        )
 
     def shell(self, task: str) -> list[str]:
         """Refuse: a seat has no shell in the containers of the host.

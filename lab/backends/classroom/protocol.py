@@ -1,8 +1,7 @@
 """The messages between a seat and the queue of its class, and the requests that carry them.
 
-A seat sends its token, which names the seat: it has one environment at most. The queue knows its
-order and its state alone. All data of a run is on the disk of the seat. All answers
-are JSON::
+A seat sends its token, which names the seat; each seat has at most one environment. The queue knows
+only its order and its state. All data of a run is on the disk of the seat. All answers are JSON::
 
     GET    /environment               `Status`
     PUT    /environment               take a place in the queue: `Order`; the answer is a `Status`
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
 
 PATIENCE_S: Final = 60.0
-"""Seconds for which requests are repeated while the queue is down: JupyterHub starts it again."""
+"""Seconds for which requests are repeated while the queue is down: JupyterHub restarts it."""
 
 _TIMEOUT_S: Final = 30.0
 """Seconds without data after which a request fails."""
@@ -41,7 +40,7 @@ _END_S: Final = 90.0
 
 _PAUSE_S: Final = 0.5
 _NOT_NOW: Final = frozenset({429, 502, 503, 504})
-"""The queue has not done the request: it does another one of this seat, or is started again."""
+"""The queue has not handled the request: it handles another one of this seat, or restarts."""
 
 T = TypeVar("T")
 
@@ -85,7 +84,7 @@ class Status:
     Attributes:
         id: Its id.
         state: Its state.
-        position: The place in the queue, from 1; 0: it does not wait.
+        position: The place in the queue, from 1; 0 if it does not wait.
         reason: Why it ends, or "".
         slice_s: The longest time that it trains if others wait, in seconds.
         provenance: What really runs, when it is up; see `Environment.provenance`.
@@ -104,7 +103,7 @@ class Gone(LabError):  # noqa: N818  (a state)
 
 
 ERRORS: Final[Mapping[int, type[LabError]]] = {400: InputError, 404: Gone}
-"""The HTTP status to the class of an error; each other one is a `LabError`."""
+"""The HTTP status to the class of an error; any other status is a `LabError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,7 @@ class Queue:
             kind: The type of the answer.
             method: The HTTP method.
             query: The query: `?id=…`.
-            body: The message; None: nothing.
+            body: The message; None for none.
             patience_s: Seconds for which to wait for a queue that is down.
 
         Raises:
@@ -159,8 +158,8 @@ class Queue:
                     return _decoded(answer, kind)
             except urllib3.exceptions.HTTPError as error:
                 if time.monotonic() > until:
-                    what = f"the queue of the class does not answer: {short(str(error))}"
-                    raise LabError(what, "try again") from error
+                    problem = f"the queue of the class does not answer: {short(str(error))}"
+                    raise LabError(problem, "try again") from error
             time.sleep(_PAUSE_S)
 
     def end(self, queries: Mapping[str, str]) -> None:
@@ -173,15 +172,15 @@ class Queue:
             LabError: The queue refuses, does not answer, or does not end them in time.
         """
         until, left = time.monotonic() + _END_S, list(queries)
-        while left := [each for each in left if self.request(bool, "DELETE", queries[each])]:
+        while left := [name for name in left if self.request(bool, "DELETE", queries[name])]:
             if time.monotonic() > until:
-                what = f"the queue has not ended the environment of {left[0]} after {_END_S:g} s"
-                raise LabError(what, "try again")
+                problem = f"the queue has not ended the environment of {left[0]} after {_END_S:g} s"
+                raise LabError(problem, "try again")
             time.sleep(_PAUSE_S)
 
 
 def send(method: str, url: str, token: str, body: bytes | None = None) -> BaseHTTPResponse:
-    """Send a request; no proxy of the user's variables gets the token.
+    """Send a request, not through the proxy of the user's variables: it would get the token.
 
     Raises:
         urllib3.exceptions.HTTPError: There is no answer.
@@ -200,9 +199,9 @@ def _decoded(answer: BaseHTTPResponse, kind: type[T]) -> T:
     try:
         if answer.status == HTTPStatus.OK:
             return msgspec.json.decode(answer.data, type=kind)
-        found = msgspec.json.decode(answer.data, type=dict[str, str])
-        refusal = ERRORS.get(answer.status, LabError)(found["error"], found["fix"])
+        reply = msgspec.json.decode(answer.data, type=dict[str, str])
+        refusal = ERRORS.get(answer.status, LabError)(reply["error"], reply["fix"])
     except (msgspec.MsgspecError, KeyError) as error:
-        what = f"this version of lab does not know the queue's answer {answer.status}"
-        raise LabError(f"{what}: {short(str(error))}", "ask your teacher") from error
+        problem = f"this version of lab does not know the queue's answer {answer.status}"
+        raise LabError(f"{problem}: {short(str(error))}", "ask your teacher") from error
     raise refusal

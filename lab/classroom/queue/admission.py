@@ -26,7 +26,7 @@ from lab.text import short
 from lab.units import MIB, memory_for_people
 
 MAX_CONFIG_CHARACTERS: Final = 1 << 14
-"""The maximum size of a config, which is read in less than a second, whatever it says."""
+"""The maximum size of a config; any config of this size is read in less than a second."""
 
 MAX_NODES: Final = 13
 """The maximum number of nodes: a /28 has 14 addresses, and the host has one."""
@@ -59,7 +59,7 @@ def admitted(order: Order, class_name: str, seat: str, now_unix: float) -> Entry
         )
     if not _ID.fullmatch(order.id):
         raise InputError("the id is invalid", _UPDATE)
-    # What is there does not matter: it is the seat's own.
+    # What is at the path does not matter: it belongs to the seat.
     for path in (order.folder, order.directory):
         if len(path) > _MAX_PATH or not path.isprintable() or not path.startswith("/"):
             raise InputError(f"not a path in the seat: {short(path)!r}", "use a shorter path")
@@ -76,7 +76,7 @@ def admitted(order: Order, class_name: str, seat: str, now_unix: float) -> Entry
 def cluster_of(config: str) -> Cluster:
     """Return the cluster of a config; a list of GPU indices counts as its length.
 
-    The config is JSON: the seat has read the YAML, which is slow and can be made slower.
+    The config is JSON: the seat reads the YAML, which is slow and can be made slower.
 
     Raises:
         InputError: The config is invalid, is too large for a queue, or names GPUs by UUID.
@@ -122,7 +122,7 @@ def plan_of(entry: Entry, host: Inventory, seat: SeatPlan) -> Plan:
         LabError: The cluster does not fit.
     """
     known = {gpu.device_id: gpu for gpu in host.gpus}
-    gpus = tuple(known.get(each, Gpu(at, each)) for at, each in enumerate(entry.gpus))
+    gpus = tuple(known.get(gpu, Gpu(at, gpu)) for at, gpu in enumerate(entry.gpus))
     mode = "uuid" if gpus else "none"
     plan = place(cluster_of(entry.order.config), replace(host, mode=mode, gpus=gpus, notices=()))
     return replace(

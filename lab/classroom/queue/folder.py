@@ -1,4 +1,4 @@
-"""The queue of a class for the commands of its teacher: its settings, what it has, and its end."""
+"""The queue of a class for the teacher's commands: its tokens, its entries, and how to end them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Queued(msgspec.Struct, frozen=True):
     Attributes:
         seat: Its seat.
         state: `waiting`, `granted`, `up` or `ending`.
-        position: The place in its line, with or without GPUs, from 1; None: it does not wait.
+        position: The place in its line, with or without GPUs, from 1; None if it does not wait.
         needs: The number of GPUs that it needs.
         gpus: The UUIDs of its GPUs.
         since_s: Seconds since its state began.
@@ -68,7 +68,8 @@ def queued(folder: ClassDir) -> list[Queued] | None:
     """Return the environments in the queue of a class, those that wait last.
 
     Returns:
-        None: The class has no queue, or the ledger cannot be read; then one line warns of that.
+        The environments; None if the class has no queue, or if a warning says that its ledger
+        cannot be read.
 
     Raises:
         LabError: The class cannot be read.
@@ -81,23 +82,23 @@ def queued(folder: ClassDir) -> list[Queued] | None:
         LOG.warning(f"warning: {error}")
         return None
     positions = ledger.positions()
-    found = [
+    environments = [
         Queued(
-            seat=each.seat,
-            state=str(each.state),
-            position=positions.get(each.seat),
-            needs=each.needs,
-            gpus=each.gpus,
-            since_s=max(0.0, now - each.since_unix),
+            seat=entry.seat,
+            state=str(entry.state),
+            position=positions.get(entry.seat),
+            needs=entry.needs,
+            gpus=entry.gpus,
+            since_s=max(0.0, now - entry.since_unix),
         )
-        for each in ledger.entries.values()
-        if each.is_live
+        for entry in ledger.entries.values()
+        if entry.is_live
     ]
-    return sorted(found, key=lambda each: each.state == State.WAITING)
+    return sorted(environments, key=lambda entry: entry.state == State.WAITING)
 
 
 def queue_token(folder: ClassDir, name: str) -> str:
-    """Return the token of a seat, or of `TEACHER`, for the queue; no other token follows from it.
+    """Return the token of a seat, or of `TEACHER`, for the queue; it reveals no other token.
 
     Raises:
         LabError: The tokens of the class cannot be read.
@@ -106,7 +107,7 @@ def queue_token(folder: ClassDir, name: str) -> str:
 
 
 def queue_variables(folder: ClassDir, seat: str) -> dict[str, str]:
-    """Return the variable by which a seat finds the queue; none if the class has no queue.
+    """Return the variable by which a seat finds the queue; {} if the class has no queue.
 
     Raises:
         LabError: The class cannot be read.
@@ -139,7 +140,7 @@ def remove_environments(folder: ClassDir, seats: Collection[str]) -> None:
         LabError: The engine refuses.
     """
     if not ledger_file(folder).parent.exists():
-        return  # its service never began
+        return  # its service never started
     backend = ComposeBackend()
     known = backend.projects()
     for project in [project_name(folder.name, seat) for seat in seats]:

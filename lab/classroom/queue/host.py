@@ -1,8 +1,8 @@
 """The containers of the seats' environments on this host.
 
-The containers mount the whole volume of their seat: they have its person's rights, and no more. A
-seat can write there what it likes. So nothing here reads a file of the volume, or asks a program in
-a container: containers and the clock are all that counts.
+The containers mount the whole volume of their seat and have the student's rights, but no more. A
+student can write anything there. So this module reads no file of the volume and asks no program in
+a container: it relies only on the containers and the clock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lab.variables import LAB_OUTPUT, LAB_RUNS, LAB_SCRIPTS
 
 @dataclass(frozen=True)
 class Host:
-    """Boots, ends and looks at the containers of entries. Each method raises a `LabError`.
+    """Boots, ends and inspects the containers of entries. Each method may raise a `LabError`.
 
     Attributes:
         class_name: The class.
@@ -67,8 +67,8 @@ class Host:
         return ComposeBackend().find(project) is not None
 
 
-def remove(project: str) -> bool:
-    """Remove the containers of an environment; return whether there was one.
+def remove(project: str) -> None:
+    """Remove the containers of an environment; there may be none.
 
     Raises:
         Busy: A boot of it is still under way, perhaps that of a service that was killed.
@@ -76,25 +76,25 @@ def remove(project: str) -> bool:
     """
     backend = ComposeBackend()
     with lock_environment(backend.name, project):
-        found = backend.find_any(project)
-    if found is not None:
-        found.down()
+        environment = backend.find_any(project)
+    if environment is not None:
+        environment.down()
     remove_compose_file(project)  # of a boot that was killed before its first container
-    return found is not None
 
 
 def check_gpus(containers: Iterable[ContainerInfo]) -> None:
     """Check that the engine gave each container its planned GPUs.
 
-    No program asks the driver in a container: a program of the student may run there, and answer.
+    It asks no program in a container: a program of the student may run there and answer.
 
     Raises:
-        LabError: It did not.
+        LabError: A container has other GPUs.
     """
-    for each in containers:
-        if each.gpus is not None and sorted(each.gpus) != sorted(each.planned):
-            what = f"the engine gave {each.service} the GPUs {each.gpus}, not {each.planned}"
-            raise LabError(what, "ask your teacher")
+    for container in containers:
+        gpus = container.gpus
+        if gpus is not None and sorted(gpus) != sorted(container.planned):
+            has = f"the engine gave {container.service} the GPUs {gpus}"
+            raise LabError(f"{has}, not {container.planned}", "ask your teacher")
 
 
 def home_of(class_name: str, entry: Entry) -> Home:

@@ -1,7 +1,7 @@
-"""The ledger of the queue: what waits, and what has which GPUs or networks.
+"""The ledger of the queue: the environments that wait, and the GPUs and networks of the others.
 
-Environments with GPUs and environments without wait in two lines. Each line serves strictly in the
-order of the requests. So a large request at the head gets its GPUs, however many small ones follow.
+Environments with GPUs and environments without wait in two lines. Each line is served strictly in
+the order of requests, so a large request at the head gets its GPUs even if many small ones follow.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         order: What the seat asked for.
         name: Its name in the seat's config.
         project: Its name on the host.
-        needs: The number of GPUs that it needs; 0: it runs on CPUs.
+        needs: The number of GPUs that it needs; 0 if it runs on CPUs.
         state: Its state.
-        since_unix: The begin of its state, in seconds since the epoch.
+        since_unix: When its state began, in seconds since the epoch.
         gpus: The UUIDs of its GPUs.
         network: The range of its network; "" without containers.
         reason: Why it ends, or "".
@@ -64,7 +64,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What the queue has to give.
+    """What the queue can grant.
 
     Attributes:
         gpus: The UUIDs of the GPUs.
@@ -88,17 +88,17 @@ class _Line(NamedTuple):
 
 
 class Ledger:
-    """The environments of the seats in a file. Each change is on the disk before it counts.
+    """The environments of the seats in a file. Each change is on the disk before it takes effect.
 
     A change raises an `OSError` if the disk is full; then the ledger stays as it was.
 
     Attributes:
-        capacity: What the queue has to give.
+        capacity: What the queue can grant.
         entries: The environment of each seat, in the order of their requests.
     """
 
     def __init__(self, path: Path, capacity: Capacity) -> None:
-        """Read the file, or begin an empty ledger.
+        """Read the file; without one, the ledger is empty.
 
         Raises:
             LabError: The file is damaged, or of another version of lab.
@@ -113,14 +113,14 @@ class Ledger:
         except (OSError, msgspec.MsgspecError, RecursionError) as error:
             raise LabError(
                 f"the ledger of the queue {path} cannot be read: {error}",
-                "remove it: the queue then ends all its runs, and begins anew",
+                "remove it: the queue then ends all its runs and starts empty",
             ) from error
 
     def add(self, entry: Entry) -> None:
         """Add an environment at the end of its line, in place of the seat's ended one.
 
         Raises:
-            InputError: Its seat has a live environment, or the queue never has what it needs.
+            InputError: Its seat has a live environment, or the queue can never grant what it needs.
         """
         gpus = self.capacity.gpus
         old = self.entries.get(entry.seat)
@@ -131,8 +131,8 @@ class Ledger:
             )
         if entry.needs > len(gpus):
             needs = counted(entry.needs, "GPU")
-            what = f"{entry.name!r} needs {needs}, and the queue has {len(gpus) or 'none'}"
-            raise InputError(what, f"use a smaller config, or {_LOCAL}")
+            problem = f"{entry.name!r} needs {needs}, and the queue has {len(gpus) or 'none'}"
+            raise InputError(problem, f"use a smaller config, or {_LOCAL}")
         if not entry.needs and len(self.capacity.networks) == len(gpus):
             raise InputError(
                 f"{entry.name!r} uses no GPU, and the queue of this class is only for GPUs",
@@ -154,7 +154,7 @@ class Ledger:
         self._write(self._without(seat))
 
     def grant(self, now: float) -> None:
-        """Grant all that is possible now. No environment passes another one of its line."""
+        """Grant everything that is possible now. No environment overtakes another in its line."""
         for with_gpus in (True, False):
             line = self._line(with_gpus=with_gpus)
             while line.waiting and line.waiting[0].size <= line.free:
@@ -164,20 +164,20 @@ class Ledger:
                 line = self._line(with_gpus=with_gpus)
 
     def overdue(self, now: float) -> list[Entry]:
-        """Return the environments that must end now, so that the first one that waits begins.
+        """Return the environments that must end now so that the first waiting one can begin.
 
         The oldest turns end, and no more of them than it needs.
         """
-        found = []
+        late = []
         for line in self._lines():
-            ending = sum(each.size for each in line.holding if each.state is State.ENDING)
+            ending = sum(turn.size for turn in line.holding if turn.state is State.ENDING)
             missing = line.waiting[0].size - line.free - ending if line.waiting else 0
-            for entry in sorted(line.holding, key=lambda each: each.since_unix):
+            for entry in sorted(line.holding, key=lambda turn: turn.since_unix):
                 is_late = now - entry.since_unix >= self.capacity.slice_s
                 if missing > 0 and entry.state is State.UP and is_late:
                     missing -= entry.size
-                    found.append(entry)
-        return found
+                    late.append(entry)
+        return late
 
     def positions(self) -> dict[str, int]:
         """Return the place of each waiting environment in its line, from 1, by its seat."""
@@ -191,22 +191,22 @@ class Ledger:
         return [self._line(with_gpus=True), self._line(with_gpus=False)]
 
     def _line(self, *, with_gpus: bool) -> _Line:
-        own = [each for each in self.entries.values() if bool(each.needs) is with_gpus]
-        used = {used for each in own for used in (*each.gpus, each.network)}
+        own = [entry for entry in self.entries.values() if bool(entry.needs) is with_gpus]
+        used = {part for entry in own for part in (*entry.gpus, entry.network)}
         gpus, networks = self.capacity.gpus, self.capacity.networks
         networks = networks[: len(gpus)] if with_gpus else networks[len(gpus) :]
-        free_gpus = [each for each in gpus if each not in used]
-        free_networks = [each for each in networks if each not in used]
+        free_gpus = [gpu for gpu in gpus if gpu not in used]
+        free_networks = [network for network in networks if network not in used]
         return _Line(
-            waiting=[each for each in own if each.state is State.WAITING],
-            holding=[each for each in own if each.is_live and each.state is not State.WAITING],
+            waiting=[entry for entry in own if entry.state is State.WAITING],
+            holding=[entry for entry in own if entry.is_live and entry.state is not State.WAITING],
             gpus=free_gpus,
             networks=free_networks,
             free=len(free_gpus if with_gpus else free_networks),
         )
 
     def _without(self, seat: str) -> dict[str, Entry]:
-        return {name: each for name, each in self.entries.items() if name != seat}
+        return {name: entry for name, entry in self.entries.items() if name != seat}
 
     def _write(self, entries: dict[str, Entry]) -> None:
         if entries != self.entries:

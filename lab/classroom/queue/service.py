@@ -1,9 +1,9 @@
 """The service of the queue: `python -m lab.classroom.queue.service CLASS`.
 
-JupyterHub starts it, and starts it again when it ends. Its argument is the name of the class.
-`lab.backends.classroom.protocol` describes its messages. Everything from a seat is untrusted: its
-token alone says whose environment is meant, and limits the number of its requests. It is checked
-before a body is read, which is small and has a time limit.
+JupyterHub starts it, and restarts it when it ends. Its argument is the name of the class.
+`lab.backends.classroom.protocol` describes its messages. Everything from a seat is untrusted: only
+its token decides whose environment is meant, and each token has a limited number of requests. The
+token is checked before the body is read, whose size and time are limited.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def application(turns: Turns, tokens: Mapping[str, str]) -> Application:
         turns: The environments of the seats.
         tokens: The seat of each token, or `TEACHER`.
     """
-    # Their warnings are about requests, of which a seat sends any number: no log grows by them.
+    # Without warnings about requests: a seat could fill the log with them.
     logging.getLogger("tornado").setLevel(logging.ERROR)
     return Application([("/.*", _Handler, {"turns": turns, "tokens": tokens, "active": set()})])
 
@@ -79,12 +79,12 @@ class _Handler(RequestHandler):
         self._body = bytearray()
 
     def prepare(self) -> None:
-        """Check all that needs no body: the token and the number of requests."""
+        """Check everything that needs no body: the token and the number of requests."""
         method = self.request.method
         if not self.seat:
             raise HTTPError(403, reason="this token has no access to the queue")
-        others = [each.request.method for each in self._active if each.seat == self.seat]
-        # An order takes a thread: a seat has one.
+        others = [handler.request.method for handler in self._active if handler.seat == self.seat]
+        # An order takes a thread, and a seat gets only one.
         if len(others) >= MAX_REQUESTS or (method == "PUT" and method in others):
             raise HTTPError(429, reason="too many requests at the same time")
         if self.request.path != "/environment":
@@ -100,7 +100,7 @@ class _Handler(RequestHandler):
         self._body += chunk  # the server limits its size and its time
 
     def on_connection_close(self) -> None:
-        """End a request whose body breaks off; tornado calls no `on_finish` then."""
+        """End a request whose body breaks off; tornado does not call `on_finish` then."""
         super().on_connection_close()
         if len(self._body) < int(self.request.headers.get("Content-Length", 0)):
             self._active.discard(self)
@@ -128,7 +128,7 @@ class _Handler(RequestHandler):
         """Decode the body.
 
         Raises:
-            InputError: It is no order.
+            InputError: The body is not an order.
         """
         try:
             return msgspec.json.decode(bytes(self._body), type=Order)
@@ -145,7 +145,7 @@ class _Handler(RequestHandler):
         self.finish(msgspec.json.encode(value))
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:  # noqa: ANN401  (tornado's own)
-        """Log what is no error of the seat."""
+        """Log errors that the seat did not cause."""
         if not isinstance(value, LabError):
             super().log_exception(typ, value, tb)
 
@@ -153,18 +153,18 @@ class _Handler(RequestHandler):
         """Answer an error as JSON."""
         error = kwargs.get("exc_info", (None, None))[1]
         if isinstance(error, LabError):
-            codes = (code for code, each in ERRORS.items() if isinstance(error, each))
+            codes = (code for code, kind in ERRORS.items() if isinstance(error, kind))
             self.set_status(next(codes, status_code))
             self._answer({"error": error.what, "fix": error.fix})
             return
-        what = self._reason if isinstance(error, HTTPError) else "the queue failed; see its log"
-        self._answer({"error": what, "fix": ""})
+        message = self._reason if isinstance(error, HTTPError) else "the queue failed; see its log"
+        self._answer({"error": message, "fix": ""})
 
 
 def open_ledger(folder: ClassDir) -> Ledger:
-    """Open the ledger of a class; before an empty one begins, all containers are removed.
+    """Open the ledger of a class; before an empty one begins, remove all containers.
 
-    So no GPU that is free has a user.
+    So no container uses a GPU that the ledger calls free.
 
     Raises:
         LabError: The ledger cannot be read, or the engine refuses. The next service tries again.

@@ -1,7 +1,7 @@
 """Gives the seats their turns: boots, ends and removes environments as the ledger says.
 
-All changes of the ledger happen in the event loop. What blocks runs in threads. Every step can be
-repeated, so a service that was killed continues where the ledger is.
+All changes of the ledger happen in the event loop. Blocking calls run in threads. Every step can be
+repeated, so the next service continues from the ledger if this one is killed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from lab.formatting import about
 from lab.log import LOG
 
 _THREADS: Final = 1024
-"""A seat has a step and an order at most, so none waits for that of another seat."""
+"""A seat has at most one step and one order, so none waits for those of another seat."""
 
 _CLOSED_S: Final = 60.0
-"""Seconds for which a seat cannot order, after the teacher has ended its environment: a reset."""
+"""Seconds for which a seat cannot order after the teacher has ended its environment."""
 
 T = TypeVar("T")
 _Step = Callable[[Entry], Coroutine[Any, Any, None]]
@@ -96,7 +96,6 @@ class Turns:
     delays: Delays = field(default_factory=Delays)
 
     def __post_init__(self) -> None:
-        self._slice = about(self.ledger.capacity.slice_s)
         self._threads = ThreadPoolExecutor(_THREADS, "queue")
         self._seats: dict[str, _Seat] = defaultdict(_Seat)
 
@@ -111,7 +110,7 @@ class Turns:
         known = self.ledger.entries.get(seat)
         if known is None or known.order.id != order.id:
             entry = await self._in_thread(admitted, order, self.name, seat, self.clock())
-            if time.monotonic() < self._seats[seat].closed_s:  # perhaps since a moment ago
+            if time.monotonic() < self._seats[seat].closed_s:  # it may have been closed meanwhile
                 raise InputError("the teacher ends the runs of this seat now", "try again later")
             self.ledger.add(entry)
             self._seats[seat] = _Seat()
@@ -134,7 +133,7 @@ class Turns:
         """End an environment for its seat, at once; return whether it still has containers.
 
         Raises:
-            Gone: The seat has no such environment, but perhaps one that came after it.
+            Gone: The seat has no such environment, but perhaps a later one.
         """
         if self.find(seat).order.id != identity:
             raise Gone("the queue has another environment of this seat", "see `lab ps`")
@@ -159,8 +158,8 @@ class Turns:
         elif released:
             self.ledger.change(seat, released=True)
         self.advance()
-        found = self.ledger.entries.get(seat)
-        return found is not None and found.is_live
+        left = self.ledger.entries.get(seat)
+        return left is not None and left.is_live
 
     def status(self, entry: Entry) -> Status:
         """Return the status of an environment for its seat."""
@@ -183,7 +182,7 @@ class Turns:
 
     async def finish_steps(self, within_s: float) -> None:
         """Wait until no step is under way, with a time limit in seconds."""
-        if steps := [each.step for each in self._seats.values() if each.step]:
+        if steps := [seat.step for seat in self._seats.values() if seat.step]:
             await asyncio.wait(steps, timeout=within_s)
 
     def advance(self) -> None:
@@ -197,7 +196,8 @@ class Turns:
                     self.ledger.remove(seat)
             self.ledger.grant(now)
             for entry in self.ledger.overdue(now):
-                self._end(entry.seat, f"its turn of {self._slice} has ended")
+                turn = about(self.ledger.capacity.slice_s)
+                self._end(entry.seat, f"its turn of {turn} has ended")
         except OSError as error:
             LOG.error(f"the ledger cannot be written: {error}")
             return
@@ -205,8 +205,7 @@ class Turns:
             self._start_step(entry)
 
     def _end(self, seat: str, reason: str, *, released: bool = False) -> None:
-        fields = {"reason": reason, "released": released}
-        self.ledger.enter(seat, State.ENDING, self.clock(), **fields)
+        self.ledger.enter(seat, State.ENDING, self.clock(), reason=reason, released=released)
 
     def _start_step(self, entry: Entry) -> None:
         seat, now_s = self._seats[entry.seat], time.monotonic()
@@ -234,16 +233,16 @@ class Turns:
 
     def _fail(self, entry: Entry, error: Exception) -> None:
         """End a failed boot, which gives its GPUs back; repeat other steps later."""
-        seat, what = self._seats[entry.seat], str(error)
+        seat, message = self._seats[entry.seat], str(error)
         if entry.state is State.GRANTED:
-            # Without its hint, which is for the teacher, as is the log.
+            # Without the hint: it is for the teacher, who also has the log.
             reason = error.what if isinstance(error, LabError) else "the boot failed"
             self._end(entry.seat, reason, released=True)
-        elif entry.state is State.ENDING:  # the end of a turn waits for no check
-            what = f"{error}; trying again in {about(self.delays.retry_s)}"
+        elif entry.state is State.ENDING:  # a failed check must not delay this
+            message = f"{error}; trying again in {about(self.delays.retry_s)}"
             seat.not_before_s = time.monotonic() + self.delays.retry_s
         expected = isinstance(error, LabError | OSError)
-        LOG.warning(f"{entry.project}: {what}", exc_info=None if expected else error)
+        LOG.warning(f"{entry.project}: {message}", exc_info=None if expected else error)
 
     # The steps of an environment. It stays in the ledger until its step has ended.
 
@@ -270,11 +269,10 @@ class Turns:
         self._seats[entry.seat].checked_s = time.monotonic()
         runs = await self._in_thread(self.host.runs, entry.project)
         if not runs and self._state(entry) is State.UP:
-            reason = "its containers have ended; the host may have been restarted"
-            self._end(entry.seat, reason)
+            self._end(entry.seat, "its containers have ended; the host may have been restarted")
 
     def _state(self, entry: Entry) -> State:
-        """Return the state of an environment by now."""
+        """Return the current state of an environment."""
         return self.ledger.entries[entry.seat].state
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
