@@ -17,8 +17,8 @@ _COMMAND: Final = re.compile(r"`lab (?=[a-z-])")
 def command_name() -> str:
     """Return `lab` if the shell finds it, else its path, else the Python with `-m lab`."""
     script = Path(sys.executable).with_name("lab")
-    found = shutil.which("lab")
-    if found is not None and Path(found) == script:
+    in_path = shutil.which("lab")
+    if in_path is not None and Path(in_path) == script:
         return "lab"
     return _path(script) if script.exists() else f"{_path(Path(sys.executable))} -m lab"
 

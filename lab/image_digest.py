@@ -46,10 +46,10 @@ def sources(package: Path = PACKAGE) -> Iterator[str]:
     containers use the project's own files, so an edited program needs no new image.
     """
     yield from MODULES
-    for folder, pattern in (("datasets", "SHA256SUMS"), *((each, "*.py") for each in PACKAGES)):
-        found = (path.relative_to(package) for path in (package / folder).rglob(pattern))
+    for folder, pattern in (("datasets", "SHA256SUMS"), *((name, "*.py") for name in PACKAGES)):
+        paths = (path.relative_to(package) for path in (package / folder).rglob(pattern))
         # Hidden files belong to an editor.
-        yield from sorted(path.as_posix() for path in found if not path.name.startswith("."))
+        yield from sorted(path.as_posix() for path in paths if not path.name.startswith("."))
 
 
 def digest(package: Path = PACKAGE) -> str:

@@ -230,11 +230,11 @@ def _check(path: Path) -> None:
     """Compare a shipped file with its SHA-256."""
     try:
         checksums = (SHIPPED / CHECKSUMS).read_text("ascii").splitlines()
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         what = f"{path}: cannot be read ({error.strerror})"
         raise DataError(what, "install lab again") from error
-    if f"{found}  {path.name}" not in checksums:
+    if f"{digest}  {path.name}" not in checksums:
         raise _error(
             path, "is damaged: its SHA-256 differs from the shipped one", "install lab again"
         )

@@ -53,7 +53,7 @@ class Project:
 
 
 def cluster_path(
-    given: AnyPath | None = None,
+    option: AnyPath | None = None,
     argument: AnyPath | None = None,
     *,
     default: str = DEFAULT_CLUSTER,
@@ -65,7 +65,7 @@ def cluster_path(
     line then says so. For a notebook, the default is also that of the project around.
 
     Args:
-        given: The value of `--cluster`.
+        option: The value of `--cluster`.
         argument: The file that the command line names without the flag, if the command allows it.
         default: The name of the config that is used if none is given.
         shipped: Whether a shipped config may be used.
@@ -73,11 +73,11 @@ def cluster_path(
     Raises:
         InputError: Both are given and differ, or there is none.
     """
-    if given is not None and argument is not None and _real(given) != _real(argument):
+    if option is not None and argument is not None and _real(option) != _real(argument):
         raise InputError(
-            f"two configs are given: {argument} and --cluster {given}", "leave out one of them"
+            f"two configs are given: {argument} and --cluster {option}", "leave out one of them"
         )
-    named = argument if given is None else given
+    named = argument if option is None else option
     path, is_shipped = _located(named, default)
     if (named is None and not path.exists()) or (is_shipped and not shipped):
         raise InputError(
@@ -128,13 +128,13 @@ def own_root(config: Path) -> Path:
     Raises:
         InputError: The config is in no project.
     """
-    found = project_around(config)
-    if found is None:
+    root = project_around(config)
+    if root is None:
         raise InputError(
             f"no {SCRIPTS}/ in the directory of {config} or above it",
             "write a project with `lab init`",
         )
-    return found
+    return root
 
 
 def project_around(config: Path) -> Path | None:
@@ -158,7 +158,7 @@ def replace_files(root: Path, sources: Mapping[str, Path]) -> Path | None:
     Raises:
         OSError: A file cannot be read or written; then nothing has changed. Or one cannot be moved.
     """
-    changed = {name: each for name, each in sources.items() if not _is_same(each, root, name)}
+    changed = {name: path for name, path in sources.items() if not _is_same(path, root, name)}
     kept = _new_directory(root, "before-restore")
     with TemporaryDirectory(prefix=".restore-", dir=root) as folder:
         staged = Path(folder)
@@ -184,7 +184,7 @@ def _new_directory(root: Path, begin: str) -> Path:
     """Return the path of a directory that does not exist yet."""
     name = f"{begin}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     names = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    return next(root / each for each in names if not os.path.lexists(root / each))
+    return next(root / candidate for candidate in names if not os.path.lexists(root / candidate))
 
 
 def _is_directory(path: Path) -> bool:
@@ -205,24 +205,24 @@ def user_path(argument: str) -> Path:
     return Path(os.path.expanduser(argument))  # noqa: PTH111  (pathlib raises for unknown users)
 
 
-def check_data_dir(given: str | None) -> Path | None:
+def check_data_dir(argument: str | None) -> Path | None:
     """Return the absolute path of the user's own data directory, or None.
 
     Args:
-        given: The path that the user typed, or None.
+        argument: The path that the user typed, or None.
 
     Raises:
         InputError: The path is not a directory or cannot be read.
     """
-    if given is None:
+    if argument is None:
         return None
-    path = Path(_real(user_path(given)))
+    path = Path(_real(user_path(argument)))
     if not path.is_dir():
         raise InputError(
-            f"--data_dir: {given} is not a directory", "name the directory with the IDX files"
+            f"--data_dir: {argument} is not a directory", "name the directory with the IDX files"
         )
     if not os.access(path, os.R_OK | os.X_OK):
-        raise InputError(f"--data_dir: {given} cannot be read", "change its permissions")
+        raise InputError(f"--data_dir: {argument} cannot be read", "change its permissions")
     return path
 
 

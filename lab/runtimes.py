@@ -117,6 +117,6 @@ JAX: Final = Runtime(
     target="jax",
 )
 RUNTIMES: Final[Mapping[str, Runtime]] = {
-    each.name: each for each in (TENSORFLOW, HERITAGE, TORCH, JAX)
+    runtime.name: runtime for runtime in (TENSORFLOW, HERITAGE, TORCH, JAX)
 }
 """The runtimes by name, the default one first."""

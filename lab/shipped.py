@@ -88,7 +88,7 @@ def files_of(parts: Iterable[str], root: Path | None = None) -> Iterator[tuple[s
         for path in [start] if start.is_file() else sorted(start.rglob("*")):
             inside = path.relative_to(start)
             # Hidden files belong to an editor, and a wheel's package contains the shipped files.
-            skipped = any(each.startswith((".", "__pycache__")) for each in inside.parts)
+            skipped = any(name.startswith((".", "__pycache__")) for name in inside.parts)
             if path.is_file() and not skipped and (part, *inside.parts)[:2] != ("lab", _WHEEL.name):
                 yield (Path(part) / inside).as_posix(), path
 

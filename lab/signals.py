@@ -69,10 +69,10 @@ def _resend_ignored(handler: _SignalHandler) -> Iterator[None]:
             return
         handler.reset()
         # With a delay, because Python ignores exceptions while this hook runs.
-        again = threading.Timer(_RESEND_S, os.kill, (os.getpid(), handler.number))
-        again.daemon = True
+        resend = threading.Timer(_RESEND_S, os.kill, (os.getpid(), handler.number))
+        resend.daemon = True
         with signals_blocked():
-            again.start()
+            resend.start()
 
     sys.unraisablehook = hook
     try:

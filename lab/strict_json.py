@@ -31,31 +31,31 @@ def parse(text: str) -> dict[str, Any]:
             that does not fit into 64 bits.
     """
     try:
-        found: object = json.loads(text, parse_int=parse_whole)
+        value: object = json.loads(text, parse_int=parse_whole)
         if f'{SUFFIX}"' in text:
-            found = _loose(found)
+            value = _loose(value)
     except RecursionError:
         raise ValueError("its JSON is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"it is no JSON: {short(str(error))}") from None
-    if isinstance(found, dict):
-        return found
+    if isinstance(value, dict):
+        return value
     raise ValueError("its JSON is no object")
 
 
 def _strict(value: object) -> object:
     if isinstance(value, Mapping):
-        marks = {f"{name}{SUFFIX}": mark for name, each in value.items() if (mark := _mark(each))}
-        return {name: _strict(each) for name, each in value.items()} | marks
+        marks = {f"{name}{SUFFIX}": mark for name, item in value.items() if (mark := _mark(item))}
+        return {name: _strict(item) for name, item in value.items()} | marks
     if isinstance(value, (list, tuple)):
-        return [_strict(each) for each in value]
+        return [_strict(item) for item in value]
     return None if _literal(value) else value
 
 
 def _mark(value: object) -> str | dict[str, str]:
     """Name a number that is not finite; for a list, name each by index. Else return ""."""
     if isinstance(value, (list, tuple)):
-        return {str(index): name for index, each in enumerate(value) if (name := _literal(each))}
+        return {str(index): name for index, item in enumerate(value) if (name := _literal(item))}
     return _literal(value)
 
 
@@ -66,20 +66,20 @@ def _literal(value: object) -> str:
 
 def _loose(value: Any) -> Any:  # noqa: ANN401  (any JSON value)
     if isinstance(value, list):
-        return [_loose(each) for each in value]
+        return [_loose(item) for item in value]
     if not isinstance(value, dict):
         return value
-    found = {name: _loose(each) for name, each in value.items()}
-    for name in [name for name in found if name.endswith(SUFFIX)]:
-        bare, mark = name.removesuffix(SUFFIX), found[name]
-        if isinstance(mark, str) and mark in _NUMBERS and found.get(bare, 0) is None:
-            found[bare] = _NUMBERS[mark]
-            del found[name]
-        elif isinstance(mark, dict) and _fits(found.get(bare), mark):
+    members = {name: _loose(item) for name, item in value.items()}
+    for name in [name for name in members if name.endswith(SUFFIX)]:
+        bare, mark = name.removesuffix(SUFFIX), members[name]
+        if isinstance(mark, str) and mark in _NUMBERS and members.get(bare, 0) is None:
+            members[bare] = _NUMBERS[mark]
+            del members[name]
+        elif isinstance(mark, dict) and _fits(members.get(bare), mark):
             for index, number in mark.items():
-                found[bare][int(index)] = _NUMBERS[number]
-            del found[name]
-    return found
+                members[bare][int(index)] = _NUMBERS[number]
+            del members[name]
+    return members
 
 
 def _fits(values: object, mark: Mapping[str, object]) -> bool:

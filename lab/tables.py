@@ -65,17 +65,17 @@ def _as_text(cell: Cell) -> Text:
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[Cell]] = ()) -> Table:
     """Return a plain table; a column whose name begins with `>` is right-aligned."""
-    found = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         lines = column.removeprefix(">").split("\n")
-        found.add_column(
+        table.add_column(
             Text("\n".join(map(visible, lines))),
             justify="right" if column.startswith(">") else "left",
             no_wrap=True,
         )
     for row in rows:
-        found.add_row(*map(_as_text, row))
-    return found
+        table.add_row(*map(_as_text, row))
+    return table
 
 
 def fitting(
@@ -103,26 +103,26 @@ def fitting(
 
         names = [columns[place] for place in kept]
         lines = merged if len(cells) >= _MANY else cells
-        found = table_of(names, [[line[place] for place in kept] for line in lines])
-        if width is None or natural_width(found) <= width:
-            return found, left_out
+        table = table_of(names, [[line[place] for place in kept] for line in lines])
+        if width is None or natural_width(table) <= width:
+            return table, left_out
         if len(left_out) == len(give_way):
             break
         left_out.append(give_way[len(left_out)])
-    found = table_of(names, [[line[place] for place in kept] for line in cells])
-    return wrapped(found, *(kept.index(columns.index(name)) for name in whole)), left_out
+    table = table_of(names, [[line[place] for place in kept] for line in cells])
+    return wrapped(table, *(kept.index(columns.index(name)) for name in whole)), left_out
 
 
-def wrapped(found: Table, *columns: int) -> Table:
+def wrapped(table: Table, *columns: int) -> Table:
     """Let these columns of a narrow table continue on further lines; they are never cut."""
     for column in columns:
-        found.columns[column].no_wrap, found.columns[column].overflow = False, "fold"
-    return found
+        table.columns[column].no_wrap, table.columns[column].overflow = False, "fold"
+    return table
 
 
-def natural_width(found: Table) -> int:
+def natural_width(table: Table) -> int:
     """Return the width of a table, in characters, that cuts and wraps nothing."""
-    return Console(width=_UNLIMITED).measure(found).maximum
+    return Console(width=_UNLIMITED).measure(table).maximum
 
 
 def show(renderable: Any, *, to_stderr: bool = False) -> None:  # noqa: ANN401  (what rich draws)
@@ -130,7 +130,9 @@ def show(renderable: Any, *, to_stderr: bool = False) -> None:  # noqa: ANN401  
     stream = sys.stderr if to_stderr else sys.stdout
     width = None
     if not stream.isatty():
-        cuts = isinstance(renderable, Table) and all(each.no_wrap for each in renderable.columns)
+        cuts = isinstance(renderable, Table) and all(
+            column.no_wrap for column in renderable.columns
+        )
         width = _UNLIMITED if cuts else PIPE_WIDTH
     Console(file=stream, width=width, highlight=False, soft_wrap=False).print(renderable)
 
@@ -216,7 +218,7 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
         yield "records lost", f"{summary.records_lost}", "bold red"
     yield from _left(summary.left)
     for name, group in _by_name(summary.results).items():
-        differ = len({each.value for each in group}) > 1
+        differ = len({result.value for result in group}) > 1
         for result in group if differ else group[:1]:
             label = f"{name}, {result.task}" if differ else name
             yield visible(label), _result_text(result), "" if result.as_expected else "bold red"
@@ -225,9 +227,9 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
 def _faults(summary: Summary) -> Iterator[tuple[str, str, str]]:
     """Yield what each fault met; a fault that met nothing is a warning."""
     met: dict[str, list[str]] = {}
-    for each in summary.faults:
-        steps = [f"{whole(each.steps)} of {each.task}"] if each.steps else []
-        met.setdefault(each.fault, []).extend(steps)
+    for effect in summary.faults:
+        steps = [f"{whole(effect.steps)} of {effect.task}"] if effect.steps else []
+        met.setdefault(effect.fault, []).extend(steps)
     for fault, steps in met.items():
         line = f"steps met: {', '.join(steps)}" if steps else NO_STEP_MET
         yield "fault", visible(f"{fault}: {line}"), "" if steps else "bold yellow"
@@ -238,9 +240,9 @@ def _restarts(summary: Summary) -> Iterator[tuple[str, str, str]]:
     if summary.degraded:
         missing = [task.task for task in summary.tasks if task.state != State.SUCCEEDED]
         yield "without", visible(", ".join(missing)), "bold yellow"
-    again = [f"{task.task} {task.attempts - 1}x" for task in summary.tasks if task.attempts > 1]
-    if again:
-        yield "restarted", visible(", ".join(again)), "bold yellow"
+    restarted = [f"{task.task} {task.attempts - 1}x" for task in summary.tasks if task.attempts > 1]
+    if restarted:
+        yield "restarted", visible(", ".join(restarted)), "bold yellow"
     if summary.steps_redone:
         yield "steps repeated", f"{whole(summary.steps_redone)}", "bold yellow"
     if summary.resumed_from:
@@ -256,20 +258,20 @@ def _diverged(tasks: Iterable[TaskSummary]) -> Iterator[tuple[str, str, str]]:
 
 def _left(files: Sequence[Uncollected]) -> Iterator[tuple[str, str, str]]:
     """Yield a line for each file that was not collected; files with data are first."""
-    ordered = sorted(files, key=lambda each: not each.kept)
-    for each in ordered[:LEFT_LINES]:
-        name, style = ("not collected", "bold red") if each.kept else ("left out", "")
-        yield name, f"{short(each.path)}: {short(each.reason)}", style
+    ordered = sorted(files, key=lambda file: not file.kept)
+    for file in ordered[:LEFT_LINES]:
+        name, style = ("not collected", "bold red") if file.kept else ("left out", "")
+        yield name, f"{short(file.path)}: {short(file.reason)}", style
     if len(files) > LEFT_LINES:
         yield "not collected", f"{len(files) - LEFT_LINES:,} more files, see run.json", "bold red"
 
 
 def _by_name(results: Iterable[ResultSummary]) -> dict[str, list[ResultSummary]]:
     """Group the results of several tasks by name."""
-    found: dict[str, list[ResultSummary]] = {}
-    for each in results:
-        found.setdefault(each.name, []).append(each)
-    return found
+    groups: dict[str, list[ResultSummary]] = {}
+    for result in results:
+        groups.setdefault(result.name, []).append(result)
+    return groups
 
 
 def _result_text(result: ResultSummary) -> str:

@@ -68,7 +68,7 @@ def exact(amount: int, units: Mapping[str, int]) -> str:
     for unit, size in reversed([*units.items()]):
         if amount % size == 0:
             return f"{amount // size}{unit}"
-    unit, size = next(each for each in units.items() if amount < _MAX_NUMBER * each[1])
+    unit, size = next((unit, size) for unit, size in units.items() if amount < _MAX_NUMBER * size)
     return f"{(Decimal(amount) / size).quantize(Decimal('0.001')).normalize():f}{unit}"
 
 
@@ -116,7 +116,7 @@ def counts(most: int) -> Callable[[str], tuple[int, ...]]:
 
     def parse_counts(raw: str) -> tuple[int, ...]:
         try:
-            return tuple(dict.fromkeys(whole(1, most)(each.strip()) for each in raw.split(",")))
+            return tuple(dict.fromkeys(whole(1, most)(item.strip()) for item in raw.split(",")))
         except ValueError:
             raise ValueError(f"whole numbers from 1 to {most}, such as 1,8,64") from None
 

@@ -260,7 +260,7 @@ class Completion:
             is_rank = JOB not in self._chosen or any("rank" in name for name in flag.names)
             return [(is_rank and self._rank) or self._index]
         addresses = [*self._cluster.get(meaning.removeprefix(HOSTS), ())]
-        has_port = any(name.endswith("port") for each in self._flags for name in each.names)
+        has_port = any(name.endswith("port") for declared in self._flags for name in declared.names)
         if has_port and flag.default and ":" not in flag.default:
             addresses = [address.rpartition(":")[0] for address in addresses]
         return addresses if flag.many or not addresses else [",".join(addresses)]
@@ -402,11 +402,11 @@ def _flag(  # noqa: PLR0917  (all parsers have all of them)
     defaults = default if isinstance(default, list | tuple) else [default]
     return Flag(
         options=tuple(spellings),
-        names=tuple(_plain(each) for each in (*spellings, name) if each),
+        names=tuple(_plain(spelling) for spelling in (*spellings, name) if spelling),
         kind=kind,
         many=many,
         choices=tuple(value for value in listed if isinstance(value, str)),
-        default=",".join(str(each) for each in defaults if type(each) in {str, int}),
+        default=",".join(str(value) for value in defaults if type(value) in {str, int}),
     )
 
 
@@ -518,8 +518,8 @@ def restore_flags(values: Any) -> None:
     @functools.wraps(original_call)
     def parse(self: Any, argv: Sequence[str], known_only: bool = True) -> list[str]:
         del known_only
-        left: list[str] = original_call(self, _joined(self, argv), known_only=True)
-        return left
+        rest: list[str] = original_call(self, _joined(self, argv), known_only=True)
+        return rest
 
     kind.__call__ = parse
     kind._parse_flags = lambda self, args=None: self(sys.argv if args is None else args)

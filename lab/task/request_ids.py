@@ -95,7 +95,7 @@ def place_in(
         index: Its index in the job.
         environ: The variables of its run, if any.
     """
-    tasks = [(each, i) for each, hosts in cluster.items() for i in range(len(hosts))]
+    tasks = [(name, number) for name, hosts in cluster.items() for number in range(len(hosts))]
     if (job, index) not in tasks:
         return None
     run, attempt = Path(environ.get(LAB_RUN_DIR, "")).name, int(environ.get(LAB_ATTEMPT) or 0)
@@ -222,7 +222,7 @@ def _table_entries(symbol: bytes) -> Iterator[tuple[int, int]]:
         if (start := _load_address(library)) is not None:
             addresses = [start + offset for offset in relocations(library, symbol)]
             for memory, protection, _ in mappings:
-                yield from ((each, protection) for each in addresses if each in memory)
+                yield from ((address, protection) for address in addresses if address in memory)
 
 
 def _load_address(library: Path) -> int | None:
@@ -242,7 +242,7 @@ def _mappings() -> Iterator[tuple[range, int, Path]]:
         addresses, letters, _, _, _, *path = line.split(maxsplit=5)
         bits = {"r": mmap.PROT_READ, "w": mmap.PROT_WRITE, "x": mmap.PROT_EXEC}
         protection = sum(bits.get(letter, 0) for letter in letters)
-        yield range(*(int(each, 16) for each in addresses.split("-"))), protection, Path(*path)
+        yield range(*(int(bound, 16) for bound in addresses.split("-"))), protection, Path(*path)
 
 
 def relocations(library: Path, symbol: bytes) -> Iterator[int]:

@@ -113,7 +113,7 @@ class Autorun:
             faults=tuple(fault.text for fault in wanted if not fault.kind.on_network),
         )
         requested = replace(request, spec=spec, autorun=digest)
-        return cls(requested, tuple(each.text for each in wanted if each.kind.on_network))
+        return cls(requested, tuple(fault.text for fault in wanted if fault.kind.on_network))
 
 
 def _once(environ: Mapping[str, str]) -> bool:
@@ -144,9 +144,9 @@ def _request(arguments: Sequence[str], cluster: ClusterSpec, runtime: str) -> Re
         AutorunError: The experiment is unknown, or does not fit the cluster or the runtime, or the
             time limit is no duration.
     """
-    name, *given = arguments
-    flags = [flag for flag in given if not flag.startswith(_STALL)]
-    times = [flag.removeprefix(_STALL) for flag in given if flag not in flags]
+    name, *options = arguments
+    flags = [option for option in options if not option.startswith(_STALL)]
+    times = [option.removeprefix(_STALL) for option in options if option not in flags]
     stall_s = duration_s(times[-1]) if times else STALL_S
     if stall_s is None:
         raise AutorunError(f"LAB_RUN: {_STALL}{times[-1]} is no duration, such as {_STALL}10m")

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import lab
@@ -41,8 +42,8 @@ def argv(config: AgentConfig, request: Request) -> list[str]:
     """The command line: for a program of lab with the cluster, then the user's arguments."""
     # A printed program has no such flag: it gets the directory in the variable LAB_DATA_DIR.
     own = request.spec.own
-    given = request.spec.data_dir and not request.spec.listing
-    data = [f"--data_dir={config.data / request.spec.data_dir}"] if given else []
+    has_data = request.spec.data_dir and not request.spec.listing
+    data = [f"--data_dir={config.data / request.spec.data_dir}"] if has_data else []
     return [
         sys.executable,
         *_launcher(config, request),
@@ -74,8 +75,8 @@ def _runner(request: Request) -> list[str]:
     quiet = ["--quiet"] if spec.programs or spec.has_ranks else []
     if not spec.listing:
         return ["-m", "lab.task.own", *quiet]
-    way = [f"--{spec.listing}"] if spec.listing in LISTINGS else []
-    return ["-m", "lab.task.tf1", *quiet, *way]
+    mode = [f"--{spec.listing}"] if spec.listing in LISTINGS else []
+    return ["-m", "lab.task.tf1", *quiet, *mode]
 
 
 def _start(config: AgentConfig, request: Request) -> list[str]:
@@ -128,12 +129,11 @@ def environ_of_import(inherited: Mapping[str, str], runtime: str) -> dict[str, s
         runtime: The runtime of the programs.
     """
     base = _inherited(inherited)
-    no_gpus = {"CUDA_VISIBLE_DEVICES": "-1"}
     return {
         **_experiment_environ(base, runtime),
         **base,
         **_python_environ(inherited),
-        **no_gpus,
+        "CUDA_VISIBLE_DEVICES": "-1",
     }
 
 
@@ -167,9 +167,9 @@ def _framework_environ(config: AgentConfig, request: Request) -> dict[str, str]:
     if not framework.interface_in:
         return {}
     interface = interface_of(config.address.rpartition(":")[0])
-    found = dict.fromkeys(framework.interface_in, interface)
+    variables = dict.fromkeys(framework.interface_in, interface)
     if framework.of_rank is None or config.task not in ranks:
-        return found
+        return variables
     job, _, index = ranks[0].rpartition("-")
     host, _, port = request.cluster[job][int(index)].rpartition(":")
     rank = Rank(
@@ -180,7 +180,7 @@ def _framework_environ(config: AgentConfig, request: Request) -> dict[str, str]:
         gpus=config.gpu_count,
         run=request.run_id,
     )
-    return {**found, **framework.of_rank(rank)}
+    return {**variables, **framework.of_rank(rank)}
 
 
 def _has_tf_config(request: Request) -> bool:
@@ -197,9 +197,9 @@ def _no_proxy(request: Request, inherited: Mapping[str, str]) -> dict[str, str]:
     """
     if not any(inherited.get(name) for name in _PROXIES):
         return {}
-    hosts = {address.rpartition(":")[0] for each in request.cluster.values() for address in each}
-    given = inherited.get("no_grpc_proxy") or inherited.get("no_proxy", "")
-    exempt = [*filter(None, given.split(",")), *sorted(hosts), *_LOOPBACK]
+    hosts = {address.rpartition(":")[0] for address in chain(*request.cluster.values())}
+    configured = inherited.get("no_grpc_proxy") or inherited.get("no_proxy", "")
+    exempt = [*filter(None, configured.split(",")), *sorted(hosts), *_LOOPBACK]
     return {"no_grpc_proxy": ",".join(dict.fromkeys(exempt))}
 
 

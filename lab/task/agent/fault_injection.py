@@ -79,7 +79,7 @@ class Throttle:
         with self._changed:
             while True:
                 now = self._monotonic()
-                self._holds = [hold for hold in self._holds if hold[0] > now]
+                self._holds = [(until, share) for until, share in self._holds if until > now]
                 if not self._holds or self.process.ended():
                     break
                 self._changed.wait(max(self._next_phase(now), 0.001))
@@ -184,7 +184,9 @@ class FaultInjector:
         if self._throttle is not None:
             self._throttle.release()
             self._throttle = None
-            self._active = [held for held in self._active if held[1].kind.on_network]
+            self._active = [
+                (until, fault) for until, fault in self._active if fault.kind.on_network
+            ]
 
     def _read_new(self) -> None:
         """Read the fault files since the last check."""
@@ -233,8 +235,8 @@ class FaultInjector:
 
     def _expire(self) -> None:
         now = self._monotonic()
-        self._lines += [f"{OVER}{each.text}" for until, each in self._active if until <= now]
-        self._active = [(until, each) for until, each in self._active if until > now]
+        self._lines += [f"{OVER}{fault.text}" for until, fault in self._active if until <= now]
+        self._active = [(until, fault) for until, fault in self._active if until > now]
 
     def _done_path(self, key: str) -> Path:
         return self._folder / self._task / f"{key}.json"

@@ -84,8 +84,8 @@ class Imported:
 
     def unavailable_reason(self, environ: Mapping[str, str]) -> str | None:
         """Why a program with these variables must import TensorFlow itself; None: it need not."""
-        found, wanted = _relevant_environ(self.before), _relevant_environ(environ)
-        differ = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
+        before, wanted = _relevant_environ(self.before), _relevant_environ(environ)
+        differ = sorted(name for name in {*before, *wanted} if before.get(name) != wanted.get(name))
         return f"it needs another value of {', '.join(differ)}" if differ else None
 
 

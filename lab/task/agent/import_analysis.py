@@ -43,7 +43,7 @@ def unavailable_reason(program: Path) -> str | None:
 
 def _lies_beside(program: Path, module: str) -> bool:
     """Whether the program's directory has a module of this name, which Python finds first."""
-    return any((program.parent / each).exists() for each in (f"{module}.py", module))
+    return any((program.parent / name).exists() for name in (f"{module}.py", module))
 
 
 def _modules(statement: ast.stmt) -> set[str]:

@@ -165,7 +165,7 @@ def progress(request: Request, statuses: TaskStatuses) -> object:
     steps = _steps(active)
     if _counts_steps(request, active):
         return max(steps, default=None)
-    return [(each.task, each.attempt, each.state, each.signs_of_life) for each in active]
+    return [(status.task, status.attempt, status.state, status.signs_of_life) for status in active]
 
 
 def must_progress(request: Request, statuses: TaskStatuses) -> bool:
@@ -175,9 +175,9 @@ def must_progress(request: Request, statuses: TaskStatuses) -> bool:
     sleep after the training.
     """
     active = _active(request, statuses)
-    if active and all(each.task.startswith(_EVALUATOR) for each in active):
+    if active and all(status.task.startswith(_EVALUATOR) for status in active):
         return False
-    is_starting = any(each.state in _NOT_YET for each in active)
+    is_starting = any(status.state in _NOT_YET for status in active)
     return not (request.spec.waits and is_starting and not _steps(active))
 
 
@@ -217,8 +217,8 @@ def _stall_reason(request: Request, statuses: TaskStatuses) -> str:
     if counts:
         last = f"the last one was {max(steps):,}" if steps else "no step was made"
         return f"no new global step for {limit}, {last} ({details})"
-    hint = "" if any(each.message for each in active) else f"; {LONGER}"
-    if len(active) > 1 and any(_LOCAL_SERVER.search(each.message) for each in active):
+    hint = "" if any(status.message for status in active) else f"; {LONGER}"
+    if len(active) > 1 and any(_LOCAL_SERVER.search(status.message) for status in active):
         hint = f"; {LOCALHOST}"
     return f"no sign of life for {limit} ({details}){hint}"
 

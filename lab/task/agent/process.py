@@ -154,8 +154,8 @@ def cpu_time_s() -> float | None:
     """The CPU time of all descendants of this process so far, in seconds; None: unknown."""
     me, *others = _family(os.getpid()) or [[]]
     # Fields 14 to 17 of proc(5): of the process, and of its children that were waited for.
-    ticks = sum(map(int, me[13:15])) + sum(int(part) for each in others for part in each[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK") if others else None
+    ticks = [*me[13:15], *(count for fields in others for count in fields[11:15])]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") if others else None
 
 
 def is_stopped(pid: int) -> bool:
@@ -166,19 +166,19 @@ def is_stopped(pid: int) -> bool:
 def _family(pid: int) -> list[list[bytes]]:
     """The fields of `_stats` of a process, which come first, and of its descendants."""
     stats = _stats()
-    family = [each for each in (pid,) if each in stats]
+    family = [pid] if pid in stats else []
     for parent in family:  # it grows
         family += [child for child, fields in stats.items() if int(fields[1]) == parent]
-    return [stats[each] for each in family]
+    return [stats[member] for member in family]
 
 
 def _stats() -> dict[int, list[bytes]]:
     """The fields of `/proc/PID/stat` after the name, of each process."""
-    found = {}
+    stats = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found[int(path.parent.name)] = path.read_bytes().rpartition(b")")[2].split()
-    return found
+            stats[int(path.parent.name)] = path.read_bytes().rpartition(b")")[2].split()
+    return stats
 
 
 def all_oom_kills() -> tuple[int | None, int | None]:
@@ -197,15 +197,15 @@ def shared_oom_counters(groups: Path = Path("/proc/self/cgroup")) -> tuple[Path,
     Args:
         groups: The list of the process's cgroups (see cgroups(7)).
     """
-    found = []
+    counters = []
     with contextlib.suppress(OSError):
         for line in groups.read_text(encoding="utf-8", errors="replace").splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
-                found.append(Path(f"/sys/fs/cgroup{path}/memory.events"))
+                counters.append(Path(f"/sys/fs/cgroup{path}/memory.events"))
             elif controllers == "memory":
-                found.append(Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control"))
-    return (*found, _HOST_OOM_COUNTER)
+                counters.append(Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control"))
+    return (*counters, _HOST_OOM_COUNTER)
 
 
 def oom_kills(counters: Sequence[Path]) -> int | None:

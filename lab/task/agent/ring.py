@@ -91,10 +91,10 @@ class Ring:
     def _port(self, attempt: int) -> int:
         """Return the port of the rendezvous of an attempt; 0: it is not served yet."""
         try:
-            of, port = map(int, read_regular(self._file).split())
+            served, port = map(int, read_regular(self._file).split())
         except (OSError, ValueError):
             return 0
-        return port if of == attempt else 0
+        return port if served == attempt else 0
 
     def _start(self, attempt: int) -> None:
         self._file.unlink(missing_ok=True)  # an earlier process of this agent may have written it

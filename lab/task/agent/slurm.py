@@ -122,7 +122,7 @@ def task_environ(
     if position >= len(tasks):
         return None
     names, counts = list(tasks), list(tasks.values())
-    visible = [each for each in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
+    visible = [gpu for gpu in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
     if sum(counts) > len(visible):
         host = environ.get("SLURMD_NODENAME", "the node")
         raise SlurmError(f"GPUs of {host}: {len(visible)}; its tasks need {sum(counts)}")

@@ -14,6 +14,7 @@ the answer with the plan.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import signal
@@ -76,17 +77,17 @@ def cuda_variable(process: Path) -> str | None:
 
 def list_gpus(nvml: Any) -> tuple[list[tuple[str, str]], str]:  # noqa: ANN401  (without types)
     """Index and UUID of each GPU, or "" and UUID of its slices; and why a GPU is left out."""
-    found: list[tuple[str, str]] = []
+    gpus: list[tuple[str, str]] = []
     fault = ""
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
             gpu = nvml.nvmlDeviceGetHandleByIndex(index)
             slices = _slices(nvml, gpu)
-            devices = [(str(index), gpu)] if slices is None else [("", each) for each in slices]
-            found += [(name, str(nvml.nvmlDeviceGetUUID(device))) for name, device in devices]
+            devices = [(str(index), gpu)] if slices is None else [("", mig) for mig in slices]
+            gpus += [(name, str(nvml.nvmlDeviceGetUUID(device))) for name, device in devices]
         except nvml.NVMLError as error:
             fault = fault or _text(error)
-    return found, fault
+    return gpus, fault
 
 
 def allowed(gpus: list[tuple[str, str]], variable: str | None) -> list[str]:
@@ -107,8 +108,6 @@ def cuda_fault(variable: str | None) -> str:
 
     No context is created, so no GPU memory is used.
     """
-    import ctypes  # noqa: PLC0415  (a task without GPUs does not need it)
-
     os.environ.pop(_VARIABLE, None)
     if variable is not None:
         os.environ[_VARIABLE] = variable
@@ -133,13 +132,13 @@ def _slices(nvml: Any, gpu: Any) -> list[Any] | None:  # noqa: ANN401
         return None  # the GPU or the driver is older than MIG
     if current != nvml.NVML_DEVICE_MIG_ENABLE:
         return None
-    found = []
+    slices = []
     for position in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
         try:
-            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, position))
+            slices.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, position))
         except (nvml.NVMLError_NotFound, nvml.NVMLError_NoPermission):
             continue  # no slice in this position, or it belongs to another container
-    return found
+    return slices
 
 
 def _text(error: Any) -> str:  # noqa: ANN401

@@ -41,12 +41,12 @@ def gpu_nodes(devices: Path = DEVICES) -> dict[int, Path]:
     Raises:
         OSError: The directory cannot be read.
     """
-    found = {}
+    nodes = {}
     for path in devices.iterdir():
         minor = path.name.removeprefix("nvidia")
         if minor != path.name and minor.isascii() and minor.isdecimal():
-            found[int(minor)] = path
-    return dict(sorted(found.items()))
+            nodes[int(minor)] = path
+    return dict(sorted(nodes.items()))
 
 
 def has_network(interfaces: Path = INTERFACES) -> bool:
@@ -110,12 +110,12 @@ def main(argv: list[str]) -> int:
     if argv not in (["task"], ["anchor"]):
         sys.stderr.write("usage: python -m lab.task.node.health task|anchor\n")
         return 2
-    (what,) = argv
-    fault = _fault(what)
+    (check,) = argv
+    fault = _fault(check)
     give_up = time.monotonic() + (WATCH_S if SEEN_FILE.exists() else 0.0)
     while fault is None and time.monotonic() < give_up:
         time.sleep(_LOOK_S)
-        fault = _fault(what)
+        fault = _fault(check)
     if fault is None:
         SEEN_FILE.touch()
         return 0
@@ -125,10 +125,10 @@ def main(argv: list[str]) -> int:
     return 1
 
 
-def _fault(what: str) -> str | None:
+def _fault(check: str) -> str | None:
     if not has_network():
         return "no network interface besides the loopback; restart this container"
-    if what == "anchor":
+    if check == "anchor":
         return None if READY_FILE.exists() else "the link is not applied yet"
     heartbeat = Path(os.environ[LAB_RUNS]) / "agents" / f"{os.environ[LAB_TASK]}.json"
     return (

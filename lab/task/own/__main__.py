@@ -17,6 +17,7 @@ import os
 import sys
 import time
 
+from lab.task import request_ids
 from lab.task.after_import import after_import
 from lab.task.own import keras_mnist
 from lab.task.own.main_module import exit_with_traceback, run_file, run_module
@@ -31,7 +32,7 @@ def main() -> None:
     keras_mnist.provide()
     _number_requests()
     after_import({"torch.distributed"}, _finish_threads_at_exit)
-    for name in [each for each in sys.modules if each.partition(".")[0] == "lab"]:
+    for name in [module for module in sys.modules if module.partition(".")[0] == "lab"]:
         # A module of the program may have the name `lab`.
         del sys.modules[name]
     try:
@@ -57,8 +58,6 @@ def _finish_threads_at_exit(_: object) -> None:
 
 def _number_requests() -> None:
     """Prevent false refusals of steps by TensorFlow; print a line if that is impossible."""
-    # Imported now: a program may have its own module `lab`.
-    from lab.task import request_ids  # noqa: PLC0415
 
     def notify(line: str) -> None:
         print(line, file=sys.stderr, flush=True)

@@ -69,12 +69,12 @@ def experiment_flags(experiment: str, description: str) -> Parser:
         The parser; pass it to `parse`.
     """
     program = EXPERIMENTS[experiment].program
-    same = [each for each in EXPERIMENTS.values() if each.program == program]
-    jobs = list(dict.fromkeys(job for each in same for job in each.jobs))
-    optional = [job for job in jobs if any(job not in each.jobs for each in same)]
+    entries = [entry for entry in EXPERIMENTS.values() if entry.program == program]
+    jobs = list(dict.fromkeys(job for entry in entries for job in entry.jobs))
+    optional = [job for job in jobs if any(job not in entry.jobs for entry in entries)]
     parser = task_flags(description, jobs, [*optional, "evaluator"])
-    data = {"data_dir": TRAINING_FLAGS["data_dir"]} if same[0].has_data else {}
-    _add(parser, {name: flag for each in same for name, flag in each.flags.items()} | data)
+    data = {"data_dir": TRAINING_FLAGS["data_dir"]} if entries[0].has_data else {}
+    _add(parser, {name: flag for entry in entries for name, flag in entry.flags.items()} | data)
     return parser
 
 
@@ -123,10 +123,10 @@ def parse(
         parser.error(f"--{missing[0]} is missing; give it, or set TF_CONFIG")
     if missing and text:
         try:
-            found = _from_tf_config(text, jobs, optional)
+            from_config = _from_tf_config(text, jobs, optional)
         except (ValueError, argparse.ArgumentTypeError) as error:
             parser.error(f"TF_CONFIG: {error}")
-        for name, value in found.items():
+        for name, value in from_config.items():
             if getattr(flags, name) is None:
                 setattr(flags, name, value)
     members = {job: getattr(flags, f"{job}_hosts") or [] for job in jobs}

@@ -9,9 +9,6 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-EXIT_CODE: Final = 130
-"""The exit code of a program that Ctrl-C ended: 128 + SIGINT."""
-
 _SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 _SIGNAL_EXIT_BASE: Final = 128  # a shell adds the signal number
 _NO_DESCRIPTOR: Final = -1

@@ -86,11 +86,11 @@ def main() -> None:
     except ProgramError as error:
         sys.exit(f"error: {error}")
     except TypeError as error:
-        what = known_bugs.called_operation_message(error, folder)
-        if what is None:
+        fault = known_bugs.called_operation_message(error, folder)
+        if fault is None:
             raise
         traceback.print_exc()
-        sys.exit(f"{known_bugs.ERROR}: {what}")
+        sys.exit(f"{known_bugs.ERROR}: {fault}")
     except Exception as error:
         line = missing_file_line(error, noted, program.name)
         if line is None:
@@ -152,7 +152,7 @@ def _optimizer_class(fixed_worker: int | None, notify: known_bugs.NotifyTask) ->
     if fixed_worker is not None:
         return synchronous.fixed_optimizer(fixed_worker, notify)
     optimizer = synchronous.SyncReplicasOptimizer
-    known_bugs.Watch(notify, is_synchronous=lambda: optimizer.made, ended=ended_tasks).start()
+    known_bugs.Watch(notify, is_synchronous=lambda: optimizer.was_made, ended=ended_tasks).start()
     return optimizer
 
 

@@ -46,15 +46,15 @@ class CompatModule(ModuleType):
     def __init__(self, name: str, part: Part) -> None:
         super().__init__(name)
         self.__dict__.update(
-            (each, CompatModule(f"{name}.{each}", value) if isinstance(value, Part) else value)
-            for each, value in part.members.items()
+            (member, CompatModule(f"{name}.{member}", value) if isinstance(value, Part) else value)
+            for member, value in part.members.items()
         )
         self.__dict__["_part"] = part
 
     def __getattr__(self, name: str) -> Any:
         part: Part = self.__dict__["_part"]
         source, _, new_name = part.renamed.get(name, "").rpartition(".")
-        places = [(source, new_name)] if source else [(each, name) for each in part.sources]
+        places = [(source, new_name)] if source else [(module, name) for module in part.sources]
         why = part.why
         for place, member in places:
             try:
@@ -124,22 +124,22 @@ def provide(folder: Path, top: CompatModule) -> None:
         first, _, rest = name.partition(".")
         if level or first != "tensorflow" or not _is_in(folder, globals):
             return original_import(name, globals, locals, fromlist or (), level)
-        if any(name == each or name.startswith(f"{each}.") for each in _UNCHANGED):
+        if any(name == package or name.startswith(f"{package}.") for package in _UNCHANGED):
             try:
-                found = original_import(name, globals, locals, fromlist or (), level)
+                imported = original_import(name, globals, locals, fromlist or (), level)
             except ModuleNotFoundError as error:
                 if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                     raise
                 above, _, last = error.name.rpartition(".")
                 raise ImportError(_missing(above, last, REMOVED), name=name) from None
-            return found if fromlist else top
+            return imported if fromlist else top
         module: Any = top
         try:
             for part in filter(None, rest.split(".")):
                 module = getattr(module, part)
-            for each in fromlist or ():
-                if each != "*":
-                    getattr(module, each)
+            for member in fromlist or ():
+                if member != "*":
+                    getattr(module, member)
                 elif isinstance(module, CompatModule):
                     module.import_all()
         except AttributeError as error:

@@ -133,10 +133,9 @@ def read_data_sets(  # noqa: PLR0917  (TensorFlow 1's order of arguments)
         return DataSet(images, dense_to_one_hot(digits, CLASSES) if one_hot else digits, seed)
 
     # The tutorials use the first images for validation, not the last.
-    held = validation_size
     return Datasets(
-        train=part(pixels[held:], digits[held:]),
-        validation=part(pixels[:held], digits[:held]),
+        train=part(pixels[validation_size:], digits[validation_size:]),
+        validation=part(pixels[:validation_size], digits[:validation_size]),
         test=part(mnist.test.pixels, mnist.test.labels),
     )
 

@@ -147,7 +147,7 @@ class Watch:
 
 def _waiting_place(frame: FrameType | None) -> FrameType | None:
     """Return the outermost call in which the main thread waits: session, coordinator or exit."""
-    places = [each for each in _outwards(frame) if _waits(each)]
+    places = [place for place in _outwards(frame) if _waits(place)]
     return places[-1] if places else None
 
 
@@ -200,7 +200,7 @@ class _CallRemover(ast.NodeTransformer):
             and not node.args
             and not node.keywords
         ):
-            what = f"{function.attr} is an operation, called as if it were a function"
-            self._notify(f"fixed: line {node.lineno}: {what}")
+            fault = f"{function.attr} is an operation, called as if it were a function"
+            self._notify(f"fixed: line {node.lineno}: {fault}")
             return function
         return node

@@ -62,7 +62,7 @@ def batch_normalization(  # noqa: PLR0917  (TensorFlow 1's order of arguments)
             center=center,
             scale=scale,
             epsilon=epsilon,
-            param_initializers={name: each for name, each in initializers.items() if each},
+            param_initializers={name: value for name, value in initializers.items() if value},
             param_regularizers={"beta": beta_regularizer, "gamma": gamma_regularizer},
             is_training=training,
             trainable=trainable,

@@ -38,6 +38,6 @@ def convert_fetched() -> None:
     build = _FetchHandler.build_results
 
     def build_converted(self: Any, session: Any, values: Any) -> Any:
-        return build(self, session, [one_element(each) for each in values])
+        return build(self, session, [one_element(value) for value in values])
 
     _FetchHandler.build_results = build_converted

@@ -63,8 +63,8 @@ def _reordered(name: str, old: Sequence[str], new: Sequence[str] = ()) -> Callab
     def call(*values: Any, **named: Any) -> Any:
         is_old = not new or (bool(values) and isinstance(values[0], int))
         named |= dict(zip(old if is_old else new, values, strict=False))
-        given = {_ARGUMENTS.get(each, each): value for each, value in named.items()}
-        return operator.attrgetter(name)(tf)(**given)
+        arguments = {_ARGUMENTS.get(argument, argument): value for argument, value in named.items()}
+        return operator.attrgetter(name)(tf)(**arguments)
 
     return call
 
@@ -80,8 +80,8 @@ TOP_FUNCTIONS: Final = {
     ),
 }
 NN_FUNCTIONS: Final = {
-    each: _reordered(f"nn.{each}", order)
-    for each, order in {
+    function: _reordered(f"nn.{function}", order)
+    for function, order in {
         "sigmoid_cross_entropy_with_logits": ("logits", "targets", "name"),
         "softmax_cross_entropy_with_logits": ("logits", "labels", "dim", "name"),
         "sparse_softmax_cross_entropy_with_logits": ("logits", "labels", "name"),

@@ -35,10 +35,10 @@ def shorten_polling() -> None:
 
     @functools.wraps(original_init)
     def init_with_short_wait(*args: Any, **kwargs: Any) -> None:
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        given.arguments[_SECONDS] = min(given.arguments[_SECONDS], POLL_S)
-        original_init(*given.args, **given.kwargs)
+        call = signature.bind(*args, **kwargs)
+        call.apply_defaults()
+        call.arguments[_SECONDS] = min(call.arguments[_SECONDS], POLL_S)
+        original_init(*call.args, **call.kwargs)
 
     SessionManager.__init__ = init_with_short_wait
 
@@ -52,11 +52,11 @@ def shorten_stop() -> None:
 
     @functools.wraps(original_join)
     def join_soon(*args: Any, **kwargs: Any) -> None:
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        if given.arguments["ignore_live_threads"]:
-            given.arguments[_GRACE] = min(given.arguments[_GRACE], STOP_S)
-        original_join(*given.args, **given.kwargs)
+        call = signature.bind(*args, **kwargs)
+        call.apply_defaults()
+        if call.arguments["ignore_live_threads"]:
+            call.arguments[_GRACE] = min(call.arguments[_GRACE], STOP_S)
+        original_join(*call.args, **call.kwargs)
 
     Coordinator.join = join_soon
 

@@ -12,7 +12,7 @@ The program printed in 2018 (*Mastering TensorFlow 1.x*, chapter 15) never ends:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -20,23 +20,23 @@ from unittest.mock import patch
 import tensorflow.compat.v1 as tf
 from tensorflow.python.training import sync_replicas_optimizer
 
-NotifyTask = Callable[[str], None]
+from lab.task.tf1.known_bugs import NotifyTask
 
 
 class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):  # type: ignore[misc]
-    """TensorFlow's optimizer, which also stores whether a program made one.
+    """TensorFlow's optimizer, which also remembers whether the program has made one.
 
     Attributes:
-        made: Whether this process made an optimizer of this class.
+        was_made: Whether this process has made an optimizer of this class.
     """
 
-    made = False
+    was_made = False
 
     def __init__(self, *args: Any, replica_id: int | None = None, **kwargs: Any) -> None:
         """Make the optimizer; `replica_id` of 2016 is not needed."""
         del replica_id
         super().__init__(*args, **kwargs)
-        SyncReplicasOptimizer.made = True
+        SyncReplicasOptimizer.was_made = True
 
 
 def fixed_optimizer(worker: int, notify: NotifyTask) -> type[SyncReplicasOptimizer]:
@@ -80,8 +80,8 @@ class _Tokens:
         del kwargs["shared_name"]
         self._worker = worker
         self._queues = [
-            tf.FIFOQueue(*args, name=f"{name}_{each}", shared_name=f"{name}_{each}", **kwargs)
-            for each in range(workers)
+            tf.FIFOQueue(*args, name=f"{name}_{index}", shared_name=f"{name}_{index}", **kwargs)
+            for index in range(workers)
         ]
 
     @property
@@ -96,15 +96,15 @@ class _Tokens:
     def enqueue_many(self, components: Sequence[tf.Tensor]) -> tf.Operation:
         """Add one token for each worker; the chief's is last, because the chief may end then."""
         (tokens,) = components
-        given = tf.no_op()
+        enqueued = tf.no_op()
         for queue in reversed(self._queues):
-            with tf.control_dependencies([tokens, given]):
-                given = queue.enqueue(tokens[0])
-        return given
+            with tf.control_dependencies([tokens, enqueued]):
+                enqueued = queue.enqueue(tokens[0])
+        return enqueued
 
     def close(self, cancel_pending_enqueues: bool = False) -> tf.Operation:
         """Close all queues."""
-        return tf.group(*(each.close(cancel_pending_enqueues) for each in self._queues))
+        return tf.group(*(queue.close(cancel_pending_enqueues) for queue in self._queues))
 
 
 class _DaemonQueueRunner(tf.train.QueueRunner):  # type: ignore[misc]  # TensorFlow has no types
