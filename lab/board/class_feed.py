@@ -1,4 +1,4 @@
-"""What the board shows of a class: its seats, who is stuck, the queue, and the time left."""
+"""What the board shows of a class: its seats, which of them are stuck, the queue, the time left."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SeatRow(msgspec.Struct, frozen=True):
         stuck: Whether this run makes no progress.
         run: The experiment of this run.
         step: Its highest global step.
-        passed: By lesson how many stages are passed: `async 2 of 3`.
+        passed: The number of passed stages of each lesson: `async 2 of 3`.
     """
 
     seat: str

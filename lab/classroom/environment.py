@@ -145,7 +145,9 @@ def down(folder: ClassDir, archive: Path) -> None:
         except BaseException:
             if begun and not folder.is_up:
                 message = f"class {folder.name}: its seats are stopped, and nothing is removed"
-                LOG.warning(f"{message}; go on with `lab class up`, or try `lab class down` again")
+                LOG.warning(
+                    f"{message}; continue with `lab class up`, or try `lab class down` again"
+                )
             raise
         with signals.ignore_signals():
             _remove(folder, containers)

@@ -121,7 +121,7 @@ class Fault:
     Attributes:
         kind: The kind of the fault.
         target: A task or a node.
-        when: The start time; None: at once.
+        when: The start time; None for at once.
         seconds: The duration; 0 for `kill` and `stop`.
         share: The share of the time for which a slowed program runs; 0 for the other kinds.
         rate_bits: The node's outgoing bits per second, or None for no limit.
@@ -267,7 +267,7 @@ def _parse_link(parts: Sequence[str]) -> dict[str, Any]:
         "rate": ("rate_bits", RATE, MAX_RATE_BITS),
         "delay": ("delay_us", DELAY, MAX_DELAY_US),
     }
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     times = [part for part in parts if "=" not in part]
     for part in (part for part in parts if "=" in part):
         name, _, raw = part.partition("=")
@@ -276,12 +276,12 @@ def _parse_link(parts: Sequence[str]) -> dict[str, Any]:
                 f"link has no argument {name!r}; {suggestion(name, readers)}it has rate and delay"
             )
         attribute, units, most = readers[name]
-        if attribute in found:
+        if attribute in attributes:
             raise ValueError(f"the {name} of a link is given twice; give it once")
-        found[attribute] = _amount(part, raw, units, most)
-    if not found or len(times) > 1:
+        attributes[attribute] = _amount(part, raw, units, most)
+    if not attributes or len(times) > 1:
         raise ValueError(f"link needs a rate or a delay; write {_EXAMPLES[Kind.LINK]}")
-    return {**found, "seconds": _duration_of(times)}
+    return {**attributes, "seconds": _duration_of(times)}
 
 
 def _amount(part: str, raw: str, units: Mapping[str, int], most: int) -> int:

@@ -43,17 +43,17 @@ FAIL: Final = Policy()
 """The default policy."""
 
 RESTART: Final = Policy(OnFailure.RESTART, RESTARTS)
-"""The default policy of programs that can go on after a restart."""
+"""The default policy of programs that can continue after a restart."""
 
 
 def parse_policy(text: str) -> Policy:
     """Parse `fail`, `restart`, `restart:5` or `continue`.
 
     Raises:
-        ValueError: The text is none of these.
+        ValueError: The text is something else.
     """
-    if found := _RESTART.fullmatch(text):
-        return Policy(OnFailure.RESTART, int(found[1]))
+    if match := _RESTART.fullmatch(text):
+        return Policy(OnFailure.RESTART, int(match[1]))
     if text == OnFailure.RESTART:
         return RESTART
     if text in {OnFailure.FAIL, OnFailure.CONTINUE}:

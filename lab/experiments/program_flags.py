@@ -78,7 +78,7 @@ class OneOf:
     choices: tuple[str, ...]
 
     def __call__(self, text: str) -> str:
-        """Return the value itself."""
+        """Return the text, if it is one of the choices."""
         if text not in self.choices:
             raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(self.choices)}")
         return text
@@ -107,7 +107,7 @@ class ProgramFlag:
         help: The help text, one line.
         parse: Parses a value as the program does; raises ArgumentTypeError.
         is_switch: Whether the value may be omitted.
-        default: The default value; None: it depends on the program.
+        default: The default value; None if it depends on the program.
     """
 
     help: str
@@ -171,12 +171,12 @@ PROGRAM_FLAGS: Final[Mapping[str, ProgramFlag]] = {
         default=0,
     ),
 }
-"""Those and the flags that only some programs of `lab` have."""
+"""`TRAINING_FLAGS`, and the flags that only some of lab's programs have."""
 
 OF_VARIABLES: Final = {"gpu_memory_fraction": LAB_GPU_MEMORY_FRACTION}
-"""Flags with an environment variable for their default; its value is parsed like a given one."""
+"""Flags whose default is an environment variable; its value is parsed like one of the flag."""
 
 
 def flags(*names: str, **others: ProgramFlag) -> Mapping[str, ProgramFlag]:
-    """Return these of `PROGRAM_FLAGS`, and flags that only one program has."""
+    """Return flags of `PROGRAM_FLAGS` by name, and those that only one program has."""
     return {name: PROGRAM_FLAGS[name] for name in names} | others

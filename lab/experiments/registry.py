@@ -97,7 +97,7 @@ def misfit(wanted: Experiment, tasks: Mapping[str, int]) -> str:
 
 
 def with_seed(experiment: Experiment, argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the arguments with a seed; draw one if none is given, so that it is recorded."""
+    """Return the arguments with a seed; if they have none, draw one, so that it is recorded."""
     if "seed" not in experiment.flags or "seed" in hyperparameters(experiment, argv):
         return tuple(argv)
     import secrets  # noqa: PLC0415  (its import is slow, and few commands need it)
@@ -107,7 +107,7 @@ def with_seed(experiment: Experiment, argv: Sequence[str]) -> tuple[str, ...]:
 
 def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, Any]:
     """Return the program's flags among its arguments; the last value of a flag counts."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     arguments = list(argv)
     for position, argument in enumerate(arguments):
         name, equals, raw = argument.removeprefix("--").partition("=")
@@ -121,15 +121,15 @@ def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, An
             value = flag.parse(raw)
         except (ValueError, ArgumentTypeError):  # after `--`, unchecked: the program rejects it
             value = raw
-        found[name] = value if isinstance(value, int | float | str | bool) else str(value)
-    return found
+        values[name] = value if isinstance(value, int | float | str | bool) else str(value)
+    return values
 
 
 def with_defaults(experiment: Experiment, argv: Sequence[str]) -> dict[str, Any]:
     """Return the program's flags; also those with a default that does not depend on the model."""
-    known = {name: flag.default for name, flag in experiment.flags.items()}
-    given = hyperparameters(experiment, argv)
-    return {name: value for name, value in known.items() if value is not None} | given
+    defaults = {name: flag.default for name, flag in experiment.flags.items()}
+    chosen = hyperparameters(experiment, argv)
+    return {name: value for name, value in defaults.items() if value is not None} | chosen
 
 
 _STEPS: Final = ("global_steps", "batch_size", "learning_rate", "seed", "record_every")

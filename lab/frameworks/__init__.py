@@ -24,6 +24,6 @@ def framework_of(packages: Set[str]) -> Framework:
 
     TensorFlow is the default. Many programs of JAX read their data with it.
     """
-    others = (each for each in FRAMEWORKS.values() if each is not TENSORFLOW)
-    found = (each for each in others if not packages.isdisjoint(each.modules))
-    return next(found, TENSORFLOW)
+    others = (framework for framework in FRAMEWORKS.values() if framework is not TENSORFLOW)
+    imported = (framework for framework in others if not packages.isdisjoint(framework.modules))
+    return next(imported, TENSORFLOW)

@@ -1,4 +1,4 @@
-"""What the lab knows of a framework."""
+"""What lab knows about a framework."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Rank:
         index: Its number, from 0.
         size: The number of ranks.
         host: The host of rank 0, as all tasks reach it.
-        port: A port of that host which belongs to rank 0.
+        port: A port of that host that belongs to rank 0.
         gpus: The number of GPUs that the task sees.
         run: The run's id.
     """
@@ -39,7 +39,7 @@ class Framework:
         packages: The packages whose versions a run records.
         defaults: Variables of every program, unless the environment has them.
         interface_in: The variables that name the network interface of the task's node.
-        of_rank: Returns the variables by which a rank finds the others; None: tasks are no ranks.
+        of_rank: Returns the variables by which a rank finds the others; None if there are no ranks.
         lost_peer: A part of the message of a program's error if another rank was lost.
         launcher: The module that starts a program on several GPUs of one task, or "".
     """

@@ -36,7 +36,7 @@ JAX: Final = Framework(
     title="JAX",
     modules=("jax", "flax", "optax"),
     packages=("jax",),
-    # As TensorFlow here: otherwise a process takes three quarters of a GPU's memory.
+    # As for TensorFlow: otherwise a process takes three quarters of a GPU's memory.
     defaults={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
     interface_in=("NCCL_SOCKET_IFNAME",),
     of_rank=of_rank,

@@ -193,7 +193,7 @@ def _how_to_run(lacking: Sequence[str], command: str) -> str:
 
 
 def _held(conditions: Sequence[Condition], runs: Mapping[str, MeasuredRun]) -> int:
-    """Return how many conditions hold before the first that does not."""
+    """Return the number of conditions that hold before the first that does not."""
     for done, condition in enumerate(conditions):
         if not holds(condition, runs):
             return done

@@ -1,6 +1,7 @@
 """A node's network: its link, its faults, and the filter that blocks the host.
 
-The modules change a network through netlink, inside its namespace. Here is what others need.
+The modules change a network through netlink, inside its namespace. This one has what other
+packages need.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ MTU: Final = 65_535
 """Maximum bytes of a packet between nodes without a link; the largest value, as on the loopback.
 
 Parameters of 31 kB then need one packet, not 22. A parameter server and three workers on two CPUs
-made an eighth more steps.
+then made an eighth more steps.
 """
 
 FAULT_MODULE: Final = "lab.network.fault"

@@ -101,8 +101,8 @@ def network_slowed(
     The packet size stays the same, because open connections have negotiated it.
 
     Args:
-        rate_bits: Maximum outgoing bits per second, or None: as before.
-        delay_us: Delay of every packet in microseconds, or None: as before.
+        rate_bits: Maximum outgoing bits per second, or None for no change.
+        delay_us: Delay of every packet in microseconds, or None for no change.
         before: The rate and delay of the link in the config.
 
     Raises:
@@ -133,7 +133,7 @@ def network_slowed(
 
 @contextlib.contextmanager
 def _netlink() -> Iterator[Any]:
-    """A connection to the kernel that turns its errors into `LinkError`."""
+    """Open a connection to the kernel that turns its errors into `LinkError`."""
     # Imported here: the import takes 0.4 s.
     from pyroute2 import IPRoute, NetlinkError  # noqa: PLC0415
 
@@ -153,17 +153,17 @@ def _set(netlink: Any, index: int, state: str) -> None:  # noqa: ANN401
 
 
 def _routes(netlink: Any, index: int) -> Iterator[dict[str, Any]]:  # noqa: ANN401
-    """The routes of an interface that the kernel does not restore itself."""
+    """Yield the routes of an interface that the kernel does not restore itself."""
     for route in netlink.get_routes(family=socket.AF_INET, oif=index, table=_MAIN_TABLE):
         if route["proto"] == _BY_KERNEL:
             continue
-        found = {
+        fields = {
             "dst": f"{route.get('dst') or '0.0.0.0'}/{route['dst_len']}",  # noqa: S104
             "gateway": route.get("gateway"),
             "priority": route.get("priority"),
             "prefsrc": route.get("prefsrc"),
         }
-        yield {name: value for name, value in found.items() if value is not None}
+        yield {name: value for name, value in fields.items() if value is not None}
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -178,12 +178,12 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         return _EXIT_USAGE
     context: AbstractContextManager[str]
     if fault.kind is Kind.CUT:
-        context, what = network_cut(), "off the network"
+        context, effect = network_cut(), "off the network"
     else:
-        context, what = network_slowed(fault.rate_bits, fault.delay_us, before), "slowed"
+        context, effect = network_slowed(fault.rate_bits, fault.delay_us, before), "slowed"
     try:
         with exclusive(), context as name:
-            print(f"{name} is {what} for {fault.seconds:g} s", flush=True)
+            print(f"{name} is {effect} for {fault.seconds:g} s", flush=True)
             signal.sigtimedwait(_STOP_SIGNALS, fault.seconds)
     except LinkError as error:
         sys.stderr.write(f"error: {error}\n")

@@ -1,8 +1,8 @@
 """Blocks the host from the tasks of one node.
 
 The bridge of a container network has an address on the host. So tasks reach every service of the
-host that listens on all addresses, although the network is internal. After this module ran inside
-the node's network namespace, with the permission to change it, they do not::
+host that listens on all addresses, even if the network is internal. This module blocks them. It
+runs inside the node's network namespace, with the permission to change it::
 
     python -m lab.network.host_block 172.21.0.1
 
@@ -10,7 +10,7 @@ It has two parts:
 
 - A packet filter lets the node send only to itself and to the other addresses of its network: not
   to the addresses in the arguments, not to all, and not by IPv6.
-- Routes give programs an error at once. They do not suffice: a program can bind its socket to the
+- Routes give programs an error at once. They are not enough: a program can bind its socket to the
   interface, and the kernel then ignores them. `is_blocked` reads them, which needs no rights.
 
 The node may still ask a name server on the host, if /etc/resolv.conf names it: Podman's is there.
@@ -90,8 +90,8 @@ def block(hosts: Sequence[str], *, replies: bool = False) -> None:
         with IPRoute() as netlink:
             _, index = link.interface(netlink)
             networks = [
-                ipaddress.IPv4Interface(f"{each.get('address')}/{each['prefixlen']}").network
-                for each in netlink.get_addr(family=_IPV4_FAMILY, index=index)
+                ipaddress.IPv4Interface(f"{address.get('address')}/{address['prefixlen']}").network
+                for address in netlink.get_addr(family=_IPV4_FAMILY, index=index)
             ]
             servers = name_servers(NAME_SERVERS.read_text("utf-8", "replace"), hosts)
             _filter(networks, hosts, servers, replies=replies)
@@ -108,7 +108,7 @@ def block(hosts: Sequence[str], *, replies: bool = False) -> None:
 
 
 def _equals(value: bytes) -> Any:  # noqa: ANN401  (pyroute2 has no types)
-    """The expression that compares what the expression before it has read."""
+    """Return the expression that compares the value read by the one before it."""
     from pyroute2.netlink.nfnetlink.nftsocket import Cmp  # noqa: PLC0415
     from pyroute2.nftables.expressions import genex  # noqa: PLC0415
 
@@ -117,7 +117,7 @@ def _equals(value: bytes) -> Any:  # noqa: ANN401  (pyroute2 has no types)
 
 
 def _questions(servers: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The rules that let the node ask name servers."""
+    """Return the rules that let the node ask name servers."""
     from pyroute2.nftables.expressions import genex, ipv4addr, verdict  # noqa: PLC0415
 
     port = {"dreg": 1, "base": _TRANSPORT_HEADER, "offset": _PORT_AT, "len": _PORT_BYTES}
@@ -172,7 +172,7 @@ def _filter(
             filters.chain(
                 "add", table="lab", name="output", hook="output", type="filter", policy=_ACCEPT
             )
-            # The last rule drops, not the policy: training may go on while the rules are added.
+            # The last rule drops, not the policy: training may continue while the rules are added.
             for rule in ((to_itself, verdict(_ACCEPT)), *rules, (verdict(_DROP),)):
                 filters.rule("add", table="lab", chain="output", expressions=rule)
         finally:
@@ -183,7 +183,7 @@ def main(argv: Sequence[str]) -> int:
     """Block the host; return the exit code."""
     replies = "--replies" in argv[:1]
     try:
-        hosts = [str(ipaddress.IPv4Address(each)) for each in argv[replies:]]
+        hosts = [str(ipaddress.IPv4Address(argument)) for argument in argv[replies:]]
     except ValueError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

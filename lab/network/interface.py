@@ -32,7 +32,7 @@ def interface_of(host: str) -> str:
         for _, name in socket.if_nameindex():
             with suppress(OSError):  # it has no IPv4 address
                 request = struct.pack("256s", name.encode()[: _NAME_BYTES - 1])
-                found = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, request)[_ADDRESS]
-                if socket.inet_ntoa(found) == address:
+                packed = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, request)[_ADDRESS]
+                if socket.inet_ntoa(packed) == address:
                     return name
     raise OSError(0, f"no network interface has the address {address} of {host}")

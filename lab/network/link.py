@@ -31,7 +31,7 @@ class LinkError(RuntimeError):
 
 
 def link_of(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """The link's rate in bits per second and delay in microseconds; each can be None.
+    """Return the link's rate in bits per second and delay in microseconds; each can be None.
 
     Raises:
         ValueError: The variable is not valid.
@@ -110,21 +110,21 @@ def shape(
 
 
 def interface(netlink: Any) -> tuple[str, int]:  # noqa: ANN401 (pyroute2 has no types)
-    """Name and index of the one interface besides the loopback.
+    """Return the name and index of the one interface besides the loopback.
 
     Raises:
         LinkError: There is no such interface, or more than one.
     """
-    found = [
+    interfaces = [
         (link.get("ifname"), link["index"])
         for link in netlink.get_links()
         # Every new namespace has tunnel interfaces; they are not up.
         if link["flags"] & _IFF_UP and not link["flags"] & _IFF_LOOPBACK
     ]
-    if len(found) != 1:
-        names = ", ".join(name for name, _ in found) or "none"
+    if len(interfaces) != 1:
+        names = ", ".join(name for name, _ in interfaces) or "none"
         raise LinkError(f"a link needs one network interface; found: {names}")
-    name, index = found[0]
+    name, index = interfaces[0]
     return str(name), int(index)
 
 
@@ -135,13 +135,13 @@ def clear(netlink: Any, index: int) -> None:  # noqa: ANN401
             netlink.tc("del", index=index, parent=_ROOT)
 
 
-def add(netlink: Any, kind: str, what: str, **options: Any) -> None:  # noqa: ANN401
+def add(netlink: Any, kind: str, purpose: str, **options: Any) -> None:  # noqa: ANN401
     """Add a queueing discipline.
 
     Args:
         netlink: The connection to the kernel.
         kind: `tbf` or `netem`.
-        what: Its purpose for messages: `the rate`.
+        purpose: Its purpose for messages: `the rate`.
         **options: Its parent and parameters, in pyroute2's format.
 
     Raises:
@@ -154,9 +154,9 @@ def add(netlink: Any, kind: str, what: str, **options: Any) -> None:  # noqa: AN
     except NetlinkError as error:
         if error.code == errno.ENOENT:
             raise LinkError(
-                f"this kernel has no {kind}, which {what} of a link needs; "
-                f"load it with `modprobe sch_{kind}`, or remove {what} from the link"
+                f"this kernel has no {kind}, which {purpose} of a link needs; "
+                f"load it with `modprobe sch_{kind}`, or remove {purpose} from the link"
             ) from error
         if error.code == errno.EPERM:
-            raise LinkError(f"{what} of the link needs the capability NET_ADMIN") from error
+            raise LinkError(f"{purpose} of the link needs the capability NET_ADMIN") from error
         raise

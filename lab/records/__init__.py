@@ -94,7 +94,7 @@ def format_record(fields: Mapping[str, Value]) -> str:
 
 
 def _line(fields: Mapping[str, Value]) -> str:
-    """Return the line, of any length. It is ASCII: the number of characters is that of bytes."""
+    """Return the line, of any length. It is ASCII, so each character is one byte."""
     return "lab " + " ".join(
         f"{name}={_text(name, fields[name])}" for name in FIELDS if name in fields
     )

@@ -33,7 +33,7 @@ _BLANK = re.compile(rb"\s*")
 _NO_MESSAGE = re.compile(rb"([\w.]+):\s*(Graph execution error:|From /job:\S*:)?\s*")
 _PREFIX = re.compile(rb"tensorflow\.python\.framework\.errors_impl\.")
 _FRAME = re.compile(rb'  File "(.*)", line (\d+)(?:, in .*)?')
-# Python prints this before the traceback of an error that ends nothing, such as one at its exit.
+# Python prints this before the traceback of an error that does not end the program, as at its exit.
 _IGNORED = re.compile(rb"Exception ignored (?:in|on|while)\b")
 
 CHECKPOINT_PART = r"_temp(?:/part-\d{5}-of-\d{5}\S*?)?|-\d{5}-of-\d{5}(?:\.tempstate\d+)?"
@@ -55,11 +55,11 @@ class ErrorLineFinder:
 
         Args:
             folder: The directory of the program and its modules; "" names no place.
-            shown_folder: How the user names this directory; "": places are relative to it.
+            shown_folder: How the user names this directory; "" for places relative to it.
         """
         folders = {folder, os.path.realpath(folder)} if folder else set()
         self._shown_folder = os.fsencode(os.path.join(shown_folder, ""))  # noqa: PTH118 (bytes)
-        self._folders = tuple(os.fsencode(each) + b"/" for each in folders)
+        self._folders = tuple(os.fsencode(path) + b"/" for path in folders)
         self._exception = b""
         self._complaint = b""
         self._place = b""  # of the newest frame in the program's directory

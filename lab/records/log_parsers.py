@@ -44,7 +44,7 @@ _NUMBER = rb"([-+]?+(?:\d{1,400}+(?:\.\d{1,400}+)?(?:[eE][-+]?+\d{1,9}+)?|nan|in
 
 
 def _pattern(*parts: bytes) -> re.Pattern[bytes]:
-    """A pattern for a whole line of parts, with optional blanks between them."""
+    """Return a pattern for a whole line of parts, with optional blanks between them."""
     return re.compile(rb"\s*+".join(parts))
 
 
@@ -127,7 +127,7 @@ class LogParser:
         self._keras = KerasBars()
 
     def read(self, line: bytes) -> Record | None:
-        """Read one line, without its line end; None for a line that is no record.
+        """Read one line, without its line end; None for a line that is not a record.
 
         Returns:
             A record without the task: `worker=` in the book's lines is not reliable. Kinds:
@@ -160,7 +160,7 @@ class LogParser:
         return self._by_numbers(last_state(text).strip())
 
     def _by_numbers(self, text: str) -> Record | None:
-        """The record of a line in lower case that may have a step, a loss or an accuracy."""
+        """Read a line in lower case that may have a step, a loss or an accuracy."""
         if len(text) > LONGEST_LINE:
             return None
         if bar := _KERAS_BAR.match(text):
@@ -168,7 +168,7 @@ class LogParser:
         return self._with_epoch(read_numbers(text))
 
     def _by_pattern(self, line: bytes) -> Record | None:
-        """The record that the expression of `--record` gives, or an event with its fault."""
+        """Read a line by the expression of `--record`; return an event if that fails."""
         record = None
         if self._pattern is not None:
             record = self._pattern.read(last_state(line.decode(errors="replace")).strip())
@@ -183,7 +183,7 @@ class LogParser:
         return self._with_epoch(record)
 
     def _with_epoch(self, record: Record | None) -> Record | None:
-        """A record with its epoch counted from 0."""
+        """Return a record with its epoch counted from 0."""
         if record is not None and isinstance(epoch := record.get("epoch"), int):
             self._first_epoch = min(self._first_epoch, epoch)
             record["epoch"] = epoch - self._first_epoch
@@ -210,17 +210,17 @@ class KerasBars:
         """Read a bar; None if it is not complete, or shows no loss and no accuracy."""
         if batches != of:
             return None
-        found, of_validation = read_metrics(values)
-        if not found:
+        metrics, of_validation = read_metrics(values)
+        if not metrics:
             return None
         is_same = batches == self._batches
         if not self._has_headings and (is_same or self._ended < 0):
             self._begun = self._ended + 1
         if self._begun is not None:
             self._ended, self._batches, self._begun = self._begun, batches, None
-            return {"kind": "epoch", "epoch": self._ended, **found}
+            return {"kind": "epoch", "epoch": self._ended, **metrics}
         if not is_same:
-            return {"kind": "eval", **found}
+            return {"kind": "eval", **metrics}
         # Some versions print the last bar again, with the values of the validation.
         return {"kind": "eval", "epoch": self._ended, **of_validation} if of_validation else None
 

@@ -2,7 +2,7 @@
 
 A line is a list of pairs: a phrase, a separator, a number. The last term of a phrase is its key. A
 small vocabulary says which keys count, and which terms may stand beside them. A phrase with an
-unknown term has no meaning: `accuracy target: 0.9` is no accuracy. Such a line stays unread,
+unknown term has no meaning: `accuracy target: 0.9` is not an accuracy. Such a line is not read,
 because a wrong record is worse than a missing one.
 
 - A step or an epoch with a loss or an accuracy is a record of a step. If all of them are of a test
@@ -173,7 +173,7 @@ class _Numbers:
         trained: `loss` or `accuracy`, and the part of the data or "", to the value.
         is_of_all: Whether the number of all steps follows a step: `100/600`.
         is_clear: Whether each number and each term of the line is known.
-        is_wrong: Whether a step is no whole number, or has two values.
+        is_wrong: Whether a step is not a whole number, or has two values.
     """
 
     steps: dict[str, int] = field(default_factory=dict)
@@ -183,12 +183,12 @@ class _Numbers:
     is_wrong: bool = False
 
     def first(self, name: str, *parts: str) -> Record:
-        """The field with its value of the first of these parts that has one."""
+        """Return the field with the value of the first of these parts that has one."""
         known = [self.trained[name, part] for part in parts if (name, part) in self.trained]
         return {name: known[0]} if known else {}
 
     def values(self) -> Record:
-        """The loss of the training and the accuracy of a test, or else what is known."""
+        """Return the training's loss and a test's accuracy, or those of other parts of the data."""
         return {
             **self.first("loss", "training", "", "validation", "test", "final"),
             **self.first("accuracy", "test", "validation", "final", "", "training"),
@@ -196,46 +196,46 @@ class _Numbers:
 
 
 def read_numbers(line: str) -> Record | None:
-    """Read a line in lower case; None if it is no record. An epoch is as printed."""
+    """Read a line in lower case; None if it is not a record. Epochs are as printed."""
     if "lab kind=" in line or _EXCLUDED.match(line):
         return None
     line = _REACHED.sub(r"\1, accuracy \2", _HEADER.sub("", line, count=1))
-    found = _understand(_COUNTED.sub(r"\1 \3\4 \2,", line))
-    if found.is_wrong:
+    numbers = _understand(_COUNTED.sub(r"\1 \3\4 \2,", line))
+    if numbers.is_wrong:
         return None
-    steps = _steps(found)
-    if not found.steps:
+    steps = _steps(numbers)
+    if not numbers.steps:
         values = {
-            **found.first("accuracy", "test", "final", ""),
-            **found.first("loss", "test", "final"),
+            **numbers.first("accuracy", "test", "final", ""),
+            **numbers.first("loss", "test", "final"),
         }
-        return {"kind": "final", **values} if values and found.is_clear else None
-    if not found.trained:
+        return {"kind": "final", **values} if values and numbers.is_clear else None
+    if not numbers.trained:
         both = {"local_step", "global_step"} <= steps.keys()
         return {"kind": "step", **steps} if both or _STEP_ALONE.fullmatch(line) else None
     if not steps:
         return None
     kind = "step" if steps.keys() - {"epoch"} else "epoch"
-    if {part for _, part in found.trained} <= {"test", "validation"} or "saving dict for" in line:
+    if {part for _, part in numbers.trained} <= {"test", "validation"} or "saving dict for" in line:
         kind = "eval"
-    return {"kind": kind, **steps, **found.values()}
+    return {"kind": kind, **steps, **numbers.values()}
 
 
 def read_metrics(line: str) -> tuple[Record, Record]:
     """Read the losses and accuracies of a line in lower case: all, and those of a validation."""
-    found = _understand(line)
+    numbers = _understand(line)
     of_validation: Record = {
-        **found.first("loss", "validation"),
-        **found.first("accuracy", "validation"),
+        **numbers.first("loss", "validation"),
+        **numbers.first("accuracy", "validation"),
     }
-    return found.values(), of_validation
+    return numbers.values(), of_validation
 
 
-def _steps(found: _Numbers) -> dict[str, int]:
-    """The steps of a line, with the meaning of `step`."""
-    steps = dict(found.steps)
+def _steps(numbers: _Numbers) -> dict[str, int]:
+    """Return the steps of a line; decide what `step` means."""
+    steps = dict(numbers.steps)
     own = steps.pop("step", None)
-    if own is None or (found.is_of_all and "epoch" in steps):
+    if own is None or (numbers.is_of_all and "epoch" in steps):
         return steps
     if "global_step" in steps:
         return {"local_step": own, **steps}
@@ -243,28 +243,28 @@ def _steps(found: _Numbers) -> dict[str, int]:
 
 
 def _understand(line: str) -> _Numbers:
-    found = _Numbers()
+    numbers = _Numbers()
     awaited: tuple[str, str] | None = None  # `accuracy` in `accuracy at step 10: 0.9`
     for phrase, value in _pairs(_AT_1.sub("accuracy", line)):
         if value is None:
-            found.is_clear &= _UNITS.issuperset(phrase)
+            numbers.is_clear &= _UNITS.issuperset(phrase)
             continue
         known = awaited if _VERBS.issuperset(phrase) else _trained(phrase)
         awaited = None
         if known is not None:
-            _add(found, known, value)
+            _add(numbers, known, value)
         elif name := _step(phrase):
             step = None if value.percent else whole(value.text)
-            if step is None or found.steps.setdefault(name, step) != step:
-                found.is_wrong = True
-            found.is_of_all |= bool(value.of_all) and name != "epoch"
+            if step is None or numbers.steps.setdefault(name, step) != step:
+                numbers.is_wrong = True
+            numbers.is_of_all |= bool(value.of_all) and name != "epoch"
             awaited = _trained(phrase[: _joint(phrase)])
         elif phrase and phrase[-1] not in _NEUTRAL:
-            found.is_clear = False
-    return found
+            numbers.is_clear = False
+    return numbers
 
 
-def _add(found: _Numbers, known: tuple[str, str], value: _Value) -> None:
+def _add(numbers: _Numbers, known: tuple[str, str], value: _Value) -> None:
     read = None
     if value.of_all:  # `accuracy: 9123/10000`
         right, of_all = whole(value.text), whole(value.of_all)
@@ -275,13 +275,13 @@ def _add(found: _Numbers, known: tuple[str, str], value: _Value) -> None:
     else:
         read = fraction(value.text, percent=value.percent)
     if read is None or (known[0] == "loss" and value.percent):
-        found.is_clear = False
+        numbers.is_clear = False
     else:
-        found.trained.setdefault(known, read)
+        numbers.trained.setdefault(known, read)
 
 
 def _step(phrase: Sequence[str]) -> str | None:
-    """The kind of step that a phrase means; None if it means none."""
+    """Return the kind of step that a phrase means; None if it is not a step."""
     if not phrase:
         return None
     key, before = phrase[-1].replace("-", "_"), phrase[:-1]
@@ -291,8 +291,8 @@ def _step(phrase: Sequence[str]) -> str | None:
 
 
 def _trained(phrase: Sequence[str]) -> tuple[str, str] | None:
-    """Whether a phrase means the loss or the accuracy, and of which part of the data."""
-    parts = [part for each in phrase for part in re.split("[_-]", each) if part not in _VERBS]
+    """Return which of loss and accuracy a phrase means, and of which part of the data."""
+    parts = [part for term in phrase for part in re.split("[_-]", term) if part not in _VERBS]
     at = _joint(parts)
     key, beside = parts[max(at - 1, 0) : at], parts[: max(at - 1, 0)] + parts[at + 1 :]
     name = "loss" if parts[max(at - 2, 0) : at] == ["cross", "entropy"] else None
@@ -304,12 +304,12 @@ def _trained(phrase: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _joint(phrase: Sequence[str]) -> int:
-    """The place of the first joining term, or the end."""
+    """Return the place of the first joining term, or the end."""
     return next((at for at, term in enumerate(phrase) if term in _JOINING), len(phrase))
 
 
 def _pairs(line: str) -> Iterator[tuple[list[str], _Value | None]]:
-    """The phrase before each number, [] if there is none; at last the phrase after all numbers."""
+    """Yield each number with the phrase before it, or []; at last the phrase after all numbers."""
     phrase: list[str] = []
     end = 0
     for token in _TOKEN.finditer(line):

@@ -1,4 +1,4 @@
-"""Read records from files of JSON lines; the one rule for damaged lines is `record_of`.
+"""Read records from files of JSON lines; `record_of` decides which lines are damaged.
 
 The results of an experiment are read from records, and compared with their limits.
 """
@@ -29,7 +29,7 @@ _MAX_BYTES: Final = 4 * MAX_LINE_BYTES  # of a record: an agent writes a shorter
 def record_of(line: bytes, times: Times = EVER) -> dict[str, Any] | None:
     """Return the record of a line; None if it is not a JSON object, or its kind is not a text.
 
-    A time outside the run is no time: a program may print any.
+    Drop a time outside the run: a program may print anything.
     """
     try:
         # Python's reader accepts NaN and Infinity, which Python's writer writes.
@@ -44,7 +44,7 @@ def record_of(line: bytes, times: Times = EVER) -> dict[str, Any] | None:
 
 
 def read_records(path: Path, times: Times = EVER) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file; none if it is missing, or no regular file.
+    """Yield the records of a file; none if it is missing, or not a regular file.
 
     Raises:
         OSError: The file cannot be read.
@@ -130,15 +130,15 @@ def unexpected(tasks: Iterable[Path], wanted: Iterable[str]) -> list[str]:
     Raises:
         OSError: An existing file cannot be read.
     """
-    found: list[Result] = []
+    results: list[Result] = []
     for path in tasks:
         newest: dict[str, Result] = {}
         for record in read_records(path):
             if record.get("kind") == "result" and (result := result_of(record)) is not None:
                 newest[result.name] = result
-        found += newest.values()
-    bad = [result.name for result in found if not result.is_as_expected]
-    names = {result.name for result in found}
+        results += newest.values()
+    bad = [result.name for result in results if not result.is_as_expected]
+    names = {result.name for result in results}
     return list(dict.fromkeys([*bad, *(name for name in wanted if name not in names)]))
 
 

@@ -20,7 +20,7 @@ meanwhile: the agent's heartbeat waits. The client tries an expression before a 
 """
 
 SLOW_S: Final = 1.0
-"""Seconds for one line after which the expression is not applied any more."""
+"""Seconds for one line after which the expression is no longer applied."""
 
 
 class PatternError(ValueError):
@@ -28,7 +28,7 @@ class PatternError(ValueError):
 
 
 class RecordPattern:
-    """Makes records of the lines that an expression finds something in.
+    """Makes records of the lines that an expression matches.
 
     Attributes:
         is_slow: Whether a line took longer than `SLOW_S`; no line is read after that.
@@ -52,7 +52,7 @@ class RecordPattern:
         self.is_slow = False
 
     def read(self, line: str) -> Record | None:
-        """Read a line; None if the expression finds nothing, or no number. An epoch is as printed.
+        """Read a line; None if the expression matches no number in it. Epochs are as printed.
 
         Returns:
             A record of a step; of an epoch if it has no step, and of the end if it has only an
@@ -78,7 +78,7 @@ class RecordPattern:
 
 
 def _value(name: str, text: str) -> int | float | None:
-    """The value of a group, which may have found a punctuation mark beside its number."""
+    """Return the value of a group, which may include punctuation beside the number."""
     text = text.strip().lower()
     percent = text.endswith("%")
     text = text.strip(",;:()[]%").removesuffix(".")

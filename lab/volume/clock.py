@@ -1,4 +1,4 @@
-"""The time of day that all hosts of a run share, and the time for which nothing changes.
+"""The time of day that all hosts of a run share, and a stopwatch for values that do not change.
 
 The clocks of hosts may differ. So in a job of Slurm, all hosts take the time from their shared file
 system, once, and then add the time that has passed. Its directory is named by a variable::

@@ -33,7 +33,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def next_step(request: Request, statuses: Mapping[str, TaskStatus]) -> str:
-    """Return how to continue a run that is ended early, for the reason of its end.
+    """Return how to continue a run that ended early; it becomes a part of the reason of its end.
 
     Only experiments with the flag `checkpoint_dir` save checkpoints, after their first step.
     """
@@ -118,8 +118,8 @@ def has_lost_task(volume: Volume, request: Request) -> bool:
 def continues(volume: Volume, request: Request) -> bool:
     """Whether an ended run continues when its agents start again.
 
-    A run whose agents were stopped does. If an agent was lost, the policy of the run decides. A
-    program of the user has no checkpoints that `lab` knows.
+    A run whose agents were stopped does. If an agent was lost, the policy of the run decides. The
+    user's own program never does: `lab` does not know its checkpoints.
     """
     spec = request.spec
     if spec.own or not is_interrupted(volume, request):

@@ -20,21 +20,21 @@ T = TypeVar("T")
 _hints = cache(get_type_hints)
 
 
-def from_json(text: str, kind: type[T], what: str) -> T:
+def from_json(text: str, kind: type[T], name: str) -> T:
     """Decode a dataclass from the JSON of its `asdict`.
 
     Args:
         text: The JSON.
         kind: The dataclass; its fields may be dataclasses, enums, lists, tuples and mappings.
-        what: The name of the object in messages.
+        name: The name of the object in messages.
 
     Raises:
         ValueError: The text is not JSON, a key is missing or unknown, or a type is wrong.
     """
     try:
-        decoded: T = _decode(json.loads(text, parse_int=parse_whole), kind, what)
+        decoded: T = _decode(json.loads(text, parse_int=parse_whole), kind, name)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"not a {what}: {error}") from error
+        raise ValueError(f"not a {name}: {error}") from error
     return decoded
 
 

@@ -100,7 +100,7 @@ class Heartbeat:
 
 @dataclass(slots=True)
 class _Peer:
-    """Another agent, as far as it is known.
+    """What is known of another agent.
 
     Attributes:
         stamp: The time of its heartbeat, and for how long it has not changed.

@@ -144,7 +144,7 @@ class Chunk:
 
     Attributes:
         path: Relative to the run's directory, `logs/worker-0.log`.
-        offset: Position of `data` in the file, in bytes; None: `data` replaces the whole file.
+        offset: Position of `data` in the file, in bytes; None if `data` replaces the whole file.
         data: The bytes.
         fault: Why the file is not collected; then there are no bytes. "" if it is collected.
         kept: Whether a file with a fault has data that stays on the run volume.

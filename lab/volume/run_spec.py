@@ -49,7 +49,7 @@ def fill_in(template: str, job: str, index: int, cluster: ClusterSpec) -> Iterat
     """Yield the arguments that a template stands for; none if it needs a job without tasks."""
     own = {"job": job, "index": str(index)}
     jobs = [match[2] for match in PLACEHOLDER.finditer(template) if match[2]]
-    if not all(cluster.get(each) for each in jobs):
+    if not all(cluster.get(name) for name in jobs):
         return
 
     def hosts(match: re.Match[str]) -> list[str]:
@@ -88,14 +88,14 @@ class RunSpec:
         module: Whether `program` is the name of a module, which is started as by `python -m`.
         args: The program's arguments after the standard flags.
         own: Whether it is the user's own program; the run has a copy of it.
-        folder: The directory of the own program as the user typed it, for messages; "": none.
+        folder: The directory of the own program as the user typed it, for messages; "" for none.
         listing: How a printed program runs, unchanged, with TensorFlow 1's API: `plain`; `faithful`
             keeps its polling interval of 30 seconds and old checkpoints; `mend` fixes the known
-            faults of synchronous programs. "": it is no printed program.
+            faults of synchronous programs. "" if it is not a printed program.
         programs: The program of each task, relative to the run's `program/`, if they differ;
             empty: all tasks start `program`. A task without an entry starts no program.
         framework: The framework of the programs, a key of `lab.frameworks.FRAMEWORKS`.
-        horovod: Whether Horovod forms a ring of the tasks that are no services.
+        horovod: Whether Horovod forms a ring of the tasks that are not services.
         tf_config: Whether the programs get TF_CONFIG.
         data_dir: The directory of the user's own data as a task sees it; "" for the shipped data.
         services: The jobs that serve until all other jobs have ended (`ps`).
@@ -166,8 +166,9 @@ class RunSpec:
         return self.own and jobs_in(self.args) is None
 
     def plain_options(self) -> dict[str, str]:
-        """Flag to text of each option that is not at its default, without `--`; "" for a switch.
+        """Return the options that are not at their defaults: flag without `--` to text.
 
+        The text of a switch is "".
         An option is plain if its flag has its field's name (without `_s`, which stands for seconds)
         and its default depends on nothing else.
         """
@@ -179,18 +180,18 @@ class RunSpec:
         }
 
     @classmethod
-    def plain_values(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+    def plain_values(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of the plain options among the arguments of `lab.api.run`."""
         plain = {field.name.removesuffix("_s"): field.name for field in fields(cls)}
         return {
             plain[name]: value
-            for name, value in given.items()
+            for name, value in arguments.items()
             if plain.get(name, "experiment") not in _NOT_PLAIN
         }
 
     @property
     def has_ranks(self) -> bool:
-        """Whether each task that is no service is a rank."""
+        """Whether each task that is not a service is a rank."""
         return self.horovod or FRAMEWORKS[self.framework].has_ranks
 
     @property
@@ -268,8 +269,8 @@ class Request:
     def ranks(self) -> list[str]:
         """Return the tasks that are ranks, in the order of their ranks: the chief is rank 0.
 
-        They are those of Horovod's ring, or of a framework whose tasks are ranks. Services and
-        evaluators have no rank, and neither has a task without a program.
+        Horovod's ring and some frameworks have ranks. Services, evaluators and tasks without a
+        program are not ranks.
         """
         tasks = [
             task

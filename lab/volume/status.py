@@ -211,7 +211,7 @@ _PIECE: Final = 1 << 20
 
 
 def digest_of(path: Path, beat: Callable[[], None] = lambda: None) -> _Hash:
-    """The SHA-256 of a file, which appends can continue; of no bytes without a regular file.
+    """Return the SHA-256 of a file, to continue as it grows; of no bytes without a regular file.
 
     Args:
         path: The file.

@@ -436,7 +436,7 @@ def test_nothing_is_removed_if_the_work_cannot_be_collected(
     assert not (tmp_path / "w.zip").exists()
     assert "remove" not in seats.log
     assert notices[-1] == (
-        "class w: its seats are stopped, and nothing is removed; go on with `lab class up`, "
+        "class w: its seats are stopped, and nothing is removed; continue with `lab class up`, "
         "or try `lab class down` again"
     )
     seats.fails = ()

@@ -75,7 +75,7 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
     def status(self) -> Status | None:
         """Return its status, which may be some seconds old; None if the queue no longer has it.
 
-        If the queue does not answer, the last status counts: the run goes on without the queue.
+        If the queue does not answer, the last status counts: the run continues without the queue.
 
         Raises:
             LabError: The queue does not answer, and has never answered.
