@@ -216,14 +216,15 @@ def test_the_newest_run_is_shown_also_if_it_starts_later(tmp_path: Path) -> None
 
 
 def test_a_replay_begins_with_the_first_look_and_ends_with_the_result(run: RunDir) -> None:
-    feed = ReplayFeed(Recording.read(run), speed=20)
-    first = feed.now()
+    feed, slow = (ReplayFeed(Recording.read(run), speed) for speed in (20, 0.1))
+    first, _ = feed.now(), slow.now()
     assert (first.global_step, first.loss) == ("", {})
     assert first.state != "succeeded"
     wait_for(lambda: feed.now().state == "succeeded", "the end of the replay", 20)
     last, recorded = feed.now(), RunFeed(run).now()
     assert (last.global_step, last.elapsed_s) == (recorded.global_step, recorded.elapsed_s)
     assert last.loss == recorded.loss
+    assert slow.now().state != "succeeded"
 
 
 # ---- Who gets it
