@@ -72,7 +72,7 @@ def _ask_driver(allowed: Sequence[str] | None) -> Inventory:
     """
     with nvml.session() as library:
         faults: list[Fault] = []
-        driver = _version(DRIVER_VERSION, lambda: _driver(library), library, faults)
+        driver = _version(DRIVER_VERSION, library.nvmlSystemGetDriverVersion, library, faults)
         cuda = _version(CUDA_VERSION, lambda: _cuda(library), library, faults)
         devices = read_gpus(library)
         visible, unknown_ids, left_out = _visible(devices.gpus, allowed)
@@ -110,10 +110,12 @@ def _visible(
     return chosen, unknown, [limit] if len(chosen) < len(gpus) else []
 
 
-def _version(where: str, question: Callable[[], str], library: Library, faults: list[Fault]) -> str:
+def _version(
+    where: str, question: Callable[[], str | bytes], library: Library, faults: list[Fault]
+) -> str:
     """Return a version; "" and a fault if the driver does not report it."""
     try:
-        return question()
+        return nvml.text(question())
     except library.NVMLError as error:
         if where == CUDA_VERSION and nvml.code_of(error) == nvml.LIBRARY_NOT_FOUND:
             # NVML itself works here: the missing library is libcuda.
@@ -122,10 +124,6 @@ def _version(where: str, question: Callable[[], str], library: Library, faults: 
         else:
             faults.append(nvml.fault_of(error, where))
         return ""
-
-
-def _driver(library: Library) -> str:
-    return nvml.text(library.nvmlSystemGetDriverVersion())
 
 
 def _cuda(library: Library) -> str:

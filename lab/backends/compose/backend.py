@@ -111,7 +111,7 @@ class ComposeBackend(ComposePlanner, Backend):
                 require_builder()
             except LabError as error:
                 return str(error)
-            if builder.base_state():
+            if builder.has_base():
                 return None
         image = builder.image
         problem = (

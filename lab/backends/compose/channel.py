@@ -56,7 +56,7 @@ class ExecChannel:
             command = [*MODULE, *arguments, *leash]
             exec_id = api.exec_create(self.container_id, command, stdin=True)["Id"]
             output: Output = api.exec_start(exec_id, stream=True, demux=True)
-        printed = yield from _stdout(output, doing)
+        printed = yield from stdout_of(output, doing)
         with engine_errors(doing):
             code = self.engine.client().api.exec_inspect(exec_id)["ExitCode"]
         raise_for_exit_code(doing, code, printed)
@@ -87,7 +87,7 @@ class ReaderChannel:
             with engine_errors(doing):
                 output: Output = container.attach(stream=True, logs=True, demux=True)
                 container.start()
-            printed = yield from _stdout(output, doing)
+            printed = yield from stdout_of(output, doing)
             with engine_errors(doing):
                 code = container.wait()["StatusCode"]
             raise_for_exit_code(doing, code, printed)
@@ -99,7 +99,7 @@ class ReaderChannel:
 Channel = ExecChannel | ReaderChannel
 
 
-def _stdout(output: Output, doing: str) -> Generator[bytes, None, bytes]:
+def stdout_of(output: Output, doing: str) -> Generator[bytes, None, bytes]:
     """Yield standard output; return the end of standard error."""
     printed = b""
     ended = False

@@ -77,7 +77,7 @@ def remove(engine: Engine, project: str, *, keep: Resources = NO_RESOURCES) -> N
     containers = engine.containers(f"{PROJECT}={project}")
     removed = [container for container in containers if container.id not in keep.containers]
     # Stop all before the first removal: a task without its anchor has no network.
-    engine.for_each("stopping a container", removed, _stop)
+    engine.for_each("stopping a container", removed, stop)
     # Podman refuses to remove an anchor before those that have joined its network.
     anchors = [container for container in removed if is_anchor(container)]
     joined = [container for container in removed if container not in anchors]
@@ -98,8 +98,14 @@ def is_anchor(container: Container) -> bool:
     return NODE in labels and TASK not in labels and TRANSIENT not in labels
 
 
-def _stop(container: Container) -> None:
-    if container.status != "created":
+def was_started(container: Container) -> bool:
+    """Whether a container was started, even if it has ended."""
+    return bool(container.status != "created")
+
+
+def stop(container: Container) -> None:
+    """Stop a container, if it was started."""
+    if was_started(container):
         container.stop(timeout=STOP_S)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,8 +53,11 @@ def block_nodes(engine: Engine, project: str, *, only_running: bool = False) -> 
     if hosts := _host_addresses(engine, project):
         nodes = filter(is_anchor, engine.containers(f"{PROJECT}={project}"))
         anchors = [node for node in nodes if node.status == "running" or not only_running]
-        doing = "blocking the host from the tasks"
-        engine.for_each(doing, anchors, partial(_block_node, engine, project, hosts))
+
+        def block(anchor: Container) -> None:
+            block_container(engine, project, hosts, anchor, f"node {anchor.labels[NODE]}")
+
+        engine.for_each("blocking the host from the tasks", anchors, block)
 
 
 def _host_addresses(engine: Engine, project: str) -> list[str]:
@@ -85,10 +87,6 @@ def host_addresses(network: Mapping[str, Any]) -> Iterator[str]:
         if subnet.version == 4:  # noqa: PLR2004
             # Without a configured gateway the bridge has the first address.
             yield config.get("Gateway") or str(subnet[1])
-
-
-def _block_node(engine: Engine, project: str, hosts: Sequence[str], anchor: Container) -> None:
-    block_container(engine, project, hosts, anchor, f"node {anchor.labels[NODE]}")
 
 
 def block_container(

@@ -204,11 +204,10 @@ class ImageBuilder:
             )
         return ImageStatus.OLD
 
-    def base_state(self) -> str:
-        """Return how the build gets the base image: `exists`, `can be downloaded`, or ""."""
-        if image_exists(self.engine, self.image.base):
-            return "exists"
-        return "can be downloaded" if can_pull(self.engine, self.image.base) else ""
+    def has_base(self) -> bool:
+        """Whether the engine has the base image, or can pull it."""
+        base = self.image.base
+        return image_exists(self.engine, base) or can_pull(self.engine, base)
 
     def outdated_message(self) -> str:
         """Return the message for an image that must be built again."""

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from lab.backends.compose.channel import stdout_of
+from lab.backends.compose.cleanup import stop, was_started
 from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import FAULT, PROJECT, ContainerInfo
 from lab.backends.network_faults import wait_until_in_effect
@@ -19,8 +21,6 @@ from lab.network import FAULT_MODULE
 from lab.variables import LAB_LINK
 
 if TYPE_CHECKING:
-    from docker.models.containers import Container
-
     from lab.backends.compose.channel import Output
 
 _STOP_S: Final = 5
@@ -74,33 +74,18 @@ def end_faults(engine: Engine, project: str) -> None:
         LabError: The engine does not answer.
     """
     labels = (FAULT, f"{PROJECT}={project}")
-    engine.for_each("ending a fault", engine.containers(*labels), _stop)
+    engine.for_each("ending a fault", engine.containers(*labels), stop)
     until = time.monotonic() + _GONE_WITHIN_S
-    while any(map(_was_started, engine.containers(*labels))) and time.monotonic() < until:
+    while any(map(was_started, engine.containers(*labels))) and time.monotonic() < until:
         time.sleep(_POLL_S)
 
 
 def _began(output: Output, doing: str) -> bytes | None:
     """Wait. Return None when the fault is in effect, or standard error if the container ends."""
-    printed = b""
-    while True:
-        with engine_errors(doing):
-            piece = next(output, None)
-        if piece is None:
-            return printed
-        stdout, stderr = piece
-        printed = (printed + (stderr or b""))[-4096:]
-        if stdout:
-            # docker-py keeps the socket open until `close`.
-            with suppress(OSError):
-                output.close()
-            return None
-
-
-def _was_started(container: Container) -> bool:
-    return bool(container.status != "created")
-
-
-def _stop(container: Container) -> None:
-    if _was_started(container):
-        container.stop(timeout=_STOP_S)
+    pieces = stdout_of(output, doing)
+    try:
+        next(pieces)
+    except StopIteration as end:
+        return bytes(end.value)
+    pieces.close()
+    return None

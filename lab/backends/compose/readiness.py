@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import ContainerInfo
@@ -12,9 +12,6 @@ from lab.backends.engine.error_hints import explain
 from lab.errors import LabError
 from lab.log import LOG
 from lab.text import visible
-
-if TYPE_CHECKING:
-    from docker.models.containers import Container
 
 READY_S: Final = 60.0
 """Seconds that the containers have to become healthy."""
@@ -79,11 +76,7 @@ def restart_detached_tasks(engine: Engine, infos: Sequence[ContainerInfo]) -> No
         return
     LOG.info(f"restarting {', '.join(sorted(detached.values()))}: the node was restarted")
     containers = [container for container in engine.containers() if container.id in detached]
-    engine.for_each("restarting a task", containers, _restart)
-
-
-def _restart(container: Container) -> None:
-    container.restart(timeout=10)
+    engine.for_each("restarting a task", containers, lambda task: task.restart(timeout=10))
 
 
 def _not_up(engine: Engine, info: ContainerInfo, problem: str) -> LabError:

@@ -177,7 +177,7 @@ def _child_error(
 def _in_child(node: NodeRecord, hosts: Path, parent: socket.socket) -> NoReturn:
     code = 1
     try:
-        unshare(CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWNS)
+        _call("unshare", "unshare", _CLONE_NEWNET | _CLONE_NEWUTS | _CLONE_NEWNS)
         parent.send(_UNSHARED)
         if parent.recv(1) == _CONNECTED:
             _set_up(node, hosts)
@@ -191,7 +191,8 @@ def _in_child(node: NodeRecord, hosts: Path, parent: socket.socket) -> NoReturn:
 
 def _set_up(node: NodeRecord, hosts: Path) -> None:
     socket.sethostname(node.name)
-    bind(hosts, _HOSTS)
+    paths = os.fsencode(hosts), os.fsencode(_HOSTS)
+    _call(f"mount {hosts} on {_HOSTS}", "mount", *paths, None, _MS_BIND, None)
     with IPRoute() as netlink:
         netlink.link("set", index=_LOOPBACK_INDEX, state="up")
         device = netlink.link_lookup(ifname="eth0")[0]
@@ -202,33 +203,18 @@ def _set_up(node: NodeRecord, hosts: Path) -> None:
 
 
 # Constants of <sched.h> and <sys/mount.h>.
-CLONE_NEWNS = 0x00020000
-CLONE_NEWUTS = 0x04000000
-CLONE_NEWNET = 0x40000000
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWUTS = 0x04000000
+_CLONE_NEWNET = 0x40000000
 _MS_BIND = 0x1000
 
 
-def unshare(flags: int) -> None:
-    """Move this process into new namespaces.
-
-    Raises:
-        OSError: The kernel refused.
-    """
-    _call("unshare", "unshare", flags)
-
-
-def bind(source: Path, target: Path) -> None:
-    """Mount a file over another one, in this mount namespace.
-
-    Raises:
-        OSError: The kernel refused.
-    """
-    paths = os.fsencode(source), os.fsencode(target)
-    _call(f"mount {source} on {target}", "mount", *paths, None, _MS_BIND, None)
-
-
 def _call(doing: str, function: str, *arguments: bytes | int | None) -> None:
-    """Call a function of the C library that returns 0 unless the kernel refuses."""
+    """Call a function of the C library that returns 0.
+
+    Raises:
+        OSError: The kernel refused.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc[function](*arguments) != 0:
         number = ctypes.get_errno()

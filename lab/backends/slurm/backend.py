@@ -89,7 +89,14 @@ class SlurmBoot(Boot[SlurmEnvironment]):
             record = _record_of(self.plan, self.root)
             self._state_dir.write(record)
         self._environment = SlurmEnvironment(self._state_dir, record)
-        _submit(self._state_dir, record, self.root)
+        own = {LAB_JOB_DIR: str(self._state_dir.directory), LAB_PYTHON: record.interpreter}
+        queue.submit(
+            self._state_dir.script,
+            name=record.job,
+            output=self._state_dir.log,
+            root=self.root,
+            environ={**base_environ(), **own},
+        )
         self._environment.wait()
         return self._environment
 
@@ -127,15 +134,4 @@ def _record_of(plan: Plan, root: Path) -> EnvironmentRecord:
         tasks=tuple(TaskRecord(task.name, task.node, len(task.gpus)) for task in plan.tasks),
         runtime=plan.runtime,
         sources_sha256=digest(),
-    )
-
-
-def _submit(state_dir: StateDir, record: EnvironmentRecord, root: Path) -> None:
-    own = {LAB_JOB_DIR: str(state_dir.directory), LAB_PYTHON: record.interpreter}
-    queue.submit(
-        state_dir.script,
-        name=record.job,
-        output=state_dir.log,
-        root=root,
-        environ={**base_environ(), **own},
     )
