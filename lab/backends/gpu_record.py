@@ -23,7 +23,7 @@ from lab.backends.names import CAPABILITIES, capabilities
 from lab.backends.registry import backend_named
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError
-from lab.gpu import NvmlError, read_host
+from lab.gpu import host_gpus
 from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.strict_json import dump
@@ -98,7 +98,8 @@ def directory() -> Path:
 def holder_of(plan: Plan, *, backend: str, where: str) -> Holder:
     """Return the holder for a plan."""
     gpus = dict.fromkeys(gpu for task in plan.tasks for gpu in task.gpus)
-    uuids = _uuids() if gpus and plan.mode == "index" else {}
+    known = host_gpus() if gpus and plan.mode == "index" else ()
+    uuids = {str(gpu.index): gpu.device_id for gpu in known if not gpu.is_slice}
     return Holder(plan.name, backend, where, tuple(uuids.get(gpu, gpu) for gpu in gpus))
 
 
@@ -210,14 +211,6 @@ def _held_by(entry: _Entry, gpus: list[str], requester: Holder, *, known: bool) 
         problem += "; `lab` cannot check whether it is still up"
         hint += f"; if it no longer exists, remove {visible(str(entry.path))}"
     return LabError(problem, hint)
-
-
-def _uuids() -> dict[str, str]:
-    """Index to UUID of this host's whole GPUs; empty if no driver answers."""
-    try:
-        return {str(gpu.index): gpu.device_id for gpu in read_host().gpus if not gpu.is_slice}
-    except NvmlError:
-        return {}
 
 
 def _user(uid: int) -> str:

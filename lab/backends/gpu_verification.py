@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lab.backends.base import Backend
 from lab.backends.environment import Check, Environment, no_check
-from lab.gpu import Gpu, NvmlError, read_host
+from lab.gpu import host_gpus
 from lab.log import LOG
 from lab.placement.plan import Plan
 
@@ -63,11 +63,3 @@ def verify_gpus(environment: Environment, plan: Plan) -> None:
         return
     raise_for_faults(checks)
     LOG.info(summary_line({name: checks[name] for name in planned if name in checks}))
-
-
-def host_gpus() -> tuple[Gpu, ...]:
-    """Return the GPUs of this host; none if no driver answers."""
-    try:
-        return read_host().gpus
-    except NvmlError:
-        return ()

@@ -3,6 +3,7 @@
 from lab.gpu.inventory import (
     another_host,
     chosen_host,
+    host_gpus,
     read_host,
     take_inventory,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "Process",
     "another_host",
     "chosen_host",
+    "host_gpus",
     "read_host",
     "take_inventory",
 ]

@@ -88,6 +88,14 @@ def read_host() -> Inventory:
     return _this_host("uuid" if inventory.gpus else "none", inventory, notices)
 
 
+def host_gpus() -> tuple[Gpu, ...]:
+    """Return the GPUs of this host; none if no driver answers."""
+    try:
+        return read_host().gpus
+    except NvmlError:
+        return ()
+
+
 def _this_host(
     mode: str,
     inventory: Inventory = _NOTHING,

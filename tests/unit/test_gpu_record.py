@@ -201,7 +201,7 @@ def test_the_newest_entry_of_an_environment_counts(record: Path) -> None:
 
 def test_indices_are_uuids_where_a_driver_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Inventory("uuid", (Gpu(0, GPU), Gpu(1, OTHER)), 2, None)
-    monkeypatch.setattr(gpu_record, "read_host", lambda: host)
+    monkeypatch.setattr(gpu_record, "host_gpus", lambda: host.gpus)
     task = PlannedTask("worker", 0, "tf1", 2222, ("1", "7"))
     plan = Plan("anna", "index", "0" * 64, (PlannedNode("tf1"),), (task,))
     assert holder_of(plan, backend="local", where="/s") == holder("anna", OTHER, "7", where="/s")

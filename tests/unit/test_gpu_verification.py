@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -15,7 +14,7 @@ from lab.backends.compose.environment import ComposeEnvironment, probe_container
 from lab.backends.engine.client import Done, Engine
 from lab.backends.engine.containers import parse_inspection
 from lab.errors import LabError
-from lab.gpu import Condition, Fault, Gpu, NvmlError
+from lab.gpu import Condition, Fault, Gpu, NvmlError, inventory
 from lab.gpu.verification import GpuView, check_all
 from lab.log import shown_by
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
@@ -49,7 +48,7 @@ class Looked(FakeEnvironment):
 def host(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
     """The GPUs of this host."""
     gpus: list[Gpu] = list(CARDS)
-    monkeypatch.setattr(gpu_verification, "read_host", lambda: SimpleNamespace(gpus=tuple(gpus)))
+    monkeypatch.setattr(gpu_verification, "host_gpus", lambda: tuple(gpus))
     has_nodes(monkeypatch, False)  # whatever this machine has
     return gpus
 
@@ -116,11 +115,11 @@ def test_without_any_gpu_no_query(
     environment = seen_by(tmp_path, plan=WITHOUT)
     assert (boot(environment), environment.looks) == ([], 0)
     monkeypatch.setattr(
-        gpu_verification,
+        inventory,
         "read_host",
         raising(NvmlError("it failed", "fix it", Fault(Condition.OTHER, "x", "y", "driver"))),
     )
-    assert gpu_verification.host_gpus() == ()
+    assert inventory.host_gpus() == ()
 
 
 @pytest.mark.parametrize(
@@ -171,7 +170,7 @@ def test_gpus_of_this_host_do_not_count_for_a_remote_engine(tmp_path: Path) -> N
         boot(environment)
     environment.is_local = False
     (line,) = boot(environment)
-    assert line.startswith("GPUs: worker-0 and worker-1 not proved (as many as planned")
+    assert line.startswith("GPUs: worker-0 and worker-1 not proved (the number is as planned")
 
 
 # ---- Concurrent queries
