@@ -24,7 +24,7 @@ def command_name() -> str:
 
 
 def with_command_name(line: str) -> str:
-    """Return a message whose commands between backquotes work as they stand."""
+    """Return a message whose commands in backquotes can be copied and run as they are."""
     return _COMMAND.sub(lambda _: f"`{command_name()} ", line)
 
 

@@ -130,7 +130,7 @@ class NotebookOutput(Output):
 
 
 def output() -> Output:
-    """Return where lines for the user go: an output of the cell in a notebook, else stderr.
+    """Return the output for the user: an output of the cell in a notebook, else stderr.
 
     IPython in a terminal has no kernel, so its lines go to stderr, too.
     """
@@ -143,7 +143,7 @@ def messages_shown(by: Output | None = None, *, quiet: bool = False) -> Iterator
     """Show the messages of the block to the user, unless they are shown already, as in a command.
 
     Args:
-        by: The output; None: that of the caller.
+        by: The output; None: `output()`.
         quiet: Show only warnings.
     """
     if log.is_shown() and not quiet:

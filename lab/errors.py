@@ -34,7 +34,7 @@ class InputError(LabError):
 
 
 class ConfigError(InputError):
-    """A config is not valid. The error has all faults of the config.
+    """An invalid config; the error lists all of its faults.
 
     Attributes:
         problems: One line for each fault: `cluster.yaml:12:5: nodes.tf2.gpus: …`.

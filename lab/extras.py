@@ -27,7 +27,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
 
 @contextmanager
 def named_extras() -> Iterator[None]:
-    """Report a missing package of an extra as such. It also decorates functions.
+    """Name the extra if a package of it is missing. It also works as a decorator.
 
     Raises:
         LabError: The block imports a module of an extra that is not installed.
@@ -43,7 +43,7 @@ def named_extras() -> Iterator[None]:
 
 
 def check_extra(extra: str) -> None:
-    """Check that the packages of an extra are installed, before long work that needs them later.
+    """Check before long work that the packages of an extra are installed.
 
     Raises:
         LabError: One is missing.

@@ -11,7 +11,7 @@ Status = TypeVar("Status", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Finding(Generic[Status]):
-    """What a check found.
+    """The result of a check.
 
     Attributes:
         status: The result; each kind of check has terms of its own.

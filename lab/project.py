@@ -62,7 +62,7 @@ def cluster_path(
     """Return the path of the config: the one that the user names, or the default one.
 
     A relative path that does not exist here may name a shipped config: `clusters/book.yaml`. One
-    line then says so. For a notebook, the default is also that of the project around.
+    line then says so. In a notebook, the default config may also be in a directory above.
 
     Args:
         option: The value of `--cluster`.
@@ -93,7 +93,7 @@ def cluster_path(
 
 
 def _located(named: AnyPath | None, default: str = DEFAULT_CLUSTER) -> tuple[Path, bool]:
-    """Return the path of a config, and whether it is a shipped one that is used instead."""
+    """Return the path of a config, and whether it is a shipped one in place of a missing one."""
     name = Path(default if named is None else named)
     around = project_around(Path(DEFAULT_CLUSTER)) if named is None else None
     own = next((path for path in (name, (around or Path()) / name) if path.exists()), None)
@@ -123,7 +123,7 @@ def find_root(config: Path) -> Path:
 
 
 def own_root(config: Path) -> Path:
-    """Return the directory of a config's project, for a file that is written with paths to it.
+    """Return the directory of a config's own project, never that of the shipped files.
 
     Raises:
         InputError: The config is in no project.
@@ -144,19 +144,21 @@ def project_around(config: Path) -> Path | None:
 
 
 def replace_files(root: Path, sources: Mapping[str, Path]) -> Path | None:
-    """Give files of a project the content of others, and keep what was there before.
+    """Replace files of a project by others, and keep the old ones.
 
-    It follows no link below the project's directory: a link is kept, and a directory replaces it.
+    It follows no link below the project's directory: it keeps the link like an old file, and puts a
+    directory in its place.
 
     Args:
         root: The project's directory.
-        sources: The files by their relative paths in the project.
+        sources: Path in the project to the new file.
 
     Returns:
-        The directory inside the project that has what was replaced; None: nothing was.
+        The directory in the project with the old files; None: there are none.
 
     Raises:
-        OSError: A file cannot be read or written; then nothing has changed. Or one cannot be moved.
+        OSError: A file cannot be read or written, and nothing has changed; or a file cannot be
+            moved.
     """
     changed = {name: path for name, path in sources.items() if not _is_same(path, root, name)}
     kept = _new_directory(root, "before-restore")
@@ -193,7 +195,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _is_same(source: Path, root: Path, name: str) -> bool:
-    """Whether a file of the project, which is behind no link, has the content of another."""
+    """Whether a file of the project has the content of `source`, and its path has no link."""
     path = PurePosixPath(name)
     is_linked = any((root / part).is_symlink() for part in (path, *path.parents[:-1]))
     target = root / name
@@ -227,5 +229,5 @@ def check_data_dir(argument: str | None) -> Path | None:
 
 
 def _real(path: AnyPath) -> str:
-    """Return the path without links; pathlib would raise for a link that leads to itself."""
+    """Return the path without links; pathlib raises for a link that leads to itself."""
     return os.path.realpath(path)

@@ -64,7 +64,7 @@ class Runtime:
         return self.image(gpus=gpus).replace("lab:", "image-")
 
     def python(self, root: Path) -> Path | None:
-        """Find a Python with it: of its virtual environment, or the one of lab itself.
+        """Find a Python with it: in its virtual environment, or that of lab itself.
 
         Args:
             root: The project's directory. The environment is in it or next to the package `lab`.

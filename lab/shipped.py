@@ -28,14 +28,14 @@ SHIPPED: Final = CLONE or _WHEEL.resolve()
 """The directory of the shipped files."""
 
 BASE_IMAGE_TOOL: Final = "tools/base-image.sh" if CLONE else str(SHIPPED / "tools/base-image.sh")
-"""The script that makes a base image where no registry is reached."""
+"""The script that makes a base image without a registry."""
 
 _LOCKS: Final = {"": "host", "report": "host", "simulation": "host"}
 """The file in `requirements/` of a clone for each extra, if it has another name."""
 
 
 def install_command(extra: str = "") -> str:
-    """Return the command that installs lab with an extra, in the way in which lab was installed.
+    """Return the command that installs lab with an extra, in the same way as lab itself.
 
     Args:
         extra: The extra; "": lab alone.
@@ -58,13 +58,13 @@ def install_command(extra: str = "") -> str:
 
 
 def requirement(extra: str = "") -> str:
-    """Return pip's requirement for an installed lab with an extra, from where it was installed."""
+    """Return pip's requirement for lab with an extra, from where lab was installed."""
     wanted = f"{DISTRIBUTION}[{extra}]" if extra else DISTRIBUTION
     return f"{wanted} @ {url}" if (url := _source()) else wanted
 
 
 def origin() -> str:
-    """Return where this lab is from, for `lab --version`."""
+    """Return where lab was installed from, for `lab --version`."""
     return f"from the clone {CLONE}" if CLONE else f"installed in {PACKAGE.parent}"
 
 
@@ -77,7 +77,7 @@ def _source() -> str:
 
 
 def files_of(parts: Iterable[str], root: Path | None = None) -> Iterator[tuple[str, Path]]:
-    """Yield the files of some parts: each path as in a clone, and where the file is.
+    """Yield the files of some parts: the path in a clone, and the path of the file here.
 
     Args:
         parts: Files and directories as in a clone; `lab` is the package.
@@ -94,7 +94,7 @@ def files_of(parts: Iterable[str], root: Path | None = None) -> Iterator[tuple[s
 
 
 def copy_exactly(target: Path, parts: Iterable[str]) -> None:
-    """Let a directory have the files of some parts, as in a clone, and no others.
+    """Make a directory contain the files of some parts, as in a clone, and no others.
 
     Raises:
         OSError: The directory cannot be written.

@@ -1,4 +1,4 @@
-"""Means and intervals of values of which each is from one run, and tests of them.
+"""Means, intervals and tests for values with one number per run.
 
 Confidence intervals of means: Student, Biometrika 6 (1908). Prediction intervals: Hahn and Meeker,
 Statistical Intervals (1991). The sign test: Arbuthnott, Philosophical Transactions 27 (1710).

@@ -37,10 +37,10 @@ def parse(text: str) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("its JSON is nested too deeply") from None
     except ValueError as error:
-        raise ValueError(f"it is no JSON: {short(str(error))}") from None
+        raise ValueError(f"it is not JSON: {short(str(error))}") from None
     if isinstance(value, dict):
         return value
-    raise ValueError("its JSON is no object")
+    raise ValueError("its JSON is not an object")
 
 
 def _strict(value: object) -> object:

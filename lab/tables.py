@@ -53,13 +53,13 @@ _RESULT_WITH_GPU: Final = (
 """The columns if GPUs were sampled; narrower headings make room for `gpu` in 80 characters."""
 
 _MANY: Final = 200
-"""The number of rows from which rich draws them as the lines of one: it is slow for a row."""
+"""From this many rows on, they become the lines of one row: rich takes long for each row."""
 
 Cell = str | Text
 
 
 def _as_text(cell: Cell) -> Text:
-    """Return a cell as rich takes it: rich would interpret the brackets in a `str` as markup."""
+    """Return a cell for rich, which would interpret the brackets in a `str` as markup."""
     return Text(visible(cell)) if isinstance(cell, str) else cell
 
 
@@ -114,7 +114,7 @@ def fitting(
 
 
 def wrapped(table: Table, *columns: int) -> Table:
-    """Let these columns of a narrow table continue on further lines; they are never cut."""
+    """Wrap these columns in a narrow table, instead of cutting them."""
     for column in columns:
         table.columns[column].no_wrap, table.columns[column].overflow = False, "fold"
     return table
@@ -225,7 +225,7 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
 
 
 def _faults(summary: Summary) -> Iterator[tuple[str, str, str]]:
-    """Yield what each fault met; a fault that met nothing is a warning."""
+    """Yield the steps that each fault met; a fault that met none is a warning."""
     met: dict[str, list[str]] = {}
     for effect in summary.faults:
         steps = [f"{whole(effect.steps)} of {effect.task}"] if effect.steps else []

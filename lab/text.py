@@ -21,7 +21,7 @@ MAX_LINE_BYTES: Final = 20_000
 """The maximum length of a line of a program; a longer one is split."""
 
 SPLIT_MARK: Final = "…[line split]"
-"""The end of a part of a line that was split, because it is too long."""
+"""The end of each part but the last of a line that is too long."""
 
 # Characters that control a terminal or hide text: the control characters C0 (except the tab), DEL
 # and C1, line separators, directional marks, and halves of surrogate pairs.

@@ -184,7 +184,7 @@ class Completion:
     def __init__(
         self, environ: Mapping[str, str], warn: Callable[[str], None] | None = None
     ) -> None:
-        """Take the place of the process from its variables.
+        """Read the place of the process in the cluster from its variables.
 
         Args:
             environ: The variables. A task with several GPUs has a process for each of them, and

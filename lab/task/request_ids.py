@@ -38,7 +38,7 @@ DEVICE: Final = b"_ZNSt13random_device9_M_getvalEv"
 """The compiled name of `std::random_device::_M_getval()`, which returns 32 bits."""
 
 SEEDING: Final = b"srand"
-"""The function that starts `random` again; TensorFlow's libraries call it, too."""
+"""The function that seeds `random` again; TensorFlow's libraries call it, too."""
 
 TASKS: Final = 256
 ATTEMPTS: Final = 16
@@ -120,9 +120,13 @@ def number_requests(place: Place | None, notify: Callable[[str], object]) -> Non
 def _number(place: Place) -> str | None:
     """Number the requests; return the reason if it is impossible."""
     if place.task >= TASKS:
-        return f"this is task {place.task + 1} of the cluster, and {TASKS} have ids of their own"
+        return (
+            f"this is task {place.task + 1} of the cluster, and only {TASKS} have ids of their own"
+        )
     if place.attempt >= ATTEMPTS:
-        return f"this is start {place.attempt + 1} of the task, and {ATTEMPTS} have their own ids"
+        return (
+            f"this is start {place.attempt + 1} of the task, and only {ATTEMPTS} have their own ids"
+        )
     c = ctypes.CDLL(None, use_errno=True)
 
     def begin(place: Place) -> None:
@@ -178,7 +182,8 @@ def call_instead(
 ) -> bool:
     """Make TensorFlow's libraries call a function of the C library instead of another function.
 
-    They also start `random` no more: `abs` has no effect. Either all addresses change, or none.
+    Their calls of `srand` become calls of `abs`, which has no effect, so that they no longer seed
+    `random`. Either all addresses change, or none.
 
     Args:
         symbol: The compiled name of the function that they call.

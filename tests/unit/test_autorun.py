@@ -86,7 +86,7 @@ def test_the_variables_become_a_request() -> None:
         ("LAB_RUN", "asink", "LAB_RUN: no experiment 'asink'; did you mean 'async'?"),
         ("LAB_RUN", "hello", "LAB_RUN: hello needs the job 'local'"),
         ("LAB_RUN", "async 'a", "LAB_RUN: No closing quotation; write it as in a shell"),
-        ("LAB_RUN", "async-fast --stall=5x", "--stall=5x is no duration, such as --stall=10m"),
+        ("LAB_RUN", "async-fast --stall=5x", "--stall=5x is not a duration such as --stall=10m"),
         ("LAB_RUN_TERMS", "[", "LAB_RUN_TERMS is not a JSON object; render the config again"),
         ("LAB_RUN_TERMS", '{"faults": ["kill worker-9"]}', "LAB_RUN_TERMS: no task or node 'worke"),
     ],

@@ -297,9 +297,9 @@ def damage_summary(run: RunDir) -> None:
         (lambda run: update(run, submitted_unix=None), 2, "ended before its tasks started"),
         (lambda run: update(run, stopped_unix=1e11), 1, "cannot be right"),
         (lambda run: update(run, stopped_unix=1.0), 1, "cannot be right"),
-        (lambda run: run.info_path.write_text("{"), 1, "run.json: it is no JSON"),
+        (lambda run: run.info_path.write_text("{"), 1, "run.json: it is not JSON"),
         (damage_status, 1, "worker-0.json: Invalid enum value"),
-        (damage_summary, 1, "summary.json: it is no JSON"),
+        (damage_summary, 1, "summary.json: it is not JSON"),
     ],
     ids=["training", "not started", "too long", "negative", "info", "status", "summary"],
 )

@@ -142,11 +142,15 @@ def test_random_counts_as_described_in_all_threads() -> None:
     [
         (Place(0, 1), [], "this TensorFlow does not call std::random_device as expected"),
         (Place(0, 1), [(4096, 3)], "the memory cannot be changed (Cannot allocate memory)"),
-        (Place(TASKS, 300), None, "this is task 257 of the cluster, and 256 have ids of their own"),
+        (
+            Place(TASKS, 300),
+            None,
+            "this is task 257 of the cluster, and only 256 have ids of their own",
+        ),
         (
             Place(0, 1, "r1", ATTEMPTS),
             None,
-            "this is start 17 of the task, and 16 have their own ids",
+            "this is start 17 of the task, and only 16 have their own ids",
         ),
     ],
 )

@@ -22,7 +22,7 @@ VALUES = st.recursive(
 
 
 def refuse(name: str) -> None:
-    raise AssertionError(f"{name} is no JSON")
+    raise AssertionError(f"{name} is not JSON")
 
 
 def same(one: object, other: object) -> bool:
@@ -62,11 +62,11 @@ def test_the_field_beside_a_number_says_which_one_it_was() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "it is no JSON"),
-        ("[1]", "its JSON is no object"),
-        ("{" * 9 + "}" * 9, "it is no JSON"),
+        ("", "it is not JSON"),
+        ("[1]", "its JSON is not an object"),
+        ("{" * 9 + "}" * 9, "it is not JSON"),
         ('{"a":' * 100_000 + "1" + "}" * 100_000, "nested too deeply"),
-        ('{"a": ' + "9" * 5_000 + "}", "it is no JSON"),
+        ('{"a": ' + "9" * 5_000 + "}", "it is not JSON"),
         (f'{{"a": [{2**63}]}}', "a whole number does not fit into 64 bits"),
         (f'{{"a": {-(2**63) - 1}}}', "a whole number does not fit into 64 bits"),
     ],

@@ -386,8 +386,8 @@ def test_a_written_summary_is_read_back_and_its_table_has_a_row_for_each_task(ru
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "it is no JSON"),
-        ("[]", "its JSON is no object"),
+        ("", "it is not JSON"),
+        ("[]", "its JSON is not an object"),
         ("{}", "missing required field `run_id`"),
         ('{"tasks": [{"task": 1}]}', r"Expected `str`, got `int` - at `\$.tasks\[0\].task`"),
         ('{"tasks": ' + "[" * 5_000 + "]" * 5_000 + "}", "nested too deeply"),
@@ -412,7 +412,7 @@ def test_a_summary_with_a_state_that_is_none_is_damaged(run: RunDir) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "it is no JSON"),
+        ("{", "it is not JSON"),
         ('{"task": "ps-0", "state": "happy"}', r"Invalid enum value 'happy' - at `\$.state`"),
         ('{"task": 5, "state": "failed"}', r"Expected `str`, got `int` - at `\$.task`"),
     ],

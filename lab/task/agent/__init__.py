@@ -6,7 +6,7 @@ To follow a run, read these modules in this order::
     execution        one run of one task; it polls, and applies these decisions:
     starts           - when the program may start, train, and start again
     outcomes         - how the task ends
-    shutdown         - which signal ends the program, and when
+    ending           - which signal ends the program, and when
     program          one start of the program; `launcher` makes it a child or has it forked
     output           its pipe; `output_parser` makes records of its lines, `appender` writes them
     own_status       the status of the task, which the other agents and the client read

@@ -117,7 +117,7 @@ class Autorun:
 
 
 def _once(environ: Mapping[str, str]) -> bool:
-    """Whether it ends with the run."""
+    """Whether the service ends with the run."""
     return environ.get(var.LAB_ONCE, "") not in {"", "0"}
 
 
@@ -142,14 +142,14 @@ def _request(arguments: Sequence[str], cluster: ClusterSpec, runtime: str) -> Re
 
     Raises:
         AutorunError: The experiment is unknown, or does not fit the cluster or the runtime, or the
-            time limit is no duration.
+            time limit is not a duration.
     """
     name, *options = arguments
     flags = [option for option in options if not option.startswith(_STALL)]
     times = [option.removeprefix(_STALL) for option in options if option not in flags]
     stall_s = duration_s(times[-1]) if times else STALL_S
     if stall_s is None:
-        raise AutorunError(f"LAB_RUN: {_STALL}{times[-1]} is no duration, such as {_STALL}10m")
+        raise AutorunError(f"LAB_RUN: {_STALL}{times[-1]} is not a duration such as {_STALL}10m")
     experiment = EXPERIMENTS.get(name)
     if experiment is None:
         hint = suggestion(name, EXPERIMENTS).strip() or f"there are {', '.join(EXPERIMENTS)}"
@@ -224,7 +224,7 @@ def _follow(volume: Volume, request: Request) -> None:
 
 
 def report(volume: Volume, request: Request) -> tuple[State, list[str]]:
-    """How a run has ended, and its lines: a table of its tasks, and the result.
+    """How a run has ended, and the lines to print: a table of its tasks, and the result.
 
     A run whose tasks have succeeded has failed if its results are not as expected.
 

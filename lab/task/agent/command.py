@@ -56,7 +56,7 @@ def argv(config: AgentConfig, request: Request) -> list[str]:
 
 
 def has_launcher(config: AgentConfig, request: Request) -> bool:
-    """Whether a module starts the program once for each GPU of the task, as it has several."""
+    """Whether a launcher starts the program once for each GPU, because the task has several."""
     is_rank = config.task in request.ranks()
     return bool(FRAMEWORKS[request.spec.framework].launcher) and is_rank and config.gpu_count > 1
 
@@ -71,7 +71,7 @@ def _runner(request: Request) -> list[str]:
     spec = request.spec
     if not spec.own:
         return []
-    # Ranks find their place in variables, and a task's own program is made for it.
+    # Ranks read their place from variables; a program that only one task runs knows its place.
     quiet = ["--quiet"] if spec.programs or spec.has_ranks else []
     if not spec.listing:
         return ["-m", "lab.task.own", *quiet]
@@ -143,7 +143,7 @@ def _inherited(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def _module_folder(config: AgentConfig, request: Request) -> list[str]:
-    """The directory of a module's packages. A program expects to be started there."""
+    """The directory of a module's packages, in which the program expects to be started."""
     return [str(program_folder(config, request))] if request.spec.module else []
 
 
@@ -158,7 +158,7 @@ def _experiment_environ(inherited: Mapping[str, str], runtime: str) -> dict[str,
 
 
 def _framework_environ(config: AgentConfig, request: Request) -> dict[str, str]:
-    """The variables by which a framework's programs find each other; TensorFlow's have flags.
+    """The variables by which a framework's programs find each other; TensorFlow's use flags.
 
     Raises:
         OSError: No network interface has the task's address.
@@ -193,7 +193,7 @@ def _has_tf_config(request: Request) -> bool:
 def _no_proxy(request: Request, inherited: Mapping[str, str]) -> dict[str, str]:
     """The variable that keeps gRPC from using a configured proxy to reach the other tasks.
 
-    Without a proxy there is none: JAX warns of each variable of this kind.
+    Without a proxy the result is empty, because JAX warns of each such variable.
     """
     if not any(inherited.get(name) for name in _PROXIES):
         return {}

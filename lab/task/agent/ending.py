@@ -40,7 +40,7 @@ class Shutdown:
     def begin(
         cls, outcome: TaskOutcome, now: float, *, grace_s: float, after_peers: bool
     ) -> Shutdown:
-        """Decide a stop.
+        """Plan a stop.
 
         Args:
             outcome: How the task ends.
@@ -70,10 +70,10 @@ class Shutdown:
 
 
 class Ending:
-    """The end of one task in one run: the first outcome that was decided stays.
+    """The end of one task in one run; once an outcome is decided, it stays.
 
     Attributes:
-        is_interrupted: Whether this agent stops without an end of the task, which may restart.
+        is_interrupted: Whether this agent stops before its task has ended; the task may restart.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class Ending:
         fault_injector: FaultInjector,
         notify: Callable[[str], None],
     ) -> None:
-        """Watch a task that does not end yet.
+        """Begin without an outcome.
 
         Args:
             volume: The run volume.
             request: The run.
             status: The task's status.
             statuses: The statuses of all tasks.
-            starter: What was started beside the program; it is closed at the end.
+            starter: Has started processes beside the program; closed at the end.
             fault_injector: Its faults end before a signal is sent.
             notify: Receives lines for the user.
         """
@@ -164,10 +164,10 @@ class Ending:
             # A restarted agent continues with a new attempt; if none starts, the task is lost.
             self.is_interrupted = True
             return
-        given_up = self._statuses.refresh()[self._status.now.task]
-        if given_up.state.ended:
+        reported = self._statuses.refresh()[self._status.now.task]
+        if reported.state.ended:
             # The other agents have already reacted to this end, so the state stays.
-            outcome = TaskOutcome(given_up.state, given_up.reason, given_up.cause)
+            outcome = TaskOutcome(reported.state, reported.reason, reported.cause)
         self._status.end(outcome, self._starter.records_sha256)
         why = f": {outcome.reason}" if outcome.reason else ""
         self._notify(f"{outcome.state}{why}")
@@ -180,5 +180,5 @@ class Ending:
         return TaskOutcome(State.CANCELLED, reason, Cause.INTERRUPTED)
 
     def _is_killed(self) -> bool:
-        """Whether the user has requested the end of the run at once."""
+        """Whether the user wants the run to end at once."""
         return self._volume.kill(self._request.run_id).exists()

@@ -98,7 +98,7 @@ class Execution:
         self._restart_reason = ""  # why the program ends and starts again
         self._waits_for = ""  # why it is not training yet
         self._stopped_note = ""  # that something has stopped its program, as text
-        self._stop_look_s = 0.0  # how long the run had waited at the last look for that
+        self._stop_look_s = 0.0  # how long the run had waited at the last check for it
         self._join_note = ""  # the step at which its program joins, as text
         self.pause_s = POLL_S
 
@@ -116,7 +116,7 @@ class Execution:
 
     @property
     def _has_ended(self) -> bool:
-        """Whether the task has ended, and the other tasks see an end."""
+        """Whether the task has ended, and the other tasks can see that."""
         return self._status.now.state.ended and (
             self._status.is_written or self._statuses.refresh()[self._config.task].state.ended
         )
@@ -262,7 +262,7 @@ class Execution:
         return self._waits_for or fault or self._stopped_note or self._join_note
 
     def _look_for_stop(self, program: Program) -> None:
-        """Look whether something has stopped the program, once a second while the run waits."""
+        """Check once a second, while the run waits, whether something has stopped the program."""
         waits_s = max(self._unchanged.seconds, self._awaited.seconds)
         if waits_s < _STOP_LOOK_S:
             self._stopped_note, self._stop_look_s = "", 0.0

@@ -40,7 +40,7 @@ class Process(Protocol):
 
 
 class Throttle:
-    """Pauses or slows a program for a time, in its own thread; at the end the program continues.
+    """Pauses or slows a program for a time, in its own thread; then the program continues.
 
     `release` must be called before the exit code is collected: after that the process id may belong
     to another process. No signal is sent once `release` has returned.

@@ -86,7 +86,7 @@ class ForkClient:
 
     @classmethod
     def of(cls, descriptor: int) -> ForkClient:
-        """The connection of a descriptor that this process has inherited."""
+        """Use a socket that this process has inherited as this descriptor."""
         sock = socket.socket(fileno=descriptor)
         sock.set_inheritable(False)  # in a program it would keep the connection open
         return cls(sock)

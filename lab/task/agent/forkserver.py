@@ -83,7 +83,7 @@ class Imported:
     changed: Mapping[str, str]
 
     def unavailable_reason(self, environ: Mapping[str, str]) -> str | None:
-        """Why a program with these variables must import TensorFlow itself; None: it need not."""
+        """Why a program with these variables must import TensorFlow itself, or None."""
         before, wanted = _relevant_environ(self.before), _relevant_environ(environ)
         differ = sorted(name for name in {*before, *wanted} if before.get(name) != wanted.get(name))
         return f"it needs another value of {', '.join(differ)}" if differ else None
@@ -149,7 +149,7 @@ def import_once() -> tuple[Imported, str | None]:
 
 
 def _prefork() -> None:
-    """Fork once without use: libraries that end their threads before a fork do so now."""
+    """Fork a process that ends at once: libraries that stop threads before a fork do so now."""
     if not (pid := os.fork()):
         os._exit(0)
     os.waitpid(pid, 0)

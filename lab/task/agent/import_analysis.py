@@ -18,7 +18,7 @@ _HARMLESS: Final = sys.stdlib_module_names | {"lab", "numpy"}
 
 
 def unavailable_reason(program: Path) -> str | None:
-    """Why a program must import TensorFlow itself; None if it may be imported before.
+    """Why a program must import TensorFlow itself; None if it may be imported earlier.
 
     Args:
         program: The path of its source.

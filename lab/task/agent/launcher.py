@@ -48,7 +48,7 @@ class Launcher:
         )
 
     def is_ready(self, request: Request) -> bool:
-        """Whether the program may start now, in either way."""
+        """Whether the program may start now, forked or as a new process."""
         if self._fork_client is None or self._fork_client.is_settled():
             return True
         if self.no_fork_reason(request):

@@ -37,10 +37,10 @@ _END_VERBS: Final = {
 }
 
 LONGER: Final = "if it only sleeps, give a longer `--stall`"
-"""The way out if no task waits for another one."""
+"""The hint if no task waits for another one."""
 
 LOCALHOST: Final = "each node has its own localhost: use the addresses of the config"
-"""The way out if tasks wait for each other at `localhost`."""
+"""The hint if tasks wait for each other at `localhost`."""
 
 _LOCAL_SERVER: Final = re.compile(r"serves at grpc://(?:localhost|127\.0\.0\.1):")
 
@@ -73,7 +73,7 @@ def outcome(  # noqa: PLR0911 (a reason each)
     unchanged_s: float,
     last_lines: Iterable[str] = (),
 ) -> TaskOutcome | None:
-    """How the task must end now because of the statuses; None if it goes on.
+    """How the task must end now because of the statuses; None if it continues.
 
     Args:
         request: The run.
@@ -110,7 +110,7 @@ def is_service(request: Request, task: str) -> bool:
 
 
 def others_ended(request: Request, statuses: TaskStatuses) -> bool:
-    """Whether every task that is no service has ended."""
+    """Whether all tasks except the services have ended."""
     return all(statuses[task].state.ended for task in request.others())
 
 
@@ -171,8 +171,8 @@ def progress(request: Request, statuses: TaskStatuses) -> object:
 def must_progress(request: Request, statuses: TaskStatuses) -> bool:
     """Whether a run that makes no progress now is stalling.
 
-    A program that counts its steps need not make one before all tasks are ready. An evaluator may
-    sleep after the training.
+    A program that counts its steps may wait until all tasks are ready. An evaluator may sleep after
+    the training.
     """
     active = _active(request, statuses)
     if active and all(status.task.startswith(_EVALUATOR) for status in active):
@@ -246,7 +246,7 @@ class ProgramEnd:
         last_line: The last other line that it printed, or "".
         lost_contact: Whether its final record reports the loss of another task.
         out_of_memory: Whether the kernel killed a process of this container for lack of memory.
-        host_out_of_memory: The same of a process of this session or job, or of this host.
+        host_out_of_memory: The same for a process of this session or job, or of this host.
         fault: The injected fault that ended it, or "".
     """
 
@@ -292,8 +292,8 @@ def failed(end: ProgramEnd, *, ps_count: int = 0) -> TaskOutcome:
 def same_failure(decided: TaskOutcome, own: TaskOutcome) -> TaskOutcome:
     """The outcome of a program that failed by itself while its agent was about to stop it.
 
-    It has failed, too, if the other task failed for the same reason. Otherwise its failure is often
-    a consequence.
+    Its own failure counts if the other task failed for the same reason. Otherwise it is often a
+    consequence.
 
     Args:
         decided: Why the agent wanted to stop it.

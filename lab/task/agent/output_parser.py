@@ -106,7 +106,7 @@ def _split(line: bytes) -> Iterator[bytes]:
 
 
 class Parsed(NamedTuple):
-    """What some lines of a program become; each part consists of whole lines.
+    """The lines of a program, sorted into parts of whole lines.
 
     Attributes:
         records: One JSON object per line.
@@ -139,7 +139,7 @@ class OutputParser:
     def __init__(
         self, tags: RecordTags, *, folder: str = "", shown_folder: str = "", record: str = ""
     ) -> None:
-        """Begin without a line.
+        """Start before the first line.
 
         Args:
             tags: The run, attempt and task; they are added to the records.

@@ -83,7 +83,7 @@ class OwnStatus:
 
         Args:
             reason: Why the last attempt ended.
-            cause: The same as a code.
+            cause: The reason as a code.
             peers: The statuses of the tasks that restart together with this one.
         """
         last = self.now
@@ -144,7 +144,7 @@ class OwnStatus:
         )
 
     def wait_for_others(self) -> None:
-        """Write that the program of a service has ended; the others need not wait for it."""
+        """Write that the program of a service has ended; the other tasks do not wait for it."""
         state = State.READY if self.now.state is State.STARTING else self.now.state
         reason = "its program has ended; the others have not"
         self._write(replace(self.now, state=state, reason=reason))

@@ -32,9 +32,9 @@ class Program:
     """One start of a task's program: its process and its output.
 
     Attributes:
-        process: Its process.
-        output: Its output.
-        is_running: Whether `finish` was not called yet.
+        process: The process.
+        output: Reads its output.
+        is_running: False after `finish`.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Program:
         """Watch a program that has just been started.
 
         Args:
-            process: Its process.
-            output: Its output.
-            lost_peer: What the message of its error has if another task was lost.
+            process: The process.
+            output: Reads its output.
+            lost_peer: Matches the message of its error if another task was lost.
         """
         self._oom_kills = all_oom_kills()
         self._lost_peer = lost_peer
@@ -106,7 +106,7 @@ class StartFile:
         return None
 
     def remove(self) -> None:
-        """Remove that of the last attempt."""
+        """Remove the file of the last attempt."""
         with contextlib.suppress(OSError):  # a failing volume is reported when a write fails
             self._path.unlink(missing_ok=True)
 
@@ -212,5 +212,5 @@ class ProgramStarter:
         return program, how
 
     def close(self) -> None:
-        """End what the last attempt has started beside its program."""
+        """End the processes that the last attempt has started beside its program."""
         self._ring.close()

@@ -49,7 +49,7 @@ _EXIT_USAGE: Final = 2
 
 
 class SlurmError(Exception):
-    """The job is not as the script expects it; the message has the reason."""
+    """The job differs from what the script expects; the message says how."""
 
 
 def port_of(job: int, position: int) -> int:
@@ -93,7 +93,7 @@ def cluster_spec(
 
 
 def _addresses(hosts: str, addresses: str) -> list[str]:
-    """The addresses of the nodes; Slurm may know another than the name."""
+    """The addresses of the nodes; Slurm may know an address that differs from the name."""
     known = dict(line.split(maxsplit=1) for line in addresses.splitlines())
     return [known.get(name, name) for name in hosts.split()]
 

@@ -146,7 +146,7 @@ def _text(error: Any) -> str:  # noqa: ANN401
 
 
 def main(argv: list[str]) -> int:
-    """Print the GPUs that are seen; return the exit code."""
+    """Print the GPUs that the task sees; return the exit code."""
     parser = argparse.ArgumentParser(
         "python -m lab.task.node.gpu_probe", description="Print the GPUs that a task can use."
     )

@@ -1,1 +1,1 @@
-"""What runs a user's own program unchanged: the start, and what it expects of its environment."""
+"""Run a user's own program unchanged: its start, and the parts of its environment it expects."""

@@ -1,4 +1,4 @@
-"""What a training program needs from its run: directories, the start signal, failure reports."""
+"""A training program's interface to its run: directories, the start signal, failure reports."""
 
 from __future__ import annotations
 

@@ -24,14 +24,14 @@ _INSTALLED: Final = {"site-packages", "dist-packages"}
 
 
 class Part(NamedTuple):
-    """What a module of TensorFlow 1 has; a part among the members becomes a submodule.
+    """The content of a module of TensorFlow 1; a part among the members becomes a submodule.
 
     Attributes:
         members: Its own names.
         renamed: Names to where they are now, such as `tf.multiply`.
         sources: Modules that have its other names: those of `tensorflow.compat.v1`, such as `tf` or
             `tf.train`, and those of any package.
-        why: Why it does not have another name.
+        why: Why every other name is missing.
     """
 
     members: Mapping[str, Any] = MappingProxyType({})

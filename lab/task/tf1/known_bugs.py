@@ -31,7 +31,7 @@ _CALLED: Final = re.compile(r"'(Operation|Tensor|SymbolicTensor)' object is not 
 
 NEVER_STOPS: Final = (
     "this program waits for the queue runner of SyncReplicasOptimizer, which waits"
-    f" for gradients for ever; {_FIX}"
+    f" for gradients forever; {_FIX}"
 )
 
 ERROR: Final = "KnownFaultError"

@@ -49,7 +49,7 @@ def record_missing_files() -> list[str]:
 
 
 def missing_file_line(error: BaseException, noted: Sequence[str], program: str) -> str | None:
-    """Return the last line for a program that a missing data file ended; else None.
+    """Return the last line for a program that a missing data file has ended; else None.
 
     Args:
         error: The error that ended the program.
@@ -80,7 +80,8 @@ def missing_file_line(error: BaseException, noted: Sequence[str], program: str) 
 def exit_on_missing_file(noted: Sequence[str], program: str) -> None:
     """End the process when a missing file ends one of its threads.
 
-    This is a queue runner without a coordinator; the main thread would wait for its queue forever.
+    Such a thread is a queue runner without a coordinator; the main thread would wait for its queue
+    forever.
 
     Args:
         noted: The files that TensorFlow did not find.

@@ -32,7 +32,7 @@ def one_element(value: Any) -> Any:
 
 
 def convert_fetched() -> None:
-    """Make the sessions of this process return such arrays."""
+    """Make the sessions of this process return `OneElement` arrays."""
     from tensorflow.python.client.session import _FetchHandler  # noqa: PLC0415
 
     build = _FetchHandler.build_results
