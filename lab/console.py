@@ -28,7 +28,7 @@ KEPT_NOTICES: Final = 200
 def show(line: str) -> None:
     """Write one line to stderr, with control sequences made visible; a terminal wraps at blanks.
 
-    A closed terminal or pipe is no error, so that it does not stop a clean-up.
+    A closed terminal or pipe raises no error, so that it does not stop a clean-up.
     """
     line = bounded(with_command_name(line))
     with contextlib.suppress(OSError, ValueError):  # no terminal

@@ -95,7 +95,7 @@ def between(low: float | None, high: float | None) -> str:
 
 def compared(value: float) -> str:
     """Format a value for comparison: steps as whole numbers, fractions and losses with decimals."""
-    return fixed(value, 0 if _is_whole(value) else 4)
+    return fixed(value, 0 if abs(value) >= _WHOLE or float(value).is_integer() else 4)
 
 
 def band(low: float | None, high: float | None) -> str:
@@ -132,10 +132,6 @@ def signed(value: float | None, unit: str, beside: float | None = None) -> str:
 def ratio(value: float | None) -> str:
     """Format a ratio."""
     return "" if value is None else fixed(value, 3 if abs(value) < _SMALL else 0)
-
-
-def _is_whole(value: float) -> bool:
-    return math.isfinite(value) and (abs(value) >= _WHOLE or value == int(value))
 
 
 def _plain(value: float) -> str:

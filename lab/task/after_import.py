@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Collection, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # it takes time at the start of every program
-    from collections.abc import Callable, Collection, Sequence
-
-    Action = Callable[[ModuleType], None]
+Action = Callable[[ModuleType], None]
 
 
 def after_import(modules: Collection[str], action: Action) -> None:

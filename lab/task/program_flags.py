@@ -17,21 +17,19 @@ import inspect
 import json
 import re
 import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from lab.task.after_import import after_import
 from lab.variables import LAB_CLUSTER, LAB_RUN_DIR, LAB_TASK
 
-if TYPE_CHECKING:  # each of them takes time at the start of every program
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
 JOB, INDEX, HOSTS = "job", "index", "hosts of "
-"""What a flag can mean; the addresses of the job `ps` are `hosts of ps`."""
+"""The meanings of a flag; the addresses of the job `ps` are `hosts of ps`."""
 
 TEXT, WHOLE, UNTYPED, OTHER = "text", "whole number", "untyped", "other"
-"""What a flag takes; the parser passes on any value of an untyped one."""
+"""The kinds of a flag's value; the parser accepts any value for an untyped one."""
 
 _KINDS: Final[Mapping[object, str]] = {int: WHOLE, str: TEXT, float: OTHER, bool: OTHER}
 
@@ -46,7 +44,7 @@ _KNOWS_PLACE: Final = re.compile(
     r"|\bestimator\b|horovod|gethostname|getfqdn|uname\b|SlurmClusterResolver"
     r"|LAB_TASK|HOSTNAME|(?:SLURM|OMPI|PMI)_[A-Z]"
 )
-"""What a program names that learns its place in the cluster without flags."""
+"""Names in the source of a program that learns its place in the cluster without flags."""
 
 QUIET: Final = "--quiet"
 """The switch of the modules that start a program: no warning."""
@@ -60,7 +58,7 @@ class Flag(NamedTuple):
             positional argument.
         names: The options and the program's name for the value, in lower case and without dashes
             and underscores.
-        kind: What it takes.
+        kind: The kind of its value.
         many: Whether it takes several arguments ("after" it) or is "repeated" for each value.
         choices: All values that it accepts, if they are listed.
         default: Its default, if it is a text or a whole number.
@@ -177,7 +175,7 @@ class Completion:
     """Completes the command line of this process for each parser that reads it.
 
     Attributes:
-        depth: The number of parsers that are at work; that of a subcommand is the second.
+        depth: The number of parsers that are parsing; a subcommand's is the second.
         rests: The arguments that parsers have left to others.
     """
 
@@ -499,7 +497,7 @@ _VALUES: Final = frozenset({"true", "false", "t", "f", "yes", "no", "1", "0"})
 
 
 def restore_flags(values: Any) -> None:
-    """Make absl's flags, which `tf.app.flags` has been since TensorFlow 1.5, those of 1.0 to 1.4.
+    """Make absl's flags, `tf.app.flags` since TensorFlow 1.5, behave like those of 1.0 to 1.4.
 
     - A program may declare a flag that a library has declared before, such as `log_dir`.
     - Undeclared arguments are ignored.

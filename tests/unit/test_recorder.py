@@ -171,21 +171,21 @@ def test_on_one_host_the_time_is_that_of_its_clock(
 
 
 @pytest.mark.parametrize(
-    ("environment", "word", "steps", "asked"),
+    ("start_file", "word", "steps", "asked"),
     [
-        ({}, "", None, []),  # by hand
-        ({"LAB_START": ""}, "", None, []),
-        (None, "", None, []),
-        (None, "100", None, []),  # a program that knows no global step joins at once
-        (None, "", [40], []),
-        (None, "100", [40, 80, 100], [40, 80, 100]),
-        (None, "100", [101], [101]),
+        (None, "", None, []),  # by hand
+        ("", "", None, []),
+        ("start", "", None, []),
+        ("start", "100", None, []),  # a program that knows no global step joins at once
+        ("start", "", [40], []),
+        ("start", "100", [40, 80, 100], [40, 80, 100]),
+        ("start", "100", [101], [101]),
     ],
 )
 def test_a_program_waits_for_its_start_and_then_for_its_step(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    environment: dict[str, str] | None,
+    start_file: str | None,
     word: str,
     steps: list[int] | None,
     asked: list[int],
@@ -200,7 +200,9 @@ def test_a_program_waits_for_its_start_and_then_for_its_step(
             start.write_text(word)
 
     monkeypatch.setattr("lab.task.sdk.program.time.sleep", sleep)
-    monkeypatch.setenv("LAB_START", str(start))
+    monkeypatch.delenv("LAB_START", raising=False)
+    if start_file is not None:
+        monkeypatch.setenv("LAB_START", start_file and str(tmp_path / start_file))
     found: list[int] = []
 
     def step() -> int:
@@ -208,9 +210,9 @@ def test_a_program_waits_for_its_start_and_then_for_its_step(
         return found[-1]
 
     global_step: Callable[[], int] | None = None if steps is None else step
-    wait_for_start(global_step, environment)
+    wait_for_start(global_step)
     assert found == asked
-    assert len(sleeps) == (0 if environment is not None else 3 + max(0, len(asked) - 1))
+    assert len(sleeps) == (3 + max(0, len(asked) - 1) if start_file else 0)
 
 
 # ---- real programs

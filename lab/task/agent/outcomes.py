@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Final
 
 from lab.task.agent.failure_hints import failure_hint, unshared_directory
-from lab.task.agent.starts import is_hindered, is_late
+from lab.task.agent.starts import NOT_YET, is_hindered, is_late
 from lab.text import LONGEST_REASON, short
 from lab.volume import Request, TaskStatus
 from lab.volume.states import Cause, State, is_optional
 from lab.volume.status import TaskStatuses
-
-_NOT_YET: Final = frozenset({State.PENDING, State.STARTING})
 
 _EVALUATOR: Final = "evaluator-"
 """The beginning of the names of tasks that may sleep after the training. Estimator's evaluator
@@ -177,7 +175,7 @@ def must_progress(request: Request, statuses: TaskStatuses) -> bool:
     active = _active(request, statuses)
     if active and all(status.task.startswith(_EVALUATOR) for status in active):
         return False
-    is_starting = any(status.state in _NOT_YET for status in active)
+    is_starting = any(status.state in NOT_YET for status in active)
     return not (request.spec.waits and is_starting and not _steps(active))
 
 

@@ -28,7 +28,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from lab import variables as var
 from lab.volume import ClusterSpec, Request, Volume, new_run_id
@@ -196,17 +196,13 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_USAGE
     if own is not None:
-        _become_agent(own)
+        agent = [sys.executable, "-P", "-m", "lab.task.agent"]
+        os.execve(agent[0], agent, own)  # noqa: S606
     return 0
 
 
 def _print(line: str) -> None:
     sys.stderr.write(f"lab: {line}\n")
-
-
-def _become_agent(own: Mapping[str, str]) -> NoReturn:
-    command = [sys.executable, "-P", "-m", "lab.task.agent"]
-    os.execve(command[0], command, own)  # noqa: S606
 
 
 if __name__ == "__main__":

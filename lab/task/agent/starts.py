@@ -20,7 +20,7 @@ from lab.volume.states import ENDED, State
 from lab.volume.status import TaskStatuses
 
 _READY: Final = frozenset({State.READY, State.TRAINING})
-_NOT_YET: Final = frozenset({State.PENDING, State.STARTING})
+NOT_YET: Final = frozenset({State.PENDING, State.STARTING})
 STOPPED: Final = "is stopped (SIGSTOP)"
 """The message of a program that something other than the lab has stopped."""
 
@@ -62,7 +62,7 @@ def joins_at(request: Request, task: str, statuses: TaskStatuses) -> int | None:
 
 
 def waits_for(request: Request, task: str, statuses: TaskStatuses, elapsed_s: float) -> str:
-    """What a task that may not start or train yet waits for, as text."""
+    """What a task waits for before it may start or train, as text."""
     if _waits_for_moment(request, task, statuses, elapsed_s):
         trigger = _trigger(request, task, statuses)
         at_a_time = trigger is not None and trigger.steps is None
@@ -70,7 +70,7 @@ def waits_for(request: Request, task: str, statuses: TaskStatuses, elapsed_s: fl
     missing = _tasks_behind(request, task, statuses) or [
         other
         for other in request.tasks()
-        if other not in request.spec.start and statuses[other].state in _NOT_YET
+        if other not in request.spec.start and statuses[other].state in NOT_YET
     ]
     return f"waits for {', '.join(missing)}"
 

@@ -36,7 +36,7 @@ _IFF_LOOPBACK = 0x8
 
 
 def gpu_nodes(devices: Path = DEVICES) -> dict[int, Path]:
-    """Minor number of each NVIDIA GPU → its device node, ascending; `/dev/nvidiactl` is no GPU.
+    """Minor number of each NVIDIA GPU → its device node, ascending; `/dev/nvidiactl` is not one.
 
     Raises:
         OSError: The directory cannot be read.

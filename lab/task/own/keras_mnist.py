@@ -6,6 +6,7 @@ Nothing is imported until the program imports Keras's module.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
@@ -40,8 +41,6 @@ def load_data(path: str = "mnist.npz") -> tuple[Part, Part]:
         DataError: A file of the user's own data is missing or damaged.
     """
     del path
-    from pathlib import Path  # noqa: PLC0415
-
     import numpy as np  # noqa: PLC0415
 
     from lab.mnist import SIDE, Examples, load_mnist  # noqa: PLC0415

@@ -6,17 +6,15 @@ would not find the program's names after that.
 
 from __future__ import annotations
 
+import ast
 import builtins
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, NoReturn
-
-if TYPE_CHECKING:  # each of them takes time at the start of every program
-    import ast
-    from collections.abc import Sequence
+from typing import Final, NoReturn
 
 _MAIN: Final = "__main__"
 

@@ -56,7 +56,7 @@ def task_flags(
 
 
 def experiment_flags(experiment: str, description: str) -> Parser:
-    """Make a parser with the flags of `task_flags` and those of an experiment in the registry.
+    """Make a parser with the flags of `task_flags` and of an experiment in the registry.
 
     Experiments that share a program share its flags. A job that only some of them have is optional,
     and so is an evaluator: the tasks that train do not connect to it.

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -62,23 +62,20 @@ def number_requests(flags: argparse.Namespace, recorder: Recorder) -> None:
     request_ids.number_requests(place, lambda line: recorder.write("event", message=line))
 
 
-def run_directory(environment: Mapping[str, str] | None = None) -> Path | None:
+def run_directory() -> Path | None:
     """Return the run's directory; None if the user started the program by hand."""
-    value = (os.environ if environment is None else environment).get(LAB_RUN_DIR)
+    value = os.environ.get(LAB_RUN_DIR)
     return Path(value) if value else None
 
 
-def wait_for_start(
-    global_step: Callable[[], int] | None = None, environment: Mapping[str, str] | None = None
-) -> None:
+def wait_for_start(global_step: Callable[[], int] | None = None) -> None:
     """Wait until the task agent signals the start; return at once if started by hand.
 
     Args:
         global_step: Returns the global step. Give it if this task may join at a later step
             (`joins_at_step` of an experiment): the function then also waits for that step.
-        environment: The environment variables; those of the process by default.
     """
-    signal_file = (os.environ if environment is None else environment).get(LAB_START)
+    signal_file = os.environ.get(LAB_START)
     while signal_file and not Path(signal_file).exists():
         time.sleep(_POLL_S)
     joins_at = Path(signal_file).read_text() if signal_file and global_step else ""
@@ -86,9 +83,9 @@ def wait_for_start(
         time.sleep(_POLL_S)
 
 
-def ended_tasks(environment: Mapping[str, str] | None = None) -> set[str]:
+def ended_tasks() -> set[str]:
     """Return the names of this run's tasks that have ended; empty if started by hand."""
-    directory = run_directory(environment)
+    directory = run_directory()
     if directory is None:
         return set()
     ended = set()

@@ -146,8 +146,7 @@ def _change_sessions(program: Path, *, faithful: bool) -> None:
 
 def _optimizer_class(fixed_worker: int | None, notify: known_bugs.NotifyTask) -> type:
     """Return SyncReplicasOptimizer: fixed for the worker with this index, or watched if None."""
-    # This module imports TensorFlow.
-    from lab.task.tf1 import synchronous  # noqa: PLC0415
+    from lab.task.tf1 import synchronous  # noqa: PLC0415  (imports TensorFlow)
 
     if fixed_worker is not None:
         return synchronous.fixed_optimizer(fixed_worker, notify)

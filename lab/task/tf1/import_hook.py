@@ -29,8 +29,8 @@ class Part(NamedTuple):
     Attributes:
         members: Its own names.
         renamed: Names to where they are now, such as `tf.multiply`.
-        sources: Modules that have its other names: those of `tensorflow.compat.v1`, such as `tf` or
-            `tf.train`, and those of any package.
+        sources: Modules with its other names: of `tensorflow.compat.v1`, such as `tf` or
+            `tf.train`, or of any package.
         why: Why every other name is missing.
     """
 

@@ -44,7 +44,7 @@ class DataSet:
     def __init__(self, images: Array, labels: Array, seed: int | None = None) -> None:
         """Store images and labels, and seed NumPy's global generator, as TensorFlow 1.4 does.
 
-        Without a seed, the seed is that of the graph, set by `tf.set_random_seed`.
+        Without a seed, it takes the seed of the graph, set by `tf.set_random_seed`.
         """
         np.random.seed(_graph_seed() if seed is None else seed)
         self.images = images

@@ -64,7 +64,7 @@ def _tensorflow(train: Mapping[str, Any]) -> Part:
 
 
 def _contrib(rnn_cells: tuple[str, ...], has_old: bool) -> Part:
-    data_sets = _data_sets()
+    data_sets = Part({"mnist": Part(vars_of(input_data)), "load_dataset": input_data.load_dataset})
     estimators = "use tf.estimator" + (
         "" if has_old else f" with --framework tensorflow-{_HERITAGE}"
     )
@@ -108,10 +108,6 @@ def _contrib(rnn_cells: tuple[str, ...], has_old: bool) -> Part:
         },
         why=_NO_CONTRIB,
     )
-
-
-def _data_sets() -> Part:
-    return Part({"mnist": Part(vars_of(input_data)), "load_dataset": input_data.load_dataset})
 
 
 def _examples() -> Part:

@@ -51,7 +51,7 @@ _ARGUMENTS: Final = {
 
 
 def _reordered(name: str, old: Sequence[str], new: Sequence[str] = ()) -> Callable[..., Any]:
-    """Return a function that accepts the arguments of 0.x and those of 1.x.
+    """Return a function that accepts the arguments of 0.x or of 1.x.
 
     Args:
         name: The name of the function in `tf`.
