@@ -192,7 +192,7 @@ def train_files(data_dir: Path | None = None) -> tuple[Path, Path]:
 def _check_directory(data_dir: Path | None) -> None:
     if data_dir is not None and not data_dir.is_dir():
         raise _error(
-            data_dir, "is not a directory", "give the directory that contains the four IDX files"
+            data_dir, "is not a directory", "name the directory that contains the four IDX files"
         )
 
 
@@ -206,7 +206,7 @@ def _read_examples(data_dir: Path | None, part: str) -> Examples:
     digits = _read(labels_path, _LABELS_MAGIC, ())
     if len(pixels) != len(digits):
         what = f"has {len(digits)} labels for the {len(pixels)} images of {images_path.name}"
-        raise _error(labels_path, what, "give one label for each image")
+        raise _error(labels_path, what, "provide one label for each image")
     if digits.max() >= CLASSES:
         raise _error(labels_path, f"has a label {digits.max()}", "use labels from 0 to 9")
     return Examples(pixels.reshape(len(pixels), PIXELS), digits.astype(np.int32))
@@ -223,7 +223,7 @@ def _find(data_dir: Path | None, name: str) -> Path:
     for candidate in (data_dir / f"{name}.gz", data_dir / name):
         if candidate.is_file():
             return candidate
-    raise _error(data_dir, f"has no file {name}.gz or {name}", "give all four of MNIST's IDX files")
+    raise _error(data_dir, f"has no file {name}.gz or {name}", "provide all four IDX files")
 
 
 def _check(path: Path) -> None:
@@ -261,11 +261,11 @@ def _parse(
     if len(header) < layout.size or header[:4] != magic.to_bytes(4):
         kind = "images" if shape else "labels"
         raise _error(
-            path, f"is not an IDX file of {kind}", "give MNIST's IDX format, gzipped or plain"
+            path, f"is not an IDX file of {kind}", "use MNIST's IDX format, gzipped or plain"
         )
     _, count, *size = layout.unpack(header)
     if tuple(size) != shape:
-        raise _error(path, f"has images of {size[0]}x{size[1]} pixels", f"give {SIDE}x{SIDE}")
+        raise _error(path, f"has images of {size[0]}x{size[1]} pixels", f"use {SIDE}x{SIDE}")
     if not _FEWEST_ITEMS <= count <= _MOST_ITEMS:
         raise _error(path, f"declares {count} items", f"use {_FEWEST_ITEMS} to {_MOST_ITEMS}")
     # One extra byte is enough to detect extra content.

@@ -152,11 +152,12 @@ def test_a_damaged_gzip_file(own: Path, damage: Callable[[bytes], bytes]) -> Non
 def test_missing_is_named(own: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         load_mnist(tmp_path / "nowhere")
-    assert str(error.value).startswith(f"{tmp_path / 'nowhere'}: is not a directory; give the")
+    assert str(error.value).startswith(f"{tmp_path / 'nowhere'}: is not a directory; name the")
     (own / f"{LABELS}.gz").unlink()
     with pytest.raises(DataError) as error:
         load_mnist(own)
-    assert str(error.value).startswith(f"{own}: has no file {LABELS}.gz or {LABELS}; give all four")
+    missing = f"{own}: has no file {LABELS}.gz or {LABELS}"
+    assert str(error.value) == f"{missing}; provide all four IDX files"
     (own / LABELS).mkdir()
     with pytest.raises(DataError, match="has no file"):
         load_mnist(own)

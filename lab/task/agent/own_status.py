@@ -112,13 +112,12 @@ class OwnStatus:
 
     def start(self, program: Program) -> None:
         """Write that the program was started."""
-        started = self.now_unix()
         self._write(
             replace(
                 self.now,
                 state=State.STARTING,
                 pid=program.process.pid,
-                started_unix=started,
+                started_unix=self.now_unix(),
                 message="",
             )
         )

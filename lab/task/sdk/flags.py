@@ -145,8 +145,8 @@ def _check_cluster(
     # A task of an optional job may have no address: no other task connects to it.
     needs_address = bool(members) or flags.job_name not in parser.optional
     if needs_address and flags.task_index >= len(members):
-        last = len(members) - 1
-        parser.error(f"--task_index: {flags.task_index}; job {flags.job_name} has 0 to {last}")
+        last = f"{flags.job_name}-{len(members) - 1}"
+        parser.error(f"--task_index: {flags.task_index} is too large; the last task is {last}")
     addresses = [address for hosts in cluster.values() for address in hosts]
     for host in addresses:
         if addresses.count(host) > 1:
