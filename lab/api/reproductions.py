@@ -18,7 +18,7 @@ from lab.api.tables import Shown
 from lab.backends.names import AUTO
 from lab.config import Cluster
 from lab.console import messages_shown, output
-from lab.errors import InputError, LabError
+from lab.errors import InputError
 from lab.experiments.registry import MAX_SEED
 from lab.extras import named_extras
 from lab.log import LOG
@@ -103,7 +103,7 @@ class Reproduction(Shown):
         self.runs += [Run(run) for run in runs if run.run_id in ids]
         try:
             LOG.info(f"{source.name}: {found.save(store)}")
-        except LabError as error:
+        except OSError as error:
             self.stopped = self.stopped or error
 
     def parts(self) -> Iterator[RenderableType]:

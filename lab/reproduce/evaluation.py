@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, count
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -58,20 +57,14 @@ class Evaluation:
         return asdict(self)
 
     def save(self, runs_dir: Path) -> Path:
-        """Write the results into the local run store.
+        """Write the results into a new file of the local run store.
 
         Raises:
-            LabError: The file cannot be written.
+            OSError: The file cannot be written.
         """
-        try:
-            runs_dir.mkdir(parents=True, exist_ok=True)
-            path = _new_path(runs_dir, self.name)
-            write_atomically(path, dump(self.json, indent=2) + "\n")
-        except OSError as error:
-            raise LabError(
-                f"the results of {self.name} cannot be written into {runs_dir}: {error.strerror}",
-                "use another directory with --runs-dir",
-            ) from None
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        path = runs_dir / f"reproduce-{self.name}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}.json"
+        write_atomically(path, dump(self.json, indent=2) + "\n", new=True)
         return path
 
 
@@ -88,19 +81,20 @@ def evaluate(source: Source, runs: Sequence[RunDir], *, strict: bool = True) -> 
     """
     # The earliest first; ids have minutes, and a random end.
     ordered = sorted(runs, key=lambda run: (run.read().started_unix, run.run_id))
-    chosen, excluded = choose_runs(source, list(map(MeasuredRun.read, ordered)))
-    for run_id, reason in excluded.items() if strict else ():
-        LOG.warning(f"left out: run {run_id}: {reason}")
-    if strict and not any(chosen.values()):
-        raise InputError(
-            f"no claim of {source.name} can use any of these {counted(len(runs), 'run')}",
-            "see the reasons above, or leave out --runs to make the runs",
-        )
+    chosen, excluded = choose_runs(source, [*map(MeasuredRun.read, ordered)])
+    if strict:
+        for run_id, reason in excluded.items():
+            LOG.warning(f"left out: run {run_id}: {reason}")
+        if not any(chosen.values()):
+            raise InputError(
+                f"no claim of {source.name} can use any of these {counted(len(runs), 'run')}",
+                "see the reasons above, or leave out --runs to make the runs",
+            )
     results = judge(source, chosen)
     return Evaluation(
         name=source.name,
         source=source.title,
-        made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        made=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         summary=summary(results),
         fitted={role: recipe.fitted for role, recipe in source.recipes.items() if recipe.fitted},
         claims=results,
@@ -143,21 +137,12 @@ def check_reproduced(evaluations: Sequence[Evaluation]) -> None:
         InconclusiveError: No claim is NOT_REPRODUCED, but some are inconclusive.
     """
     results = [r for each in evaluations for r in each.claims if r.kind in COUNTED]
-    for verdict, error, text in (
-        (Verdict.NOT_REPRODUCED, LabError, "not reproduced"),
-        (Verdict.INCONCLUSIVE, InconclusiveError, "inconclusive"),
-    ):
-        found = [each.claim for each in results if each.verdict is verdict]
-        if found:
+    errors = {Verdict.NOT_REPRODUCED: LabError, Verdict.INCONCLUSIVE: InconclusiveError}
+    for verdict, error in errors.items():
+        claims = [each.claim for each in results if each.verdict is verdict]
+        if claims:
             raise error(
-                f"{text}: {len(found)} of {counted(len(results), 'counted claim')}, such as"
-                f" {found[0]}",
+                f"{verdict.lower().replace('_', ' ')}: {len(claims)} of"
+                f" {counted(len(results), 'counted claim')}, such as {claims[0]}",
                 "docs/how-to/reproduce.md has the rules; a claim not reproduced is a result",
             )
-
-
-def _new_path(store: Path, name: str) -> Path:
-    """A new path in the run store: `reproduce-book-async-20261122-081000.json`."""
-    stem = f"reproduce-{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-    names = chain([stem], (f"{stem}-{number}" for number in count(2)))
-    return next(path for each in names if not (path := store / f"{each}.json").exists())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lab.analysis.batches import Batch
 from lab.analysis.grid import Point
@@ -39,9 +39,7 @@ def plan_reproduction(
     repeats: int | None,
     seed: int,
     quick: bool,
-    backend: str,
-    option: Sequence[str],
-    gpus: str,
+    **place: Any,  # noqa: ANN401
 ) -> list[Batch]:
     """Plan a source's runs, one batch for each number of workers; start nothing.
 
@@ -54,9 +52,7 @@ def plan_reproduction(
         repeats: The most runs of each role; None: as many as the claim file asks for.
         seed: The seed of the first repeat; each further repeat adds 1.
         quick: Whether to run the quick listings.
-        backend: The backend's name, or `auto`.
-        option: Options of the backend alone, `key=value`.
-        gpus: How GPUs are pinned.
+        **place: Where the runs are made: attributes of `RunOptions`.
 
     Raises:
         LabError: The extra `report` is not installed, a run does not fit the config or the host, or
@@ -73,15 +69,9 @@ def plan_reproduction(
         alike = {role: each for role, each in recipes.items() if each.workers == workers}
         prepared: dict[str, PreparedRun] = {}
         for role, recipe in alike.items():
-            options = RunOptions(
-                spec=RunSpec(recipe.experiment, args=recipe.args, start=recipe.start),
-                faults=[parse(line) for line in recipe.faults],
-                backend=backend,
-                option=option,
-                gpus=gpus,
-            )
-            first = next(iter(prepared.values()), None)
-            of_workers = project.with_workers(workers)
+            spec = RunSpec(recipe.experiment, args=recipe.args, start=recipe.start)
+            options = RunOptions(spec=spec, faults=[*map(parse, recipe.faults)], **place)
+            first, of_workers = next(iter(prepared.values()), None), project.with_workers(workers)
             prepared[role] = prepare_run(options, of_workers, runs_dir, beside=first)
         points = [
             Point({_ROLE: role}, repeat)

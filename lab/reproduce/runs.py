@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
-from lab.experiments.faults import DONE, Fault, Trigger, parse, parse_trigger
+from lab.experiments.faults import DONE
 from lab.experiments.registry import EXPERIMENTS, with_defaults
 from lab.formatting import counted
 from lab.reproduce.claims import Recipe, Source
@@ -20,10 +20,13 @@ from lab.store.summarize import summarize
 from lab.store.summary import Summary, TaskSummary
 from lab.volume.states import State
 
+if TYPE_CHECKING:
+    from pandas.core.groupby import DataFrameGroupBy
+
 _FREE: Final = frozenset({"seed", "record_every"})
 """Flags that a run may have otherwise than its recipe, unless the recipe names them."""
 
-_OF_STEP: Final = ["local_step", "global_step", "loss", "time_unix"]
+_OF_STEP: Final = ["task", "local_step", "global_step", "loss", "time_unix"]
 
 
 @dataclass(frozen=True)
@@ -57,21 +60,22 @@ class MeasuredRun:
         return self.info.spec.program if self.info.spec.own else self.info.spec.experiment
 
     @property
-    def flags(self) -> dict[str, Any]:
-        """The recorded hyperparameters that are not 0."""
-        return without_zeros(self.info.hyperparameters)
-
-    @property
     def workers(self) -> list[TaskSummary]:
         """The summary of each worker, by index."""
         return [task for task in self.summary.tasks if task.job_name == "worker"]
 
     @cached_property
-    def steps(self) -> list[pd.DataFrame]:
-        """The recorded steps of each worker: local and global step, loss and time."""
-        rows = steps_of(self.records).dropna(subset=["local_step", "global_step", "time_unix"])
-        rows = rows.astype({"local_step": "int64", "global_step": "int64"})
-        return [rows.loc[rows["task"] == worker.task, _OF_STEP] for worker in self.workers]
+    def steps(self) -> pd.DataFrame:
+        """The recorded steps of all workers: task, local and global step, loss and time."""
+        rows = steps_of(self.records)[_OF_STEP]
+        rows = rows.dropna(subset=["local_step", "global_step", "time_unix"])
+        names = pd.CategoricalDtype([worker.task for worker in self.workers])
+        return rows.astype({"task": names, "local_step": "int64", "global_step": "int64"})
+
+    @property
+    def by_worker(self) -> DataFrameGroupBy[str, bool]:
+        """The steps of each worker, by index; a worker without steps has an empty group."""
+        return self.steps.groupby("task", observed=False)
 
     def events(self, begin: str) -> pd.DataFrame:
         """The events whose message has this beginning."""
@@ -79,15 +83,10 @@ class MeasuredRun:
         return self.records[is_event & self.records["message"].str.startswith(begin, na=False)]
 
     @property
-    def faults(self) -> list[str]:
-        """The faults that were requested, or injected by `lab fault`, a line each."""
+    def faults(self) -> set[str]:
+        """The faults that were requested, or injected by `lab fault`, as `lab` writes them."""
         injected = self.events(DONE)["message"].str.removeprefix(DONE)
-        return [*self.info.spec.faults, *injected]
-
-
-def without_zeros(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags without those that are 0: the program's own default. False is a value."""
-    return {name: value for name, value in flags.items() if value is False or value != 0}
+        return {*self.info.spec.faults, *injected}
 
 
 Chosen = dict[str, dict[int, MeasuredRun]]
@@ -106,38 +105,35 @@ def choose_runs(source: Source, runs: Sequence[MeasuredRun]) -> tuple[Chosen, di
     """
     chosen: Chosen = {role: {} for role in source.recipes}
     excluded: dict[str, str] = {}
-    seen: dict[str, str] = {}
+    seen: dict[str, MeasuredRun] = {}
     for run in runs:
-        run_id, seed = run.info.run_id, run.info.seed
         role, misfit = _role(run, source)
-        alike = chosen.get(role, {})
-        first = next(iter(alike.values()), run)
-        copied = seen.setdefault(_content(run), run_id)
-        if run.info.state is not State.SUCCEEDED:
-            excluded[run_id] = "it did not succeed"
-        elif misfit:
-            excluded[run_id] = misfit
-        elif seed is None:
-            excluded[run_id] = "its seed is not recorded"
-        elif first.experiment != run.experiment:
-            excluded[run_id] = (
-                f"it is a run of {run.experiment}, the first one of {first.experiment}"
-            )
-        elif seed in alike:
-            excluded[run_id] = f"it has the seed of run {alike[seed].info.run_id}"
-        elif copied != run_id:
-            excluded[run_id] = f"it has the records of run {copied}"
-        elif len(alike) == (most := source.recipes[role].runs):
-            reason = f"the claim file asks for {most} runs, and there are as many earlier ones"
-            excluded[run_id] = reason
-        else:
+        alike, most = chosen.get(role, {}), source.recipes[role].runs if role else 0
+        seed = -1 if run.info.seed is None else run.info.seed
+        first, twin = next(iter(alike.values()), run), alike.get(seed, run)
+        copied = seen.setdefault(_content(run), run)
+        reasons = (
+            (run.info.state is not State.SUCCEEDED, "it did not succeed"),
+            (misfit, misfit),
+            (run.info.seed is None, "its seed is not recorded"),
+            (first.experiment != run.experiment,
+             f"it is a run of {run.experiment}, the first one of {first.experiment}"),
+            (twin is not run, f"it has the seed of run {twin.info.run_id}"),
+            (copied is not run, f"it has the records of run {copied.info.run_id}"),
+            (len(alike) == most,
+             f"the claim file asks for {most} runs, and there are as many earlier ones"),
+        )  # fmt: skip
+        reason = next((text for applies, text in reasons if applies), None)
+        if reason is None:
             alike[seed] = run
+        else:
+            excluded[run.info.run_id] = reason
     return chosen, excluded
 
 
 def _content(run: MeasuredRun) -> str:
     """What two runs never have in common: a run of `staleness` records no steps, but results."""
-    return repr(([each.to_numpy().tolist() for each in run.steps], run.summary.results))
+    return repr((run.steps.to_numpy().tolist(), run.summary.results))
 
 
 def _role(run: MeasuredRun, source: Source) -> tuple[str, str]:
@@ -155,34 +151,18 @@ def _role(run: MeasuredRun, source: Source) -> tuple[str, str]:
 
 def _differences(run: MeasuredRun, recipe: Recipe) -> list[str]:
     """What a run has otherwise than a recipe of its experiment."""
-    wanted = _flags(recipe, *EXPERIMENTS[recipe.experiment].args, *recipe.args)
-    flags = {**_flags(recipe), **run.flags}  # one that was not recorded had its default
-    default = "the default"
+    experiment, default = EXPERIMENTS[recipe.experiment], "the default"
+    wanted = with_defaults(experiment, (*experiment.args, *recipe.args))
+    # A flag that was not recorded had its default.
+    flags = {**with_defaults(experiment, ()), **run.info.hyperparameters}
     differences = [
         f"its {name} is {flags.get(name, default)}, not {wanted.get(name, default)}"
-        for name in sorted((wanted.keys() | flags.keys()) - (_FREE - recipe.flags.keys()))
+        for name in sorted((wanted | flags).keys() - (_FREE - recipe.flags.keys()))
         if flags.get(name) != wanted.get(name)
     ]
     workers = len(run.workers)
     if not workers or recipe.workers not in {None, workers}:
         differences.append(f"no claim wants a run of {counted(workers, 'worker')}")
-    if _moments(run.info.spec.start, run.faults) != _moments(recipe.start, recipe.faults):
+    if (dict(run.info.spec.start), run.faults) != (recipe.start, set(recipe.faults)):
         differences.append("no claim wants a run with its faults and late tasks")
     return differences
-
-
-def _flags(recipe: Recipe, *args: str) -> dict[str, Any]:
-    """All flags of a recipe's experiment with these arguments."""
-    return without_zeros(with_defaults(EXPERIMENTS[recipe.experiment], args))
-
-
-def _moments(
-    start: Mapping[str, str], faults: Iterable[str]
-) -> tuple[dict[str, Trigger], set[Fault]] | None:
-    """Late starts and faults; None: a text is neither, so `lab` did not write it."""
-    try:
-        return {task: parse_trigger(moment) for task, moment in start.items()}, {
-            parse(line) for line in faults
-        }
-    except ValueError:
-        return None

@@ -21,6 +21,7 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +29,7 @@ import numpy as np
 from lab.formatting import compared, counted, p_value
 from lab.reproduce import measures
 from lab.reproduce.claims import ABOVE, COUNTED, LOG, Claim, Kind, Source
-from lab.reproduce.measures import reference
-from lab.reproduce.runs import Chosen
+from lab.reproduce.runs import Chosen, MeasuredRun
 from lab.statistics import (
     SOURCE_LEVEL,
     Interval,
@@ -101,7 +101,19 @@ def judge(source: Source, runs: Chosen) -> list[Result]:
         source: The source.
         runs: The runs that claims may use, by role and seed.
     """
-    return decide(source, {claim.id: measures.values(claim, runs) for claim in source.claims})
+    return decide(source, {claim.id: values_of(claim, runs) for claim in source.claims})
+
+
+def values_of(claim: Claim, runs: Chosen) -> Values:
+    """The value of each run of the claim's role."""
+    measure = getattr(measures, claim.measure, partial(measures.in_table, name=claim.measure))
+
+    def value(seed: int, run: MeasuredRun) -> float | None:
+        beside = {name: runs[role].get(seed) for name, role in claim.beside.items()}
+        found = None if None in beside.values() else measure(run, **claim.keys, **beside)
+        return None if found is None or math.isnan(found) else float(found)
+
+    return {seed: value(seed, run) for seed, run in runs[claim.role].items()}
 
 
 def decide(source: Source, values: Mapping[str, Values]) -> list[Result]:
@@ -109,10 +121,7 @@ def decide(source: Source, values: Mapping[str, Values]) -> list[Result]:
     claims = source.claims
     level = SOURCE_LEVEL / max(sum(claim.kind in COUNTED for claim in claims), 1)
     rulings = {
-        claim.id: _lacking(claim, source.recipes[claim.role].runs, values[claim.id])
-        or _ruling(
-            claim, [value for value in values[claim.id].values() if value is not None], level
-        )
+        claim.id: _ruling(claim, source.recipes[claim.role].runs, values[claim.id], level)
         for claim in claims
     }
     failed = {c.role: c.id for c in claims if rulings[c.id].verdict is Verdict.FAILED}
@@ -140,26 +149,25 @@ def _middle(claim: Claim, values: Sequence[float]) -> float | None:
     return float(np.exp(np.mean(np.log(values))) if claim.scale == LOG else np.mean(values))
 
 
-def _lacking(claim: Claim, wanted: int, values: Values) -> _Ruling | None:
-    """The ruling if values are lacking; None: there are as many as the claim file asks for."""
+def _ruling(claim: Claim, wanted: int, values: Values, level: float) -> _Ruling:
+    """The ruling on a claim whose claim file asks for this number of runs."""
     is_own = claim.kind not in {"measured", "fitted", "qualitative"}
     unclear = Verdict.UNCLEAR if is_own else Verdict.INCONCLUSIVE
-    for seed, value in values.items():
-        if value is None or not math.isfinite(value):
-            return _Ruling(unclear, f"the run of seed {seed} has no finite value")
+    known = [value for value in values.values() if value is not None and math.isfinite(value)]
+    if len(known) < len(values):
+        seed = next(seed for seed, value in values.items() if value not in known)
+        return _Ruling(unclear, f"the run of seed {seed} has no finite value")
     # One run is enough to see that a setting differs.
-    if len(values) < (1 if is_own and claim.margin is None else wanted):
-        return _Ruling(unclear, f"{len(values)} of {counted(wanted, 'run')}")
-    return None
-
-
-def _ruling(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
+    if len(known) < (1 if is_own and claim.margin is None else wanted):
+        return _Ruling(unclear, f"{len(known)} of {counted(wanted, 'run')}")
     if claim.margin is not None:
-        return _equivalence(claim, values, claim.margin)
+        return _equivalence(claim, known, claim.margin)
     if claim.kind == "qualitative":
-        return _statement(claim, values, level)
-    if claim.kind in {"measured", "fitted"}:
-        return _number(claim, values, level)
+        return _statement(claim, known, level)
+    return _setting(claim, known) if is_own else _number(claim, known, level)
+
+
+def _setting(claim: Claim, values: Sequence[float]) -> _Ruling:
     odd, runs = sum(value != claim.value for value in values), counted(len(values), "run")
     if odd:
         return _Ruling(Verdict.FAILED, f"differs in {odd} of {runs}")
@@ -197,7 +205,7 @@ def _statement(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
 
 
 def _equivalence(claim: Claim, values: Sequence[float], margin: float) -> _Ruling:
-    by_order = reference(claim.keys["mode"]).mean(axis=1)
+    by_order = measures.reference(claim.keys["mode"]).mean(axis=1)
     interval = difference_interval(values, float(by_order.std()), len(by_order))
     if -margin <= interval.low and interval.high <= margin:
         return _Ruling(Verdict.OK, f"the interval is within ±{margin:g}", interval)

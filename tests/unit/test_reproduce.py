@@ -15,8 +15,8 @@ from syrupy.assertion import SnapshotAssertion
 from lab.errors import InconclusiveError, LabError
 from lab.reproduce.claims import COUNTED, Source, load
 from lab.reproduce.evaluation import check_reproduced, summary
-from lab.reproduce.measures import reference, values
-from lab.reproduce.verdicts import Result, Verdict, decide, judge
+from lab.reproduce.measures import reference
+from lab.reproduce.verdicts import Result, Verdict, decide, judge, values_of
 from tests.support.reproducing import (
     OWN,
     RUNS,
@@ -68,7 +68,7 @@ def value_of(source: Source, name: str, **roles: MadeRun) -> float | None:
     runs: dict[str, Any] = {role: {} for role in source.recipes}
     for role, run in roles.items():
         runs[role.replace("_", "-")] = {run.info.seed: run.read()}
-    (value,) = values(claim, runs).values()
+    (value,) = values_of(claim, runs).values()
     return value
 
 

@@ -17,9 +17,10 @@ from rich.console import Console
 from scipy.stats import truncnorm
 from syrupy.assertion import SnapshotAssertion
 
+from lab.experiments.faults import parse, parse_trigger
 from lab.experiments.registry import EXPERIMENTS
 from lab.reproduce.claims import COUNTED, LOG, NAMES, Source, load
-from lab.reproduce.evaluation import Evaluation, evaluate, summary
+from lab.reproduce.evaluation import Evaluation, evaluate, read_evaluation, summary
 from lab.reproduce.measures import trainings
 from lab.reproduce.verdicts import Result, Verdict
 from lab.reproduce.view import results_table
@@ -59,6 +60,9 @@ def test_a_claim_file_says_beforehand_what_decides(name: str) -> None:
             assert (claim.value is None) != (claim.margin is None), claim.id
     for recipe in source.recipes.values():
         assert recipe.runs >= 8
+        # A run has these texts as `lab` writes them.
+        assert [parse(line).text for line in recipe.faults] == list(recipe.faults)
+        assert [str(parse_trigger(at)) for at in recipe.start.values()] == [*recipe.start.values()]
         # All runs show a statement: enough, also with the strictest correction.
         assert 0.5**recipe.runs <= SOURCE_LEVEL / len(counted)
         for quick in (False, True):
@@ -144,7 +148,7 @@ MISFIT = "no claim wants a run with its faults and late tasks"
         (OTHER.but(seed=None), "its seed is not recorded"),
         (OTHER.but(state=State.FAILED), "it did not succeed"),
         (run_of(BOOK, "whole", 2, epochs=10), "its epochs is 10, not 50"),
-        (run_of(BOOK, "whole", 2, global_steps=500), "its global_steps is 500, not the default"),
+        (run_of(BOOK, "whole", 2, global_steps=500), "its global_steps is 500, not 0"),
         (run_of(BOOK, "whole", 2, learning_rate=0.2), "its learning_rate is 0.2, not the default"),
         (QUICK, "it is a run of async-fast, the first one of async"),
         (OTHER.but(faults=("slow:0.3,15s worker-0",)), MISFIT),
@@ -285,11 +289,8 @@ def test_text_from_outside_is_shown_escaped_and_no_number_is_no_value() -> None:
     assert '"1": null' in dump(evaluation(BOOK, [odd]).json)
 
 
-def test_two_results_of_one_second_have_two_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lab.reproduce.evaluation.time.strftime", lambda *_: "20261122-081000")
+def test_each_result_has_its_own_file(tmp_path: Path) -> None:
     found = evaluation(BOOK, [])
-    names = [found.save(tmp_path).name for _ in range(3)]
-    stem = "reproduce-book-async-20261122-081000"
-    assert names == [f"{stem}.json", f"{stem}-2.json", f"{stem}-3.json"]
+    paths = {found.save(tmp_path / "runs") for _ in range(3)}
+    assert len(paths) == 3
+    assert [read_evaluation(path) for path in paths] == [found] * 3
