@@ -75,6 +75,11 @@ class Claim:
     keys: Mapping[str, Any] = field(default_factory=dict)
     beside: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is about our runs alone: a setting or a check."""
+        return self.kind in {"setting", "check"}
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:

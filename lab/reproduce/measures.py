@@ -144,7 +144,7 @@ def remainder_share(run: MeasuredRun) -> float | None:
 
 def steps_apart(run: MeasuredRun) -> float:
     """The largest difference between a worker's own steps and the global step."""
-    return (run.steps["global_step"] - run.steps["local_step"]).abs().max()
+    return float((run.steps["global_step"] - run.steps["local_step"]).abs().max())
 
 
 def steadiness(run: MeasuredRun, against: MeasuredRun) -> float | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import pandas as pd
+from pandas.api.typing import DataFrameGroupBy
 
 from lab.experiments.faults import DONE
 from lab.experiments.registry import EXPERIMENTS, with_defaults
@@ -19,9 +20,6 @@ from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
 from lab.store.summary import Summary, TaskSummary
 from lab.volume.states import State
-
-if TYPE_CHECKING:
-    from pandas.core.groupby import DataFrameGroupBy
 
 _FREE: Final = frozenset({"seed", "record_every"})
 """Flags that a run may have otherwise than its recipe, unless the recipe names them."""
@@ -73,7 +71,7 @@ class MeasuredRun:
         return rows.astype({"task": names, "local_step": "int64", "global_step": "int64"})
 
     @property
-    def by_worker(self) -> DataFrameGroupBy[str, bool]:
+    def by_worker(self) -> DataFrameGroupBy[Any, Any]:
         """The steps of each worker, by index; a worker without steps has an empty group."""
         return self.steps.groupby("task", observed=False)
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -86,10 +86,18 @@ Values = Mapping[int, float | None]
 """The value of each run by its seed; None: the run does not have it."""
 
 
-class _Ruling(NamedTuple):
-    """A verdict, its reason in a line, and the interval that was computed for it."""
+_VERDICTS: Final = {
+    True: (Verdict.REPRODUCED, Verdict.OK),
+    None: (Verdict.INCONCLUSIVE, Verdict.UNCLEAR),
+    False: (Verdict.NOT_REPRODUCED, Verdict.FAILED),
+}
+"""Whether a claim holds (None: the runs cannot tell): its verdict, and that of our own check."""
 
-    verdict: Verdict
+
+class _Ruling(NamedTuple):
+    """Whether a claim holds, the reason in a line, and the interval that was computed for it."""
+
+    holds: bool | None
     why: str
     interval: Interval | None = None
 
@@ -106,7 +114,8 @@ def judge(source: Source, runs: Chosen) -> list[Result]:
 
 def values_of(claim: Claim, runs: Chosen) -> Values:
     """The value of each run of the claim's role."""
-    measure = getattr(measures, claim.measure, partial(measures.in_table, name=claim.measure))
+    in_table = partial(measures.in_table, name=claim.measure)
+    measure: Callable[..., float | None] = getattr(measures, claim.measure, in_table)
 
     def value(seed: int, run: MeasuredRun) -> float | None:
         beside = {name: runs[role].get(seed) for name, role in claim.beside.items()}
@@ -120,24 +129,21 @@ def decide(source: Source, values: Mapping[str, Values]) -> list[Result]:
     """Decide on every claim by the values of its runs."""
     claims = source.claims
     level = SOURCE_LEVEL / max(sum(claim.kind in COUNTED for claim in claims), 1)
-    rulings = {
-        claim.id: _ruling(claim, source.recipes[claim.role].runs, values[claim.id], level)
-        for claim in claims
-    }
-    failed = {c.role: c.id for c in claims if rulings[c.id].verdict is Verdict.FAILED}
+    rulings = {c.id: _ruling(c, source.recipes[c.role].runs, values[c.id], level) for c in claims}
+    failed = {c.role: c.id for c in claims if c.is_own and rulings[c.id].holds is False}
     return [_result(c, values[c.id], rulings[c.id], failed.get(c.role)) for c in claims]
 
 
 def _result(claim: Claim, values: Values, ruling: _Ruling, failed: str | None) -> Result:
     """The result of a claim; `failed` is a setting or check that its runs do not have."""
-    verdict, why, interval = ruling
-    if failed is not None and verdict is Verdict.REPRODUCED:
-        verdict = Verdict.INCONCLUSIVE
-        why = f"its runs are not those of the source: {failed} FAILED"
+    holds, why, interval = ruling
+    if holds and failed is not None and not claim.is_own:
+        holds, why = None, f"its runs are not those of the source: {failed} FAILED"
     known = {seed: value for seed, value in values.items() if value is not None}
     return Result(
         claim.id, claim.text, claim.kind, claim.where, claim.value,
-        _middle(claim, list(known.values())), interval, claim.unit, known, verdict, why,
+        _middle(claim, list(known.values())), interval, claim.unit, known,
+        _VERDICTS[holds][claim.is_own], why,
     )  # fmt: skip
 
 
@@ -151,27 +157,23 @@ def _middle(claim: Claim, values: Sequence[float]) -> float | None:
 
 def _ruling(claim: Claim, wanted: int, values: Values, level: float) -> _Ruling:
     """The ruling on a claim whose claim file asks for this number of runs."""
-    is_own = claim.kind not in {"measured", "fitted", "qualitative"}
-    unclear = Verdict.UNCLEAR if is_own else Verdict.INCONCLUSIVE
     known = [value for value in values.values() if value is not None and math.isfinite(value)]
     if len(known) < len(values):
         seed = next(seed for seed, value in values.items() if value not in known)
-        return _Ruling(unclear, f"the run of seed {seed} has no finite value")
+        return _Ruling(None, f"the run of seed {seed} has no finite value")
     # One run is enough to see that a setting differs.
-    if len(known) < (1 if is_own and claim.margin is None else wanted):
-        return _Ruling(unclear, f"{len(known)} of {counted(wanted, 'run')}")
+    if len(known) < (1 if claim.is_own and claim.margin is None else wanted):
+        return _Ruling(None, f"{len(known)} of {counted(wanted, 'run')}")
     if claim.margin is not None:
         return _equivalence(claim, known, claim.margin)
     if claim.kind == "qualitative":
         return _statement(claim, known, level)
-    return _setting(claim, known) if is_own else _number(claim, known, level)
+    return _setting(claim, known) if claim.is_own else _number(claim, known, level)
 
 
 def _setting(claim: Claim, values: Sequence[float]) -> _Ruling:
     odd, runs = sum(value != claim.value for value in values), counted(len(values), "run")
-    if odd:
-        return _Ruling(Verdict.FAILED, f"differs in {odd} of {runs}")
-    return _Ruling(Verdict.OK, f"in {len(values)} of {runs}")
+    return _Ruling(not odd, f"differs in {odd} of {runs}" if odd else f"in {len(values)} of {runs}")
 
 
 def _number(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
@@ -184,31 +186,29 @@ def _number(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
         interval = prediction_interval(values, level)
         width, wide, by = interval.high - interval.low, "it is {} wide", ""
     if printed not in interval:
-        why = "outside the interval for one more run"
-        return _Ruling(Verdict.NOT_REPRODUCED, why, interval)
+        return _Ruling(False, "outside the interval for one more run", interval)
     effect = f"{claim.fault} would change this by {by}{compared(matters)}"
     if width > matters:
         why = f"within, but {wide.format(by + compared(width))}, and {effect}"
-        return _Ruling(Verdict.INCONCLUSIVE, why, interval)
-    return _Ruling(Verdict.REPRODUCED, f"within; {effect}", interval)
+        return _Ruling(None, why, interval)
+    return _Ruling(True, f"within; {effect}", interval)
 
 
 def _statement(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
     is_above, runs = claim.direction == ABOVE, len(values)
     shown = sum(v >= claim.effect if is_above else v <= claim.effect for v in values)
-    holds, fails = sign_test_p(shown, runs), sign_test_p(runs - shown, runs)
-    p, verdict = holds, Verdict.REPRODUCED if holds <= level else Verdict.INCONCLUSIVE
-    if fails <= level:
-        p, verdict = fails, Verdict.NOT_REPRODUCED
-    why = f"{'at least' if is_above else 'at most'} {compared(claim.effect)}"
-    return _Ruling(verdict, f"{why} in {shown} of {runs} runs, sign test: p {p_value(p)}")
+    p, opposite = sign_test_p(shown, runs), sign_test_p(runs - shown, runs)
+    fails = opposite <= level
+    text = f"{'at least' if is_above else 'at most'} {compared(claim.effect)} in {shown} of {runs}"
+    why = f"{text} runs, sign test: p {p_value(opposite if fails else p)}"
+    return _Ruling(False if fails else True if p <= level else None, why)
 
 
 def _equivalence(claim: Claim, values: Sequence[float], margin: float) -> _Ruling:
     by_order = measures.reference(claim.keys["mode"]).mean(axis=1)
     interval = difference_interval(values, float(by_order.std()), len(by_order))
     if -margin <= interval.low and interval.high <= margin:
-        return _Ruling(Verdict.OK, f"the interval is within ±{margin:g}", interval)
+        return _Ruling(True, f"the interval is within ±{margin:g}", interval)
     if interval.low > margin or interval.high < -margin:
-        return _Ruling(Verdict.FAILED, f"the interval is outside ±{margin:g}", interval)
-    return _Ruling(Verdict.UNCLEAR, f"the interval reaches beyond ±{margin:g}", interval)
+        return _Ruling(False, f"the interval is outside ±{margin:g}", interval)
+    return _Ruling(None, f"the interval reaches beyond ±{margin:g}", interval)
