@@ -24,8 +24,7 @@ from lab.tables import show, table_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lab.simulation.forecasts import Prediction
-    from lab.simulation.machine import Machine
+    from lab.simulation.machine import Machine, Prediction
 
 WAYS: Final = ("async", "sync", "multiworker")
 MAX_WORKERS: Final = 512
@@ -59,8 +58,8 @@ class Simulation(Shown):
 
     def table(self) -> Table:
         """Return a table with a row for each training."""
-        rows = [each.cells() for each in self.predictions]
-        return table_of(list(rows[0]), [list(row.values()) for row in rows])
+        columns = [">workers", ">ps", ">steps/s", ">images/s"]
+        return table_of(columns, [each.cells() for each in self.predictions])
 
     def to_json(self) -> dict[str, Any]:
         """Return what `lab simulate --json` prints."""
@@ -134,7 +133,7 @@ def simulate(
     """
     # Imported here: SimPy is a package of an extra.
     from lab.simulation.calibration import machine_for  # noqa: PLC0415
-    from lab.simulation.forecasts import predict  # noqa: PLC0415
+    from lab.simulation.machine import predict  # noqa: PLC0415
     from lab.simulation.model import Way  # noqa: PLC0415
 
     given = locals()

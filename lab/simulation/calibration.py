@@ -10,9 +10,8 @@ from lab.records.reader import STEPS, read_records
 from lab.simulation.machine import SHIPPED, Machine
 from lab.simulation.model import Shape, Way, simulate
 from lab.store.directory import RunDir, read_statuses, runs_path
-from lab.store.names import open_runs
+from lab.store.names import named_run
 from lab.store.run_info import RunInfo
-from lab.text import short
 from lab.volume.states import State
 
 BATCH: Final = 100
@@ -75,18 +74,15 @@ def machine_for(way: Way, name: str | None, runs_dir: str | None) -> Machine:
     """
     if name is None:
         return SHIPPED
-    with open_runs([name], (), runs_path(runs_dir)) as runs:
-        if len(runs) != 1:
-            raise InputError(f"{short(name)} has {len(runs)} runs", "name one run")
-        run = runs[0].directory
-        try:
-            return _machine_of(run, run.read(), way)
-        except ValueError as error:
-            raise InputError(
-                f"run {run.run_id} cannot calibrate: {error}",
-                f"use a longer run of `lab run {way.value} --model softmax --gpus none"
-                " --cluster clusters/laptop.yaml`",
-            ) from error
+    run = named_run(name, runs_path(runs_dir))
+    try:
+        return _machine_of(run, run.read(), way)
+    except ValueError as error:
+        raise InputError(
+            f"run {run.run_id} cannot calibrate: {error}",
+            f"use a longer run of `lab run {way.value} --model softmax --gpus none"
+            " --cluster clusters/laptop.yaml`",
+        ) from error
 
 
 def _machine_of(run: RunDir, info: RunInfo, way: Way) -> Machine:

@@ -1,4 +1,4 @@
-"""The shipped machine: measured costs of a step, and the errors of its predictions.
+"""The shipped machine: measured costs of a step. Predictions of trainings, with their errors.
 
 `python -m benchmarks scaling` measures the trainings, fits the costs and prints these tables.
 docs/explanation/scaling.md explains them.
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from lab.formatting import counted
-from lab.simulation.model import Costs, Shape, Way
+from lab.errors import InputError
+from lab.formatting import counted, pace
+from lab.simulation.model import Costs, Shape, Way, simulate
 
 
 class Machine(NamedTuple):
@@ -112,3 +113,71 @@ def unknown(shape: Shape, machine: Machine) -> list[str]:
         for (noun, most), count in counts
         if count > most
     ]
+
+
+class Prediction(NamedTuple):
+    """One predicted training, as `lab simulate --json` prints it.
+
+    Attributes:
+        workers: The number of workers.
+        ps: The number of parameter servers.
+        steps_per_s: Global steps per second.
+        images_per_s: Images of all workers per second.
+        error: The relative error of the speeds of such predictions, or None.
+        not_validated: What of it is outside the validated range.
+    """
+
+    workers: int
+    ps: int
+    steps_per_s: float
+    images_per_s: float
+    error: float | None
+    not_validated: Sequence[str]
+
+    def cells(self) -> list[str]:
+        """Return a row of the table of `lab simulate`."""
+        error = "" if self.error is None else f" ±{self.error:.0%}"
+        speeds = (pace(speed) + error for speed in (self.steps_per_s, self.images_per_s))
+        return [str(self.workers), str(self.ps), *speeds]
+
+
+def predict(
+    way: Way,
+    machine: Machine,
+    workers: Sequence[int] | None,
+    ps: Sequence[int] | None,
+    seed: int = 0,
+) -> list[Prediction]:
+    """Predict a training for each number of workers and parameter servers.
+
+    Args:
+        way: How the workers share parameters.
+        machine: The machine that calibrates.
+        workers: Numbers of workers; None: as many as calibrate, and two and three times as many.
+        ps: Numbers of parameter servers; None: as many as the run has, otherwise 1.
+        seed: The seed of all random numbers.
+
+    Raises:
+        InputError: The numbers do not fit the way, or are too far from the calibrating ones.
+    """
+    if way is Way.RING and ps:
+        raise InputError("multiworker has no parameter servers", "leave out --ps")
+    own = [shape for shape in machine.shapes if shape.way is way]
+    most = max(shape.workers for shape in own)
+    counts = workers or (most, 2 * most, 3 * most)
+    shapes = [Shape(way, count, servers) for servers in ps or (own[0].ps,) for count in counts]
+    for shape in shapes:
+        if factor(shape, machine) > FACTORS[-1]:
+            tasks = f"{shape.workers} workers" + (f" with {shape.ps} ps" if shape.ps else "")
+            what = f"{tasks} are not within {FACTORS[-1]} times the tasks of {machine.label}"
+            raise InputError(what, "calibrate on a run with nearer numbers, with --from RUN")
+    return [_predict(shape, machine, seed) for shape in shapes]
+
+
+def _predict(shape: Shape, machine: Machine, seed: int) -> Prediction:
+    forecast = simulate(shape, machine.costs, machine.cores, machine.ratios, seed=seed)
+    speed, batches = forecast.steps_per_s, 1 if shape.way is Way.ASYNC else shape.workers
+    return Prediction(
+        shape.workers, shape.ps, speed, speed * shape.batch_size * batches,
+        error_of(shape, machine), unknown(shape, machine),
+    )  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -21,8 +21,6 @@ import simpy
 WARM_UP: Final = 5
 """The first rounds, which are not measured: queues fill, and workers get out of step. A round is
 one step of each worker."""
-MIN_ROUNDS: Final = 10
-"""The least measured rounds."""
 STEPS: Final = 2000
 """The measured steps of all workers together."""
 
@@ -87,10 +85,9 @@ class Costs:
 
     def scaled(self, factor: float) -> Costs:
         """Return the costs of a machine on which all work takes `factor` times as long."""
-        changed = {
-            name: value * factor for name, value in asdict(self).items() if name.endswith("_s")
-        }
-        return replace(self, **changed)
+        return Costs(
+            **{name: v * factor if name.endswith("_s") else v for name, v in asdict(self).items()}
+        )
 
 
 class Forecast(NamedTuple):
@@ -229,7 +226,7 @@ def simulate(
     training = Training(shape, costs, cores, lambda: chance.choice(ratios))
     round_steps = shape.workers if shape.way is Way.ASYNC else 1
     before = training.run_until(WARM_UP * round_steps)
-    count = max(MIN_ROUNDS, math.ceil(steps / shape.workers)) * round_steps
+    count = math.ceil(steps / shape.workers) * round_steps
     after = training.run_until(WARM_UP * round_steps + count)
     seconds, worker_s, ps_s = (new - old for old, new in zip(before, after, strict=True))
     return Forecast(count / seconds, worker_s / count, ps_s / count)
