@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from syrupy.assertion import SnapshotAssertion
 
 from lab.errors import InconclusiveError, LabError
 from lab.reproduce.claims import COUNTED, Source, load
@@ -179,32 +178,20 @@ def test_a_fault_of_the_program_is_caught(change: Change, verdicts: dict[str, Ve
     assert {name: found[name].verdict for name in verdicts} == verdicts
 
 
-def test_the_reasons_and_intervals_of_the_verdicts(snapshot: SnapshotAssertion) -> None:
-    """Of good runs, and what differs from them after a change."""
-
-    def shown(result: Result) -> str:
-        interval = result.interval
-        ends = (result.ours, *([interval.low, interval.high] if interval else []))
-        rounded = [end if end is None else float(f"{end:.4g}") for end in ends]
-        return f"{result.verdict}: {result.why}; {rounded} of {len(result.values)}"
-
-    def reasons(change: Change = lambda run: run) -> dict[str, str]:
-        found = book(change).values()
-        own = [r for r in found if r.kind != "fitted" and not r.claim.startswith("last-steps")]
-        return {r.claim: shown(r) for r in own}
-
-    good = reasons()
-    changes = {
-        "lost updates": lost(5),
-        "half speed": half_speed,
-        "beside": beside(0.0054),
-        "near the margin": beside(0.0018),
-        "not a number": beside(math.nan),
-    }
-    differing = {
-        name: dict(reasons(change).items() - good.items()) for name, change in changes.items()
-    }
-    assert {"good": good, **differing} == snapshot
+def test_a_failed_check_is_the_reason_of_all_claims_on_its_runs() -> None:
+    for change, check, reason in (
+        (lost(5), "updates-lost", "differs in 1 of 8 runs"),
+        (beside(0.0054), "reference", "the interval is outside ±0.002"),
+    ):
+        found = book(change)
+        doubted = f"its runs are not those of the source: {check} FAILED"
+        assert found[check].why == reason
+        assert found["pace"].verdict is Verdict.INCONCLUSIVE
+        assert {found[name].why for name in ("pace", "accuracies-differ")} == {doubted}
+    unclear = book(beside(0.0018))
+    assert unclear["reference"].why == "the interval reaches beyond ±0.002"
+    assert unclear["pace"].verdict is Verdict.REPRODUCED
+    assert book(lambda run: idle(lost(5)(run)))["pace"].why.startswith("the run of seed 1 has no")
 
 
 def test_an_asynchronous_run_that_is_labelled_synchronous_is_caught() -> None:

@@ -190,12 +190,9 @@ BLOG, STALE = load("blog-sync"), load("staleness")
         # Runs without recorded steps are compared by their results.
         (STALE, [run_of(STALE, "alone", seed, [worker([])], test_loss=loss)
                  for seed, loss in ((1, 0.5), (2, 0.6), (3, 0.5))], {"alone": [1, 2]}, 1),
-        # The earliest runs are kept, and no more than the claim file asks for.
-        (BOOK, [run_of(BOOK, "whole", seed) for seed in range(1, 21)],
-         {"whole": [*range(1, 9)]}, 12),
     ],
     ids=["a free flag", "a named flag", "one worker", "four workers", "three workers", "quick",
-         "results", "more"],
+         "results"],
 )  # fmt: skip
 def test_runs_have_the_role_whose_recipe_they_follow(
     source: Source, runs: list[MadeRun], seeds: dict[str, list[int]], left_out: int, tmp_path: Path
