@@ -248,6 +248,10 @@ def known(*times: float) -> Records:
 
 
 FAULT_AT_END = slow_run([(20, 100), (5, 200)], (20, 100), (6, 200))
+ONE_WAITS = run_of(
+    BOOK_SYNC, "slowed-async", 1,
+    [slowed(paced((5, 300)), 100, 200), paced((20, 300)), known(0, 50, 150, 250, 300)],
+)  # fmt: skip
 UNKNOWN_FAULT = FAULT_AT_END.with_records("event", lambda *_: {"message": ""})
 FROM_FIRST_TO_LAST = run_of(
     BOOK_SYNC, "slowed-async", 1,
@@ -268,6 +272,9 @@ FROM_FIRST_TO_LAST = run_of(
                                          (other, 100), (6, 200), (20, 300)), 0.3)
           for other in (1, 40)),
         ("slowest-sets-pace", FAULT_AT_END, None),
+        # Each worker has records in the time that counts.
+        ("slowest-sets-pace", slow_run([(20, 100), (5, 200), (0.11, 300)], (20, 300)), None),
+        ("others-run-ahead", ONE_WAITS, None),
         ("slowest-sets-pace", UNKNOWN_FAULT, None),
         ("others-run-ahead", UNKNOWN_FAULT, None),
         ("others-run-ahead", FROM_FIRST_TO_LAST, (50 / 10) / (50 / 10)),
@@ -291,7 +298,10 @@ def test_a_value_needs_the_records_that_it_is_about() -> None:
     silent = replace(good, workers=([], *good.workers[1:]))
     stuck = good.with_records("step", lambda *_: {"local_step": 100})
     for run, names in (
-        (silent, ("pace", "accuracy-at-end", "global-varies", "global-no-pattern")),
+        (
+            silent,
+            ("pace", "accuracy-at-end", "accuracies-differ", "global-varies", "global-no-pattern"),
+        ),
         (with_steps(good, slice(4)), ("pace", "global-varies", "global-no-pattern")),
         (stuck, ("pace", "global-varies")),
         (with_steps(good, slice(51)), ("losses",)),
