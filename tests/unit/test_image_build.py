@@ -30,6 +30,7 @@ from tests.support.fakes import PLAN, raising
 BASE = "python:3.11-slim-bookworm"
 IMAGE = Image("tf1", "lab:cpu", BASE, "image-cpu")
 MINE = replace(IMAGE, name="lab:mine")
+NO_REGISTRY = raising(docker.errors.APIError("no registry"))
 HERITAGE = replace(PLAN, runtime="tensorflow-2.15")
 HERE = digest()
 OLD = "0" * 64
@@ -41,12 +42,11 @@ class Docker:
 
     digests: dict[str, str | None] = field(default_factory=dict)
     inspected: list[dict[str, Any]] = field(default_factory=list)
+    pull: Callable[..., None] = NO_REGISTRY
 
     @property
     def images(self) -> Any:
-        return SimpleNamespace(
-            get=self._image, get_registry_data=raising(docker.errors.APIError("no registry"))
-        )
+        return SimpleNamespace(get=self._image, get_registry_data=self.pull)
 
     @property
     def containers(self) -> Any:
@@ -279,6 +279,12 @@ def test_an_old_image_counts_as_none(
     found = here.missing_image(PLAN, root=Path("/p")) or ""
     assert found.startswith(reason)
     assert bool(found) == ("tools/base-image.sh" in found) == bool(reason)
+
+
+def test_a_base_image_that_can_be_pulled_is_enough(host: HostOf) -> None:
+    here = host()
+    docker_of(here.engine).pull = lambda _: None
+    assert here.backend.missing_image(PLAN, root=Path("/p")) is None
 
 
 def test_without_a_builder_nothing_is_built_and_an_existing_image_is_used(host: HostOf) -> None:
