@@ -180,9 +180,10 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         Group(
             "experiments",
-            "the other experiments, lessons and notebooks",
+            "the other experiments, lessons, notebooks and the claims of a source",
             tests=(
                 "tests/e2e/test_by_hand.py",
+                "tests/e2e/test_evaluation.py",
                 "tests/e2e/test_experiments.py",
                 "tests/e2e/test_forked_programs.py",
                 "tests/e2e/test_lesson*.py",
@@ -201,10 +202,11 @@ GROUPS: Final[Mapping[str, Group]] = {
         ),
         Group(
             "faults",
-            "killed programs, cut networks and full disks: restarts, resumed runs, true reasons",
+            "killed programs, late starts, cut networks, full disks: restarts, true reasons",
             tests=(
                 "tests/e2e/test_failures.py",
                 "tests/e2e/test_faults.py",
+                "tests/e2e/test_late_workers.py",
                 "tests/e2e/test_short_torture.py",
             ),
             owns=(
