@@ -72,7 +72,7 @@ def test_the_command_writes_the_training_images_and_replaces_only_its_own_file(
     capsys.readouterr()
     assert main(["data", "tfrecords", "--data_dir", "."]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "has no file train-images-idx3-ubyte.gz or train-images-idx3-ubyte; give all" in line
+    assert "has no file train-images-idx3-ubyte.gz or train-images-idx3-ubyte; provide all" in line
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "mine.tfrecords",
         "output.tfrecords",
