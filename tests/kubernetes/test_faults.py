@@ -116,7 +116,8 @@ def test_a_pod_that_is_evicted_ends_the_run(site: Site, project: Path, runs: Run
     err = end_of(runs(FILLS), 1)
     assert "Evicted" in err
     assert 'exceeds the limit "1Gi"' in err
-    assert only_run(project)["state"] == "lost"
+    # An agent that is stopped in the two seconds before it is killed records its end.
+    assert only_run(project)["state"] in {"lost", "cancelled"}
 
 
 def test_a_drained_node_ends_the_run(site: Site, project: Path, runs: Runs) -> None:

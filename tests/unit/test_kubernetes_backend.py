@@ -377,3 +377,19 @@ def test_lines_of_several_pods_are_whole() -> None:
     outputs = {"ps-0": iter([b"a\nb", b"c\n"]), "worker-0": iter([b"\x1b[2Jlast"])}
     lines = sorted(merged_lines(outputs))
     assert lines == ["ps-0      | a", "ps-0      | bc", r"worker-0  | \x1b[2Jlast"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "pod", "by_kubernetes"),
+    [
+        ({"deletionTimestamp": "2026-11-29T16:00:00Z"}, {"phase": "Running"}, True),
+        ({}, EVICTED, True),
+        ({}, {"phase": "Failed"}, False),  # its program has failed
+        ({}, {"phase": "Running"}, False),
+    ],
+)
+def test_who_ends_a_pod(
+    metadata: dict[str, Any], pod: dict[str, Any], *, by_kubernetes: bool
+) -> None:
+    found = status.is_ended_by_kubernetes({"metadata": metadata, "spec": {}, "status": pod})
+    assert found is by_kubernetes

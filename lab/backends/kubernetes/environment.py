@@ -243,9 +243,10 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
 
     @contextmanager
     def _watched(self) -> Iterator[dict[str, str]]:
-        """Watch the pods in a thread; yield why Kubernetes deletes them, by their tasks.
+        """Watch the pods in a thread; yield why Kubernetes ends them, by their tasks.
 
-        A pod shows the cause only until it is gone, a second later.
+        A deleted pod shows the cause only until it is gone, a second later. The agent of an evicted
+        one may have recorded its end, and with it that of the run, before the next check.
         """
         causes: dict[str, str] = {}
         closed = Event()
@@ -257,7 +258,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
                         if closed.is_set():
                             return
                         task = status.task_of(pod)
-                        if task and task not in causes and status.is_deleted(pod):
+                        if task and task not in causes and status.is_ended_by_kubernetes(pod):
                             causes[task] = status.detail(pod)
                             causes[task] += self._drain_of(pod)
                 closed.wait(_LOOK_S)
@@ -281,7 +282,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
 
         Args:
             reported: The tasks that are reported already; it changes.
-            causes: Why Kubernetes has deleted pods, by their tasks.
+            causes: Why Kubernetes has ended pods, by their tasks.
 
         Raises:
             LabError: No agent runs; the message has the cause that Kubernetes names.

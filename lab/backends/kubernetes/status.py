@@ -43,6 +43,11 @@ def is_deleted(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
+def is_ended_by_kubernetes(pod: Object) -> bool:
+    """Whether Kubernetes deletes a pod, or has evicted it."""
+    return is_deleted(pod) or (_phase(pod) == "Failed" and "reason" in pod["status"])
+
+
 def is_waiting(pod: Object) -> bool:
     """Whether a pod waits for a node."""
     return _phase(pod) == "Pending" and "nodeName" not in pod["spec"]
