@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.kubernetes.builds import CONTROL_PLANE, CUSTOM_RESOURCES, built, cache, say
+from tests.kubernetes.builds import CONTROL_PLANE, built, cache, say
 from tests.kubernetes.site import CGROUP
 from tests.support import debian_engine as debian
 from tests.support import engine as engines
@@ -60,7 +60,6 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     try:
         programs = built(CONTROL_PLANE)
-        built(CUSTOM_RESOURCES)  # now, because it takes longer than a test may
         engines.install("dockerd", "iptables", "debootstrap", "dnsmasq", "slirp4netns")
         with _alone(), _cgroup(), _home() as home:
             return _test(home, programs, arguments)

@@ -20,6 +20,9 @@ from tests.kubernetes.site import NAMESPACE, Site, start_custom_resources
 from tests.support.commands import lab
 from tests.support.engine import ROOT
 
+# The first test may have to compile the API server for custom resources.
+pytestmark = pytest.mark.timeout(2700)
+
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 JOBSETS = f"/apis/{crd.GROUP}/{crd.VERSION}/namespaces/{NAMESPACE}/jobsets"
 STRICT = f"{JOBSETS}?fieldValidation=Strict"
