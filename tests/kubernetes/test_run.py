@@ -35,7 +35,7 @@ def test_the_steps_of_the_page_on_kubernetes(
     options = ("--backend", "kubernetes", "--gpus", "none", "-o", "flavour=plain")
     steps = (
         ("up", *options, "-o", f"image={image}", "-o", f"claim={claim}"),
-        ("ps",),
+        ("ps", "laptop"),
         ("run", "async", "--backend", "kubernetes", "--gpus", "none", "--epochs", "1"),
         ("down",),
     )
