@@ -171,19 +171,20 @@ class Api:
         Raises:
             LabError: The server refuses, or does not answer.
         """
-        from kubernetes.client import CoreV1Api  # noqa: PLC0415
-        from kubernetes.watch import Watch  # noqa: PLC0415
+        # `Watch.stream` needs `CoreV1Api`, whose import takes seconds in which no pod is watched.
+        from kubernetes.watch.watch import iter_resp_lines  # noqa: PLC0415
 
-        with _errors("watching the pods"):
-            for event in Watch().stream(
-                CoreV1Api(self._client).list_namespaced_pod,
-                self.namespace,
-                label_selector=_selector(labels),
-                timeout_seconds=_WATCH_S,
-                deserialize=False,
-                _request_timeout=(_TIMEOUT_S, _WATCH_S + _TIMEOUT_S),
-            ):
-                yield event["object"]
+        doing, limit_s = "watching the pods", _WATCH_S + _TIMEOUT_S
+        query = [("labelSelector", _selector(labels)), ("watch", "true")]
+        query.append(("timeoutSeconds", str(_WATCH_S)))
+        path = self._path("Pod")
+        response = self._request(doing, "GET", path, query, timeout_s=limit_s).response
+        try:
+            with _errors(doing):
+                for line in iter_resp_lines(response):
+                    yield json.loads(line)["object"]
+        finally:
+            response.close()
 
     def node(self, name: str) -> Object:
         """Return a node, which does not belong to the namespace.
