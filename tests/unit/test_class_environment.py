@@ -143,7 +143,8 @@ def kill_hub() -> None:
     hub = FOLDER.hub()
     assert hub is not None
     hub.signal(signal.SIGKILL)
-    wait_for(lambda: not FOLDER.is_up, "JupyterHub does not end")
+    # The kernel empties its command line before it releases the lock on the GPUs.
+    wait_for(lambda: not hub.alive(), "JupyterHub does not end")
 
 
 def record() -> dict[str, dict[str, Any]]:
