@@ -75,6 +75,7 @@ class Cluster:
     modes: tuple[str, ...] = ("ReadWriteOnce", "ReadWriteMany")
     cordoned: bool | None = None
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    copies: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     calls: list[socket.socket] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
     deleted: list[Object] = field(default_factory=list)
@@ -241,14 +242,19 @@ class Cluster:
             return
         name = pod["metadata"]["name"]
         with self.output(name).open("wb") as output:
-            self.processes[name] = subprocess.Popen(
-                pod["spec"]["containers"][0]["command"],
-                env=self.environ(pod),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            # A pipe, as in a container: an agent begins the lines of a file with the time.
+            copy = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=output)
+            assert copy.stdin is not None
+            with copy.stdin as pipe:
+                self.processes[name] = subprocess.Popen(
+                    pod["spec"]["containers"][0]["command"],
+                    env=self.environ(pod),
+                    stdin=subprocess.DEVNULL,
+                    stdout=pipe,
+                    stderr=pipe,
+                    start_new_session=True,
+                )
+            self.copies[name] = copy
         pod["spec"]["nodeName"] = "node-1"
         pod["status"] = {"phase": "Running"}
 
@@ -389,7 +395,10 @@ class _Handler(BaseHTTPRequestHandler):
             position = path.stat().st_size - sum(map(len, last))
         while True:
             process = self.cluster.processes[pod]
-            ended = process.poll() is not None or "follow" not in query
+            ended = process.poll() is not None
+            if ended:
+                self.cluster.copies[pod].wait()
+            ended |= "follow" not in query
             data = path.read_bytes()[position:]
             position += len(data)
             try:
