@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from lab.config.diagnostics import Problem, report, to_problems
-from lab.config.model import Cluster
+from lab.config.model import OF_A_RUN, Cluster
 from lab.config.validation import WORKER, validate
 from lab.config.yaml_reader import MAX_BYTES, read_source
 from lab.errors import ConfigError, InputError
@@ -152,9 +152,7 @@ def text_of(cluster: Cluster) -> str:
     `parse_cluster` reads the same nodes, jobs and links from it. Only an amount of memory that is
     no whole number of KiB is rounded.
     """
-    content = cluster.model_dump(
-        mode="json", exclude_defaults=True, exclude={"run", "start", "faults"}
-    )
+    content = cluster.model_dump(mode="json", exclude_defaults=True, exclude={*OF_A_RUN})
     for part in (content.get("box", {}), *_values(content, "nodes"), *_values(content, "links")):
         for key, units in _AMOUNTS.items():
             if key in part:

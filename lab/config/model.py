@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cached_property
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -31,6 +31,9 @@ from lab.config.fields import (
 from lab.experiments.faults import parse, parse_trigger
 
 MAX_TASKS: Final = 10_000
+OF_A_RUN: Final = frozenset({"run", "start", "needs", "faults"})
+"""The keys of a config that belong to a run, not to the environment."""
+
 MAX_FLAGS: Final = 100
 MIN_PORT: Final = 1024  # only root may use lower ports
 DEFAULT_PORT: Final = 2222
@@ -216,6 +219,9 @@ class Cluster(ConfigModel):
     start: dict[_TaskName, _Moment] = Field(default_factory=dict, max_length=MAX_TASKS)
     """Tasks that start later than the others: after a time (10s), or after 500 steps."""
 
+    needs: Literal["nothing"] | None = None
+    """What a run needs to succeed: with "nothing", its tasks may train without each other."""
+
     faults: Annotated[tuple[_Fault, ...], Field(max_length=MAX_TASKS, strict=False)] = ()
     """Faults that are injected into each run, such as: pause:10s worker-1 after 500 steps."""
 
@@ -223,12 +229,10 @@ class Cluster(ConfigModel):
     def sha256(self) -> str:
         """Digest of the environment; comments and stated defaults do not change it.
 
-        Nor do `run`, `start` and `faults`, which belong to a run. The order of nodes and jobs
-        changes it, because GPUs and ports are allocated in that order.
+        Nor do the keys of a run, `OF_A_RUN`. The order of nodes and jobs changes it, because GPUs
+        and ports are allocated in that order.
         """
-        content = self.model_dump(
-            mode="json", exclude_defaults=True, exclude={"run", "start", "faults"}
-        )
+        content = self.model_dump(mode="json", exclude_defaults=True, exclude={*OF_A_RUN})
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def with_gpu_counts(self) -> Cluster:

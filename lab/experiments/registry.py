@@ -39,6 +39,7 @@ class Experiment:
         horovod: Whether Horovod forms a ring of its tasks.
         joins_at_step: Whether the program itself waits for the global step at which a task joins.
             The agents' states report the step up to a second late.
+        must_talk: Whether a run has failed if its tasks make steps and never talk to each other.
         policy: The default policy of its runs when a task fails.
         faults: The faults to inject into each of its runs; see `lab.experiments.faults`.
         results: Names of the results that each run must have; the program reports their limits.
@@ -61,6 +62,7 @@ class Experiment:
     gang: bool = False
     horovod: bool = False
     joins_at_step: bool = False
+    must_talk: bool = True
     policy: Policy = FAIL
     faults: tuple[str, ...] = ()
     results: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.formatting import counted
-from lab.frameworks import TENSORFLOW, framework_of
+from lab.frameworks import FRAMEWORKS, TENSORFLOW, framework_of
 from lab.program import FOR_A_TASK, SUFFIX, TASK
 from lab.program.cluster_use import fixed_hosts_notice, has_placeholders, knows_its_job
 from lab.program.data_files import DataFiles, find_data_files
@@ -47,6 +47,7 @@ class OwnProgram:
             is for another version.
         converted: File to conversion, for the files of a listing in Python 2.
         framework: The framework that its imports show, a key of `lab.frameworks.FRAMEWORKS`.
+        trains: Whether a file that runs imports a framework.
         horovod: Whether a file that runs imports Horovod.
         estimator: Whether a file that runs uses Estimator.
         coordinator: Whether its chief assigns all steps, and its workers only serve.
@@ -65,6 +66,7 @@ class OwnProgram:
     tensorflow_1: Use | None = None
     converted: Mapping[Path, Conversion] = field(default_factory=dict)
     framework: str = TENSORFLOW.name
+    trains: bool = False
     horovod: bool = False
     estimator: bool = False
     coordinator: bool = False
@@ -161,6 +163,7 @@ def read_program(
         tensorflow_1=use,
         converted=sources.converted,
         framework=framework_of(packages).name,
+        trains=any(not packages.isdisjoint(known.modules) for known in FRAMEWORKS.values()),
         horovod="horovod" in packages,
         estimator=uses_estimator(trees),
         coordinator=has_coordinator(sources.trees),

@@ -12,6 +12,7 @@ from rich.text import Text
 from lab.errors import LabError
 from lab.formatting import between, counted, number
 from lab.log import LOG
+from lab.run.contact import advice, contact_notice
 from lab.run.program_output import own_lines
 from lab.run.state import explain
 from lab.store.directory import RunDir, read_statuses
@@ -19,7 +20,7 @@ from lab.store.summary import Summary
 from lab.tables import width_of
 from lab.text import LONGEST_REASON, MAX_LINE_BYTES, printed, short, visible
 from lab.volume import TaskStatus
-from lab.volume.states import Cause, State
+from lab.volume.states import NEVER_TALKED, Cause, State
 
 LOG_LINES: Final = 15
 """The number of last lines of a failed task's log that are shown."""
@@ -44,6 +45,8 @@ def check_succeeded(run: RunDir, summary: Summary) -> None:
     """
     report_unread(run, summary)
     if summary.state == State.SUCCEEDED:
+        if notice := contact_notice(run, run.read()):
+            LOG.warning(notice)
         _check_results(run, summary)
         check_collected(summary)
         return
@@ -58,6 +61,8 @@ def check_succeeded(run: RunDir, summary: Summary) -> None:
             any(_report_log(status.task, run.log(status.task)) for status in group)
         elif (named := summary.reason.partition(" ")[0]) in {status.task for status in group}:
             fix = f"the whole log is {run.log(named)}"
+    if summary.reason == NEVER_TALKED:
+        fix = advice(run, run.read())
     reason = f" ({summary.reason})" if summary.reason else ""
     raise LabError(f"run {run.run_id} {summary.state}{reason}", fix)
 

@@ -98,6 +98,7 @@ def experiment_of(
         services=services,
         runtime=runtime,
         gang=horovod or FRAMEWORKS[framework].has_ranks,
+        must_talk=program.trains,
         policy=own_policy(framework),
         horovod=horovod,
     )

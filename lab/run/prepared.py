@@ -307,6 +307,7 @@ def _resolve(
     return replace(
         spec,
         start=start,
+        must_talk=spec.must_talk and cluster.needs is None,
         on_failure=policy.on_failure,
         restarts=policy.restarts,
         faults=check_targets(

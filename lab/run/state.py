@@ -8,7 +8,7 @@ from typing import Final
 from lab.formatting import counted
 from lab.store.run_info import RunInfo
 from lab.volume import TaskStatus
-from lab.volume.states import Cause, State, outcome, run_state
+from lab.volume.states import NEVER_TALKED, Cause, State, outcome, run_state
 
 GONE: Final = "its environment no longer runs"
 """The reason of a run that is lost."""
@@ -24,8 +24,8 @@ def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, s
     if not all_ended(info, statuses):
         return state_under_way(info, statuses), info.reason
     state, failed = outcome(info, {name: statuses[name] for name in names})
-    if state is State.SUCCEEDED:
-        return state, ""
+    if not failed:
+        return state, NEVER_TALKED if state is State.FAILED else ""
     first = statuses[failed[0]]
     if state is State.CANCELLED:
         return state, first.reason

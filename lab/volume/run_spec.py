@@ -97,6 +97,7 @@ class RunSpec:
         framework: The framework of the programs, a key of `lab.frameworks.FRAMEWORKS`.
         horovod: Whether Horovod forms a ring of the tasks that are not services.
         tf_config: Whether the programs get TF_CONFIG.
+        must_talk: Whether the run has failed if its tasks make steps and never talk to each other.
         data_dir: The directory of the user's own data as a task sees it; "" for the shipped data.
         services: The jobs that serve until all other jobs have ended (`ps`).
         on_failure: The reaction to a failed task.
@@ -124,6 +125,7 @@ class RunSpec:
     framework: str = TENSORFLOW.name
     horovod: bool = False
     tf_config: bool = True
+    must_talk: bool = False
     data_dir: str = ""
     services: tuple[str, ...] = ("ps",)
     on_failure: OnFailure = OnFailure.FAIL
@@ -150,6 +152,7 @@ class RunSpec:
             ready_s=max(self.stall_s, READY_S) if self.stall_s else 0.0,
             framework=experiment.framework,
             horovod=experiment.horovod,
+            must_talk=experiment.must_talk,
         )
 
     def is_service(self, task: str) -> bool:
@@ -204,6 +207,7 @@ _NOT_PLAIN: Final = {
     *("experiment", "program", "args", "own", "folder"),
     *("programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
     *("faults", "ready_s", "resumed_from", "framework", "horovod", "tf_config"),
+    "must_talk",
 }
 
 

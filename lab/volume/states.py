@@ -66,6 +66,9 @@ FOLLOWS: Final[Mapping[State, frozenset[State]]] = {
 }
 """The states that may follow each state."""
 
+NEVER_TALKED: Final = "the tasks never exchanged data: each trained alone"
+"""The reason of a run that has failed although its tasks have succeeded."""
+
 _WORST_FIRST: Final = (State.FAILED, State.LOST, State.CANCELLED)
 
 
@@ -116,6 +119,14 @@ class EndedTask(Protocol):
     def ended_unix(self) -> float | None:
         """The time of the end, in seconds since the epoch."""
 
+    @property
+    def global_step(self) -> int | None:
+        """The highest global step in its records, or None."""
+
+    @property
+    def talked(self) -> bool | None:
+        """Whether its program has had a connection to another task; None: not known."""
+
 
 class RequestedRun(Protocol):
     """The part of a run's request that the policy needs."""
@@ -139,19 +150,30 @@ def outcome(run: RequestedRun, statuses: Mapping[str, EndedTask]) -> tuple[State
     """Return the final state of a run whose tasks have all ended, and the tasks that caused it.
 
     The worst final state of a task is that of the run. A cancelled service does not count, nor does
-    an optional task, unless there is no other task.
+    an optional task, unless there is no other task. A run that made steps has failed although its
+    tasks have succeeded, if they should have talked to each other and did not.
 
     Returns:
-        The state, and the tasks with that state in the order of their ends; no tasks for success.
+        The state, and the tasks with that state in the order of their ends; no tasks for success,
+        and if the tasks did not talk.
     """
     counted = [
         status for status in statuses.values() if not _harmless(run, status.task, status.state)
     ] or list(statuses.values())
     state = run_state(status.state for status in counted)
     if state is State.SUCCEEDED:
-        return state, []
+        made_steps = any(status.global_step is not None for status in statuses.values())
+        return State.FAILED if made_steps and never_talked(run, statuses) else state, []
     failed = [status for status in counted if status.state is state]
     return state, [status.task for status in _first_to_end(failed)]
+
+
+def never_talked(run: RequestedRun, statuses: Mapping[str, EndedTask]) -> bool:
+    """Whether the tasks should have talked to each other, and certainly none of them has."""
+    trained = [status for status in statuses.values() if not run.spec.is_service(status.task)]
+    return (
+        run.spec.must_talk and len(statuses) > 1 and all(each.talked is False for each in trained)
+    )
 
 
 def _harmless(run: RequestedRun, task: str, state: State) -> bool:

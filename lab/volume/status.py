@@ -62,6 +62,8 @@ class TaskStatus:
         stepped_unix: When the agent read that step, in seconds since the epoch, or None.
         signs_of_life: The number of its program's signs of life, counted until its first step.
         message: The text of its newest event, often what it waits for; may be empty.
+        talked: Whether its program has ever had a connection to that of another task; None: not
+            known, or not looked for.
         earlier: The attempts before this one, in order.
         records_sha256: SHA-256 of its records after its end; "" before it, and for a task
             that another agent declared lost.
@@ -82,6 +84,7 @@ class TaskStatus:
     stepped_unix: float | None = None
     signs_of_life: int = 0
     message: str = ""
+    talked: bool | None = None
     earlier: tuple[Attempt, ...] = ()
     records_sha256: str = ""
     records_lost: int = 0

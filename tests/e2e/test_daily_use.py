@@ -63,6 +63,30 @@ for step in range(LINES):
     time.sleep(0.02)
 """
 
+# It names TensorFlow, so that it counts as a training, and does not import it.
+TALKS = """\
+import socket, sys, time
+if not sys.argv:
+    import tensorflow
+
+job, server, mode = sys.argv[1:]
+host, port = server.split(":")
+if job == "ps":
+    listener = socket.create_server((host, int(port)))
+    connections = []
+    while True:
+        connections.append(listener.accept())
+while mode == "together":
+    try:
+        connection = socket.create_connection((host, int(port)))
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.1)
+for step in range(30):
+    print(f"step {step + 1} loss 0.5")
+    time.sleep(0.1)
+"""
+
 
 def summary_of(out: str) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads(out.splitlines()[-1])
@@ -222,3 +246,17 @@ def test_a_run_is_detached_attached_shown_and_cancelled(project: Path) -> None:
     )
     lab(project, "attach", run_id, code=1)
     assert "worker-1  | line 0" in lab(project, "logs", "--task", "worker-1")[0].splitlines()
+
+
+def test_a_run_whose_tasks_never_talk_has_failed(project: Path) -> None:
+    path = write(project, "talks.py", TALKS)
+    arguments = ("run", path, "--json", "--", "{job}", "{ps_hosts}")
+    out, _ = lab(project, *arguments, "together")
+    assert summary_of(out)["state"] == "succeeded"
+    out, err = lab(project, *arguments, "alone", code=1)
+    assert summary_of(out)["state"] == "failed"
+    assert "(the tasks never exchanged data: each trained alone)" in err.splitlines()[-1]
+    config = project / "cluster.yaml"
+    config.write_text(CLUSTER + "needs: nothing\n")
+    assert summary_of(lab(project, *arguments, "alone")[0])["state"] == "succeeded"
+    config.write_text(CLUSTER)

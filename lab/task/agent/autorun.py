@@ -46,7 +46,7 @@ from lab.volume import (
 )
 from lab.volume.continuation import is_interrupted, next_request
 from lab.volume.control import VolumeBusy, requests, state_of, submit, uploads
-from lab.volume.states import State, outcome
+from lab.volume.states import NEVER_TALKED, State, outcome
 from lab.volume.status import Statuses, read_statuses
 
 _POLL_S: Final = 0.5
@@ -235,6 +235,8 @@ def report(volume: Volume, request: Request) -> tuple[State, list[str]]:
     records = [volume.records(request.run_id, task) for task in statuses]
     state, failed = outcome(request, statuses)
     why = [f"{task}: {short(statuses[task].reason, LONGEST_REASON)}" for task in failed[:1]]
+    if state is State.FAILED and not failed:
+        why = [NEVER_TALKED]
     if state is State.SUCCEEDED:
         missed = unexpected(records, EXPERIMENTS[request.spec.experiment].results)
         why = [f"not as expected: {short(name)}" for name in missed]

@@ -6,11 +6,13 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable
+from itertools import chain
 from typing import Final
 
 from lab.task.agent import command, outcomes, starts
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
+from lab.task.agent.connections import Contact
 from lab.task.agent.ending import GRACE_S, Ending
 from lab.task.agent.fault_injection import FaultInjector
 from lab.task.agent.launcher import WAITS, Launcher
@@ -89,6 +91,11 @@ class Execution:
             starter=self._starter,
             fault_injector=self._fault_injector,
             notify=self._notify,
+        )
+        self._contact = Contact(
+            config.address,
+            {*chain(*request.cluster.values())} - {config.address},
+            talked=self._status.now.talked,
         )
         self._awaited = Stopwatch()  # of the start
         self._unchanged = Stopwatch()  # of the run's progress
@@ -214,13 +221,20 @@ class Execution:
         self._notify(f"{path.name} has started{how and f', {how}'}")
         if attempt := self._status.now.attempt:
             self._program.output.note(f"attempt {attempt} begins: {self._status.now.reason}")
+        self._contact.begin(
+            self._program.process.pid,
+            is_launched=command.has_launcher(self._config, request),
+            ignored_port=self._starter.rendezvous_port(self._status.now.attempt),
+        )
         self._status.start(self._program)
 
     def _train(self, program: Program, statuses: TaskStatuses) -> None:
         """Let the program train as soon as it may, and publish its progress."""
         self._allow_training(program, statuses)
         self._look_for_stop(program)
-        self._status.progress(program.output.parser, self._note)
+        others = (status for other, status in statuses.items() if other != self._config.task)
+        self._contact.look(status.pid for status in others if status.pid)
+        self._status.progress(program.output.parser, self._note, self._contact.talked)
         if starts.is_steady(self._request, statuses):
             self.pause_s = _STEADY_POLL_S
         elif self._waits_for and self._status.now.state is State.READY:
@@ -337,7 +351,8 @@ class Execution:
         """
         self._fault_injector.release()
         end = program.finish(self._fault_injector.ending_fault(program.process), self._beat)
-        self._status.end_program(program, end, self._note)
+        self._contact.end()
+        self._status.end_program(program, end, self._note, self._contact.talked)
         ps_count = len(self._request.cluster.get("ps", ()))
         failed = outcomes.failed(end, ps_count=ps_count)
         if program.output.fault is not None:

@@ -94,6 +94,7 @@ class OwnStatus:
                 State.STARTING,
                 attempt=max([last.attempt + 1, *(peer.attempt for peer in peers)]),
                 reason=short(reason, LONGEST_REASON),
+                talked=last.talked,
                 earlier=(*last.earlier, ended)[-_EARLIER:],
             )
         )
@@ -122,21 +123,24 @@ class OwnStatus:
             )
         )
 
-    def progress(self, parser: OutputParser, note: str) -> None:
+    def progress(self, parser: OutputParser, note: str, talked: bool | None) -> None:
         """Publish what the program's lines report: state, step and message.
 
         Args:
             parser: The lines.
             note: The message of the agent, which precedes that of the program; "": none.
+            talked: See `TaskStatus`.
         """
-        self._publish(self._reported(parser, note))
+        self._publish(self._reported(parser, note, talked))
 
-    def end_program(self, program: Program, end: ProgramEnd, note: str) -> None:
+    def end_program(
+        self, program: Program, end: ProgramEnd, note: str, talked: bool | None
+    ) -> None:
         """Note the program's end, which the next write of the status contains."""
         self._records_lost += program.output.records_lost
-        self.progress(program.output.parser, note)
+        self.progress(program.output.parser, note, talked)
         self.now = replace(
-            self._reported(program.output.parser, note),
+            self._reported(program.output.parser, note, talked),
             exit_code=end.code if end.code >= 0 else None,
             signal=signal_name(-end.code) if end.code < 0 else None,
             pid=None,
@@ -162,7 +166,7 @@ class OwnStatus:
             )
         )
 
-    def _reported(self, parser: OutputParser, note: str) -> TaskStatus:
+    def _reported(self, parser: OutputParser, note: str, talked: bool | None) -> TaskStatus:
         state = self.now.state
         if parser.training:
             state = State.TRAINING
@@ -181,6 +185,7 @@ class OwnStatus:
                 else self.now.signs_of_life
             ),
             message=note or parser.message,
+            talked=talked,
         )
 
     def _write(self, status: TaskStatus, *, durable: bool = True) -> None:

@@ -121,7 +121,7 @@ class ChildProcess:
             return
         groups = {self.pid}
         if self._has_sessions and number in {signal.SIGSTOP, signal.SIGCONT}:
-            groups |= {int(fields[2]) for fields in _family(self.pid)}
+            groups |= {int(fields[2]) for fields in family(self.pid).values()}
         for group in groups:
             # A program may have changed its user.
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -152,7 +152,7 @@ def _children() -> list[int]:
 
 def cpu_time_s() -> float | None:
     """The CPU time of all descendants of this process so far, in seconds; None: unknown."""
-    me, *others = _family(os.getpid()) or [[]]
+    me, *others = family(os.getpid()).values() or [[]]
     # Fields 14 to 17 of proc(5): of the process, and of its children that were waited for.
     ticks = [*me[13:15], *(count for fields in others for count in fields[11:15])]
     return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") if others else None
@@ -160,16 +160,16 @@ def cpu_time_s() -> float | None:
 
 def is_stopped(pid: int) -> bool:
     """Whether a process or one of its descendants is stopped, as by SIGSTOP."""
-    return any(fields[0] == b"T" for fields in _family(pid))
+    return any(fields[0] == b"T" for fields in family(pid).values())
 
 
-def _family(pid: int) -> list[list[bytes]]:
+def family(pid: int) -> dict[int, list[bytes]]:
     """The fields of `_stats` of a process, which come first, and of its descendants."""
     stats = _stats()
-    family = [pid] if pid in stats else []
-    for parent in family:  # it grows
-        family += [child for child, fields in stats.items() if int(fields[1]) == parent]
-    return [stats[member] for member in family]
+    members = [pid] if pid in stats else []
+    for parent in members:  # it grows
+        members += [child for child, fields in stats.items() if int(fields[1]) == parent]
+    return {member: stats[member] for member in members}
 
 
 def _stats() -> dict[int, list[bytes]]:

@@ -211,6 +211,10 @@ class ProgramStarter:
         output.start()
         return program, how
 
+    def rendezvous_port(self, attempt: int) -> int:
+        """The port of Horovod's rendezvous, which an agent serves; 0 without one."""
+        return self._ring.port(attempt)
+
     def close(self) -> None:
         """End the processes that the last attempt has started beside its program."""
         self._ring.close()

@@ -56,7 +56,7 @@ class Ring:
                 self._start(attempt)
             elif self._server.poll() is not None:
                 raise OSError(0, "it has ended; see the agent's output")
-        return bool(self._port(attempt))
+        return bool(self.port(attempt))
 
     def environ(self, attempt: int) -> dict[str, str]:
         """Return the variables of this task's rank; empty if it has none.
@@ -77,7 +77,7 @@ class Ring:
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_CPU_OPERATIONS": "gloo",
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": self._host,
-            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._port(attempt)),
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self.port(attempt)),
             "HOROVOD_GLOO_TIMEOUT_SECONDS": f"{self._timeout_s:.0f}",
         }
 
@@ -88,7 +88,7 @@ class Ring:
             self._server.wait()
             self._server = None
 
-    def _port(self, attempt: int) -> int:
+    def port(self, attempt: int) -> int:
         """Return the port of the rendezvous of an attempt; 0: it is not served yet."""
         try:
             served, port = map(int, read_regular(self._file).split())
