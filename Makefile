@@ -40,7 +40,7 @@ test-unit: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/unit tests/hostile --numprocesses 3 --dist worksteal $(JUNIT)
 
 test-short: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/e2e -m short $(JUNIT)
+	$(BIN)/python -m pytest tests/e2e -m short --numprocesses 2 $(JUNIT)
 
 test-landing: $(VENV)/.dev  ## run the other tests of every landing: images, containers, the main programs
 	LAB_TEST_ENGINE=1 $(BIN)/python -m pytest tests/e2e -m "landing and not short" $(JUNIT)
