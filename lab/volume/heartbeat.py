@@ -21,6 +21,7 @@ from typing import Final
 from lab.volume.clock import Stopwatch
 from lab.volume.files import write_atomically
 from lab.volume.layout import LOST_AFTER_S, Volume
+from lab.volume.states import State
 from lab.volume.status import TaskStatus, read_status, write_lost
 
 _NO_WAIT: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -104,11 +105,13 @@ class _Peer:
 
     Attributes:
         stamp: The time of its heartbeat, and for how long it has not changed.
+        pending: Whether it has not begun the run when this process began to watch.
         seen: Whether it has run.
         lock_free: Whether its lock is free.
     """
 
     stamp: Stopwatch = field(default_factory=Stopwatch)
+    pending: bool = False
     seen: bool = False
     lock_free: bool = False
 
@@ -178,7 +181,10 @@ class PeerMonitor:
         Raises:
             OSError: The volume is not writable.
         """
-        for task in self._paths:
+        for task, peer in self._peers.items():
+            # An agent that begins a run has started, even if it ends before its next heartbeat.
+            peer.seen |= peer.pending and states[task].state is not State.PENDING
+            peer.pending |= states[task].state is State.PENDING
             reason = None if states[task].state.ended else self.lost_reason(task)
             if reason is None:
                 continue

@@ -121,6 +121,19 @@ def test_an_agent_without_a_lock_is_known_by_changes_of_its_heartbeat_only(
     assert watch.lost_after(1) == reason
 
 
+@pytest.mark.parametrize("before", [State.PENDING, State.TRAINING])
+def test_an_agent_that_begins_a_run_while_others_watch_has_started(
+    volume: Volume, watch: Watch, before: State
+) -> None:
+    submit(volume, Request("r1", RunSpec("t", "p.py"), {"worker": ["a:1"]}))
+    for state in (before, State.TRAINING):
+        watch.peers.declare_lost(volume, "r1", {TASK: TaskStatus(TASK, state)})
+    # Without a change, the status may be older than the boot of the environment.
+    limit_s, reason = (15, SILENT) if before is State.PENDING else (120, ABSENT)
+    assert watch.lost_after(limit_s - 1) is None
+    assert watch.lost_after(1) == reason
+
+
 @pytest.mark.parametrize(
     ("known", "written", "then"),
     [
