@@ -44,6 +44,39 @@ def test_a_script_for_jax_runs_unchanged(project: Project) -> None:
         assert ran.losses(task) == [3.0, 1.5, 1.0]
 
 
+ALONE = {
+    "torch": """
+import torch, torch.distributed as dist
+weight = torch.zeros(1, requires_grad=True)
+dist.init_process_group("gloo", "tcp://localhost:0", rank=0, world_size=1)
+for step in range(1, 4):
+    loss = (weight - 1).pow(2).sum()
+    loss.backward()
+    dist.all_reduce(weight.grad)
+    print(f"step {step} loss {loss.item():.3f}")
+""",
+    "jax": """
+import jax
+for step in range(1, 4):
+    print(f"process 0 of {jax.process_count()}: step {step} loss {float(jax.numpy.ones(1)[0]):.3f}")
+""",
+}
+"""Programs whose tasks train alone; the first one talks to itself."""
+
+
+@pytest.mark.parametrize("isolation", ["", "fork"])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("jax", marks=pytest.mark.jax)])
+def test_ranks_that_train_alone_have_failed(
+    project: Project, framework: str, isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_LOCAL", isolation)
+    program = project.path / f"{framework}_alone.py"
+    program.write_text(ALONE[framework])
+    ran = project.run(str(program), "workers", code=1)
+    assert ran.states == dict.fromkeys(WORKERS, "succeeded")
+    assert ran.summary["reason"] == "the tasks never exchanged data: each trained alone"
+
+
 @pytest.mark.engine
 @pytest.mark.parametrize("project", ["compose"], indirect=True)
 @pytest.mark.parametrize(
