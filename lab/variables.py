@@ -73,7 +73,7 @@ LAB_DATA: Final = "LAB_DATA"
 LAB_RUNTIME: Final = "LAB_RUNTIME"
 """The agent: TensorFlow version of the plan."""
 LAB_RUN_TERMS: Final = "LAB_RUN_TERMS"
-"""The agent: `start` and `faults` of the config's run, as JSON."""
+"""The agent: `start`, `faults` and `env` of the config's run, as JSON."""
 LAB_LINK: Final = "LAB_LINK"
 """The agent (default: no limit): the node's link: its rate in bits per second, and its delay in
 microseconds; 0: none."""

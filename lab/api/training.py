@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -12,6 +13,7 @@ from lab.api.inputs import check_main_thread, program_args, project
 from lab.api.results import Run
 from lab.backends.names import AUTO
 from lab.config import Cluster
+from lab.config.model import VARIABLE
 from lab.config.validation import parse_start
 from lab.console import messages_shown
 from lab.console import output as output_of_caller
@@ -21,7 +23,14 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import seconds, whole
 from lab.formatting import share as percentage
 from lab.log import LOG
-from lab.options import Argument, Flag, ProgramArguments, Switch, reads_options
+from lab.options import (
+    Argument,
+    Flag,
+    ProgramArguments,
+    RepeatedFlag,
+    Switch,
+    reads_options,
+)
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.options.types import boolean, one_of
 from lab.program import names_a_program
@@ -52,6 +61,14 @@ def parse_listing(raw: str) -> str:
         return PLAIN if boolean(raw) else ""
     except ValueError:
         raise ValueError(" or ".join(LISTINGS)) from None
+
+
+def parse_variable(raw: str) -> tuple[str, str]:
+    """Read a variable, `NAME=VALUE`."""
+    name, equals, value = raw.partition("=")
+    if not equals or not re.fullmatch(VARIABLE, name) or "\0" in value:
+        raise ValueError("NAME=VALUE")
+    return name, value
 
 
 def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
@@ -86,6 +103,9 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     module: Annotated[bool, Switch(short="-m")] = False,
     args: Annotated[str | Sequence[str], ProgramArguments(FURTHER_FLAGS, program_flags)] = (),
     record: Annotated[str, Flag(shows="REGEX")] = "",
+    env: Annotated[
+        Mapping[str, str] | Sequence[str], RepeatedFlag(parse=parse_variable, shows="NAME=VALUE")
+    ] = (),
     framework: Annotated[str | None, Flag(parse=one_of(*RUNTIMES), shows="NAME")] = None,
     listing: Annotated[bool | str, Switch(parse=parse_listing, shows="[=faithful|mend]")] = "",
     resume: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
@@ -118,6 +138,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         args: Arguments for your own program. `{job}`, `{index}` and `{JOB_hosts}` stand for the
             task's job, its index, and the addresses of a job.
         record: How to read your program's lines.
+        env: A variable of the programs, with placeholders as in `args`.
         framework: tensorflow, tensorflow-2.15, torch or jax (default: what your program imports).
         listing: Run a TensorFlow 1 program unchanged (`faithful`: with its slow polls, `mend`:
             without its bugs).
@@ -145,6 +166,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         name,
         args=(*program_args(name, flags, module=module), *given["args"]),
         start=given["start"] or {},
+        env={"": dict(given["env"])} if given["env"] else {},
         **RunSpec.plain_values(given),
     )
     options = RunOptions(

@@ -272,7 +272,7 @@ def planned_run(cluster: Cluster, override: str = "") -> PlannedRun | None:
             f"the run {short(text)!r} cannot be written to a compose file",
             f"write at most {_MAX_LENGTH} printable characters without $, {{ and }}",
         )
-    return PlannedRun(arguments, cluster.start, cluster.faults)
+    return PlannedRun(arguments, cluster.start, cluster.faults, cluster.env)
 
 
 def runtime_of(run: PlannedRun | None, requested: str | None, default: str) -> str:

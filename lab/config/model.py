@@ -41,6 +41,7 @@ DEFAULT_PORT: Final = 2222
 JOB: Final = "^[a-z]{1,31}$"
 TASK: Final = "^[a-z]{1,31}-(0|[1-9][0-9]{0,4})$"
 FLAG: Final = "^[a-z][a-z0-9_]{0,40}$"
+VARIABLE: Final = "^[A-Za-z_][A-Za-z0-9_]{0,100}$"
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 GPU_ID: Final = f"^(GPU-{_UUID}|MIG-{_UUID}|MIG-GPU-{_UUID}/[0-9]{{1,3}}/[0-9]{{1,3}})$"
 
@@ -50,11 +51,12 @@ FAULT: Final = "a fault such as kill worker-1 after 500 steps"
 DELAY: Final = "a delay such as 5ms or 200us, from 1us to 10s"
 
 
-def _flag_value(value: object) -> str:
-    expected = "a number, true, false, or a string without $, {, } and control characters"
+def _flag_value(value: object, without: str = "${}") -> str:
+    others = f"{', '.join(without)} and " if without else ""
+    expected = f"a number, true, false, or a string without {others}control characters"
     if isinstance(value, int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    if isinstance(value, str) and value.isprintable() and not set(value) & set("${}"):
+    if isinstance(value, str) and value.isprintable() and not set(value) & set(without):
         return value
     raise PydanticCustomError("expected", "must be {expected}", {"expected": expected})
 
@@ -96,6 +98,12 @@ _Fault = Annotated[
 _FlagValue = Annotated[
     str,
     BeforeValidator(_flag_value),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+]
+_VariableName = Annotated[str, Field(pattern=VARIABLE)]
+_VariableValue = Annotated[
+    str,
+    BeforeValidator(lambda value: _flag_value(value, without="")),
     WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
 _Rate = Annotated[
@@ -160,6 +168,11 @@ class Job(ConfigModel):
 
     gpu_memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     """The part of the memory of each GPU that a task uses: 0.2 is a fifth."""
+
+    env: Annotated[dict[_VariableName, _VariableValue], Field(max_length=MAX_FLAGS)] = Field(
+        default_factory=dict
+    )
+    """Environment variables of its tasks' programs by name, such as OMP_NUM_THREADS: 2."""
 
 
 class LinkConfig(ConfigModel):
@@ -242,6 +255,11 @@ class Cluster(ConfigModel):
             for name, node in self.nodes.items()
         }
         return self.model_copy(update={"nodes": nodes})
+
+    @property
+    def env(self) -> dict[str, dict[str, str]]:
+        """The variables of the programs of each job that has any."""
+        return {name: job.env for name, job in self.jobs.items() if job.env}
 
     @property
     def task_counts(self) -> dict[str, int]:

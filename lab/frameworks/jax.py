@@ -1,8 +1,10 @@
 """JAX: tasks find each other as Open MPI arranges it for its processes.
 
-JAX has no variables for the number of processes and for their ids, but it recognizes those of Open
-MPI before those of Slurm. Sources: `distributed.py` and `clusters/ompi_cluster.py` of `jax/_src` in
-JAX 0.10.2.
+JAX reads no variables for the number of processes and for their ids, but it recognizes those of
+Open MPI before those of Slurm. Programs for Kubeflow read its variables themselves. Sources:
+`distributed.py` and `clusters/ompi_cluster.py` of `jax/_src` in JAX 0.10.2;
+`pkg/runtime/framework/plugins/jax/jax.go` of kubeflow/trainer; `pkg/controller.v1/jax/envvar.go` of
+kubeflow/training-operator, whose names have no `JAX_`.
 """
 
 from __future__ import annotations
@@ -18,14 +20,22 @@ def of_rank(rank: Rank) -> dict[str, str]:
 
     A task sees only its own GPUs, so it is the only rank of its host and takes all of them.
     """
-    address = f"{rank.host}:{rank.port}"
+    address, port = f"{rank.host}:{rank.port}", str(rank.port)
+    index, size = str(rank.index), str(rank.size)
     gpus = {"JAX_LOCAL_DEVICE_IDS": ",".join(map(str, range(rank.gpus)))} if rank.gpus else {}
     return {
         "JAX_COORDINATOR_ADDRESS": address,
+        "JAX_COORDINATOR_PORT": port,
+        "JAX_NUM_PROCESSES": size,
+        "JAX_PROCESS_ID": index,
+        "COORDINATOR_ADDRESS": rank.host,
+        "COORDINATOR_PORT": port,
+        "NUM_PROCESSES": size,
+        "PROCESS_ID": index,
         # JAX takes the address from the variable above. This one shows that it is Open MPI.
         "OMPI_MCA_orte_hnp_uri": f"0.0;tcp://{address}",
-        "OMPI_COMM_WORLD_SIZE": str(rank.size),
-        "OMPI_COMM_WORLD_RANK": str(rank.index),
+        "OMPI_COMM_WORLD_SIZE": size,
+        "OMPI_COMM_WORLD_RANK": index,
         "OMPI_COMM_WORLD_LOCAL_RANK": "0",
         **gpus,
     }

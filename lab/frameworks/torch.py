@@ -1,7 +1,7 @@
 """PyTorch: tasks find each other as `torchrun` arranges it for its processes.
 
-Sources: "Environment Variables" of https://docs.pytorch.org/docs/stable/elastic/run.html, and
-`torch/distributed/run.py`, which reads each option of `torchrun` from a variable with `PET_` too.
+Sources, of PyTorch 2.13: `elastic/agent/server/local_elastic_agent.py` in `torch/distributed` sets
+the variables, and `run.py` there reads each option of `torchrun` from one with `PET_`, too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ def of_rank(rank: Rank) -> dict[str, str]:
 
     A task sees only its own GPUs, so it is the only rank of its host. A task with several GPUs
     starts `torchrun`, which reads the variables with `PET_` and replaces the others.
+
+    `TORCHELASTIC_USE_AGENT_STORE` is not set: with it, rank 0 would expect that `torchrun` serves
+    the store in which the ranks find each other.
     """
     index, size, port = str(rank.index), str(rank.size), str(rank.port)
     # The task's stream is that of local rank 0. The others' output is in files of the run.
@@ -28,10 +31,16 @@ def of_rank(rank: Rank) -> dict[str, str]:
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
         "GROUP_RANK": index,
+        "GROUP_WORLD_SIZE": size,
         "NODE_RANK": index,
+        "ROLE_NAME": "default",
+        "ROLE_RANK": index,
+        "ROLE_WORLD_SIZE": size,
         "MASTER_ADDR": rank.host,
         "MASTER_PORT": port,
         "TORCHELASTIC_RUN_ID": rank.run,
+        "TORCHELASTIC_RESTART_COUNT": str(rank.attempt),
+        "TORCHELASTIC_MAX_RESTARTS": str(rank.restarts),
         "PET_NNODES": size,
         "PET_NPROC_PER_NODE": str(max(1, rank.gpus)),
         "PET_NODE_RANK": index,
@@ -46,8 +55,10 @@ TORCH: Final = Framework(
     title="PyTorch",
     modules=("torch", "lightning", "pytorch_lightning", "accelerate"),
     packages=("torch",),
-    # As `torchrun` does: otherwise each task starts a thread for each CPU of the host.
-    defaults={"OMP_NUM_THREADS": "1"},
+    # As `torchrun` sets it.
+    defaults={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"},
+    # Without it, each process may start a thread for each CPU of the host.
+    threads_in="OMP_NUM_THREADS",
     # Without them, Gloo and NCCL may take an interface that no other node reaches.
     interface_in=("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
     of_rank=of_rank,

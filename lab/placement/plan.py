@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lab.runtimes import TENSORFLOW
 
@@ -115,11 +115,13 @@ class PlannedRun:
         arguments: The experiment and its flags, as on a command line.
         start: Task to the moment at which it starts, if later than the others.
         faults: The faults that are injected into the run.
+        env: The variables of the programs of each job that has any.
     """
 
     arguments: tuple[str, ...]
     start: Mapping[str, str]
     faults: tuple[str, ...]
+    env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def command(self) -> str:
@@ -128,5 +130,6 @@ class PlannedRun:
 
     @property
     def terms(self) -> str:
-        """The start schedule and the faults as JSON: the value of `LAB_RUN_TERMS`."""
-        return json.dumps({"start": dict(self.start), "faults": list(self.faults)})
+        """What it has beside its arguments, as JSON: the value of `LAB_RUN_TERMS`."""
+        terms = {"start": self.start, "faults": self.faults}
+        return json.dumps(terms | ({"env": self.env} if self.env else {}))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from lab.errors import InputError
 from lab.program.python_source import names_in
 from lab.text import short
-from lab.volume.run_spec import jobs_in
 
 _BUILDS_CLUSTER: Final = frozenset(
     {"ClusterSpec", "SimpleClusterResolver", "ClusterDef", "ClusterDeviceFilters", "Server"}
@@ -21,24 +19,6 @@ _ADDRESS: Final = re.compile(r"(?!127\.|0\.0\.0\.0)\d{1,3}(?:\.\d{1,3}){3}:\d{1,
 
 _OF_JOB: Final = re.compile(r"-*(?:job_?name|task_?type|worker_?type|role(?:_?name)?|lab_task)")
 """A name or a text of a program that learns its job."""
-
-
-def has_placeholders(arguments: Iterable[str], jobs: Collection[str]) -> bool:
-    """Whether the user's arguments describe the cluster with placeholders, such as `{job}`.
-
-    Args:
-        arguments: The program's arguments.
-        jobs: The config's jobs.
-
-    Raises:
-        InputError: A placeholder is for another job.
-    """
-    named = jobs_in(arguments)
-    unknown = next((job for job in named or () if job not in jobs), None)
-    if unknown is not None:
-        known = " or ".join(f"{{{job}_hosts}}" for job in jobs)
-        raise InputError(f"{{{unknown}_hosts}}: the config has no job {unknown!r}", f"use {known}")
-    return named is not None
 
 
 def knows_its_job(trees: Sequence[ast.Module]) -> bool:

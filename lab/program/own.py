@@ -13,14 +13,14 @@ from lab.errors import InputError
 from lab.formatting import counted
 from lab.frameworks import FRAMEWORKS, TENSORFLOW, framework_of
 from lab.program import FOR_A_TASK, SUFFIX, TASK
-from lab.program.cluster_use import fixed_hosts_notice, has_placeholders, knows_its_job
+from lab.program.cluster_use import fixed_hosts_notice, knows_its_job
 from lab.program.data_files import DataFiles, find_data_files
 from lab.program.python2 import Conversion
 from lab.program.python_source import Sources, imported_packages, uses_estimator
 from lab.program.tensorflow_use import Need, Use, has_coordinator, needed_tf1, tensorflow_1_use
 from lab.project import user_path
 from lab.volume import RunSpec
-from lab.volume.run_spec import PLAIN, module_files
+from lab.volume.run_spec import PLAIN, has_placeholders, module_files
 
 MAX_FILES: Final = 1000
 MAX_BYTES: Final = 64 << 20
@@ -138,9 +138,8 @@ def read_program(
         jobs: Job to its number of tasks, of the config.
 
     Raises:
-        InputError: The arguments have a placeholder of an unknown job; the program is missing,
-            unreadable or not Python; the program, or a module of its directory that it imports, has
-            a syntax error; or a data file cannot be copied.
+        InputError: The program is missing, unreadable or not Python; the program, or a module of
+            its directory that it imports, has a syntax error; or a data file cannot be copied.
     """
     folder, own = _find_module(argument) if module else _find_files(argument)
     sources = Sources()
@@ -148,7 +147,7 @@ def read_program(
         sources.read(folder, file)
     use = _convert(sources, folder, listing=listing)
     modules = _modules(folder, sources.trees)
-    described = has_placeholders(argv, jobs)
+    described = has_placeholders(argv)
     several = {task: str(file) for task, file in own.items() if task}
     program, name = (argument, argument.replace(".", "-")) if module else _shown(own)
     packages, trees = imported_packages(sources.trees), [*sources.trees.values()]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.formatting import counted
+from lab.frameworks import FRAMEWORKS
 from lab.program.python_source import Sources
 from lab.project import DEFAULT_CLUSTER, SCRIPTS, Project
 from lab.shipped import SHIPPED
-from lab.text import suggestion
+from lab.text import short, suggestion
+from lab.volume import RunSpec
+from lab.volume.run_spec import PLACEHOLDER
 
 
 def experiment_named(name: str) -> Experiment:
@@ -29,6 +33,36 @@ def experiment_named(name: str) -> Experiment:
             f"{hint}see `lab experiments`; run your own program by its path, such as {name}.py",
         )
     return experiment
+
+
+def check_texts(spec: RunSpec, cluster: Cluster) -> None:
+    """Check the placeholders of a program's arguments and variables, and these variables' names.
+
+    Raises:
+        InputError: A placeholder is of an unknown task or job, or of a rank in a run without ranks,
+            or `lab` itself sets a variable.
+    """
+    framework = FRAMEWORKS[spec.framework]
+    for job, env in spec.env.items():
+        own = next(filter(framework.sets, env), None)
+        if own is not None:
+            label = f"jobs.{job}.env" if job else "--env"
+            raise InputError(f"{label}: lab itself sets {own}", "use another variable")
+    texts = chain(spec.args if spec.own else (), *(env.values() for env in spec.env.values()))
+    tasks = [
+        f"{job}-{index}" for job, count in cluster.task_counts.items() for index in range(count)
+    ]
+    for match in chain.from_iterable(map(PLACEHOLDER.finditer, texts)):
+        name, task, job, _ = match.groups()
+        if task and task not in tasks:
+            raise InputError(
+                f"{match[0]}: there is no task {task!r}", f"use one of {short(', '.join(tasks))}"
+            )
+        if job and job not in cluster.jobs:
+            known = " or ".join(f"{{{other}_hosts}}" for other in cluster.jobs)
+            raise InputError(f"{match[0]}: the config has no job {job!r}", f"use {known}")
+        if name not in {None, "job", "index"} and not spec.has_ranks:
+            raise InputError(f"{match[0]}: a task of {framework.title} has no rank", "use {index}")
 
 
 def check_jobs(wanted: Experiment, project: Project) -> None:

@@ -25,7 +25,7 @@ from lab.placement.plan import Plan
 from lab.program import names_a_program
 from lab.project import Project, check_data_dir
 from lab.run.fault_injection import check_followed, check_targets
-from lab.run.fitting import check_jobs, check_program, experiment_named
+from lab.run.fitting import check_jobs, check_program, check_texts, experiment_named
 from lab.run.planning import make_plan, report_warnings
 from lab.run.recovery import collect_orphans
 from lab.run.steps import check_joins, resumed_args
@@ -169,6 +169,7 @@ def _prepare_run(
     spec = replace(options.spec, experiment=experiment.name).completed(experiment)
     spec = spec if own is None else own.complete(spec)
     spec = _resolve(spec, options, experiment, project.cluster, placed.plan)
+    check_texts(spec, project.cluster)
     resumes = None if options.resume is None else find_run(options.resume, runs_dir)
     if resumes is not None:
         # Imported here: most runs resume from no other.
@@ -308,6 +309,7 @@ def _resolve(
         spec,
         start=start,
         must_talk=spec.must_talk and cluster.needs is None,
+        env=cluster.env | spec.env,
         on_failure=policy.on_failure,
         restarts=policy.restarts,
         faults=check_targets(

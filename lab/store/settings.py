@@ -112,8 +112,13 @@ def _settings(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     known = wanted.flags if wanted else {SEED: TRAINING_FLAGS[SEED]}
     recorded = {SEED, *info.hyperparameters}
     flags = {name: flag for name, flag in known.items() if name in recorded}
+    yield from ((f"variables {job}".strip(), _assigned(env)) for job, env in spec.env.items())
     yield "other arguments", shlex.join(split_flags(spec.args, flags)[1])
     yield from ((name.replace("-", " "), text or "yes") for name, text in options_of(info).items())
+
+
+def _assigned(env: Mapping[str, str]) -> str:
+    return shlex.join(f"{name}={value}" for name, value in env.items())
 
 
 def _runtime(info: RunInfo) -> str:
@@ -173,6 +178,8 @@ def _options(info: RunInfo) -> Iterator[str]:
             yield f"--{name}={value}"
         else:
             yield from (f"--{name}", value) if value else (f"--{name}",)
+    for name, value in info.spec.env.get("", {}).items():
+        yield from ("--env", f"{name}={value}")
 
 
 def _arguments(info: RunInfo) -> Iterator[str]:

@@ -5,9 +5,7 @@ spelling. The parser knows them when it parses `sys.argv[1:]`, however the progr
 Flags that the user gave stay as they are. The completed arguments are written back to `sys.argv`,
 so that child processes get them, too. A program that reads `sys.argv` by hand gets nothing.
 
-The parsers are those of argparse, absl (`tf.app.flags`), optparse and click. Flags are
-found by their names. Some names, such as `--index` or `--workers`, have other meanings in other
-programs: they count only in a program that shows that it has a cluster.
+The parsers are those of argparse, absl (`tf.app.flags`), optparse and click.
 """
 
 from __future__ import annotations
@@ -17,23 +15,29 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from lab.task.after_import import after_import
+from lab.task.flag_meanings import (
+    ENV_URL,
+    HOSTS,
+    INDEX,
+    JOB,
+    OF_RANK,
+    OTHER,
+    TEXT,
+    UNTYPED,
+    WHOLE,
+    Flag,
+    choose,
+)
 from lab.variables import LAB_CLUSTER, LAB_RUN_DIR, LAB_TASK
-
-JOB, INDEX, HOSTS = "job", "index", "hosts of "
-"""The meanings of a flag; the addresses of the job `ps` are `hosts of ps`."""
-
-TEXT, WHOLE, UNTYPED, OTHER = "text", "whole number", "untyped", "other"
-"""The kinds of a flag's value; the parser accepts any value for an untyped one."""
 
 _KINDS: Final[Mapping[object, str]] = {int: WHOLE, str: TEXT, float: OTHER, bool: OTHER}
 
-_USUAL_JOBS: Final = ("ps", "worker", "chief", "master", "evaluator")
 _BUILDS_CLUSTER: Final = re.compile(
     r"\b(ClusterSpec|SimpleClusterResolver|ClusterDef|ClusterDeviceFilters"
     r"|(train|distribute)\.Server)\b"
@@ -46,126 +50,15 @@ _KNOWS_PLACE: Final = re.compile(
 )
 """Names in the source of a program that learns its place in the cluster without flags."""
 
+RANK_PLACEHOLDERS: Final[Mapping[str, str]] = {
+    "{rank}": "RANK",
+    "{local_rank}": "LOCAL_RANK",
+    "{size}": "WORLD_SIZE",
+}
+"""The placeholders of a rank, and the variables that torchrun sets in each of its processes."""
+
 QUIET: Final = "--quiet"
 """The switch of the modules that start a program: no warning."""
-
-
-class Flag(NamedTuple):
-    """A flag that a parser declares.
-
-    Attributes:
-        options: As it is written on the command line, the best spelling first; empty for a
-            positional argument.
-        names: The options and the program's name for the value, in lower case and without dashes
-            and underscores.
-        kind: The kind of its value.
-        many: Whether it takes several arguments ("after" it) or is "repeated" for each value.
-        choices: All values that it accepts, if they are listed.
-        default: Its default, if it is a text or a whole number.
-    """
-
-    options: tuple[str, ...]
-    names: tuple[str, ...]
-    kind: str = UNTYPED
-    many: str = ""
-    choices: tuple[str, ...] = ()
-    default: str = ""
-
-
-# ---- What a flag means.
-
-
-class _Names(NamedTuple):
-    """Plain names with a meaning: in any program, and only in a program with a cluster."""
-
-    clear: tuple[str, ...]
-    vague: tuple[str, ...]
-
-
-_JOB: Final = _Names(
-    ("jobname", "tasktype", "jobtype", "workertype"), ("job", "role", "rolename", "replicatype")
-)
-_INDEX: Final = _Names(
-    ("taskindex", "workerindex", "taskidx", "workeridx"),
-    (
-        *("taskid", "tasknumber", "index", "task", "idx", "workerid", "worker", "rank"),
-        *("workerrank", "nodeid", "replicaid", "jobid", "id"),
-    ),
-)
-_ANY_TEXT: Final = frozenset({_JOB.clear[0], *_INDEX.clear})
-"""Names that have their meaning even if the flag takes a text, or has another default."""
-
-
-def _hosts(job: str) -> _Names:
-    others = ("parameterserver", "paramserver") if job == "ps" else ()
-    clear, vague = (
-        tuple(f"{name}{suffix}" for name in (job, *others) for suffix in suffixes)
-        for suffixes in (
-            ("hosts", "shosts", "hostlist", "addresses"),
-            ("s", "", "list", "nodes", "servers", "host"),
-        )
-    )
-    return _Names((*clear, *(f"{name}s" for name in others)), vague)
-
-
-def choose(flags: Sequence[Flag], jobs: Collection[str], *, builds: bool) -> dict[str, Flag]:
-    """Return meaning to flag.
-
-    Args:
-        flags: The flags that the program declares.
-        jobs: The config's jobs.
-        builds: Whether the program builds TensorFlow's cluster or server.
-    """
-    chosen: dict[str, Flag] = {}
-    all_jobs = dict.fromkeys((*jobs, *_USUAL_JOBS))
-    known = {JOB: _JOB, INDEX: _INDEX} | {f"{HOSTS}{job}": _hosts(job) for job in all_jobs}
-
-    def find(meaning: str, names: Iterable[str], *, clear: bool) -> None:
-        for flag in (flag for name in names for flag in flags if name in flag.names):
-            is_free = meaning not in chosen and flag not in chosen.values()
-            if is_free and _fits(flag, meaning, jobs, clear=clear):
-                chosen[meaning] = flag
-
-    for meaning, names in known.items():
-        find(meaning, names.clear, clear=True)
-    for flag in flags:
-        if _is_job_by_values(flag, jobs):
-            chosen.setdefault(JOB, flag)
-    for meaning, names in known.items() if builds or chosen else ():
-        find(meaning, names.vague, clear=False)
-    return {meaning: chosen[meaning] for meaning in known if meaning in chosen}
-
-
-def _fits(flag: Flag, meaning: str, jobs: Collection[str], *, clear: bool) -> bool:
-    """Whether a flag with a name of a meaning takes such a value, and has a fitting default."""
-    is_sure = clear and not _ANY_TEXT.isdisjoint(flag.names)
-    if meaning == JOB:
-        is_open = not (flag.choices or flag.default) or (is_sure and not flag.choices)
-        return flag.kind in {TEXT, UNTYPED} and (is_open or _names_a_job(flag, jobs))
-    if meaning == INDEX and flag.kind == TEXT:
-        return _is_number(flag.default) or (is_sure and not flag.default)
-    if meaning == INDEX:
-        return flag.kind in {WHOLE, UNTYPED}
-    return flag.kind in {TEXT, UNTYPED} and not _is_number(flag.default)
-
-
-def _names_a_job(flag: Flag, jobs: Collection[str]) -> bool:
-    return any(value in jobs or value in _USUAL_JOBS for value in (*flag.choices, flag.default))
-
-
-def _is_job_by_values(flag: Flag, jobs: Collection[str]) -> bool:
-    """Whether the choices or the default of a flag show that it is the job's, whatever its name."""
-    is_named = not {*_JOB.vague}.isdisjoint(flag.names)
-    names_all = len(jobs) > 1 and set(jobs) <= set(flag.choices)
-    return flag.kind != OTHER and (names_all or (is_named and _names_a_job(flag, jobs)))
-
-
-def _plain(name: str) -> str:
-    return name.replace("-", "").replace("_", "").lower()
-
-
-def _is_number(text: str) -> bool:
-    return text.lstrip("-").isdecimal()
 
 
 # ---- The command line.
@@ -193,7 +86,8 @@ class Completion:
         self.rests: list[list[str]] = []
         self._cluster: Mapping[str, Sequence[str]] = json.loads(environ[LAB_CLUSTER])
         self._job, _, self._index = environ[LAB_TASK].rpartition("-")
-        self._rank = environ.get("RANK", "")
+        is_torch = {ENV_URL: ENV_URL} if "RANK" in environ else {}
+        self._variables = {**environ, **is_torch}
         self._folder = Path(environ.get(LAB_RUN_DIR, ""), "program")
         self._warn = warn
         self._flags: list[Flag] = []
@@ -217,7 +111,9 @@ class Completion:
         """
         old = sys.argv[1:] if args is None else list(args)
         self._flags += [flag for flag in flags if flag not in self._flags]
-        self._chosen = choose(self._flags, self._cluster, builds=self._builds_cluster())
+        self._chosen = choose(
+            self._flags, self._cluster, self._variables, builds=self._builds_cluster()
+        )
         new = [*self._new_arguments(old, flags)]
         start = len(sys.argv) - len(old) if self.depth else 1
         written = [tokens for tokens in new if tokens[0] not in sys.argv]
@@ -254,9 +150,12 @@ class Completion:
         """
         if meaning == JOB:
             return [self._job]
+        if meaning in OF_RANK:
+            return [self._variables[meaning]]
         if meaning == INDEX:
-            is_rank = JOB not in self._chosen or any("rank" in name for name in flag.names)
-            return [(is_rank and self._rank) or self._index]
+            return [
+                self._index if JOB in self._chosen else self._variables.get("RANK", self._index)
+            ]
         addresses = [*self._cluster.get(meaning.removeprefix(HOSTS), ())]
         has_port = any(name.endswith("port") for declared in self._flags for name in declared.names)
         if has_port and flag.default and ":" not in flag.default:
@@ -406,6 +305,10 @@ def _flag(  # noqa: PLR0917  (all parsers have all of them)
         choices=tuple(value for value in listed if isinstance(value, str)),
         default=",".join(str(value) for value in defaults if type(value) in {str, int}),
     )
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
 
 
 def _hook_argparse(completion: Completion, module: Any) -> None:

@@ -21,7 +21,6 @@ These files exist::
 """
 
 from lab.volume.layout import (
-    CLUSTER_FLAGS,
     LOST_AFTER_S,
     LOST_CONTACT,
     READY_S,
@@ -39,7 +38,6 @@ from lab.volume.run_spec import Request, RunSpec
 from lab.volume.status import Attempt, TaskStatus
 
 __all__ = [
-    "CLUSTER_FLAGS",
     "LOST_AFTER_S",
     "LOST_CONTACT",
     "READY_S",

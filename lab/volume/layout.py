@@ -16,15 +16,6 @@ TASK = re.compile(r"[a-z]+-(0|[1-9][0-9]{0,4})")
 ClusterSpec = Mapping[str, list[str]]
 """TensorFlow's cluster spec: job to list of `host:port`."""
 
-CLUSTER_FLAGS: Final[Mapping[str, str]] = {
-    "job_name": "{job}",
-    "task_index": "{index}",
-    "ps_hosts": "{ps_hosts}",
-    "worker_hosts": "{worker_hosts}",
-}
-"""The flags that describe the cluster and the task to a program of lab, each with its value."""
-
-
 STALL_S: Final[float] = 300
 """Default time limit without a new global step or sign of life, in seconds."""
 

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import chain
 from typing import Any, Final
 
 from lab.experiments.policy import FAIL, RESTART, OnFailure, Policy
@@ -16,7 +17,6 @@ from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.frameworks import FRAMEWORKS, TENSORFLOW
 from lab.volume.decoding import from_json
 from lab.volume.layout import (
-    CLUSTER_FLAGS,
     READY_S,
     RUN_ID,
     STALL_S,
@@ -30,51 +30,62 @@ PLAIN: Final = "plain"
 LISTINGS: Final = ("faithful", "mend")
 """The other ways to run a printed program, see `RunSpec`."""
 
-CLUSTER_ARGS: Final = tuple(f"--{name}={value}" for name, value in CLUSTER_FLAGS.items())
+CLUSTER_ARGS: Final = (
+    "--job_name={job}",
+    "--task_index={index}",
+    "--ps_hosts={ps_hosts}",
+    "--worker_hosts={worker_hosts}",
+)
 """The templates of the arguments that describe the cluster and the task to a program of lab."""
 
-PLACEHOLDER: Final = re.compile(r"\{(?:(job|index)|([a-z]+)_(hosts|names)(\.\.\.)?)\}")
-"""A placeholder in an argument: `--task={index}`, `--machines={worker_hosts}`.
+PLACEHOLDER: Final = re.compile(
+    r"\{(?:(job|index|rank|local_rank|size)|(?:host|address):([\w-]+)"
+    r"|([a-z]+)_(?:hosts|names)(\.\.\.)?)\}"
+)
+"""A placeholder in an argument or a variable: `--task={index}`, `--machines={worker_hosts}`.
 
-========================  ==================================================================
-`{job}`, `{index}`        the task's job and its index in the job
-`{JOB_hosts}`             the addresses of the job's tasks, joined by commas
-`{JOB_names}`             the same without ports
-`{JOB_hosts...}`          one argument for each of them: `--host={ps_hosts...}`
-========================  ==================================================================
+======================================  ====================================================
+`{job}`, `{index}`                      the task's job and its index in the job
+`{rank}`, `{local_rank}`, `{size}`      those of a rank, and the number of ranks
+`{host:TASK}`, `{address:TASK}`         the host of a task, and the same with its port
+`{JOB_names}`, `{JOB_hosts}`            those of all tasks of a job, joined by commas
+`{JOB_hosts...}`                        one argument for each of them: `--host={ps_hosts...}`
+======================================  ====================================================
 """
 
 
-def fill_in(template: str, job: str, index: int, cluster: ClusterSpec) -> Iterator[str]:
-    """Yield the arguments that a template stands for; none if it needs a job without tasks."""
-    own = {"job": job, "index": str(index)}
-    jobs = [match[2] for match in PLACEHOLDER.finditer(template) if match[2]]
-    if not all(cluster.get(name) for name in jobs):
+def fill_in(template: str, own: Mapping[str, str], cluster: ClusterSpec) -> Iterator[str]:
+    """Yield the texts that a template stands for; none if a placeholder has no value.
+
+    Args:
+        template: The template.
+        own: The values of the placeholders that differ between tasks; without those of a rank if
+            the task is none.
+        cluster: The addresses of all tasks.
+    """
+    values = [_values(match, own, cluster) for match in PLACEHOLDER.finditer(template)]
+    if not all(values):
         return
-
-    def hosts(match: re.Match[str]) -> list[str]:
-        addresses = cluster[match[2]]
-        return (
-            addresses
-            if match[3] == "hosts"
-            else [address.rpartition(":")[0] for address in addresses]
-        )
-
-    def value(match: re.Match[str]) -> str:
-        return own[match[1]] if match[1] else ",".join(hosts(match))
-
     several = next((match for match in PLACEHOLDER.finditer(template) if match[4]), None)
-    if several is None:
-        yield PLACEHOLDER.sub(value, template)
-        return
-    for host in hosts(several):
-        yield PLACEHOLDER.sub(value, template.replace(several[0], host))
+    for text in _values(several, own, cluster) if several else [""]:
+        rest = template.replace(several[0], text) if several else template
+        yield PLACEHOLDER.sub(lambda match: ",".join(_values(match, own, cluster)), rest)
 
 
-def jobs_in(arguments: Iterable[str]) -> list[str] | None:
-    """Return the jobs whose addresses placeholders name; None if there is no placeholder."""
-    matches = [match for argument in arguments for match in PLACEHOLDER.finditer(argument)]
-    return [match[2] for match in matches if match[2]] if matches else None
+def _values(match: re.Match[str], own: Mapping[str, str], cluster: ClusterSpec) -> list[str]:
+    """Return the values of a placeholder; none if the task or the cluster has no such thing."""
+    name, task, job, _ = match.groups()
+    if name:
+        return [own[name]] if name in own else []
+    every = zip(task_names(cluster), chain.from_iterable(cluster.values()), strict=True)
+    addresses = [at for of, at in every if of == task] if task else cluster.get(job, [])
+    has_port = match[0].startswith("{address:") or "_hosts" in match[0]
+    return addresses if has_port else [each.rpartition(":")[0] for each in addresses]
+
+
+def has_placeholders(texts: Iterable[str]) -> bool:
+    """Whether one of these texts has a placeholder."""
+    return any(map(PLACEHOLDER.search, texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +123,8 @@ class RunSpec:
         ready_s: Seconds within which every program must be ready; 0: no limit.
         resumed_from: The run whose checkpoints it resumes from, or "".
         record: The regular expression that makes records of the lines of an own program, or "".
+        env: The user's variables of the programs: job to name to template, as in `PLACEHOLDER`. The
+            job "" stands for all jobs; its variables win.
     """
 
     experiment: str
@@ -138,6 +151,7 @@ class RunSpec:
     ready_s: float = 0.0
     resumed_from: str = ""
     record: str = ""
+    env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def completed(self, experiment: Experiment) -> RunSpec:
         """Return a copy with the experiment's program, arguments, services and policy."""
@@ -166,7 +180,7 @@ class RunSpec:
     @property
     def is_completed(self) -> bool:
         """Whether the program's own parser gets the flags of the cluster that the user left out."""
-        return self.own and jobs_in(self.args) is None
+        return self.own and not has_placeholders(self.args)
 
     def plain_options(self) -> dict[str, str]:
         """Return the options that are not at their defaults: flag without `--` to text.
@@ -206,7 +220,7 @@ class RunSpec:
 _NOT_PLAIN: Final = {
     *("experiment", "program", "args", "own", "folder"),
     *("programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
-    *("faults", "ready_s", "resumed_from", "framework", "horovod", "tf_config"),
+    *("faults", "ready_s", "resumed_from", "framework", "horovod", "tf_config", "env"),
     "must_talk",
 }
 

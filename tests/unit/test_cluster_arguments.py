@@ -6,25 +6,59 @@ from pathlib import Path
 
 import pytest
 
+from lab.config import parse_cluster
 from lab.errors import InputError
-from lab.program.cluster_use import has_placeholders
 from lab.program.own import read_program
-from lab.volume.run_spec import fill_in
+from lab.run.fitting import check_texts
+from lab.volume import RunSpec
+from lab.volume.run_spec import fill_in, has_placeholders
 
 JOBS = {"ps": 1, "worker": 2}
 
 
-def test_a_placeholder_of_another_job_is_refused() -> None:
+PAIR = parse_cluster(
+    b"{version: 1, name: pair, nodes: {tf1: {}, tf2: {}},"
+    b" jobs: {ps: {on: [tf1]}, worker: {on: [tf1, tf2]}}}",
+    "pair.yaml",
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        (RunSpec("x", args=("--c={chief_hosts}",), own=True),
+         "{chief_hosts}: the config has no job 'chief'; use {ps_hosts} or {worker_hosts}"),
+        (RunSpec("x", args=("{host:worker-2}",), own=True),
+         "{host:worker-2}: there is no task 'worker-2'; use one of ps-0, worker-0, worker-1"),
+        (RunSpec("x", env={"": {"A": "{rank}"}}),
+         "{rank}: a task of TensorFlow has no rank; use {index}"),
+        (RunSpec("x", env={"": {"A": "", "LAB_TASK": "worker-1"}}),
+         "--env: lab itself sets LAB_TASK; use another variable"),
+        (RunSpec("x", env={"worker": {"RANK": "0"}}, framework="torch"),
+         "jobs.worker.env: lab itself sets RANK; use another variable"),
+    ],
+)  # fmt: skip
+def test_wrong_placeholders_and_variables_are_refused(spec: RunSpec, error: str) -> None:
     with pytest.raises(InputError) as caught:
-        has_placeholders(("--c={chief_hosts}",), JOBS)
-    assert str(caught.value) == (
-        "{chief_hosts}: the config has no job 'chief'; use {ps_hosts} or {worker_hosts}"
-    )
+        check_texts(spec, PAIR)
+    assert str(caught.value) == error
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        RunSpec("x", args=("--c={chief_hosts}",)),  # lab's own programs get it as it is
+        RunSpec("x", args=("{host:worker-1}", "{size}"), own=True, framework="jax"),
+        RunSpec("x", env={"": {"RANK": "{index}", "OMP_NUM_THREADS": "2"}}),
+    ],
+)
+def test_others_are_accepted(spec: RunSpec) -> None:
+    check_texts(spec, PAIR)
 
 
 def test_braces_of_the_program_are_no_placeholders() -> None:
-    assert not has_placeholders(('{"job": {}}', "{indexes}", "{}"), JOBS)
-    assert has_placeholders(("--workers={worker_hosts}",), JOBS)
+    assert not has_placeholders(('{"job": {}}', "{indexes}", "{}", "{host: a}"))
+    assert has_placeholders(("--workers={worker_hosts}",))
 
 
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1"], "chief": []}
@@ -45,10 +79,14 @@ CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1"], "chief": []}
         ('{"a": {}, "index": 0}', ['{"a": {}, "index": 0}']),
         ("--chiefs={chief_hosts}", []),
         ("{evaluator_hosts...}", []),
+        ("tcp://{address:worker-0}", ["tcp://tf2:1"]),
+        ("{host:ps-0}:{index}", ["tf1:1"]),
+        ("{address:worker-7}", []),
+        ("--rank={rank}", []),
     ],
 )
 def test_a_template_is_filled_in_for_a_task(template: str, arguments: list[str]) -> None:
-    assert list(fill_in(template, "worker", 1, CLUSTER)) == arguments
+    assert list(fill_in(template, {"job": "worker", "index": "1"}, CLUSTER)) == arguments
 
 
 # ---- Addresses in the source.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lab.task.agent import command
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.command import argv, environ
 from lab.task.lazy_keras import defer_keras, restore_keras
@@ -80,6 +81,44 @@ def test_placeholders_are_filled_in_for_the_task() -> None:
     # The arguments of an experiment are its own, behind those of the cluster.
     of_cluster = ["--job_name=worker", "--task_index=0", "--worker_hosts=tf1:1,tf2:1"]
     assert argv(PLACE, changed(request, own=False))[-7:] == [*of_cluster, *args]
+
+
+RANKS = Request("r1", RunSpec("old", "old.py", own=True, framework="torch"), TWO)
+OF_A_RANK = ("{rank}", "{local_rank}/{size}", "{address:worker-1}", "{host:worker-1}")
+
+
+@pytest.mark.parametrize(
+    ("facts", "gpus", "arguments"),
+    [
+        ({"framework": "torch"}, "none", ["0", "0/2", "tf2:1", "tf2"]),
+        ({"framework": "jax"}, "0,1", ["0", "0/2", "tf2:1", "tf2"]),
+        ({"framework": "tensorflow", "horovod": True}, "none", ["0", "0/2", "tf2:1", "tf2"]),
+        # Each of its processes fills them in.
+        ({"framework": "torch"}, "0,1", ["{rank}", "{local_rank}/{size}", "tf2:1", "tf2"]),
+        # A task without a rank.
+        ({"framework": "torch", "services": ("worker",)}, "none", ["tf2:1", "tf2"]),
+    ],
+)
+def test_placeholders_of_a_rank(
+    facts: dict[str, Any], gpus: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "interface_of", lambda _: "lo")
+    env = {"worker": {"A": "{rank}", "B": "config"}, "": {"B": "{index} of {worker_hosts...}"}}
+    request = changed(RANKS, args=OF_A_RANK, env=env, **facts)
+    place = replace(PLACE, gpus=gpus)
+    assert argv(place, request)[-len(arguments) :] == arguments
+    # The variables of the command line win over those of the config.
+    found = environ(place, request, 0, {"A": "inherited", "B": "inherited"})
+    rank = arguments[0] if len(arguments) == len(OF_A_RANK) else "inherited"
+    assert (found["A"], found["B"]) == (rank, "0 of tf1:1,0 of tf2:1")
+
+
+def test_the_users_variables_replace_defaults_only() -> None:
+    env = {"": {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": "/evil", "LAB_TASK": "ps-0"}}
+    found = environ(PLACE, changed(ALONE, env=env), 0, {})
+    assert found["TF_CPP_MIN_LOG_LEVEL"] == "3"
+    assert found["LAB_TASK"] == "worker-0"
+    assert "/evil" not in found["PYTHONPATH"]
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,69 @@ def test_each_rank_of_a_task_with_two_gpus_gets_its_own(
     assert argv(run(tmp_path, "--quiet", files=files, RANK="3", LOCAL_RANK="1")) == expected
 
 
+TORCH_RANK = {
+    **{"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "GROUP_RANK": "1"},
+    **{"GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "tf2", "MASTER_PORT": "1"},
+}
+JAX_RANK = {
+    **{"JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2", "JAX_COORDINATOR_ADDRESS": "tf2:1"},
+}
+
+
+def flags(*declared: str) -> str:
+    return PARSER + "".join(f"{ADD}({each})\n" for each in declared) + PARSE
+
+
+@pytest.mark.parametrize(
+    ("source", "variables", "expected"),
+    [
+        (flags("'--local_rank', type=int, default=-1"), TORCH_RANK, ["--local_rank=1"]),
+        (flags("'--local-rank', type=int"), TORCH_RANK, ["--local-rank=1"]),
+        (flags("'--world-size', type=int, default=-1", "'--rank', type=int, default=-1",
+               "'--dist-url', default='tcp://10.0.0.1:23456'"), TORCH_RANK,
+         ["--rank=3", "--world-size=4", "--dist-url=env://"]),
+        (flags("'--node_rank', default=0, type=int", "'--nnodes', type=int", "'--master_addr'",
+               "'--master_port', type=str, default='12355'", "'--init-method'"), TORCH_RANK,
+         ["--node_rank=1", "--nnodes=2", "--master_addr=tf2", "--master_port=1",
+          "--init-method=env://"]),
+        (f"{ABSL}flags.DEFINE_integer('local_rank', -1, '')\nflags.FLAGS(sys.argv)", TORCH_RANK,
+         ["--local_rank=1"]),
+        (flags("'--coordinator'", "'--num-processes', type=int, default=1",
+               "'--process-id', type=int, default=0"), JAX_RANK,
+         ["--process-id=1", "--num-processes=2", "--coordinator=tf2:1"]),
+        (flags("'--process_index', type=int", "'--world_size', type=int"), JAX_RANK,
+         ["--process_index=1", "--world_size=2"]),
+        # Not the flags of a rank: processes that the program starts, a matrix, images.
+        (flags("'--num-processes', type=int, default=2"), TORCH_RANK, []),
+        (flags("'--rank', type=int, default=8"), TORCH_RANK, []),
+        (flags("'--local_rank', action='store_true'"), TORCH_RANK, []),
+        # A flag of a rank does not show a cluster of jobs.
+        (flags("'--local_rank', type=int", "'--task', type=int, default=0"), TORCH_RANK,
+         ["--local_rank=1"]),
+        # A run without ranks.
+        (flags("'--local_rank', type=int", "'--rank', type=int", "'--world_size'"), {}, []),
+    ],
+)  # fmt: skip
+def test_a_rank_gets_its_own_values(
+    source: str, variables: dict[str, str], expected: list[str], tmp_path: Path
+) -> None:
+    assert argv(run(tmp_path, "--quiet", files=end(source), **variables)) == expected
+
+
+def test_the_users_flags_of_a_rank_stay(tmp_path: Path) -> None:
+    source = flags("'--rank', type=int", "'--world_size', type=int")
+    done = run(tmp_path, "--quiet", "--rank", "0", files=end(source), **TORCH_RANK)
+    assert argv(done) == ["--world_size=4", "--rank", "0"]
+
+
+def test_each_process_of_torchrun_fills_in_the_placeholders_of_a_rank(tmp_path: Path) -> None:
+    files = {"main": f"import os\nprint(os.environ['MINE'])\n{ARGV}"}
+    started = {**TORCH_RANK, "TORCHELASTIC_USE_AGENT_STORE": "True", "MINE": "{rank}:{x}"}
+    done = run(tmp_path, "--quiet", "--r={rank}/{size}", "{local_rank}", files=files, **started)
+    assert argv(done) == ["--r=3/4", "1"]
+    assert done.stdout.startswith("3:{x}\n")
+
+
 def test_a_program_with_placeholders_gets_nothing_else(tmp_path: Path) -> None:
     """The agent passes no cluster then."""
     folder = tmp_path / "program"

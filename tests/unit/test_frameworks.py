@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import socket
 import sys
 from collections.abc import Mapping
@@ -19,11 +20,14 @@ from lab.network import interface
 from lab.runtimes import RUNTIMES
 from lab.task.agent import command
 from lab.task.agent.agent_config import AgentConfig
+from lab.task.agent.cpus import cpus_of_task
+from lab.task.agent.ring import Ring
 from lab.volume import Request, RunSpec
 from lab.volume.run_spec import own_policy
 from tests.support.cli import Host
 from tests.support.programs import prepared
 
+ROOT = Path(__file__).parents[2]
 CLUSTER = {"worker": ["tf1:2222", "tf2:2223"], "ps": ["tf3:2224"]}
 TORCH = RunSpec("own", "own.py", own=True, framework="torch")
 
@@ -45,31 +49,39 @@ def place(task: str = "worker-1", gpus: str = "none") -> AgentConfig:
 @pytest.fixture(autouse=True)
 def eth0(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "interface_of", lambda host: f"eth0 of {host}")
+    monkeypatch.setattr(command, "cpus_of_task", lambda _tasks: 6)
 
 
 def variables(
-    spec: RunSpec, config: AgentConfig, given: Mapping[str, str] | None = None
+    spec: RunSpec, config: AgentConfig, given: Mapping[str, str] | None = None, attempt: int = 0
 ) -> dict[str, str]:
     """The variables that the agent itself sets, without those of every program."""
-    found = command.environ(config, Request("r1", spec, CLUSTER), 0, given or {})
+    found = command.environ(config, Request("r1", spec, CLUSTER), attempt, given or {})
     kept = ("PET_", "MASTER_", "JAX_", "OMPI_", "TF_C", "GLOO_", "NCCL_", "OMP_", "XLA_", "TORCH")
-    kept = (*kept, "RANK", "WORLD", "LOCAL_", "NODE_", "GROUP_")
+    kept = (*kept, "RANK", "WORLD", "LOCAL_", "NODE_", "GROUP_", "ROLE_", "COORD", "NUM_", "PROC")
     return {name: value for name, value in found.items() if name.startswith(kept)}
 
 
 def test_a_task_of_pytorch_is_a_rank() -> None:
-    assert variables(TORCH, place()) == {
+    assert variables(replace(TORCH, restarts=3), place(), attempt=2) == {
         "TF_CPP_MIN_LOG_LEVEL": "0",
-        "OMP_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "6",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "RANK": "1",
         "WORLD_SIZE": "2",
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
         "NODE_RANK": "1",
         "GROUP_RANK": "1",
+        "GROUP_WORLD_SIZE": "2",
+        "ROLE_NAME": "default",
+        "ROLE_RANK": "1",
+        "ROLE_WORLD_SIZE": "2",
         "MASTER_ADDR": "tf1",
         "MASTER_PORT": "2222",
         "TORCHELASTIC_RUN_ID": "r1",
+        "TORCHELASTIC_RESTART_COUNT": "2",
+        "TORCHELASTIC_MAX_RESTARTS": "3",
         "PET_NNODES": "2",
         "PET_NPROC_PER_NODE": "1",
         "PET_NODE_RANK": "1",
@@ -85,6 +97,13 @@ def test_a_task_of_jax_is_a_rank() -> None:
         "TF_CPP_MIN_LOG_LEVEL": "0",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "JAX_COORDINATOR_ADDRESS": "tf1:2222",
+        "JAX_COORDINATOR_PORT": "2222",
+        "JAX_NUM_PROCESSES": "2",
+        "JAX_PROCESS_ID": "1",
+        "COORDINATOR_ADDRESS": "tf1",
+        "COORDINATOR_PORT": "2222",
+        "NUM_PROCESSES": "2",
+        "PROCESS_ID": "1",
         "JAX_LOCAL_DEVICE_IDS": "0,1",
         "OMPI_MCA_orte_hnp_uri": "0.0;tcp://tf1:2222",
         "OMPI_COMM_WORLD_SIZE": "2",
@@ -97,7 +116,8 @@ def test_a_task_of_jax_is_a_rank() -> None:
 
 def test_a_service_has_no_rank_and_tensorflow_has_no_such_variables() -> None:
     assert set(variables(TORCH, place("ps-0"))) == {
-        *("TF_CPP_MIN_LOG_LEVEL", "OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+        *("TF_CPP_MIN_LOG_LEVEL", "OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+        *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
     }
     assert set(variables(replace(TORCH, framework="tensorflow"), place())) == {
         *("TF_CPP_MIN_LOG_LEVEL", "TF_CONFIG")
@@ -107,6 +127,66 @@ def test_a_service_has_no_rank_and_tensorflow_has_no_such_variables() -> None:
 def test_the_users_variables_replace_the_defaults_but_not_the_place() -> None:
     found = variables(TORCH, place(), {"OMP_NUM_THREADS": "4", "RANK": "7", "MASTER_ADDR": "x"})
     assert (found["OMP_NUM_THREADS"], found["RANK"], found["MASTER_ADDR"]) == ("4", "1", "tf1")
+
+
+@pytest.mark.parametrize("title", ["PyTorch", "JAX", "Horovod"])
+def test_the_page_has_all_variables_of_a_rank(title: str) -> None:
+    page = (ROOT / "docs/reference/rank-variables.md").read_text("utf-8")
+    section = page.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| `(.+?)` \|", section, re.MULTILINE)
+    name = next((each.name for each in FRAMEWORKS.values() if each.title == title), "tensorflow")
+    spec = replace(TORCH, framework=name, horovod=title == "Horovod", restarts=3)
+    own = variables(spec, place()) | Ring(place(), Request("r1", spec, CLUSTER)).environ(0)
+    left_out = {"TF_CPP_MIN_LOG_LEVEL", "TF_CONFIG"}
+    shown = {"r1": "RUN", "6": "CPUs", "eth0 of tf2": "INTERFACE"}
+    assert dict(rows) == {
+        variable: "PORT" if variable.endswith("RENDEZVOUS_PORT") else shown.get(value, value)
+        for variable, value in own.items()
+        if variable not in left_out
+    }
+
+
+@pytest.mark.parametrize(
+    ("gpus", "threads"), [("none", "6"), ("GPU-1", "6"), ("GPU-1,GPU-2", "3"), ("all", "6")]
+)
+def test_the_processes_of_a_task_share_its_cpus(gpus: str, threads: str) -> None:
+    assert variables(TORCH, place(gpus=gpus))["OMP_NUM_THREADS"] == threads
+
+
+@pytest.mark.parametrize(
+    ("pinned", "host", "tasks", "limit", "cpus"),
+    [
+        (4, 64, 2, "max 100000", 4),  # pinned by lab, an engine or Slurm
+        (64, 64, 2, "250000 100000", 2),  # a pod with a limit
+        (64, 64, 2, "max 100000", 32),  # the host is shared
+        (2, 2, 5, None, 1),
+    ],
+)
+def test_the_cpus_of_a_task(
+    pinned: int,
+    host: int,
+    tasks: int,
+    limit: str | None,
+    cpus: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(pinned))
+    monkeypatch.setattr("os.cpu_count", lambda: host)
+    file = tmp_path / "cpu.max"
+    if limit is not None:
+        file.write_text(f"{limit}\n")
+    assert cpus_of_task(tasks, file) == cpus
+
+
+def test_the_variables_that_a_user_cannot_set() -> None:
+    names = ("RANK", "PET_NNODES", "GLOO_SOCKET_IFNAME", "JAX_PROCESS_ID", "TF_CONFIG", "LAB_TASK")
+    assert [[each.sets(name) for name in names] for each in FRAMEWORKS.values()] == [
+        [False, False, False, False, True, True],
+        [True, True, True, False, True, True],
+        [False, False, False, True, True, True],
+    ]
+    assert not any(each.sets("OMP_NUM_THREADS") for each in FRAMEWORKS.values())
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ def with_another(name: str) -> RunInfo:
     """The same run with another value of one option."""
     value: object
     match getattr(INFO.spec, name):
+        case dict() if name == "env":
+            value = {"": {"A": "b c"}}
         case OnFailure():
             value = OnFailure.CONTINUE
         case bool(old):

@@ -5,7 +5,7 @@ tasks do not have its variables, so compose never recreates a task because of th
 
     LAB_RUN         the experiment and its flags, as in a shell: async --epochs=5; empty: no run;
                     also --stall=TIME, as for `lab run`
-    LAB_RUN_TERMS   `start` and `faults` of the config, as JSON
+    LAB_RUN_TERMS   `start`, `faults` and `env` of the config, as JSON
     LAB_ONCE        1: end with the run
 
 LAB_RUN and LAB_RUN_TERMS identify a run. The service trains it once. After a reboot it resumes an
@@ -95,6 +95,7 @@ class Autorun:
         }
         options = _json(environ, var.LAB_RUN_TERMS)
         start, faults = options.get("start", {}), options.get("faults", [])
+        env = options.get("env", {})
         try:
             argv = shlex.split(text)
         except ValueError as error:
@@ -105,11 +106,12 @@ class Autorun:
             wanted = [check_target(parse(text), nodes) for text in (*experiment.faults, *faults)]
         except ValueError as error:
             raise AutorunError(f"LAB_RUN_TERMS: {error}") from error
-        digest = hashlib.sha256(json.dumps([argv, start, faults]).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps([argv, start, faults, env]).encode()).hexdigest()
         spec = replace(
             request.spec,
             args=with_seed(experiment, request.spec.args),
             start=start,
+            env=env,
             faults=tuple(fault.text for fault in wanted if not fault.kind.on_network),
         )
         requested = replace(request, spec=spec, autorun=digest)

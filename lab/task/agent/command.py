@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -14,7 +14,9 @@ from lab import variables as var
 from lab.frameworks import FRAMEWORKS, TENSORFLOW, Rank
 from lab.network.interface import interface_of
 from lab.task.agent.agent_config import AgentConfig
+from lab.task.agent.cpus import cpus_of_task
 from lab.task.lazy_keras import defer_keras
+from lab.task.program_flags import RANK_PLACEHOLDERS
 from lab.volume import Request, Volume
 from lab.volume.run_spec import CLUSTER_ARGS, LISTINGS, fill_in, module_files
 
@@ -86,16 +88,31 @@ def _start(config: AgentConfig, request: Request) -> list[str]:
     return [str(program_path(config, request))]
 
 
-def _filled_in(config: AgentConfig, request: Request, templates: Sequence[str]) -> Iterator[str]:
+def _filled_in(config: AgentConfig, request: Request, templates: Iterable[str]) -> Iterator[str]:
+    own = {"job": config.job, "index": str(config.index), **_rank_values(config, request)}
     for template in templates:
-        yield from fill_in(template, config.job, config.index, request.cluster)
+        yield from fill_in(template, own, request.cluster)
+
+
+def _rank_values(config: AgentConfig, request: Request) -> dict[str, str]:
+    """The values of the placeholders of a rank; none if the task is none.
+
+    The processes of a launcher fill in their own (`lab.task.own`).
+    """
+    ranks = request.ranks()
+    if config.task not in ranks:
+        return {}
+    if has_launcher(config, request):
+        return {name.strip("{}"): name for name in RANK_PLACEHOLDERS}
+    return {"rank": str(ranks.index(config.task)), "local_rank": "0", "size": str(len(ranks))}
 
 
 def environ(
     config: AgentConfig, request: Request, attempt: int, inherited: Mapping[str, str]
 ) -> dict[str, str]:
     """The environment variables: the agent's own, and those that identify the task."""
-    base = _inherited(inherited)
+    framework = FRAMEWORKS[request.spec.framework]
+    base = _inherited(inherited) | _user_environ(config, request)
     start_file = Volume(config.runs).start(request.run_id, config.task)
     data_dir = request.spec.data_dir
     tf_config = {"cluster": request.cluster, "task": {"type": config.job, "index": config.index}}
@@ -103,10 +120,11 @@ def environ(
         **(
             _OWN_PROGRAM_DEFAULTS if request.spec.own else _experiment_environ(base, config.runtime)
         ),
-        **FRAMEWORKS[request.spec.framework].defaults,
+        **framework.defaults,
+        **({framework.threads_in: _threads(config, request)} if framework.threads_in else {}),
         **base,
         **_no_proxy(request, base),
-        **_framework_environ(config, request),
+        **_framework_environ(config, request, attempt),
         **_python_environ(inherited, _module_folder(config, request)),
         **({var.LAB_DATA_DIR: str(config.data / data_dir)} if data_dir else {}),
         **({"TF_CONFIG": json.dumps(tf_config)} if _has_tf_config(request) else {}),
@@ -157,7 +175,24 @@ def _experiment_environ(inherited: Mapping[str, str], runtime: str) -> dict[str,
     return _EXPERIMENT_DEFAULTS | defer_keras(inherited, runtime)
 
 
-def _framework_environ(config: AgentConfig, request: Request) -> dict[str, str]:
+def _user_environ(config: AgentConfig, request: Request) -> dict[str, str]:
+    """The user's variables; one whose placeholder has no value is left out."""
+    env = request.spec.env
+    templates = {**env.get(config.job, {}), **env.get("", {})}
+    return {
+        name: ",".join(texts)
+        for name, template in templates.items()
+        if (texts := [*_filled_in(config, request, [template])])
+    }
+
+
+def _threads(config: AgentConfig, request: Request) -> str:
+    """The number of threads of each process of a task: its share of the task's CPUs."""
+    processes = config.gpu_count if has_launcher(config, request) else 1
+    return str(max(1, cpus_of_task(len(request.tasks())) // processes))
+
+
+def _framework_environ(config: AgentConfig, request: Request, attempt: int) -> dict[str, str]:
     """The variables by which a framework's programs find each other; TensorFlow's use flags.
 
     Raises:
@@ -179,6 +214,8 @@ def _framework_environ(config: AgentConfig, request: Request) -> dict[str, str]:
         port=int(port),
         gpus=config.gpu_count,
         run=request.run_id,
+        attempt=attempt,
+        restarts=request.spec.restarts,
     )
     return {**variables, **framework.of_rank(rank)}
 

@@ -90,6 +90,8 @@ class Launcher:
             return "a printed program uses TensorFlow 1"
         if request.spec.own:
             return "a user's own program imports TensorFlow itself"
+        if request.spec.env:
+            return "TensorFlow may read its variables when it is imported"
         if self._config.gpus != "none":
             return "it uses GPUs"
         return import_analysis.unavailable_reason(command.program_path(self._config, request))

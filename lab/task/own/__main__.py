@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 import time
 
@@ -21,13 +22,15 @@ from lab.task import request_ids
 from lab.task.after_import import after_import
 from lab.task.own import keras_mnist
 from lab.task.own.main_module import exit_with_traceback, run_file, run_module
-from lab.task.program_flags import QUIET, complete_flags, warn
+from lab.task.program_flags import QUIET, RANK_PLACEHOLDERS, complete_flags, warn
 
 
 def main() -> None:
     """Run the program; end with its exit code."""
     is_quiet = sys.argv[1] == QUIET
     first, *arguments = sys.argv[1 + is_quiet :]
+    if "TORCHELASTIC_USE_AGENT_STORE" in os.environ:
+        _fill_in_rank(arguments)
     complete_flags(os.environ, None if is_quiet else warn)
     keras_mnist.provide()
     _number_requests()
@@ -42,6 +45,17 @@ def main() -> None:
             run_file(first, arguments)
     except Exception as error:  # noqa: BLE001  (Python would report any of them)
         exit_with_traceback(error)
+
+
+def _fill_in_rank(arguments: list[str]) -> None:
+    """Fill in the placeholders of a rank: torchrun, not the agent, has started this process."""
+    ranks = {name: os.environ[variable] for name, variable in RANK_PLACEHOLDERS.items()}
+
+    def filled_in(template: str) -> str:
+        return re.sub("|".join(ranks), lambda match: ranks[match[0]], template)
+
+    arguments[:] = map(filled_in, arguments)
+    os.environ.update({name: filled_in(text) for name, text in os.environ.items()})
 
 
 def _finish_threads_at_exit(_: object) -> None:
