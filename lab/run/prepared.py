@@ -309,7 +309,7 @@ def _resolve(
         spec,
         start=start,
         must_talk=spec.must_talk and cluster.needs is None,
-        env=cluster.env | spec.env,
+        env={**cluster.env, **spec.env},
         on_failure=policy.on_failure,
         restarts=policy.restarts,
         faults=check_targets(

@@ -7,9 +7,12 @@ as `--local_rank`, count only in a process that has the variable with their valu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
+
+from lab.variables import LAB_CLUSTER, LAB_TASK
 
 JOB, INDEX, HOSTS = "job", "index", "hosts of "
 """The meanings of a flag; the addresses of the job `ps` are `hosts of ps`."""
@@ -101,39 +104,68 @@ def _hosts(job: str) -> _Names:
     return _Names((*clear, *(f"{name}s" for name in others)), vague)
 
 
-def choose(
-    flags: Sequence[Flag], jobs: Collection[str], variables: Collection[str], *, builds: bool
-) -> dict[str, Flag]:
-    """Return meaning to flag.
+class Place:
+    """The place of this process in the cluster, and its values for flags.
 
-    Args:
-        flags: The flags that the program declares.
-        jobs: The config's jobs.
-        variables: The variables of the process.
-        builds: Whether the program builds TensorFlow's cluster or server.
+    Attributes:
+        task: The task's name.
+        cluster: TensorFlow's cluster spec.
     """
-    chosen: dict[str, Flag] = {}
-    all_jobs = dict.fromkeys((*jobs, *_USUAL_JOBS))
-    known = {JOB: _JOB, INDEX: _INDEX} | {f"{HOSTS}{job}": _hosts(job) for job in all_jobs}
-    of_rank = {name: names for name, names in OF_RANK.items() if name in variables}
 
-    def find(meaning: str, names: Iterable[str], *, clear: bool) -> None:
-        for flag in (flag for name in names for flag in flags if name in flag.names):
-            is_free = meaning not in chosen and flag not in chosen.values()
-            if is_free and _fits(flag, meaning, jobs, clear=clear):
-                chosen[meaning] = flag
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """Read it from the variables of the process."""
+        self.task = environ[LAB_TASK]
+        self.cluster: Mapping[str, Sequence[str]] = json.loads(environ[LAB_CLUSTER])
+        is_torch = "RANK" in environ
+        self._variables = {**environ, ENV_URL: ENV_URL} if is_torch else environ
 
-    for meaning, names in known.items():
-        find(meaning, names.clear, clear=True)
-    for flag in flags:
-        if _is_job_by_values(flag, jobs):
-            chosen.setdefault(JOB, flag)
-    has_cluster = builds or bool(chosen)
-    for meaning, plain in of_rank.items():
-        find(meaning, plain, clear=True)
-    for meaning, names in known.items() if has_cluster else ():
-        find(meaning, names.vague, clear=False)
-    return {meaning: chosen[meaning] for meaning in (*known, *of_rank) if meaning in chosen}
+    def choose(self, flags: Sequence[Flag], *, builds: bool) -> dict[str, Flag]:
+        """Return meaning to flag.
+
+        Args:
+            flags: The flags that the program declares.
+            builds: Whether the program builds TensorFlow's cluster or server.
+        """
+        chosen: dict[str, Flag] = {}
+        jobs = dict.fromkeys((*self.cluster, *_USUAL_JOBS))
+        known = {JOB: _JOB, INDEX: _INDEX} | {f"{HOSTS}{job}": _hosts(job) for job in jobs}
+
+        def find(meaning: str, names: Iterable[str], *, clear: bool) -> None:
+            for flag in (flag for name in names for flag in flags if name in flag.names):
+                is_free = meaning not in chosen and flag not in chosen.values()
+                if is_free and _fits(flag, meaning, self.cluster, clear=clear):
+                    chosen[meaning] = flag
+
+        for meaning, names in known.items():
+            find(meaning, names.clear, clear=True)
+        for flag in flags:
+            if _is_job_by_values(flag, self.cluster):
+                chosen.setdefault(JOB, flag)
+        has_cluster = builds or bool(chosen)
+        for variable in filter(self._variables.__contains__, OF_RANK):
+            find(variable, OF_RANK[variable], clear=True)
+        for meaning, names in known.items() if has_cluster else ():
+            find(meaning, names.vague, clear=False)
+        return {meaning: chosen[meaning] for meaning in (*known, *OF_RANK) if meaning in chosen}
+
+    def values(self, meaning: str, chosen: Mapping[str, Flag], flags: Sequence[Flag]) -> list[str]:
+        """Return the values of a chosen flag; none if its job has no tasks.
+
+        A rank has no job, so a flag beside one for the job is for the task's index. A program with
+        a flag for the port adds it to hosts whose default has none: `localhost`.
+        """
+        flag, (job, _, index) = chosen[meaning], self.task.rpartition("-")
+        if meaning in OF_RANK:
+            return [self._variables[meaning]]
+        if meaning == JOB:
+            return [job]
+        if meaning == INDEX:
+            return [index if JOB in chosen else self._variables.get("RANK", index)]
+        addresses = [*self.cluster.get(meaning.removeprefix(HOSTS), ())]
+        has_port = any(name.endswith("port") for declared in flags for name in declared.names)
+        if has_port and flag.default and ":" not in flag.default:
+            addresses = [address.rpartition(":")[0] for address in addresses]
+        return addresses if flag.many or not addresses else [",".join(addresses)]
 
 
 def _fits(flag: Flag, meaning: str, jobs: Collection[str], *, clear: bool) -> bool:

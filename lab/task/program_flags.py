@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,20 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.task.after_import import after_import
-from lab.task.flag_meanings import (
-    ENV_URL,
-    HOSTS,
-    INDEX,
-    JOB,
-    OF_RANK,
-    OTHER,
-    TEXT,
-    UNTYPED,
-    WHOLE,
-    Flag,
-    choose,
-)
-from lab.variables import LAB_CLUSTER, LAB_RUN_DIR, LAB_TASK
+from lab.task.flag_meanings import INDEX, JOB, OTHER, TEXT, UNTYPED, WHOLE, Flag, Place
+from lab.variables import LAB_CLUSTER, LAB_RUN_DIR
 
 _KINDS: Final[Mapping[object, str]] = {int: WHOLE, str: TEXT, float: OTHER, bool: OTHER}
 
@@ -84,10 +71,7 @@ class Completion:
         """
         self.depth = 0
         self.rests: list[list[str]] = []
-        self._cluster: Mapping[str, Sequence[str]] = json.loads(environ[LAB_CLUSTER])
-        self._job, _, self._index = environ[LAB_TASK].rpartition("-")
-        is_torch = {ENV_URL: ENV_URL} if "RANK" in environ else {}
-        self._variables = {**environ, **is_torch}
+        self._place = Place(environ)
         self._folder = Path(environ.get(LAB_RUN_DIR, ""), "program")
         self._warn = warn
         self._flags: list[Flag] = []
@@ -111,9 +95,7 @@ class Completion:
         """
         old = sys.argv[1:] if args is None else list(args)
         self._flags += [flag for flag in flags if flag not in self._flags]
-        self._chosen = choose(
-            self._flags, self._cluster, self._variables, builds=self._builds_cluster()
-        )
+        self._chosen = self._place.choose(self._flags, builds=self._builds_cluster())
         new = [*self._new_arguments(old, flags)]
         start = len(sys.argv) - len(old) if self.depth else 1
         written = [tokens for tokens in new if tokens[0] not in sys.argv]
@@ -130,7 +112,7 @@ class Completion:
         """Yield the arguments of each flag, those for positional arguments first."""
         words = {token.partition("=")[0] for token in old}
         values = {
-            flag: self._values(meaning, flag)
+            flag: self._place.values(meaning, self._chosen, self._flags)
             for meaning, flag in self._chosen.items()
             if flag in flags and words.isdisjoint(flag.options)
         }
@@ -142,26 +124,6 @@ class Completion:
             if flag.options and values[flag]:
                 yield from _written(flag, values[flag])
 
-    def _values(self, meaning: str, flag: Flag) -> list[str]:
-        """Return the values of a flag; none if its job has no tasks.
-
-        A rank has no job, so a flag beside one for the job is for the task's index. A program with
-        a flag for the port adds it to hosts whose default has none: `localhost`.
-        """
-        if meaning == JOB:
-            return [self._job]
-        if meaning in OF_RANK:
-            return [self._variables[meaning]]
-        if meaning == INDEX:
-            return [
-                self._index if JOB in self._chosen else self._variables.get("RANK", self._index)
-            ]
-        addresses = [*self._cluster.get(meaning.removeprefix(HOSTS), ())]
-        has_port = any(name.endswith("port") for declared in self._flags for name in declared.names)
-        if has_port and flag.default and ":" not in flag.default:
-            addresses = [address.rpartition(":")[0] for address in addresses]
-        return addresses if flag.many or not addresses else [",".join(addresses)]
-
     def _builds_cluster(self) -> bool:
         """Whether a loaded module of the program names TensorFlow's cluster or server."""
         files = [getattr(module, "__file__", None) for module in [*sys.modules.values()]]
@@ -170,12 +132,13 @@ class Completion:
 
     def _notice(self) -> str:
         """Return the warning that the program cannot know its place; "" if it may."""
-        needed = [JOB] * (len(self._cluster) > 1)
-        needed += [INDEX] * any(len(tasks) > 1 for tasks in self._cluster.values())
+        cluster = self._place.cluster
+        needed = [JOB] * (len(cluster) > 1)
+        needed += [INDEX] * any(len(tasks) > 1 for tasks in cluster.values())
         missing = [meaning for meaning in needed if meaning not in self._chosen]
         # All tasks have the same program: one of them warns.
-        first = next((job for job in self._cluster if job != "ps"), "ps")
-        is_first = (self._job, self._index) == (first, "0")
+        first = next((job for job in cluster if job != "ps"), "ps")
+        is_first = self._place.task == f"{first}-0"
         if not missing or not is_first or _names(self._folder.rglob("*.py"), _KNOWS_PLACE):
             return ""
         placeholders = " and ".join(f"{{{meaning}}}" for meaning in missing)

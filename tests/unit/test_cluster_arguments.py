@@ -1,17 +1,27 @@
-"""Placeholders for the cluster in a program's arguments, and addresses in its source."""
+"""Placeholders in a program's arguments and variables, and addresses in its source."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from lab.api.training import parse_variable
+from lab.api.training import run as train
+from lab.backends.rendered_file import planned_run
 from lab.config import parse_cluster
 from lab.errors import InputError
 from lab.program.own import read_program
 from lab.run.fitting import check_texts
-from lab.volume import RunSpec
+from lab.store.directory import RunDir
+from lab.store.run_info import RunInfo
+from lab.store.settings import command, settings_of
+from lab.task.agent.autorun import Autorun
+from lab.volume import Request, RunSpec
 from lab.volume.run_spec import fill_in, has_placeholders
+from tests.support.cli import Host
+from tests.support.programs import prepared
 
 JOBS = {"ps": 1, "worker": 2}
 
@@ -117,3 +127,38 @@ def test_addresses_of_other_hosts_have_a_notice(tmp_path: Path) -> None:
 )
 def test_other_programs_have_none(source: str, args: list[str], tmp_path: Path) -> None:
     assert notice(tmp_path, source, *args) == ""
+
+
+# ---- The user's variables.
+
+
+@pytest.mark.parametrize("raw", ["A", "=1", "1A=2", "A B=1", "A=\0"])
+def test_a_variable_has_a_name_and_a_value(raw: str) -> None:
+    with pytest.raises(InputError, match=r"env: .* is not NAME=VALUE"):
+        train("async", env=[raw])
+
+
+def test_variables_of_the_command_line_and_the_config_reach_the_run(host: Host) -> None:
+    host.backend.environment = None
+    jobs = "worker: {on: [tf1, tf2], env: {A: 1, B: '{index}'}}"
+    spec = RunSpec("own.py", env={"": dict([parse_variable("C=x=y")])})
+    run, _ = prepared("x = 1\n", jobs=jobs, spec=spec)
+    assert run.spec.env == {"": {"C": "x=y"}, "worker": {"A": "1", "B": "{index}"}}
+    info = RunInfo("r", run.spec, backend="local")
+    assert "--env C=x=y" in command(info)
+    assert settings_of(RunDir(Path("r")), info)["variables worker"] == "A=1 'B={index}'"
+    assert Request.from_json(Request("r1", run.spec, {}).to_json()).spec == run.spec
+
+
+def test_a_rendered_run_has_the_variables_of_the_config() -> None:
+    jobs = b"jobs: {ps: {on: [tf1]}, worker: {on: [tf2], env: {A: '$x'}}}"
+    text = b"version: 1\nname: own\nnodes: {tf1: {}, tf2: {}}\nrun: {experiment: async}\n" + jobs
+    planned = planned_run(parse_cluster(text, "own.yaml"))
+    assert planned is not None
+    environ = {
+        **{"LAB_RUN": planned.command, "LAB_RUN_TERMS": planned.terms},
+        "LAB_CLUSTER": json.dumps({"ps": ["tf1:1"], "worker": ["tf2:1"]}),
+    }
+    autorun = Autorun.from_environ(environ)
+    assert autorun is not None
+    assert autorun.request.spec.env == {"worker": {"A": "$x"}}

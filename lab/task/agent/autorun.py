@@ -26,6 +26,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +44,7 @@ from lab.volume import (
     TaskStatus,
     Volume,
     new_run_id,
+    task_names,
 )
 from lab.volume.continuation import is_interrupted, next_request
 from lab.volume.control import VolumeBusy, requests, state_of, submit, uploads
@@ -88,11 +90,8 @@ class Autorun:
                 raise AutorunError("LAB_ONCE needs a run; name one, such as LAB_RUN=async")
             return None
         cluster = _json(environ, var.LAB_CLUSTER)
-        nodes = {
-            f"{job}-{index}": host.rpartition(":")[0]
-            for job, hosts in cluster.items()
-            for index, host in enumerate(hosts)
-        }
+        hosts = [host.rpartition(":")[0] for host in chain.from_iterable(cluster.values())]
+        nodes = dict(zip(task_names(cluster), hosts, strict=True))
         options = _json(environ, var.LAB_RUN_TERMS)
         start, faults = options.get("start", {}), options.get("faults", [])
         env = options.get("env", {})
