@@ -23,14 +23,7 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import seconds, whole
 from lab.formatting import share as percentage
 from lab.log import LOG
-from lab.options import (
-    Argument,
-    Flag,
-    ProgramArguments,
-    RepeatedFlag,
-    Switch,
-    reads_options,
-)
+from lab.options import Argument, Flag, ProgramArguments, RepeatedFlag, Switch, reads_options
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.options.types import boolean, one_of
 from lab.program import names_a_program

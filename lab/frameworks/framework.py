@@ -78,4 +78,4 @@ _ALWAYS_SET: Final = (
     *("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
     *("PYTHONPATH", "PYTHONUNBUFFERED", "TF_CONFIG"),
 )
-_ANY_RANK: Final = Rank(index=0, size=2, host="", port=0, gpus=2, run="", attempt=0, restarts=0)
+_ANY_RANK: Final = Rank(0, 2, "", 0, gpus=2, run="", attempt=0, restarts=0)

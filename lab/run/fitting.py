@@ -35,34 +35,25 @@ def experiment_named(name: str) -> Experiment:
     return experiment
 
 
-def check_texts(spec: RunSpec, cluster: Cluster) -> None:
+def check_texts(spec: RunSpec, tasks: Sequence[str]) -> None:
     """Check the placeholders of a program's arguments and variables, and these variables' names.
 
     Raises:
-        InputError: A placeholder is of an unknown task or job, or of a rank in a run without ranks,
-            or `lab` itself sets a variable.
+        InputError: The run has no such task, job or rank, or `lab` itself sets a variable.
     """
-    framework = FRAMEWORKS[spec.framework]
     for job, env in spec.env.items():
-        own = next(filter(framework.sets, env), None)
+        own = next(filter(FRAMEWORKS[spec.framework].sets, env), None)
         if own is not None:
             label = f"jobs.{job}.env" if job else "--env"
             raise InputError(f"{label}: lab itself sets {own}", "use another variable")
     texts = chain(spec.args if spec.own else (), *(env.values() for env in spec.env.values()))
-    tasks = [
-        f"{job}-{index}" for job, count in cluster.task_counts.items() for index in range(count)
-    ]
+    known = {*tasks, *(task.rpartition("-")[0] for task in tasks), "job", "index"}
+    known |= {"rank", "local_rank", "size"} if spec.has_ranks else set()
     for match in chain.from_iterable(map(PLACEHOLDER.finditer, texts)):
-        name, task, job, _ = match.groups()
-        if task and task not in tasks:
-            raise InputError(
-                f"{match[0]}: there is no task {task!r}", f"use one of {short(', '.join(tasks))}"
-            )
-        if job and job not in cluster.jobs:
-            known = " or ".join(f"{{{other}_hosts}}" for other in cluster.jobs)
-            raise InputError(f"{match[0]}: the config has no job {job!r}", f"use {known}")
-        if name not in {None, "job", "index"} and not spec.has_ranks:
-            raise InputError(f"{match[0]}: a task of {framework.title} has no rank", "use {index}")
+        name = match[1] or match[2] or match[3]
+        if name not in known:
+            fix = "use {index}" if match[1] else f"its tasks are {short(', '.join(tasks))}"
+            raise InputError(f"{match[0]}: the run has no {name}", fix)
 
 
 def check_jobs(wanted: Experiment, project: Project) -> None:

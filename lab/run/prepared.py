@@ -169,7 +169,7 @@ def _prepare_run(
     spec = replace(options.spec, experiment=experiment.name).completed(experiment)
     spec = spec if own is None else own.complete(spec)
     spec = _resolve(spec, options, experiment, project.cluster, placed.plan)
-    check_texts(spec, project.cluster)
+    check_texts(spec, [task.name for task in placed.plan.tasks])
     resumes = None if options.resume is None else find_run(options.resume, runs_dir)
     if resumes is not None:
         # Imported here: most runs resume from no other.

@@ -71,24 +71,21 @@ class Flag(NamedTuple):
     default: str = ""
 
 
-class _Names(NamedTuple):
-    """Plain names with a meaning: in any program, and only in a program with a cluster."""
+_Names = tuple[tuple[str, ...], tuple[str, ...]]
+"""Plain names with a meaning: in any program, and only in a program with a cluster."""
 
-    clear: tuple[str, ...]
-    vague: tuple[str, ...]
-
-
-_JOB: Final = _Names(
-    ("jobname", "tasktype", "jobtype", "workertype"), ("job", "role", "rolename", "replicatype")
+_JOB: Final[_Names] = (
+    ("jobname", "tasktype", "jobtype", "workertype"),
+    ("job", "role", "rolename", "replicatype"),
 )
-_INDEX: Final = _Names(
+_INDEX: Final[_Names] = (
     ("taskindex", "workerindex", "taskidx", "workeridx"),
     (
         *("taskid", "tasknumber", "index", "task", "idx", "workerid", "worker", "rank"),
         *("workerrank", "nodeid", "replicaid", "jobid", "id"),
     ),
 )
-_ANY_TEXT: Final = frozenset({_JOB.clear[0], *_INDEX.clear, *chain(*OF_RANK.values())})
+_ANY_TEXT: Final = frozenset({_JOB[0][0], *_INDEX[0], *chain(*OF_RANK.values())})
 """Names that have their meaning even if the flag takes a text, or has another default."""
 
 
@@ -101,7 +98,7 @@ def _hosts(job: str) -> _Names:
             ("s", "", "list", "nodes", "servers", "host"),
         )
     )
-    return _Names((*clear, *(f"{name}s" for name in others)), vague)
+    return (*clear, *(f"{name}s" for name in others)), vague
 
 
 class Place:
@@ -136,16 +133,16 @@ class Place:
                 if is_free and _fits(flag, meaning, self.cluster, clear=clear):
                     chosen[meaning] = flag
 
-        for meaning, names in known.items():
-            find(meaning, names.clear, clear=True)
+        for meaning, (clear, _) in known.items():
+            find(meaning, clear, clear=True)
         for flag in flags:
             if _is_job_by_values(flag, self.cluster):
                 chosen.setdefault(JOB, flag)
         has_cluster = builds or bool(chosen)
         for variable in filter(self._variables.__contains__, OF_RANK):
             find(variable, OF_RANK[variable], clear=True)
-        for meaning, names in known.items() if has_cluster else ():
-            find(meaning, names.vague, clear=False)
+        for meaning, (_, vague) in known.items() if has_cluster else ():
+            find(meaning, vague, clear=False)
         return {meaning: chosen[meaning] for meaning in (*known, *OF_RANK) if meaning in chosen}
 
     def values(self, meaning: str, chosen: Mapping[str, Flag], flags: Sequence[Flag]) -> list[str]:
@@ -190,7 +187,7 @@ def _names_a_job(flag: Flag, jobs: Collection[str]) -> bool:
 
 def _is_job_by_values(flag: Flag, jobs: Collection[str]) -> bool:
     """Whether the choices or the default of a flag show that it is the job's, whatever its name."""
-    is_named = not {*_JOB.vague}.isdisjoint(flag.names)
+    is_named = not {*_JOB[1]}.isdisjoint(flag.names)
     names_all = len(jobs) > 1 and set(jobs) <= set(flag.choices)
     return flag.kind != OTHER and (names_all or (is_named and _names_a_job(flag, jobs)))
 

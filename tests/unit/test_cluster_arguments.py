@@ -26,22 +26,18 @@ from tests.support.programs import prepared
 JOBS = {"ps": 1, "worker": 2}
 
 
-PAIR = parse_cluster(
-    b"{version: 1, name: pair, nodes: {tf1: {}, tf2: {}},"
-    b" jobs: {ps: {on: [tf1]}, worker: {on: [tf1, tf2]}}}",
-    "pair.yaml",
-)
+PAIR = ["ps-0", "worker-0", "worker-1"]
 
 
 @pytest.mark.parametrize(
     ("spec", "error"),
     [
         (RunSpec("x", args=("--c={chief_hosts}",), own=True),
-         "{chief_hosts}: the config has no job 'chief'; use {ps_hosts} or {worker_hosts}"),
+         "{chief_hosts}: the run has no chief; its tasks are ps-0, worker-0, worker-1"),
         (RunSpec("x", args=("{host:worker-2}",), own=True),
-         "{host:worker-2}: there is no task 'worker-2'; use one of ps-0, worker-0, worker-1"),
+         "{host:worker-2}: the run has no worker-2; its tasks are ps-0, worker-0, worker-1"),
         (RunSpec("x", env={"": {"A": "{rank}"}}),
-         "{rank}: a task of TensorFlow has no rank; use {index}"),
+         "{rank}: the run has no rank; use {index}"),
         (RunSpec("x", env={"": {"A": "", "LAB_TASK": "worker-1"}}),
          "--env: lab itself sets LAB_TASK; use another variable"),
         (RunSpec("x", env={"worker": {"RANK": "0"}}, framework="torch"),
