@@ -77,6 +77,42 @@ def test_ranks_that_train_alone_have_failed(
     assert ran.summary["reason"] == "the tasks never exchanged data: each trained alone"
 
 
+TORCH_FLAGS = """\
+import argparse
+import torch.distributed as dist
+parser = argparse.ArgumentParser()
+parser.add_argument("--world-size", type=int, default=-1)
+parser.add_argument("--rank", type=int, default=-1)
+parser.add_argument("--local_rank", type=int, default=-1)
+parser.add_argument("--dist-url", default="tcp://10.0.0.1:23456")
+flags = parser.parse_args()
+dist.init_process_group("gloo", flags.dist_url, rank=flags.rank, world_size=flags.world_size)
+print(f"rank {dist.get_rank()} of {dist.get_world_size()}, here {flags.local_rank}", flush=True)
+dist.barrier()
+"""
+JAX_FLAGS = """\
+import argparse
+import jax
+parser = argparse.ArgumentParser()
+parser.add_argument("--coordinator")
+parser.add_argument("--num-processes", type=int, default=1)
+parser.add_argument("--process-id", type=int, default=0)
+flags = parser.parse_args()
+jax.distributed.initialize(flags.coordinator, flags.num_processes, flags.process_id)
+print(f"rank {jax.process_index()} of {jax.process_count()}, here 0", flush=True)
+"""
+
+
+@pytest.mark.parametrize("source", [TORCH_FLAGS, pytest.param(JAX_FLAGS, marks=pytest.mark.jax)])
+def test_the_flags_of_a_rank_are_filled_in(project: Project, source: str) -> None:
+    program = project.path / "flags.py"
+    program.write_text(source, "utf-8")
+    ran = project.run(program, "workers")
+    assert ran.states == dict.fromkeys(WORKERS, "succeeded")
+    for rank, task in enumerate(WORKERS):
+        assert f"rank {rank} of 2, here 0" in ran.log(task)
+
+
 @pytest.mark.engine
 @pytest.mark.parametrize("project", ["compose"], indirect=True)
 @pytest.mark.parametrize(
