@@ -18,7 +18,7 @@ from lab.records.record_pattern import GROUPS, LONGEST, PatternError, RecordPatt
 from lab.run.fitting import try_config
 from lab.runtimes import HERITAGE, RUNTIMES, TENSORFLOW
 from lab.text import short
-from lab.volume import RunSpec
+from lab.volume import RunSpec, task_names
 from lab.volume.run_spec import own_policy
 
 SERVICES: Final = ("ps",)
@@ -108,9 +108,7 @@ def _check_tasks(program: OwnProgram, cluster: Cluster, services: Sequence[str])
     """Check that programs and tasks match if each task has its own program."""
     if not program.programs:
         return
-    tasks = [
-        f"{name}-{index}" for name, job in cluster.jobs.items() for index in range(len(job.on))
-    ]
+    tasks = task_names({name: [*job.on] for name, job in cluster.jobs.items()})
     unknown = [task for task in program.programs if task not in tasks]
     if unknown:
         raise InputError(
