@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -26,7 +27,7 @@ from lab.task.agent.starts import (
     waits_for_time,
 )
 from lab.volume import Attempt, Request, RunSpec, TaskStatus
-from lab.volume.states import State, outcome
+from lab.volume.states import Cause, State, outcome
 from tests.support.specs import changed
 
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf4:1"]}
@@ -230,6 +231,10 @@ def test_a_training_is_steady_until_a_task_ends(
 
 # ---- restarts
 
+ECHO = "worker-1 restarted, so all tasks restart together"
+ONCE = ("exit code 3", Cause.EXIT_CODE)
+NEW = TaskStatus("worker-1", State.STARTING, started_unix=5.0)
+
 
 @pytest.mark.parametrize(
     ("request_has", "task", "done", "may"),
@@ -248,16 +253,65 @@ def test_a_gang_with_a_succeeded_task_does_not_restart_a_required_one(
 ) -> None:
     asked = request(**request_has, on_failure=OnFailure.RESTART, restarts=1)
     seen = states(worker_2=State.SUCCEEDED) if done else states()
-    assert may_start_again(asked, seen[task], seen) == may
-    assert not may_start_again(asked, again(task), seen)
+    assert may_start_again(asked, seen[task], seen, *ONCE) == may
+    assert not may_start_again(asked, again(task), seen, *ONCE)
 
 
 def restarted(task: str, ended_unix: float, reason: str) -> TaskStatus:
     attempt = Attempt(reason, None, None, ended_unix, None)
-    return TaskStatus(task, State.STARTING, attempt=1, earlier=(attempt,))
+    began = ended_unix + 5.0
+    return TaskStatus(task, State.STARTING, attempt=1, earlier=(attempt,), started_unix=began)
 
 
-ECHO = "worker-1 restarted, so all tasks restart together"
+KEY = "a.py:3: KeyError: 'x'"
+RESET = "a.py:9: ConnectionError: Connection reset by peer"
+MISSING = "a.py:1: ModuleNotFoundError: No module named 'y'"
+KEY_BEFORE = restarted("worker-1", 10.0, KEY)
+TRAINS = replace(KEY_BEFORE, state=State.TRAINING)
+REFUSED = "exit code 2: a.py: error: unrecognized arguments: --x"
+
+
+@pytest.mark.parametrize(
+    ("mine", "reason", "cause", "may"),
+    [
+        (NEW, KEY, Cause.EXIT_CODE, True),
+        (KEY_BEFORE, KEY, Cause.EXIT_CODE, False),
+        (KEY_BEFORE, "a.py:4: KeyError: 'x'", Cause.EXIT_CODE, True),
+        (TRAINS, KEY, Cause.EXIT_CODE, True),
+        (KEY_BEFORE, KEY, Cause.PEER_LOST, True),
+        (KEY_BEFORE, KEY, Cause.SIGNAL, True),
+        (restarted("worker-1", 10.0, RESET), RESET, Cause.EXIT_CODE, True),
+        (NEW, MISSING, Cause.EXIT_CODE, False),
+        (NEW, "a.py:2: SyntaxError: invalid syntax", Cause.EXIT_CODE, False),
+        (NEW, REFUSED, Cause.EXIT_CODE, False),
+        (NEW, "FATAL Flags parsing error: Unknown flag 'x'", Cause.EXIT_CODE, False),
+        (NEW, "absl.flags._exceptions.UnrecognizedFlagError: x", Cause.EXIT_CODE, False),
+        (replace(NEW, state=State.TRAINING), MISSING, Cause.EXIT_CODE, True),
+        (NEW, "a.py:1: FileNotFoundError: 'exit code 2'", Cause.EXIT_CODE, True),
+    ],
+)
+def test_a_restart_is_only_for_what_it_can_cure(
+    mine: TaskStatus, reason: str, cause: Cause, *, may: bool
+) -> None:
+    asked = request(on_failure=OnFailure.RESTART, restarts=3)
+    assert may_start_again(asked, mine, states(worker_1=mine), reason, cause) == may
+
+
+@pytest.mark.parametrize(
+    ("other", "may"),
+    [
+        (KEY_BEFORE, False),  # this task was killed before it failed itself
+        (restarted("worker-1", 17.0, KEY), True),  # both have failed for the first time
+        (TRAINS, True),
+    ],
+)
+def test_a_gang_counts_the_failures_of_all_its_tasks(other: TaskStatus, *, may: bool) -> None:
+    asked = request(**GANG, on_failure=OnFailure.RESTART, restarts=3)
+    mine = restarted("worker-0", 10.5, ECHO)
+    seen = states(worker_0=mine, worker_1=other)
+    assert may_start_again(asked, mine, seen, KEY, Cause.EXIT_CODE) == may
+
+
 FIRST, ECHOED = restarted("worker-1", 10.0, "exit code 3"), restarted("worker-0", 10.5, ECHO)
 
 

@@ -355,6 +355,7 @@ class Execution:
         self._status.end_program(program, end, self._note, self._contact.talked)
         ps_count = len(self._request.cluster.get("ps", ()))
         failed = outcomes.failed(end, ps_count=ps_count)
+        mine, statuses = self._status.now, self._statuses.refresh()
         if program.output.fault is not None:
             self._ending.end(self._cannot_write(program.output.fault))
         elif (decided := self._ending.outcome) is not None:
@@ -363,9 +364,9 @@ class Execution:
             self._succeed()
         elif cancelled is not None:
             self._ending.end(cancelled)
-        elif self._restart_reason:
+        elif self._restart_reason and end.code <= 0:  # else it failed by itself
             self._restart(self._restart_reason, Cause.PEER_LOST)
-        elif starts.may_start_again(self._request, self._status.now, self._statuses.refresh()):
+        elif starts.may_start_again(self._request, mine, statuses, failed.reason, failed.cause):
             self._notify(f"{failed.reason}; it starts again")
             self._restart(failed.reason, failed.cause)
         else:

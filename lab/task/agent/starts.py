@@ -11,12 +11,13 @@ agent gives another one an order. The functions have these arguments in common::
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from lab.experiments.faults import Trigger, parse_trigger
 from lab.volume import Request, TaskStatus
 from lab.volume.run_spec import registered
-from lab.volume.states import ENDED, State
+from lab.volume.states import ENDED, Cause, State
 from lab.volume.status import TaskStatuses
 
 _READY: Final = frozenset({State.READY, State.TRAINING})
@@ -26,6 +27,14 @@ STOPPED: Final = "is stopped (SIGSTOP)"
 
 UNDER_FAULT: Final = "is under the fault "
 """The beginning of the message of a program that an injected fault stops, slows or cuts off."""
+
+# Failures that every attempt repeats: an import, the syntax, or an argument, which argparse refuses
+# with exit code 2, and absl in words.
+_MISTAKE: Final = re.compile(
+    r"^exit code 2\b|Flags parsing|\b(?:ModuleNotFound|Import|Syntax|Indentation|\w+Flag\w*)Error: "
+)
+# Failures that the next attempt may not have.
+_PASSING: Final = re.compile(r"(?i)connection (?:reset|refused|closed)|unreachable|timed?[ -]?out")
 
 _ALL_RESTART: Final = ", so all tasks restart together"
 
@@ -185,7 +194,9 @@ def start_together(request: Request, statuses: TaskStatuses) -> bool:
     return request.spec.gang and not done
 
 
-def may_start_again(request: Request, mine: TaskStatus, statuses: TaskStatuses) -> bool:
+def may_start_again(
+    request: Request, mine: TaskStatus, statuses: TaskStatuses, reason: str, cause: Cause | None
+) -> bool:
     """Whether a task may restart after its program has failed.
 
     If tasks start together, a service, the chief or a rank of Horovod cannot restart after another
@@ -195,10 +206,32 @@ def may_start_again(request: Request, mine: TaskStatus, statuses: TaskStatuses) 
         request: The run.
         mine: The status of the task, also if the run volume has refused it.
         statuses: The status of each task.
+        reason: Why the program has failed.
+        cause: The reason as a code.
     """
     needed = request.spec.is_service(mine.task) or mine.task in {request.chief, *request.ranks()}
     too_late = request.spec.gang and needed and not start_together(request, statuses)
-    return mine.attempt < request.spec.restarts and not too_late
+    is_left = mine.attempt < request.spec.restarts and not too_late
+    return is_left and not _would_recur(request, mine, statuses, reason, cause)
+
+
+def _would_recur(
+    request: Request, mine: TaskStatus, statuses: TaskStatuses, reason: str, cause: Cause | None
+) -> bool:
+    """Whether a program that failed before its first step would fail again.
+
+    A restart cures what comes from outside the program: a signal, a lost task, the network. It does
+    not cure a mistake of the program, nor an error with which an earlier attempt has ended. Once a
+    task that restarts together with this one has made a step, the error may be of the training.
+    """
+    together = [mine, *(statuses.values() if request.spec.gang else ())]
+    is_training = any(status.state is State.TRAINING for status in together)
+    if is_training or cause is not Cause.EXIT_CODE or _PASSING.search(reason):
+        return False
+    began = mine.started_unix or 0.0
+    attempts = [attempt for status in together for attempt in status.earlier]
+    earlier = {attempt.reason for attempt in attempts if attempt.ended_unix < began}
+    return _MISTAKE.search(reason) is not None or reason in earlier
 
 
 def peer_restarted(request: Request, task: str, statuses: TaskStatuses) -> str | None:
