@@ -170,7 +170,7 @@ class BoardView(TaskView):
             steps_per_s="" if status.state.ended else self._rate(task),
             loss=loss(progress.loss),
             gpu=self._gpu(task),
-            note=short(status.reason) or self._last(task),
+            note=self._last(task) or short(status.reason),
         )
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from shutil import get_terminal_size
 
 from lab.errors import ConfigError, LabError
 from lab.extras import named_extras
@@ -52,7 +53,11 @@ def _print_error(error: Exception) -> int:
             LOG.error(problem)
         return error.exit_code
     if isinstance(error, LabError):
-        LOG.error(f"error: {error}")
+        line = f"error: {error}"
+        if error.fix and sys.stderr.isatty() and len(line) > get_terminal_size().columns:
+            LOG.error(f"error: {error.what}")
+            line = f"  {error.fix}"
+        LOG.error(line)
         return error.exit_code
     if isinstance(error, ModuleNotFoundError) and _is_foreign(error.name):
         LOG.error(

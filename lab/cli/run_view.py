@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import IO, Final
 
 from rich.console import Console
@@ -18,13 +19,12 @@ from lab.command_name import with_command_name
 from lab.formatting import loss, whole
 from lab.log import shown_by
 from lab.run.program_output import prefixed
-from lab.run.state import explain
 from lab.run.view import NOW, Clock, TaskView, View
 from lab.signals import on_suspend
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
 from lab.tables import result_table, show
-from lab.text import LONGEST_REASON, bounded, short
+from lab.text import bounded, short
 from lab.volume import TaskStatus
 
 PLAIN_EVERY_S: Final = 5.0
@@ -37,26 +37,19 @@ class PlainView(TaskView):
     Errors of a closed pipe are ignored.
     """
 
-    def __init__(
-        self,
-        info: RunInfo,
-        stream: IO[str],
-        clock: Clock = NOW,
-    ) -> None:
+    def __init__(self, info: RunInfo, stream: IO[str], clock: Clock = NOW) -> None:
         super().__init__(info, clock)
         self._stream = stream
         self._printed_at: dict[str, float] = {}
         self._shown_epochs: dict[str, int | None] = {}
-        self._messages: dict[str, str] = {}
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
         """Receive new records of a task."""
         super().records(task, records)
         progress = self._progress[task]
         if not progress.has_trained:
-            if progress.message != self._messages.get(task, ""):
-                self._messages[task] = progress.message
-                self.show(f"{task}: {short(progress.message)}")
+            if progress.message:
+                self.report_once(f"{task}: {short(progress.message)}")
             return
         self._report_notices(task, records)
         now = self._clock.monotonic()
@@ -74,7 +67,7 @@ class PlainView(TaskView):
         before = self._statuses.get(status.task)
         super().status(status)
         if before is None or before.state is not status.state:
-            self.show(f"{status.task}: {short(explain(status), LONGEST_REASON)}")
+            self.show(f"{status.task}: {status.state}")  # the end of the run gives the reason
 
     def show(self, line: str) -> None:
         """Print one line."""
@@ -133,7 +126,8 @@ def print_summary(summary: Summary, *, json: bool) -> None:
     A closed terminal is no error: it does not change the result of the run.
     """
     try:
-        show(result_table(summary), to_stderr=json)
+        # The error below the table has the reason.
+        show(result_table(replace(summary, reason="")), to_stderr=json)
         if json:
             print(summary.to_json())
         sys.stdout.flush()

@@ -47,7 +47,7 @@ class Framework:
             it; or "".
         interface_in: The variables that name the network interface of the task's node.
         of_rank: Returns the variables by which a rank finds the others; None if there are no ranks.
-        lost_peer: A part of the message of a program's error if another rank was lost.
+        lost_peer: A part of the message of a program's error if another task was lost.
         launcher: The module that starts a program on several GPUs of one task, or "".
     """
 

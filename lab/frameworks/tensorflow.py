@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from lab.frameworks.framework import Framework
@@ -11,4 +12,6 @@ TENSORFLOW: Final = Framework(
     title="TensorFlow",
     modules=("tensorflow", "keras", "tf_slim", "horovod"),
     packages=("tensorflow", "tensorflow-cpu", "horovod"),
+    # `AbortedError: Cleanup 2096…` is how a step ends in the tasks beside the one that failed.
+    lost_peer=re.compile(r"AbortedError: |UnavailableError: (?!Error executing)|RecvAsync is"),
 )

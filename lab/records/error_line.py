@@ -9,11 +9,11 @@ from lab.text import short
 
 _COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 # PyTorch marks each line of the traceback of a rank.
-_RANK = re.compile(rb"^\[rank\d{1,9}\]: ")
+RANK = re.compile(rb"^\[rank\d{1,9}\]: ")
 # What `torchrun` prints of the first process that failed, before its own exception.
 _PROCESS = re.compile(rb".* failed \(exitcode: (-?\d+)\) local_rank: (\d+) ")
 _PROCESS_FAILED = b"torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
-_HEADER = b"Traceback (most recent call last):"
+HEADER = b"Traceback (most recent call last):"
 # The line of an exception, with or without a traceback before it (a SyntaxError has none).
 _EXCEPTION = re.compile(rb"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
 # What argparse, the dynamic loader and TensorFlow's own checks print.
@@ -70,12 +70,12 @@ class ErrorLineFinder:
 
     def feed(self, line: bytes) -> None:
         """Process one line, without its line end."""
-        line = _RANK.sub(b"", _COLOUR.sub(b"", line))
+        line = RANK.sub(b"", _COLOUR.sub(b"", line))
         if _IGNORED.match(line):
             self._is_ignored = True
         elif process := _PROCESS.match(line):
             self._see_process(*process.groups())
-        elif line == _HEADER:
+        elif line == HEADER:
             self._in_traceback = True
             self._place = b""
         elif frame := _FRAME.fullmatch(line):

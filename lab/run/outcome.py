@@ -29,57 +29,64 @@ _TAIL_BYTES: Final = LOG_LINES * 2 * MAX_LINE_BYTES
 """The number of bytes at a log's end that are searched for them; an agent splits longer lines."""
 
 
-_NO_MESSAGE: Final = re.compile(r"(?:exit code \d+(?:; its last line: .*)?)?")
-
-
 def check_succeeded(run: RunDir, summary: Summary) -> None:
     """Check that a run succeeded; if not, report why its tasks failed.
 
-    Tasks that have failed for the same reason are reported once. If the reason has no message of
-    the program, the last lines of the first log that has some are reported.
-
-    A notice says if the lines of a user's program gave no record of a step.
+    A notice says if a user's program gave no record of a step.
 
     Raises:
         LabError: The run failed, its results are unexpected, or files were not collected.
     """
     report_unread(run, summary)
+    blamed = _report_failed(run, summary.reason.partition(" ")[0])
     if summary.state == State.SUCCEEDED:
         if notice := contact_notice(run, run.read()):
             LOG.warning(notice)
         _check_results(run, summary)
         check_collected(summary)
         return
-    fix = f"see its logs and records in {run.path}"
-    groups = _failed(run)
-    for group in groups:
-        first, *others = group
-        if len(groups) > 1:
-            count = f" and {counted(len(others), 'other')}" if others else ""
-            LOG.warning(f"{first.task}{count} {short(explain(first), LONGEST_REASON)}")
-        if not _has_message(first):
-            any(_report_log(status.task, run.log(status.task)) for status in group)
-        elif (named := summary.reason.partition(" ")[0]) in {status.task for status in group}:
-            fix = f"the whole log is {run.log(named)}"
-    if summary.reason == NEVER_TALKED:
+    fix, reason = f"see its logs and records in {run.path}", summary.reason
+    if reason == NEVER_TALKED:
         fix = advice(run, run.read())
-    reason = f" ({summary.reason})" if summary.reason else ""
+    if blamed:
+        fix = blamed.fix or f"the whole log is {run.log(blamed.task)}"
+        reason = reason.removesuffix(f"; {blamed.fix}")
+    reason = f" ({reason})" if reason else ""
     raise LabError(f"run {run.run_id} {summary.state}{reason}", fix)
 
 
-def _failed(run: RunDir) -> list[list[TaskStatus]]:
-    """The statuses of the failed tasks; a list for each reason, in the cluster's order."""
+def _report_failed(run: RunDir, named: str) -> TaskStatus | None:
+    """Report once why tasks have failed, except for the reason of the run, which the error gives.
+
+    A task that only lost another one is left out. If a program gives no message, the last lines of
+    the first log that has some are reported.
+
+    Args:
+        run: The run.
+        named: The task that the reason of the run names.
+
+    Returns:
+        The status of that task, if it has failed.
+    """
     groups: dict[str, list[TaskStatus]] = {}
-    for status in read_statuses(run, run.read(), skip_damaged=True).values():
-        if status.state in {State.FAILED, State.LOST}:
+    statuses = read_statuses(run, run.read(), skip_damaged=True)
+    for status in statuses.values():
+        is_consequence = status.cause is Cause.PEER_LOST and status.task != named
+        if status.state in {State.FAILED, State.LOST} and not is_consequence:
             groups.setdefault(explain(status), []).append(status)
-    return list(groups.values())
+    for reason, (first, *others) in groups.items():
+        if named not in {first.task, *(status.task for status in others)}:
+            count = f" and {counted(len(others), 'other')}" if others else ""
+            LOG.warning(f"{first.task}{count} {short(reason, LONGEST_REASON)}")
+        if not _has_message(first):
+            any(_report_log(status.task, run.log(status.task)) for status in (first, *others))
+    return statuses.get(named)
 
 
 def _has_message(status: TaskStatus) -> bool:
     """Whether the reason is a message of the program, and not only its exit code."""
     ended_itself = status.cause in {Cause.EXIT_CODE, Cause.PEER_LOST}
-    return ended_itself and _NO_MESSAGE.fullmatch(status.reason) is None
+    return ended_itself and re.match(r"(?:exit code \d+)?(?:;|$)", status.reason) is None
 
 
 def check_collected(summary: Summary) -> None:
@@ -114,7 +121,7 @@ def _check_results(run: RunDir, summary: Summary) -> None:
 
 
 def _report_log(task: str, path: Path) -> bool:
-    """Report the last lines of a task's log, each on one line of the terminal, and its path.
+    """Report the last lines of a task's log, each on one line of the terminal.
 
     Returns:
         Whether the log has a line.
@@ -125,8 +132,6 @@ def _report_log(task: str, path: Path) -> bool:
         text = Text(f"{task}  | {printed(line)}".expandtabs())
         text.truncate(width, overflow="ellipsis")
         LOG.warning(text.plain)
-    if lines:
-        LOG.warning(f"{task}  | the whole log: {path}")
     return bool(lines)
 
 
@@ -139,12 +144,11 @@ def _last_lines(path: Path) -> list[bytes]:
         file.seek(start)
         lines = file.read().split(b"\n")
     lines = lines[1:] if start else lines  # the first line is cut
-    lines = lines[:-1] if lines and not lines[-1] else lines
-    return own_lines(lines)[-LOG_LINES:]
+    return [line for line in own_lines(lines) if line][-LOG_LINES:]
 
 
 def report_unread(run: RunDir, summary: Summary) -> None:
-    """Report the lines of a user's program if they gave no record of a step."""
+    """Report that a user's program gave no record of a step: its lines, or that it made none."""
     info = run.read()
     has_record = any(
         known is not None
@@ -156,5 +160,7 @@ def report_unread(run: RunDir, summary: Summary) -> None:
     # Imported here: most runs need none of it.
     from lab.run.unread_lines import unread_notice  # noqa: PLC0415
 
-    if notice := unread_notice(run, info):
+    is_early = info.spec.has_ranks and summary.state == State.SUCCEEDED
+    early = f"{Path(info.spec.program).name} ended before its first step" if is_early else ""
+    if notice := unread_notice(run, info) or early:
         LOG.warning(notice)

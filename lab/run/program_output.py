@@ -16,6 +16,7 @@ from lab.errors import LabError
 from lab.formatting import counted
 from lab.log import LOG
 from lab.records.echo import TensorFlowLines
+from lab.records.error_line import HEADER, RANK
 from lab.text import LONGEST_MESSAGE, printed, short
 from lab.volume.files import open_regular
 
@@ -23,8 +24,6 @@ MOST_PER_S: Final = 500
 """Maximum lines of a task that are shown in one second."""
 
 _LONGEST: Final = 1 << 16  # bytes of a line that are read at once; agents write shorter lines
-
-_TRACEBACK: Final = b"Traceback (most recent call last):"
 
 _WRAPPER: Final = re.compile(
     rb"During handling of the above exception|The above exception was the direct cause"
@@ -35,6 +34,10 @@ _WRAPPER: Final = re.compile(
 
 _ERROR: Final = re.compile(rb"(?:\d{4}-\d\d-\d\d [\d:.]+: )?E(?:\d{4} [\d:.]+ | tensorflow/)")
 """The beginning of an error that TensorFlow logs."""
+
+# The characters of an exception that fit into 80 columns beside the name of its task. The reason of
+# a failed task has all of them.
+_EXCEPTION_WIDTH: Final = 66
 
 _MESSAGE_LINES: Final = 4
 """The lines after the exception's line within which such lines are hidden."""
@@ -72,7 +75,8 @@ class _Task:
 
         Such lines are hidden: the reason of a failed task has the message and its place.
         """
-        if line == _TRACEBACK or (self.in_traceback and line[:1] in b" "):
+        line = RANK.sub(b"", line)
+        if line == HEADER or (self.in_traceback and line[:1] in b" "):
             self.in_traceback = self.was_hidden = True
             return True
         if self.in_traceback:  # the line that names the exception
@@ -84,6 +88,11 @@ class _Task:
         self.was_hidden = is_wrapper
         self.message_lines -= not is_wrapper and self.message_lines > 0
         return is_wrapper
+
+    @property
+    def limit(self) -> int:
+        """The characters of the last line that are shown."""
+        return _EXCEPTION_WIDTH if self.message_lines == _MESSAGE_LINES else LONGEST_MESSAGE
 
 
 def own_lines(lines: Iterable[bytes]) -> list[bytes]:
@@ -123,14 +132,14 @@ class PrintedLines:
         """Process the next bytes of a task's log."""
         state = self._tasks.setdefault(task, _Task())
         *lines, state.rest = (state.rest + data).split(b"\n")
-        own = [line for line in lines if not self._is_hidden(state, line)]
+        own = [(line, state.limit) for line in lines if not self._is_hidden(state, line)]
         second = int(self._monotonic())
         if second != state.second:
             self._report_left_out(task, state)
             state.second, state.shown = second, 0
         room = MOST_PER_S - state.shown
         if own[:room]:
-            self._show(task, [readable(line) for line in own[:room]])
+            self._show(task, [short(printed(line), limit) for line, limit in own[:room]])
         state.shown += len(own[:room])
         state.left_out += len(own[room:])
 

@@ -17,8 +17,8 @@ GONE: Final = "its environment no longer runs"
 def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, str]:
     """Return the run's state and its reason, from the states of its tasks; a pure function.
 
-    The worst final state of a task is the run's state. The first task with it gives the reason; the
-    tasks that have ended for the same reason are counted.
+    The worst final state of a task is the run's state. The first task to `blame` gives the reason;
+    the tasks that have ended for the same reason are counted.
     """
     names = [name for name in info.task_names() if name in statuses]
     if not all_ended(info, statuses):
@@ -39,13 +39,8 @@ def explain(status: TaskStatus) -> str:
     reason = status.reason
     if status.state is State.CANCELLED and status.cause is Cause.PEER_LOST:
         reason = reason.partition(": ")[0]  # the other task has the whole reason
-    if status.state is State.SUCCEEDED and not reason:
-        return status.state.value
-    if not reason and status.signal:
-        reason = status.signal
-    if not reason and status.exit_code is not None:
-        reason = f"exit code {status.exit_code}"
-    return f"{status.state.value}: {reason}" if reason else status.state.value
+    state = "restarting" if status.state is State.STARTING and reason else status.state.value
+    return f"{state}: {reason}" if reason else state
 
 
 def all_ended(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> bool:

@@ -209,7 +209,7 @@ class TaskView(View):
         for record in records:
             message = str(record.get("message"))
             if record.get("kind") == "event" and message.startswith(("fault", "attempt ")):
-                self.report_once(f"{task}: {short(message)}")
+                self.report_once(f"{task}: {short(message, 120)}")
 
     @property
     def _last_title(self) -> str:

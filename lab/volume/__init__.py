@@ -22,7 +22,6 @@ These files exist::
 
 from lab.volume.layout import (
     LOST_AFTER_S,
-    LOST_CONTACT,
     READY_S,
     RUN_ID,
     STALL_S,
@@ -39,7 +38,6 @@ from lab.volume.status import Attempt, TaskStatus
 
 __all__ = [
     "LOST_AFTER_S",
-    "LOST_CONTACT",
     "READY_S",
     "RUN_ID",
     "STALL_S",

@@ -116,6 +116,10 @@ class EndedTask(Protocol):
         """The final state."""
 
     @property
+    def cause(self) -> Cause | None:
+        """Why it did not succeed."""
+
+    @property
     def ended_unix(self) -> float | None:
         """The time of the end, in seconds since the epoch."""
 
@@ -154,8 +158,8 @@ def outcome(run: RequestedRun, statuses: Mapping[str, EndedTask]) -> tuple[State
     tasks have succeeded, if they should have talked to each other and did not.
 
     Returns:
-        The state, and the tasks with that state in the order of their ends; no tasks for success,
-        and if the tasks did not talk.
+        The state, and the tasks that caused it, see `blame`; no tasks for success, and if the tasks
+        did not talk.
     """
     counted = [
         status for status in statuses.values() if not _harmless(run, status.task, status.state)
@@ -164,8 +168,8 @@ def outcome(run: RequestedRun, statuses: Mapping[str, EndedTask]) -> tuple[State
     if state is State.SUCCEEDED:
         made_steps = any(status.global_step is not None for status in statuses.values())
         return State.FAILED if made_steps and never_talked(run, statuses) else state, []
-    failed = [status for status in counted if status.state is state]
-    return state, [status.task for status in _first_to_end(failed)]
+    failed = [status for status in counted if status.state in {state, State.LOST}]
+    return state, [status.task for status in sorted(failed, key=blame)]
 
 
 def never_talked(run: RequestedRun, statuses: Mapping[str, EndedTask]) -> bool:
@@ -182,8 +186,11 @@ def _harmless(run: RequestedRun, task: str, state: State) -> bool:
     return state is not State.SUCCEEDED and is_optional(run, task)
 
 
-def _first_to_end(statuses: Iterable[EndedTask]) -> list[EndedTask]:
-    return sorted(
-        statuses,
-        key=lambda status: math.inf if status.ended_unix is None else status.ended_unix,
-    )
+def blame(status: EndedTask) -> tuple[bool, int, float]:
+    """Return the order of tasks that did not succeed: the one that the run's reason names is first.
+
+    A task that only lost another one comes last. Lost and cancelled tasks come after failed ones,
+    because their end is often a consequence, too.
+    """
+    severity = _WORST_FIRST.index(status.state)
+    return status.cause is Cause.PEER_LOST, severity, status.ended_unix or math.inf

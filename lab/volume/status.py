@@ -68,6 +68,7 @@ class TaskStatus:
         records_sha256: SHA-256 of its records after its end; "" before it, and for a task
             that another agent declared lost.
         records_lost: The number of records that could not be written to the run volume.
+        fix: The end of the reason if it says how to fix it; may be empty.
     """
 
     task: str
@@ -88,6 +89,7 @@ class TaskStatus:
     earlier: tuple[Attempt, ...] = ()
     records_sha256: str = ""
     records_lost: int = 0
+    fix: str = ""
 
     def to_json(self) -> str:
         """Return one line of JSON."""

@@ -108,7 +108,7 @@ def test_a_pod_that_is_killed_ends_the_run(site: Site, project: Path, runs: Runs
     site.kill(pod_of(site, "worker-1"))
     err = end_of(process, 1)
     assert "exit code 137" in err
-    assert "worker-1: lost: its agent has sent no heartbeat" in err
+    assert "worker-1 lost: its agent has sent no heartbeat" in err
     assert only_run(project)["state"] == "lost"
 
 

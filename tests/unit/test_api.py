@@ -123,7 +123,7 @@ def test_config_object(environment: FakeEnvironment) -> None:
 
 def fails(volume: Volume, request: Request) -> None:
     for task in request.tasks():
-        end(volume, request.run_id, task, State.FAILED, exit_code=3)
+        end(volume, request.run_id, task, State.FAILED, reason="exit code 3")
 
 
 def test_a_failed_run_raises_unless_check_is_false(

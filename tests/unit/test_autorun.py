@@ -192,7 +192,10 @@ def test_a_run_that_the_user_cancelled_stays_ended(volume: Volume) -> None:
 def test_the_report_names_what_failed(volume: Volume, run: str, state: State, line: str) -> None:
     request, _ = trained(volume, State.SUCCEEDED, LAB_RUN=run, LAB_RUN_TERMS="{}")
     end_all(volume, request, state, Cause.EXIT_CODE, "exit code 1: a\nb\x1b[31m")
+    with volume.records(request.run_id, "worker-0").open("a") as file:
+        file.write('{"kind": "step", "global_step": 3, "loss": 0.5, "staleness": "x"}\n')
     ended, lines = report(volume, request)
+    assert f"worker-0: {state}, global step 3, loss 0.5000" in lines
     assert line in lines
     assert lines[-1] == f"run {request.run_id}: failed"
     assert ended is State.FAILED

@@ -68,7 +68,7 @@ def test_failed_run_exits_1_with_the_tasks_last_lines(host: Host) -> None:
             + 20 * b"W0000 00:00:1795318326.7   28800 local_rendezvous.cc:412] aborting\n"
         )
         for task in request.tasks():
-            end(volume, request.run_id, task, State.FAILED, exit_code=7)
+            end(volume, request.run_id, task, State.FAILED, reason="exit code 7")
 
     host.environment.tasks_do = fail
     out, err = host.lab(RUN, 1)

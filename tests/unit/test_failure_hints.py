@@ -11,9 +11,9 @@ from lab.task.agent.failure_hints import (
     CHIEF,
     DOWNLOAD,
     FEWER_TASKS,
+    NO_INTERNET,
     ONE_FILE,
-    failure_hint,
-    unshared_directory,
+    explained,
 )
 from lab.task.agent.outcomes import ProgramEnd, failed
 from lab.task.agent.output_parser import OutputParser, RecordTags
@@ -25,17 +25,20 @@ URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/train-labels-
 DOWNLOADS = [
     f"Exception: URL fetch failure on {URL}: None -- [Errno -2] Name or service not known",
     f"Exception: URL fetch failure on {URL}: None -- [Errno -3] Temporary failure in name resol",
-    "urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>",
-    "urllib.error.URLError: <urlopen error Tunnel connection failed: 403 Forbidden>",
-    "socket.gaierror: [Errno -3] Temporary failure in name resolution",
-    "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='storage.googleapis.com',"
-    " port=443): Max retries exceeded with url: /tfds-data/… (502 characters)",
-    "urllib3.exceptions.MaxRetryError: HTTPSConnectionPool(host='www.kaggle.com', port=443):"
-    " Max retries exceeded with url: /api/v1/datasets (Caused by NewConnectionError(",
     "tensorflow.python.framework.errors_impl.UnavailableError: Error executing an HTTP request:"
     " libcurl code 6 meaning 'Couldn't resolve host name', error details: Could not resolve",
     "tensorflow.python.framework.errors_impl.UnimplementedError: File system scheme 'gs' not"
     " implemented (file: 'gs://bucket/x')",
+]
+# The program does not look for a file: it may ask a package index, a model hub or an API.
+REQUESTS = [
+    "urllib.error.URLError: <urlopen error [Errno 101] Network is unreachable>",
+    "urllib.error.URLError: <urlopen error Tunnel connection failed: 403 Forbidden>",
+    "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+    "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='pypi.org', port=443): Max"
+    " retries exceeded with url: /simple/torch/ (Caused by NewConnectionError(",
+    "urllib3.exceptions.MaxRetryError: HTTPSConnectionPool(host='www.kaggle.com', port=443):"
+    " Max retries exceeded with url: /api/v1/datasets (Caused by NewConnectionError(",
     "main.py:3: socket.gaierror: [Errno -2] Name or service not known",
     "httpx.ConnectError: [Errno -2] Name or service not known",
     "OSError: We couldn't connect to 'https://huggingface.co' to load this file",
@@ -66,10 +69,15 @@ OTHERS = {
 
 @pytest.mark.parametrize(
     ("line", "hint"),
-    [(line, DOWNLOAD) for line in DOWNLOADS] + [(line, "") for line in NO_HINT] + [*OTHERS.items()],
+    [
+        *((line, DOWNLOAD) for line in DOWNLOADS),
+        *((line, NO_INTERNET) for line in REQUESTS),
+        *((line, "") for line in NO_HINT),
+        *OTHERS.items(),
+    ],
 )
 def test_errors_have_hints(line: str, hint: str) -> None:
-    assert failure_hint(line) == (f"; {hint}" if hint else "")
+    assert explained(line, 0) == (line.rstrip(".") if hint else line, hint)
 
 
 def test_the_reason_of_a_real_failure_has_a_hint_or_names_the_fault() -> None:
@@ -84,7 +92,7 @@ def test_the_reason_of_a_real_failure_has_a_hint_or_names_the_fault() -> None:
     parser = OutputParser(RecordTags("r1", 0, "worker", 0))
     parser.parse(ended.stderr.splitlines(), 0.0, 0.0)
     line = parser.error_lines.error_line()
-    assert failed(ProgramEnd(1, line)).reason.endswith(f"; {DOWNLOAD}")
+    assert failed(ProgramEnd(1, line)).reason.endswith(f"; {NO_INTERNET}")
     assert failed(ProgramEnd(1, NO_CHIEF)).reason.endswith(f'"chief" node; {CHIEF}')
     unshared = failed(
         ProgramEnd(1, "NotFoundError: t/model.ckpt-0_temp; No such file or directory"), ps_count=2
@@ -119,5 +127,5 @@ FORMAT_1 = "NotFoundError: t/m.ckpt-0-00001-of-00002.tempstate12; No such file o
 def test_a_checkpoint_directory_that_is_not_shared(
     message: str, ps_count: int, who: str, what: str
 ) -> None:
-    expected = f"{who} not share {what}; use a relative path" if who else None
-    assert unshared_directory(message, ps_count) == expected
+    expected = (f"{who} not share {what}", "use a relative path") if who else (message, "")
+    assert explained(message, ps_count) == expected

@@ -236,6 +236,9 @@ def test_the_imports_show_the_framework(packages: set[str], framework: str) -> N
         ("jax", "ValueError: UNKNOWN: Gloo AllGather failed: Connection reset by peer", True),
         ("jax", "ValueError: incompatible shapes", False),
         ("tensorflow", "RuntimeError: Connection closed by peer", False),
+        ("tensorflow", "main.py:3: AbortedError: Cleanup 2096", True),
+        ("tensorflow", "UnavailableError: failed to connect to all addresses", True),
+        ("tensorflow", "UnavailableError: Error executing an HTTP request: libcurl code 6", False),
     ],
 )
 def test_the_message_of_a_lost_rank_is_known(framework: str, line: str, is_lost: bool) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import re
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
 from lab import console
+from lab.cli.errors import exit_code_of
 from lab.errors import LabError
+from lab.experiments.policy import OnFailure
 from lab.log import shown_by
 from lab.run.outcome import LOG_LINES, check_succeeded
 from lab.run.state import explain, verdict
@@ -27,6 +30,7 @@ from lab.volume.status import write_status
 from tests.support.specs import update
 
 PREFIX = "worker-0  | "
+REASON = "worker-0 failed: exit code 3"
 CHATTER = b"I0000 00:00:1795401475.885592      50 rpc.cc:35] an RPC was cancelled\n"
 
 
@@ -34,9 +38,7 @@ CHATTER = b"I0000 00:00:1795401475.885592      50 rpc.cc:35] an RPC was cancelle
 def run(tmp_path: Path) -> RunDir:
     made = RunDir(tmp_path / "runs" / "r")
     cluster = {"ps": ["tf1:1"], "worker": ["tf1:2"]}
-    made.create(
-        RunInfo("r", RunSpec("async"), state=State.FAILED, reason="so it is", cluster=cluster)
-    )
+    made.create(RunInfo("r", RunSpec("async"), state=State.FAILED, reason=REASON, cluster=cluster))
     for task, state in (("ps-0", State.CANCELLED), ("worker-0", State.FAILED)):
         made.status(task).parent.mkdir(exist_ok=True)
         write_atomically(made.status(task), TaskStatus(task, state).to_json())
@@ -46,16 +48,14 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def judged(run: RunDir) -> None:
-    with pytest.raises(LabError, match=r"^run r failed \(so it is\); see its logs and records in"):
+    log = re.escape(str(run.log("worker-0")))
+    with pytest.raises(LabError, match=rf"^run r failed \({REASON}\); the whole log is {log}$"):
         check_succeeded(run, summarize(run))
 
 
 def shown(run: RunDir, notices: list[str]) -> list[str]:
-    """The messages without the last one, which names the log."""
     judged(run)
-    *lines, last = notices
-    assert last == f"{PREFIX}the whole log: {run.log('worker-0')}"
-    return lines
+    return notices
 
 
 def test_only_the_failed_tasks_log_is_shown(run: RunDir, notices: list[str]) -> None:
@@ -103,10 +103,9 @@ def test_lines_are_cut_at_the_terminals_width(run: RunDir, monkeypatch: pytest.M
         while True:
             text += os.read(reading, 4096)
     os.close(reading)
-    cut, whole, log, _ = text.decode().split("\r\n")
+    cut, whole, _ = text.decode().split("\r\n")
     assert cut == f"{PREFIX}{'x' * (39 - len(PREFIX))}…"
     assert whole == f"{PREFIX}{'y' * (40 - len(PREFIX))}"
-    assert log == f"{PREFIX}the whole log: {run.log('worker-0')}"  # never cut: users copy it
 
 
 def test_a_piece_of_a_line_is_not_shown_as_a_line(
@@ -146,6 +145,104 @@ def test_tasks_with_the_same_reason_are_reported_once(tmp_path: Path, notices: l
     assert notices == [
         "worker-0 failed: exit code 3",
         "worker-0  | last of worker-0",
-        f"worker-0  | the whole log: {made.log('worker-0')}",
-        f"worker-1 and 1 other failed: {error}",
     ]
+
+
+TRAINING = "train.py:9: KeyError: 'x'"
+CLEANUP = "AbortedError: Cleanup 2096"
+OFFLINE = "a.py:1: gaierror: No address; tasks have no Internet"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "on_failure", "error", "warnings"),
+    [
+        (
+            [TaskStatus("worker-0", State.FAILED, reason=CLEANUP, cause=Cause.PEER_LOST),
+             TaskStatus("worker-1", State.FAILED, reason=TRAINING, cause=Cause.EXIT_CODE)],
+            OnFailure.FAIL, f"run r failed (worker-1 failed: {TRAINING}); the whole log is LOG", [],
+        ),
+        (
+            [TaskStatus("worker-0", State.FAILED, reason=OFFLINE, cause=Cause.EXIT_CODE,
+                        fix="tasks have no Internet"),
+             TaskStatus("worker-1", State.CANCELLED, reason="worker-0 failed: x")],
+            OnFailure.FAIL,
+            "run r failed (worker-0 failed: a.py:1: gaierror: No address); tasks have no Internet",
+            [],
+        ),
+        (
+            [TaskStatus("worker-0", State.SUCCEEDED),
+             TaskStatus("worker-1", State.FAILED, reason=TRAINING, cause=Cause.EXIT_CODE)],
+            OnFailure.CONTINUE, "", [f"worker-1 failed: {TRAINING}"],
+        ),
+    ],
+    ids=["a consequence", "a fix", "without a worker"],
+)  # fmt: skip
+def test_the_reason_is_shown_once(
+    tmp_path: Path,
+    notices: list[str],
+    statuses: list[TaskStatus],
+    on_failure: OnFailure,
+    error: str,
+    warnings: list[str],
+) -> None:
+    made = RunDir(tmp_path / "runs" / "r")
+    spec = RunSpec("async", on_failure=on_failure)
+    made.create(RunInfo("r", spec, cluster={"worker": ["tf1:1", "tf1:2"]}))
+    made.status("").parent.mkdir()
+    for status in statuses:
+        write_status(made.status(status.task), status)
+    state, reason = verdict(made.read(), read_statuses(made, made.read()))
+    update(made, state=state, reason=reason)
+    refused = pytest.raises(LabError) if error else contextlib.nullcontext()
+    with refused as raised:
+        check_succeeded(made, summarize(made))
+    if raised is not None:
+        assert str(raised.value) == error.replace("LOG", str(made.log("worker-1")))
+    assert notices == warnings
+
+
+def test_a_task_that_restarts_does_not_read_as_starting() -> None:
+    assert explain(TaskStatus("worker-0", State.STARTING)) == "starting"
+    assert explain(TaskStatus("worker-0", State.STARTING, reason=TRAINING)) == (
+        f"restarting: {TRAINING}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("framework", "step", "notice"),
+    [
+        ("torch", "", "needs_two.py ended before its first step"),
+        ("torch", '{"kind": "step", "local_step": 1}\n', ""),
+        ("tensorflow", "", ""),
+    ],
+)
+def test_a_run_without_a_step_says_so(
+    tmp_path: Path, notices: list[str], framework: str, step: str, notice: str
+) -> None:
+    made = RunDir(tmp_path / "runs" / "r")
+    spec = RunSpec("own", "needs_two.py", own=True, framework=framework)
+    made.create(RunInfo("r", spec, state=State.SUCCEEDED, cluster={"worker": ["tf1:1"]}))
+    for path, text in (
+        (made.status("worker-0"), TaskStatus("worker-0", State.SUCCEEDED).to_json()),
+        (made.log("worker-0"), "needs 2 GPUs\n"),
+        (made.records("worker-0"), step),
+    ):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    check_succeeded(made, summarize(made))
+    assert notices == [notice] * bool(notice)
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 2), (200, 1)])
+def test_a_narrow_terminal_shows_the_fix_in_its_own_line(
+    monkeypatch: pytest.MonkeyPatch, notices: list[str], columns: int, lines: int
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    def fail() -> None:
+        raise LabError("x" * 70, "do this and that")
+
+    assert exit_code_of(fail, debug=False) == 1
+    expected = [f"error: {'x' * 70}", "  do this and that"]
+    assert notices == (expected if lines > 1 else [f"error: {'x' * 70}; do this and that"])

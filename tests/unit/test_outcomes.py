@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lab.experiments.policy import OnFailure
+from lab.task.agent.failure_hints import NO_INTERNET
 from lab.task.agent.outcomes import (
     LOCALHOST,
     LONGER,
@@ -18,7 +19,7 @@ from lab.task.agent.outcomes import (
     outcome,
     peer_failure,
     progress,
-    same_failure,
+    stopped,
 )
 from lab.task.agent.starts import STOPPED
 from lab.volume import Request, RunSpec, TaskStatus
@@ -95,6 +96,8 @@ def test_a_task_ends_because_of_the_statuses(
 
 
 FAILED_CHIEF, LATER = ended("worker-0", State.FAILED, 8.0), ended("worker-0", State.FAILED, 10.0)
+CONSEQUENCE = replace(FAILED_CHIEF, cause=Cause.PEER_LOST)
+LOST = ended("worker-1", State.LOST, 9.0)
 LOST_CHIEF = ended("worker-0", State.LOST, 1.0)
 CANCELLED = ended("worker-0", State.CANCELLED, 9.0)
 CARRIED_ALONG = replace(CANCELLED, reason="worker-1 failed: x", cause=Cause.PEER_LOST)
@@ -114,6 +117,8 @@ GO_ON, ALL_END = OnFailure.CONTINUE, OnFailure.FAIL
         ("ps-0", {"worker_1": FAILED, "worker_0": LOST_CHIEF}, ALL_END, "worker-1 failed: x"),
         ("ps-0", {"worker_1": FAILED, "worker_0": FAILED_CHIEF}, ALL_END, "worker-0 failed: x"),
         ("ps-0", {"worker_1": FAILED, "worker_0": LATER}, ALL_END, "worker-1 failed: x"),
+        ("ps-0", {"worker_1": FAILED, "worker_0": CONSEQUENCE}, ALL_END, "worker-1 failed: x"),
+        ("ps-0", {"worker_1": LOST, "worker_0": CONSEQUENCE}, ALL_END, "worker-1 was lost: x"),
     ],
 )
 def test_a_task_ends_with_another_one_that_it_needs(
@@ -123,17 +128,10 @@ def test_a_task_ends_with_another_one_that_it_needs(
 
 
 @pytest.mark.parametrize(
-    ("message", "last_lines", "reason"),
-    [
-        ("", (), ""),
-        ("waits for ps-0", (), ": it waits for ps-0"),
-        (STOPPED, (), ": it is stopped (SIGSTOP)"),
-        ("reads data", ("a", "b"), ": reads data; last lines: a | b"),
-    ],
+    ("message", "reason"),
+    [("", ""), ("waits for ps-0", ": waits for ps-0"), (STOPPED, ": is stopped (SIGSTOP)")],
 )
-def test_a_late_task_names_what_it_does(
-    message: str, last_lines: tuple[str, ...], reason: str
-) -> None:
+def test_a_late_task_names_what_it_does(message: str, reason: str) -> None:
     seen = states(worker_0=TaskStatus("worker-0", State.STARTING, message=message))
     times = {"elapsed_s": 0.0, "awaited_s": 10.0, "unchanged_s": 0.0}
     for request, fix in (
@@ -141,7 +139,7 @@ def test_a_late_task_names_what_it_does(
         (replace(REQUEST, autorun="it"), 'LAB_RUN="async --stall=20s"'),
     ):
         late = f"not ready within 10 s ({fix} allows more){reason}"
-        found = outcome(request, "worker-0", seen, last_lines=last_lines, **times)
+        found = outcome(request, "worker-0", seen, **times)
         assert found == TaskOutcome(State.FAILED, late, Cause.TIME_OUT)
 
 
@@ -268,7 +266,7 @@ def test_a_stalled_run_names_the_waiting_tasks(
 # ---- after the end of a program
 
 ERROR = "a.py:3: ValueError: bad"
-PEER, CODE, SIGNAL = Cause.PEER_LOST, Cause.EXIT_CODE, Cause.SIGNAL
+LOSS, CODE, SIGNAL = Cause.PEER_LOST, Cause.EXIT_CODE, Cause.SIGNAL
 
 
 @pytest.mark.parametrize(
@@ -278,7 +276,7 @@ PEER, CODE, SIGNAL = Cause.PEER_LOST, Cause.EXIT_CODE, Cause.SIGNAL
         (ProgramEnd(1, error_line=ERROR), ERROR, CODE),
         (ProgramEnd(2, error_line=ERROR), f"exit code 2: {ERROR}", CODE),
         (ProgramEnd(1, last_line="no data"), "exit code 1; its last line: no data", CODE),
-        (ProgramEnd(1, lost_contact=True), "exit code 1", PEER),
+        (ProgramEnd(1, lost_contact=True), "exit code 1", LOSS),
         (ProgramEnd(1, out_of_memory=True, host_out_of_memory=True), "exit code 1", CODE),
         (ProgramEnd(-9), "killed by SIGKILL", SIGNAL),
         (ProgramEnd(-9, last_line="bye"), "killed by SIGKILL", SIGNAL),
@@ -306,10 +304,37 @@ def test_a_failed_program_has_a_reason(end: ProgramEnd, reason: str, cause: Caus
     assert failed(end) == TaskOutcome(State.FAILED, reason, cause)
 
 
-def test_a_task_that_failed_like_the_one_that_ends_it_has_failed() -> None:
-    own = TaskOutcome(State.FAILED, ERROR, Cause.EXIT_CODE)
-    peer = TaskOutcome(State.CANCELLED, f"worker-1 failed: {own.reason}", Cause.PEER_LOST)
-    other = replace(peer, reason="worker-1 failed: killed by SIGKILL")
-    stopped = TaskOutcome(State.CANCELLED, f"x failed: {own.reason}", Cause.INTERRUPTED)
-    assert same_failure(peer, own) == own
-    assert [same_failure(each, own) for each in (other, stopped)] == [other, stopped]
+def test_a_known_error_has_a_fix_at_the_end_of_its_reason() -> None:
+    found = failed(ProgramEnd(1, error_line="a.py:3: gaierror: No address."))
+    assert (found.reason, found.fix) == (
+        f"a.py:3: gaierror: No address; {NO_INTERNET}",
+        NO_INTERNET,
+    )
+
+
+BY_ITSELF = TaskOutcome(State.FAILED, ERROR, Cause.EXIT_CODE)
+PEER = TaskOutcome(State.CANCELLED, "worker-1 failed: y", Cause.PEER_LOST)
+SAME = replace(PEER, reason=f"worker-1 failed: {ERROR}")
+ENDED = ProgramEnd(1, error_line=ERROR)
+HAS_LOST = replace(FAILED, cause=Cause.PEER_LOST)
+
+
+@pytest.mark.parametrize(
+    ("decided", "end", "other", "is_own"),
+    [
+        (SAME, ENDED, FAILED, True),
+        (SAME, ProgramEnd(-15, error_line=ERROR), FAILED, False),
+        (PEER, ENDED, FAILED, False),
+        (replace(SAME, cause=Cause.INTERRUPTED), ENDED, FAILED, False),
+        # The other task has only lost this one.
+        (PEER, ENDED, HAS_LOST, True),
+        (PEER, ProgramEnd(-15, error_line=ERROR), HAS_LOST, True),
+        (PEER, ProgramEnd(-15), HAS_LOST, False),
+        (PEER, replace(ENDED, lost_contact=True), HAS_LOST, False),
+    ],
+)
+def test_the_own_error_of_a_stopped_program_counts_unless_it_is_a_consequence(
+    decided: TaskOutcome, end: ProgramEnd, other: TaskStatus, *, is_own: bool
+) -> None:
+    found = stopped(decided, BY_ITSELF, end, states(worker_1=other))
+    assert found == (BY_ITSELF if is_own else decided)

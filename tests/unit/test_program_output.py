@@ -49,6 +49,17 @@ class Shown:
         self.lines += [f"{task}: {line}" for line in lines]
 
 
+def test_the_exception_of_a_rank_is_shown_in_one_short_line() -> None:
+    shown = Shown()
+    rank = b"[rank0]: "
+    lines = [*TRACEBACK.splitlines()[:4], b"ValueError: " + b"x" * 300]
+    shown.printed.feed("a-0", b"".join(rank + line + b"\n" for line in lines) + b"y" * 300 + b"\n")
+    assert shown.lines == [
+        f"a-0: [rank0]: ValueError: {'x' * 27}… (321 characters)",
+        "a-0: " + "y" * 300,
+    ]
+
+
 def test_complete_lines_are_shown_in_order_and_a_resent_log_anew(notices: list[str]) -> None:
     shown = Shown()
     shown.printed.feed("a-0", b"one\ntw")

@@ -49,7 +49,7 @@ def trains(volume: Volume, request: Request) -> None:
 
 def fails(volume: Volume, request: Request) -> None:
     for task in request.tasks():
-        end(volume, request.run_id, task, State.FAILED, exit_code=3)
+        end(volume, request.run_id, task, State.FAILED, reason="exit code 3")
 
 
 @pytest.fixture

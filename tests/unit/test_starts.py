@@ -381,6 +381,10 @@ def test_the_others_reach_the_step_of_a_worker(
 
 # ---- the effect of a failure on all tasks
 
+CONSEQUENCE = {
+    "worker_0": TaskStatus("worker-0", State.FAILED, cause=Cause.PEER_LOST, ended_unix=1.0)
+}
+
 
 @pytest.mark.parametrize(
     ("on_failure", "others", "wanted", "guilty"),
@@ -396,10 +400,13 @@ def test_the_others_reach_the_step_of_a_worker(
         ("fail", {"worker_1": State.CANCELLED}, State.CANCELLED, ["worker-1"]),
         ("continue", {"worker_0": State.FAILED}, State.FAILED, ["worker-0"]),
         ("continue", {"ps_0": State.FAILED}, State.FAILED, ["ps-0"]),
+        ("fail", CONSEQUENCE, State.FAILED, ["worker-0"]),
+        ("fail", CONSEQUENCE | {"worker_1": State.FAILED}, State.FAILED, ["worker-1", "worker-0"]),
+        ("fail", CONSEQUENCE | {"worker_1": State.LOST}, State.FAILED, ["worker-1", "worker-0"]),
     ],
 )
 def test_the_outcome_is_the_worst_that_counts(
-    on_failure: str, others: dict[str, State], wanted: State, guilty: list[str]
+    on_failure: str, others: dict[str, State | TaskStatus], wanted: State, guilty: list[str]
 ) -> None:
     asked = request(on_failure=OnFailure(on_failure))
     assert outcome(asked, states(State.SUCCEEDED, **others)) == (wanted, guilty)

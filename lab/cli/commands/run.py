@@ -89,7 +89,8 @@ def _hint(
         config += [f"-o={each}" for each in given.get("option", ())]
     with suppress(LabError, OSError):  # the run itself has ended well
         line = next_command(made, summary, as_expected=as_expected, store=store, config=config)
-        LOG.info(f"next: {line}")
+        if line:
+            LOG.info(f"next: {line}")
 
 
 def next_command(
@@ -100,7 +101,7 @@ def next_command(
     store: Sequence[str] = (),
     config: Sequence[str] = (),
 ) -> str:
-    """Return the next command, or two of them joined by "or".
+    """Return the next command, or two of them joined by "or"; "" if an error says what to do.
 
     Args:
         run: The run that has ended.
@@ -115,8 +116,7 @@ def next_command(
     if summary.state == State.CANCELLED and _is_resumable(run):
         return _line("run", summary.experiment, *config, *store, "--resume", run.run_id)
     if not as_expected:
-        failed = [each.task for each in summary.tasks if each.state in {State.FAILED, State.LOST}]
-        return _line("logs", run.run_id, *store, *(["--task", failed[0]] if failed else []))
+        return ""
     if summary.global_step is None:  # without steps, a report has no curves
         return _line("logs", "last", *store)
     report = _line("report", "last", *store)

@@ -24,7 +24,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -33,6 +33,8 @@ from typing import Any, Final
 from lab import variables as var
 from lab.experiments.faults import check_target, parse
 from lab.experiments.registry import EXPERIMENTS, misfit, with_seed
+from lab.records import Record
+from lab.records.echo import readable
 from lab.records.reader import is_number, read_records, unexpected
 from lab.text import LONGEST_REASON, short, suggestion
 from lab.units import duration_s
@@ -54,11 +56,7 @@ from lab.volume.status import Statuses, read_statuses
 _POLL_S: Final = 0.5
 _EXIT_USAGE: Final = 2
 _STALL: Final = "--stall="
-_HEADINGS: Final = (
-    ("", "", "local", "global", "", ""),
-    ("task", "state", "steps", "step", "loss", "accuracy"),
-)
-"""In two lines: with the prefix of `docker compose up`, the table fits into 80 columns."""
+_FIGURES: Final = frozenset({"local_step", "global_step", "loss", "accuracy"})
 
 
 class AutorunError(ValueError):
@@ -225,7 +223,7 @@ def _follow(volume: Volume, request: Request) -> None:
 
 
 def report(volume: Volume, request: Request) -> tuple[State, list[str]]:
-    """How a run has ended, and the lines to print: a table of its tasks, and the result.
+    """How a run has ended, and the lines to print: of its tasks, and the result.
 
     A run whose tasks have succeeded has failed if its results are not as expected.
 
@@ -242,36 +240,16 @@ def report(volume: Volume, request: Request) -> tuple[State, list[str]]:
         missed = unexpected(records, EXPERIMENTS[request.spec.experiment].results)
         why = [f"not as expected: {short(name)}" for name in missed]
         state = State.FAILED if why else state
-    rows = [_row(status, path) for status, path in zip(statuses.values(), records, strict=True)]
-    return state, [*_table(rows), *why, f"run {request.run_id}: {state}"]
+    lines = [_line(status, path) for status, path in zip(statuses.values(), records, strict=True)]
+    return state, [*lines, *why, f"run {request.run_id}: {state}"]
 
 
-def _row(status: TaskStatus, records: Path) -> tuple[str, ...]:
-    newest: dict[str, object] = {}
+def _line(status: TaskStatus, records: Path) -> str:
+    newest: Record = {"kind": "step"}
     for record in read_records(records):
-        newest.update(record)
-    return (
-        status.task,
-        status.state,
-        _number(newest.get("local_step"), ","),
-        _number(newest.get("global_step"), ","),
-        _number(newest.get("loss"), ".4f"),
-        _number(newest.get("accuracy"), ".4f"),
-    )
-
-
-def _number(value: object, form: str) -> str:
-    return format(value, form) if is_number(value) else ""
-
-
-def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*_HEADINGS, *rows, strict=True)]
-    for row in (*_HEADINGS, tuple("-" * width for width in widths), *rows):
-        cells = [
-            cell.ljust(width) if column < 2 else cell.rjust(width)  # noqa: PLR2004
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
+        newest |= {name: record[name] for name in _FIGURES if is_number(record.get(name))}
+    figures = readable(newest)
+    return f"{status.task}: {status.state}{', ' * bool(figures)}{figures}"
 
 
 def main() -> int:

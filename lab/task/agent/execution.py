@@ -314,7 +314,6 @@ class Execution:
             elapsed_s=self._elapsed_s,
             awaited_s=self._awaited.look(counts=is_awaited),
             unchanged_s=self._unchanged.look(progress, counts=must_progress),
-            last_lines=() if program is None else program.output.parser.last_lines,
         )
         fault = None if program is None else program.output.fault
         if fault is not None or self._status.has_failed:
@@ -359,7 +358,7 @@ class Execution:
         if program.output.fault is not None:
             self._ending.end(self._cannot_write(program.output.fault))
         elif (decided := self._ending.outcome) is not None:
-            self._ending.end(outcomes.same_failure(decided, failed) if end.code > 0 else decided)
+            self._ending.end(outcomes.stopped(decided, failed, end, statuses))
         elif end.code == 0 and not self._restart_reason:
             self._succeed()
         elif cancelled is not None:

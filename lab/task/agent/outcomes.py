@@ -9,7 +9,6 @@ The functions have these arguments in common::
 
 from __future__ import annotations
 
-import math
 import re
 import signal
 from collections.abc import Iterable
@@ -17,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.task.agent.failure_hints import failure_hint, unshared_directory
+from lab.task.agent.failure_hints import explained
 from lab.task.agent.starts import NOT_YET, is_hindered, is_late
 from lab.text import LONGEST_REASON, short
 from lab.volume import Request, TaskStatus
-from lab.volume.states import Cause, State, is_optional
+from lab.volume.states import Cause, State, blame, is_optional
 from lab.volume.status import TaskStatuses
 
 _EVALUATOR: Final = "evaluator-"
@@ -51,11 +50,13 @@ class TaskOutcome:
         state: A state for which `ended` is true.
         reason: Why, as text.
         cause: Why, as a code for programs.
+        fix: The end of the reason if it says how to fix it, or "".
     """
 
     state: State
     reason: str = ""
     cause: Cause | None = None
+    fix: str = ""
 
 
 # ---- while the run is under way
@@ -69,7 +70,6 @@ def outcome(  # noqa: PLR0911 (a reason each)
     elapsed_s: float,
     awaited_s: float,
     unchanged_s: float,
-    last_lines: Iterable[str] = (),
 ) -> TaskOutcome | None:
     """How the task must end now because of the statuses; None if it continues.
 
@@ -80,7 +80,6 @@ def outcome(  # noqa: PLR0911 (a reason each)
         elapsed_s: Seconds since the run was submitted.
         awaited_s: Seconds for which there was an `awaited_task`.
         unchanged_s: Seconds for which the `progress` was the same.
-        last_lines: The last lines of the program, for the reason.
     """
     mine = statuses[task]
     if mine.state.ended:  # it is lost or unreadable, and the other agents see an end
@@ -92,7 +91,7 @@ def outcome(  # noqa: PLR0911 (a reason each)
     if is_out_of_time(request, elapsed_s):
         return None  # the agents cancel the run
     if is_late(request, task, statuses, awaited_s):
-        return TaskOutcome(State.FAILED, _late_reason(request, mine, last_lines), Cause.TIME_OUT)
+        return TaskOutcome(State.FAILED, _late_reason(request, mine), Cause.TIME_OUT)
     if is_stalled(request, task, statuses, unchanged_s):
         reason = short(_stall_reason(request, statuses), LONGEST_REASON)
         return TaskOutcome(State.FAILED, reason, Cause.STALLED)
@@ -122,32 +121,26 @@ def peer_failure(request: Request, task: str, statuses: TaskStatuses) -> str | N
 
     Failed tasks are reported before lost and cancelled ones, which are often a consequence.
     """
-    others = [
+    ended = [
         status
         for other, status in statuses.items()
-        if other != task and not is_optional(request, other)
+        if other != task and status.state in _END_VERBS and not is_optional(request, other)
     ]
-    for state, verb in _END_VERBS.items():
-        if ended := [status for status in others if status.state is state]:
-            first = min(ended, key=lambda status: status.ended_unix or math.inf)
-            if state is State.CANCELLED and first.cause is Cause.PEER_LOST:
-                return first.reason  # it names the task that ended first
-            return short(f"{first.task} {verb}: {first.reason}", LONGEST_REASON)
-    return None
+    if not ended:
+        return None
+    first = min(ended, key=blame)
+    if first.state is State.CANCELLED and first.cause is Cause.PEER_LOST:
+        return first.reason  # it names the task that ended first
+    return short(f"{first.task} {_END_VERBS[first.state]}: {first.reason}", LONGEST_REASON)
 
 
-def _late_reason(request: Request, mine: TaskStatus, last_lines: Iterable[str]) -> str:
-    """Why a program that is late is not ready: its message and its last lines."""
+def _late_reason(request: Request, mine: TaskStatus) -> str:
+    """Why a program that is late is not ready: its message. The client shows its last lines."""
     stall = f"--stall={2 * request.spec.ready_s:g}s"
     if request.autorun:
         stall = f'LAB_RUN="{request.spec.experiment} {stall}"'
     reason = f"not ready within {request.spec.ready_s:g} s ({stall} allows more)"
-    if mine.message:
-        reason += ": it " if mine.message.startswith(("waits ", "is ")) else ": "
-        reason += mine.message
-    if shown := " | ".join(last_lines):
-        reason += f"; last lines: {shown}"
-    return short(reason, LONGEST_REASON)
+    return short(f"{reason}: {mine.message}" if mine.message else reason, LONGEST_REASON)
 
 
 # ---- a stalled run
@@ -278,27 +271,35 @@ def failed(end: ProgramEnd, *, ps_count: int = 0) -> TaskOutcome:
     if end.fault:
         return TaskOutcome(State.FAILED, f"{why} (the injected fault `{end.fault}`)", cause)
     if message:
-        hint = failure_hint(message)
-        message = unshared_directory(message, ps_count) or message.rstrip("." * bool(hint)) + hint
+        message, fix = explained(message, ps_count)
         # The exit code of every Python program with an exception or a message is 1.
-        return TaskOutcome(State.FAILED, message if code == 1 else f"{why}: {message}", cause)
+        why = message if code == 1 else f"{why}: {message}"
+        return TaskOutcome(State.FAILED, f"{why}; {fix}" if fix else why, cause, fix)
     if code >= 0 and end.last_line:
         why += f"; its last line: {end.last_line}"
     return TaskOutcome(State.FAILED, why, cause)
 
 
-def same_failure(decided: TaskOutcome, own: TaskOutcome) -> TaskOutcome:
-    """The outcome of a program that failed by itself while its agent was about to stop it.
+def stopped(
+    decided: TaskOutcome, own: TaskOutcome, end: ProgramEnd, statuses: TaskStatuses
+) -> TaskOutcome:
+    """The outcome of a program that ended after its agent had decided to stop it.
 
-    Its own failure counts if the other task failed for the same reason. Otherwise it is often a
-    consequence.
+    An error of its own is often a consequence of the other task's failure. It counts if that task
+    failed for the same reason, or if every task that failed had only lost another one.
 
     Args:
         decided: Why the agent wanted to stop it.
-        own: The outcome of its own failure.
+        own: The outcome if it had failed by itself.
+        end: How the program has ended.
+        statuses: The status of each task.
     """
-    is_same = decided.cause is Cause.PEER_LOST and decided.reason.endswith(f" failed: {own.reason}")
-    return own if is_same else decided
+    if decided.cause is not Cause.PEER_LOST or not end.error_line:
+        return decided
+    is_same = end.code > 0 and decided.reason.endswith(f" failed: {own.reason}")
+    causes = {status.cause for status in statuses.values() if status.state is State.FAILED}
+    is_first = causes == {Cause.PEER_LOST} and not end.lost_contact
+    return own if is_same or is_first else decided
 
 
 def signal_name(number: int) -> str:

@@ -17,11 +17,10 @@ from lab.records.echo import NOTICE, TensorFlowLines, readable
 from lab.records.error_line import ErrorLineFinder
 from lab.records.log_parsers import READY, LogParser
 from lab.text import MAX_LINE_BYTES, SPLIT_MARK, printed, short
-from lab.volume import LOST_CONTACT
+from lab.volume.layout import LOST_CONTACT
 
 _MARK: Final = SPLIT_MARK.encode()
 _PREFIX: Final = PREFIX.encode()
-_LAST_LINES: Final = 3
 _TRAINING: Final = frozenset({"step", "epoch"})
 _TAGS: Final = frozenset({"attempt", "time_unix", "elapsed_s"})
 """The fields that are added to a record that lacks them."""
@@ -133,7 +132,6 @@ class OutputParser:
         message: The message of the newest event; empty after the first step.
         lost_contact: Whether the program's final record reports the loss of another task.
         last_own_line: The last printed line that is neither a record nor TensorFlow's own; safe.
-        last_lines: The last printed lines that are not records, safe to show.
     """
 
     def __init__(
@@ -162,7 +160,6 @@ class OutputParser:
         self.stepped_unix: float | None = None
         self.message = ""
         self.lost_contact = False
-        self.last_lines: tuple[str, ...] = ()
 
     def event(self, message: str, time_unix: float, elapsed_s: float) -> bytes:
         """Return the record of an event of the agent."""
@@ -185,9 +182,6 @@ class OutputParser:
             if record is None:
                 log += line + b"\n"
                 self.error_lines.feed(line)
-                if text := short(printed(line)):
-                    # A new value, because the agent's main thread reads it meanwhile.
-                    self.last_lines = (*self.last_lines, text)[-_LAST_LINES:]
                 record = self._derived(line)
                 shown = self._terminal_line(whole, record)
             else:

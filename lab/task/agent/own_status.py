@@ -162,6 +162,7 @@ class OwnStatus:
                 state=outcome.state,
                 reason=outcome.reason,
                 cause=outcome.cause,
+                fix=outcome.fix,
                 ended_unix=self.now_unix(),
             )
         )
