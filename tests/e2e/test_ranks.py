@@ -16,6 +16,11 @@ from tests.support.nvml.library import Driver
 from tests.support.rank_programs import add_program
 
 WORKERS = ("worker-0", "worker-1")
+MEETS = """import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+"""
 
 
 @pytest.fixture(params=["local"])
@@ -143,6 +148,23 @@ def test_a_killed_rank_is_named_and_the_gang_restarts(project: Project) -> None:
     assert ran.states == dict.fromkeys(WORKERS, "succeeded")
     for rank, task in enumerate(WORKERS):
         assert f"rank {rank} of 2: same weights: True, 1" in ran.log(task)
+
+
+@pytest.mark.parametrize(
+    ("line", "attempts", "reason"),
+    [
+        ("import nothing", 1, "fails.py:5: ModuleNotFoundError: No module named 'nothing'"),
+        # The other rank loses this one, and that is not the reason.
+        ("dist.get_rank() and {}['rate']", 2, "worker-1 failed: fails.py:5: KeyError: 'rate'"),
+    ],
+)
+def test_an_error_before_the_first_step_is_not_tried_again_and_again(
+    project: Project, line: str, attempts: int, reason: str
+) -> None:
+    (project.path / "fails.py").write_text(f"{MEETS}{line}\ndist.all_reduce(torch.ones(1))\n")
+    ran = project.run("fails.py", "workers", code=1)
+    assert reason in ran.summary["reason"]
+    assert {task["attempts"] for task in ran.summary["tasks"]} == {attempts}
 
 
 @pytest.mark.parametrize("fault", ["pause:60s worker-1 after 10 steps", "cut:60s tf2 after 5s"])
