@@ -56,7 +56,7 @@ class PlainView(TaskView):
         new_epoch = self._shown_epochs.get(task) != progress.epoch
         if new_epoch or now - self._printed_at.get(task, -PLAIN_EVERY_S) >= PLAIN_EVERY_S:
             self._shown_epochs[task], self._printed_at[task] = progress.epoch, now
-            self.show(f"{task}: {self._figures(task)}")
+            self.show(f"{task}: {self._figures(task) or short(progress.message)}")
 
     def printed(self, task: str, lines: Sequence[str]) -> None:
         """Print lines of a task's program."""

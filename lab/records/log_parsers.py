@@ -41,36 +41,10 @@ LONGEST_LINE: Final = 2_000
 
 _WHOLE = rb"(\d{1,18}+)"  # fits into 64 bits
 _NUMBER = rb"([-+]?+(?:\d{1,400}+(?:\.\d{1,400}+)?(?:[eE][-+]?+\d{1,9}+)?|nan|inf))"
-
-
-def _pattern(*parts: bytes) -> re.Pattern[bytes]:
-    """Return a pattern for a whole line of parts, with optional blanks between them."""
-    return re.compile(rb"\s*+".join(parts))
-
-
-_EQUALS = rb"\s*+=\s*+"
-_BOOK_STEP = _pattern(
-    rb"worker" + _EQUALS + rb"\d++",
-    rb",",
-    rb"(?:epoch" + _EQUALS + _WHOLE + rb"\s*+,)?",
-    rb"global_step" + _EQUALS + _WHOLE,
-    rb",",
-    rb"local_step" + _EQUALS + _WHOLE,
-    rb",",
-    rb"loss" + _EQUALS + _NUMBER,
-)
-_TOWER = _pattern(
-    rb"\d{4}-\d\d-\d\d\s++\d\d:\d\d:\d\d(?:\.\d++)?",
-    rb":",
-    rb"step\s++" + _WHOLE,
-    rb",",
-    rb"loss" + _EQUALS + _NUMBER,
-    rb"\(",
-    _NUMBER + rb"\s++examples/sec",
-    rb";",
-    _NUMBER + rb"\s++sec/batch",
-    rb"\)",
-)
+_BOOK_STEP = re.compile(  # without its blanks
+    rb"worker=\d++,(?:epoch=" + _WHOLE + rb",)?global_step=" + _WHOLE + rb",local_step=" + _WHOLE
+    + rb",loss=" + _NUMBER
+)  # fmt: skip
 
 _KERAS_EPOCH = re.compile(r"epoch (\d{1,9}+)/\d++", re.ASCII)
 # `469/469 [=====] - 3s 6ms/step`, `469/469 - 3s`, `469/469 ━━━━ 1s 2ms/step`, or ` - 3s`.
@@ -80,27 +54,28 @@ _KERAS_BAR = re.compile(
     re.ASCII,
 )
 _TRACEBACK = b'  File "'
-_AT = ord("@")
 
-# The text before `] ` in a line of TensorFlow's: older versions print an optional date; newer ones
-# use Abseil's format, with the process id and without the directory.
+# Older versions print an optional date; newer ones use Abseil's format, with the process id and
+# without the directory. Python's `logging` names the logger.
 _LOG_HEADER = re.compile(
-    rb"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d++)?: )?[IWE] [\w./+-]++:\d++"
-    rb"|[IWE]\d{4} [\d:.]++ ++\d++ [\w./+-]++:\d++"
+    rb"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d++)?: )?[IWE] [\w./+-]++:\d++\] "
+    rb"|[IWE]\d{4} [\d:.]++ ++\d++ [\w./+-]++:\d++\] |INFO:tensorflow:"
 )
-_STARTED = re.compile(rb"Started server with target: (\S++)")
-_CHANNELS = re.compile(rb"Initialize (?:HostPorts)?GrpcChannelCache for job (\w++) -> \{([^}]*+)\}")
 _NUMBERED = re.compile(rb"\d++ -> ")
-_WAITING = re.compile(
-    rb"CreateSession still waiting for response from worker: "
-    rb"/job:(\w++)/replica:\d++/task:(\d++)"
+
+_TERMS: Final = (
+    "step",
+    "epoch",
+    "iter",
+    "loss",
+    "cost",
+    "acc",
+    "cross",
+    "precision",
+    "it/s",
+    "s/it",
 )
-_PAUSE = re.compile(rb"INFO:tensorflow:Waiting (\d++)[.\d]*+ secs before (starting [\w ]++)")
-_SESSION = re.compile(rb"Start master session (\w++)(?: with config:.*+)?")
-
-
-_STEP_ALONE: Final = 40
-"""The maximum length of a line that has only a step, in characters."""
+"""Terms of which each line with a record has one at least."""
 
 
 class LogParser:
@@ -115,13 +90,8 @@ class LogParser:
         Args:
             regex: The expression of `--record`, which is applied before all other formats; or "".
         """
+        self._regex = regex
         self._pattern: RecordPattern | None = None
-        self._fault = ""  # why the expression is not used, until it is reported
-        if regex:
-            try:
-                self._pattern = RecordPattern(regex)
-            except PatternError as error:
-                self._fault = f"--record cannot be used: {error}"
         self._before = b""  # the line before
         self._first_epoch = 1
         self._keras = KerasBars()
@@ -134,10 +104,8 @@ class LogParser:
             `epoch`, `step` and `eval` for training, `final` with the accuracy, `event` for
             TensorFlow's own lines. The start of a server has the status `READY`.
         """
-        if self._pattern is not None or self._fault:
-            record = self._by_pattern(line.strip())
-            if record is not None:
-                return record
+        if self._regex and (record := self._by_pattern(line.strip())) is not None:
+            return record
         before, self._before = self._before, line
         line = line.strip()
         reader = _READERS.get(line[:1])
@@ -145,15 +113,10 @@ class LogParser:
             return record
         text = line.decode("latin-1").lower()
         # This rejects most lines. A search for the terms by one expression takes ten times longer.
-        if not (
-            ("os" in text and ("loss" in text or "cost" in text or "cross" in text))
-            or "acc" in text
-            or ("global" in text and text.count("step") > 1)
-            or (_AT in line and "precision" in text)
-            or (len(text) <= _STEP_ALONE and "step" in text)
-        ):
-            if text.startswith("epoch ") and (heading := _KERAS_EPOCH.fullmatch(text)):
-                self._keras.begin(int(heading[1]) - 1)
+        if not any(term in text for term in _TERMS):
+            return None
+        if text.startswith("epoch ") and (heading := _KERAS_EPOCH.fullmatch(text)):
+            self._keras.begin(int(heading[1]) - 1)
             return None
         if before.startswith(_TRACEBACK):
             return None  # the source of the line in a traceback
@@ -169,18 +132,13 @@ class LogParser:
 
     def _by_pattern(self, line: bytes) -> Record | None:
         """Read a line by the expression of `--record`; return an event if that fails."""
-        record = None
-        if self._pattern is not None:
-            record = self._pattern.read(last_state(line.decode(errors="replace")).strip())
-            if self._pattern.is_slow:
-                self._pattern = None
-                self._fault = (
-                    "--record takes too long for a line; its lines are not read from now on"
-                )
-        if self._fault:
-            record = {"kind": "event", "message": short(self._fault)}
-            self._fault = ""
-        return self._with_epoch(record)
+        try:
+            self._pattern = self._pattern or RecordPattern(self._regex)
+            text = last_state(line.decode(errors="replace")).strip()
+            return self._with_epoch(self._pattern.read(text))
+        except PatternError as error:
+            self._regex, why = "", "" if self._pattern else "cannot be used: "
+            return {"kind": "event", "message": short(f"--record {why}{error}")}
 
     def _with_epoch(self, record: Record | None) -> Record | None:
         """Return a record with its epoch counted from 0."""
@@ -226,7 +184,7 @@ class KerasBars:
 
 
 def _book(line: bytes) -> Record | None:
-    if step := _BOOK_STEP.fullmatch(line):
+    if step := _BOOK_STEP.fullmatch(b"".join(line.split())):
         epoch, global_step, local_step, loss = step.groups()
         record: Record = (
             {"kind": "step"} if epoch is None else {"kind": "epoch", "epoch": int(epoch)}
@@ -240,42 +198,33 @@ def _book(line: bytes) -> Record | None:
     return None
 
 
-def _dated(line: bytes) -> Record | None:
-    if line.endswith(b")") and (match := _TOWER.fullmatch(line)):
-        return {"kind": "step", "local_step": int(match[1]), "loss": float(match[2])}
-    return _tensorflow(line)
-
-
 def _tensorflow(line: bytes) -> Record | None:
-    if pause := _PAUSE.match(line):
-        return {"kind": "event", "message": short(b"waits %b s before %b" % pause.groups())}
-    head, bracket, text = line.partition(b"] ")
-    if not bracket:
-        return None
-    for beginning, pattern, message_of in _EVENTS:
-        if text.startswith(beginning):
-            match = pattern.fullmatch(text)
-            if match is None or not _LOG_HEADER.fullmatch(head):
-                return None
-            status = {"status": READY} if pattern is _STARTED else {}
-            return {"kind": "event", **status, "message": short(message_of(match))}
+    header = _LOG_HEADER.match(line)
+    for form, kind, message in _EVENTS if header else ():
+        if match := form.fullmatch(line, header.end()):
+            status = {"status": READY} if message == _SERVES else {}
+            text = _NUMBERED.sub(b"", match.expand(message))
+            return {"kind": kind, **status, "message": short(text)}
     return None
 
 
-def _hosts(match: re.Match[bytes]) -> bytes:
-    return b"knows job %b: %b" % (match[1], _NUMBERED.sub(b"", match[2]))
-
-
-_EVENTS: Final[tuple[tuple[bytes, re.Pattern[bytes], Callable[[re.Match[bytes]], bytes]], ...]] = (
-    (b"Started server", _STARTED, lambda match: b"serves at " + match[1]),
-    (b"Initialize ", _CHANNELS, _hosts),
-    (b"CreateSession ", _WAITING, lambda match: b"waits for %b-%b" % match.groups()),
-    (b"Start master ", _SESSION, lambda match: b"begins session " + match[1]),
+_SERVES = rb"serves at \1"
+_EVENTS: Final = tuple(
+    (re.compile(form), kind, message)
+    for form, kind, message in (
+        (rb"Started server with target: (\S++)", "event", _SERVES),
+        (rb"Initialize \w++ for job (\w++) -> \{([^}]*+)\}", "event", rb"knows job \1: \2"),
+        (rb"CreateSession still waiting .*/job:(\w++)/\S*:(\d++)", "event", rb"waits for \1-\2"),
+        (rb"Start master session (\w++)(?: with config:.*+)?", "event", rb"begins session \1"),
+        (rb"Waiting (\d++)\S* secs before (starting [\w ]++).*", "event", rb"waits \1 s before \2"),
+        # A MonitoredTrainingSession prints only this: a training, at a step that is not known.
+        (rb"global_step/sec: ([\d.]++)", "step", rb"\1 global steps/s"),
+    )
 )
+"""TensorFlow's own lines: their text, the kind of their record, and its message."""
 
 _READERS: Final[Mapping[bytes, Callable[[bytes], Record | None]]] = {
     b"w": _book,
-    b"2": _dated,
-    **dict.fromkeys((b"I", b"W", b"E"), _tensorflow),
+    **dict.fromkeys((b"2", b"I", b"W", b"E"), _tensorflow),
 }
 """The first byte of a line to the reader of the formats that begin with it."""

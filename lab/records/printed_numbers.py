@@ -7,11 +7,12 @@ because a wrong record is worse than a missing one.
 
 - A step or an epoch with a loss or an accuracy is a record of a step. If all of them are of a test
   or a validation, it is a record of a test.
-- A local and a global step are a record of a step. So is a `step` that is all of its line.
+- A local and a global step are a record of a step. So is a line of one of the `_FORMS`.
 - An accuracy or a final cost without a step is a final record, if the line has nothing else.
 - A `step` beside a global step is the worker's own. Otherwise it is taken as the global step, which
   most distributed programs fetch and print: a worker's own steps are never overstated.
 - A step of an epoch (`Step [100/600]` beside an epoch) is neither, and is left out.
+- A fraction of an epoch belongs to the epoch that it is a part of: `0.1` to the first.
 """
 
 from __future__ import annotations
@@ -33,21 +34,69 @@ _TOKEN: Final = re.compile(r"(?:[\w./+%-]|,(?=\d))+", re.ASCII)
 _OF_ALL: Final = re.compile(r"([\d,]++)/([\d,]++)", re.ASCII)
 _GAP: Final = re.compile(r"[\s:=#(\[\"'|]*+")
 _PERCENT: Final = re.compile(r" ?%")
-_AT_1: Final = re.compile(r"\b(?:precision|accuracy) ?@ ?1\b")
-# `after 100 training steps (2882 global steps)` is read as `after step 100, (global step 2882,`.
-_COUNTED: Final = re.compile(
-    r"(after|\() *+(\d{1,18}) ++(?:training )?(global |local )?(step|epoch)(?:\(s\)|s)?(?=[ ,):])"
+_PART_OF_EPOCH: Final = re.compile(r"\d{1,6}\.\d++")
+
+
+def _table(*rows: tuple[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(form), read) for form, read in rows)
+
+
+_PHRASES: Final = _table(
+    (r"[iwe]\d{4} [\d:.]++ ++\d++ [\w./-]++:\d++\] ", ""),
+    (r"\b(?:precision|accuracy) ?@ ?1\b", "accuracy"),
+    (r"\b(loss|accuracy|acc) \((\w++)\)", r"\2 \1"),
+    # `after 100 training steps (28 global steps)` is read as `after step 100, (global step 28,`.
+    (
+        r"(after|\() *+(\d{1,18}) ++(?:training )?(global |local )?(step|epoch)"
+        r"(?:\(s\)|s)?(?=[ ,):])",
+        r"\1 \3\4 \2,",
+    ),
+    # `on iteration 500 ps it reaches 0.91 accuracy` is read as `… iteration 500, accuracy 0.91`.
+    (
+        r"((?:step|iteration) \d{1,18}),?(?: \w+){0,3} reach(?:es|ed) ([\d.]+ ?%?)"
+        r" (?:\w+ )?accuracy",
+        r"\1, accuracy \2",
+    ),
 )
-# `on iteration 500 ps it reaches 0.91 accuracy` is read as `… iteration 500, accuracy 0.91`.
-_REACHED: Final = re.compile(
-    r"((?:step|iteration) \d{1,18}),?(?: \w+){0,3} reach(?:es|ed) ([\d.]+ ?%?) (?:\w+ )?accuracy"
+"""Parts of lines, and how they are read."""
+
+_TASK: Final = r"(?:rank|worker|task|process|gpu|node)(?: id| index)?\W{0,3}\d++"
+_COUNT: Final = r"(?:global |local )?(?:step|epoch|iter(?:ation)?)\W{1,3}\d{1,18}"
+_NO_PROSE: Final = r"(?!\w|\.\d|:| (?!done)[a-z])"
+_BEGINS: Final = r"(?:(?:starting|start|begin(?:ning)?|finished|train(?:ing)?) ){0,2}"
+_ENDS: Final = r"(?: (?:done|finished|completed?))?(?: in [\d.]++ ?s\w*+)?"
+_FORMS: Final = _table(
+    (r"\W*+(?:global[ _]|train(?:ing)? )?step[\s:=#]++\d{1,18}\W*+", r"\g<0>"),
+    (r"accuracy \(batch\)\W{1,3}[\d.]++ ?%?", r"\g<0>"),
+    # The tutorial with several GPUs prints the worker's own step.
+    (r"[\d-]{10} [\d:.]++ (step \d++), (loss = \S++) \([^()]*sec/batch\)", r"local \1, \2"),
+    # PyTorch's first tutorial prints the loss beside the examples: `loss: 2.3  [   64/60000]`
+    (r"(loss: [\d.]++) *+\[ *+\d++/ *+\d++\]", r"\1"),
+    # `Training epoch 7 of 10`, `Epoch 2 in 3.2 sec`; the heading `Epoch 3` alone shows no step
+    (
+        rf"(?!(?:start )?epoch [\W\dof]*+$)\W*+{_BEGINS}(epoch [\[#]?\d{{1,6}})"
+        rf"(?: ?(?:/|of) ?\d++)?{_ENDS}\W*+",
+        r"\1",
+    ),
+    # `Epoch [1/10], Step [100/600]`
+    (r"epoch\W{1,3}\d{1,6}(?:/\d++)?\W{1,3}(?:step|batch|iter\w*+)\W{1,3}\d++/\d++.*", r"\g<0>"),
+    # `rank: 0, step: 5, value: …`, `[GPU0] Epoch 0 | Batchsize: 32`
+    (rf"\W*+{_TASK}\W{{1,3}}({_COUNT}{_NO_PROSE}.*)", r"\1"),
+    # `local step 5 of worker 1`
+    (rf"({_COUNT}) (?:of|on) {_TASK}(?!\.\d)(.*)", r"\1, \2"),
+    # tqdm's bar, of a training or without a label: ` 45%|████▌ | 45/100 [00:10<00:12, 4.5it/s]`
+    (
+        rf"(?:\s*+|\W*+(?:{_TASK}\W*+)?((?:train|epoch|step|iter|loss)[^|%]*?))\d{{1,3}}%\|[^|]*+\|"
+        r"\s*+(\d{1,18}/\d{1,18}) \[[\d:]++<[\d:?]++, *+[\d.]++(?:it/s|s/it)(.*)\]",
+        r"\1, step \2\3",
+    ),
 )
-_STEP_ALONE: Final = re.compile(r"\W*+(?:global[ _]|train(?:ing)? )?step[\s:=#]++\d{1,18}\W*+")
+"""Lines that count a step or an epoch even without a loss or an accuracy, and how they are read."""
+
 _EXCLUDED: Final = re.compile(
     r"[\w.]*(?:error|exception|warning):"
     r"|[^]]{0,200}\.(?:cc|cpp|cu|h):\d++\]|.{0,200}\bnamespace\("
 )
-_HEADER: Final = re.compile(r"[iwe]\d{4} [\d:.]++ ++\d++ [\w./-]++:\d++\] ")
 
 _STEPS: Final = {
     "step": "step", "iter": "step", "iteration": "step", "train_step": "step",
@@ -199,12 +248,15 @@ def read_numbers(line: str) -> Record | None:
     """Read a line in lower case; None if it is not a record. Epochs are as printed."""
     if "lab kind=" in line or _EXCLUDED.match(line):
         return None
-    line = _REACHED.sub(r"\1, accuracy \2", _HEADER.sub("", line, count=1))
-    numbers = _understand(_COUNTED.sub(r"\1 \3\4 \2,", line))
+    form = next(
+        (match.expand(read) for form, read in _FORMS if (match := form.fullmatch(line))), ""
+    )
+    numbers = _understand(form or line)
     if numbers.is_wrong:
         return None
     steps = _steps(numbers)
-    if not numbers.steps:
+    kind = "epoch" if steps.keys() == {"epoch"} else "step"
+    if not numbers.steps and not form:
         values = {
             **numbers.first("accuracy", "test", "final", ""),
             **numbers.first("loss", "test", "final"),
@@ -212,10 +264,9 @@ def read_numbers(line: str) -> Record | None:
         return {"kind": "final", **values} if values and numbers.is_clear else None
     if not numbers.trained:
         both = {"local_step", "global_step"} <= steps.keys()
-        return {"kind": "step", **steps} if both or _STEP_ALONE.fullmatch(line) else None
-    if not steps:
+        return {"kind": kind, **steps} if form or both else None
+    if not steps and not form:
         return None
-    kind = "step" if steps.keys() - {"epoch"} else "epoch"
     if {part for _, part in numbers.trained} <= {"test", "validation"} or "saving dict for" in line:
         kind = "eval"
     return {"kind": kind, **steps, **numbers.values()}
@@ -245,7 +296,9 @@ def _steps(numbers: _Numbers) -> dict[str, int]:
 def _understand(line: str) -> _Numbers:
     numbers = _Numbers()
     awaited: tuple[str, str] | None = None  # `accuracy` in `accuracy at step 10: 0.9`
-    for phrase, value in _pairs(_AT_1.sub("accuracy", line)):
+    for part, read in _PHRASES:
+        line = part.sub(read, line)
+    for phrase, value in _pairs(line):
         if value is None:
             numbers.is_clear &= _UNITS.issuperset(phrase)
             continue
@@ -255,6 +308,8 @@ def _understand(line: str) -> _Numbers:
             _add(numbers, known, value)
         elif name := _step(phrase):
             step = None if value.percent else whole(value.text)
+            if name == "epoch" and line.startswith("{") and _PART_OF_EPOCH.fullmatch(value.text):
+                step = max(math.ceil(float(value.text)), 1)
             if step is None or numbers.steps.setdefault(name, step) != step:
                 numbers.is_wrong = True
             numbers.is_of_all |= bool(value.of_all) and name != "epoch"

@@ -28,11 +28,7 @@ class PatternError(ValueError):
 
 
 class RecordPattern:
-    """Makes records of the lines that an expression matches.
-
-    Attributes:
-        is_slow: Whether a line took longer than `SLOW_S`; no line is read after that.
-    """
+    """Makes records of the lines that an expression matches."""
 
     def __init__(self, regex: str) -> None:
         """Compile an expression.
@@ -49,7 +45,6 @@ class RecordPattern:
             raise PatternError(f"no group {unknown[0]!r} in a record")
         if not names:
             raise PatternError("it names no group")
-        self.is_slow = False
 
     def read(self, line: str) -> Record | None:
         """Read a line; None if the expression matches no number in it. Epochs are as printed.
@@ -57,12 +52,16 @@ class RecordPattern:
         Returns:
             A record of a step; of an epoch if it has no step, and of the end if it has only an
             accuracy.
+
+        Raises:
+            PatternError: The line took longer than `SLOW_S`.
         """
-        if self.is_slow or len(line) > LONGEST:
+        if len(line) > LONGEST:
             return None
         began = time.monotonic()
         match = self._pattern.search(line)
-        self.is_slow = time.monotonic() - began > SLOW_S
+        if time.monotonic() - began > SLOW_S:
+            raise PatternError("takes too long for a line; its lines are not read from now on")
         if match is None:
             return None
         record: Record = {"kind": "step"}

@@ -89,6 +89,66 @@ Step 100/1000 | loss 0.5
     lab kind=step global_step=10 loss=0.5
 2024-01-01 10:00:00,123 INFO step=10 loss=5e-1
     lab kind=step global_step=10 loss=0.5
+# steps and epochs without a loss or an accuracy
+Training epoch 7
+    lab kind=epoch epoch=6
+--- Start training epoch 7. ---
+    lab kind=epoch epoch=6
+Starting epoch 2 of 10
+    lab kind=epoch epoch=1
+Epoch 2 in 3.21 sec
+    lab kind=epoch epoch=1
+Epoch [1/10], Step [100/600]
+    lab kind=epoch epoch=0
+Epoch: 1/10, Batch: 100/600, Time: 3.2 s
+    lab kind=epoch epoch=0
+rank: 0, step: 5, value: tensor([3.5000])
+    lab kind=step global_step=5
+Rank 1 | step 5
+    lab kind=step global_step=5
+[Rank 0] step=10, skipped=0, lr=[0.001], mom=[(0.9, 0.999)]
+    lab kind=step global_step=10
+[GPU0] Epoch 1 | Batchsize: 32 | Steps: 64
+    lab kind=epoch epoch=0
+local step 5 of worker 1
+    lab kind=step local_step=5
+local step 5 of worker 1 (global step 12)
+    lab kind=step local_step=5 global_step=12
+Worker : 0, Step: 100, Accuracy (batch): 0.86
+    lab kind=step global_step=100 accuracy=0.86
+Accuracy (batch): 0.86
+    lab kind=step accuracy=0.86
+loss: 2.303494  [   64/60000]
+    lab kind=step loss=2.303494
+iter 10: loss 3.2000, time 5.12ms, mfu 12.30%
+    lab kind=step global_step=10 loss=3.2
+step 250: train loss 2.5, val loss 2.6
+    lab kind=step global_step=250 loss=2.5
+# Hugging Face: a fraction of an epoch belongs to the epoch that it is a part of
+{'loss': 0.3, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': 0.1}
+    lab kind=epoch epoch=0 loss=0.3
+{'loss': '0.3', 'learning_rate': '5e-05', 'epoch': '1.5'}
+    lab kind=epoch epoch=1 loss=0.3
+{'eval_loss': 0.3, 'eval_accuracy': 0.9, 'eval_runtime': 1.2, 'epoch': 3.0}
+    lab kind=eval epoch=2 loss=0.3 accuracy=0.9
+# tqdm
+ 45%|████▌     | 45/100 [00:10<00:12,  4.50it/s]
+    lab kind=step global_step=45
+100%|██████████| 45/45 [01:00:10<00:00, 1.5s/it, loss=0.5]
+    lab kind=step global_step=45 loss=0.5
+Epoch 2: 100%|██████████| 938/938 [00:10<00:00, 90.1it/s, loss=0.5, v_num=3]
+    lab kind=epoch epoch=1 loss=0.5
+[rank 1] Training: 100%|██████████| 938/938 [00:10<00:00, 90.1it/s]
+    lab kind=step global_step=938
+loss 0.500: 100%|##########| 938/938 [00:10<00:00, 90.1it/s]
+    lab kind=step global_step=938 loss=0.5
+  0%|          | 0/9 [00:00<?, ?it/s]\r 11%|█         | 1/9 [00:01<00:08,  1.0s/it]
+    lab kind=step global_step=1
+# TensorFlow 1's MonitoredTrainingSession
+INFO:tensorflow:global_step/sec: 28.9
+    lab kind=step message="28.9 global steps/s"
+I1126 05:59:01.123456 1234 basic_session_run_hooks.py:702] global_step/sec: 28.9
+    lab kind=step message="28.9 global steps/s"
 # the last state of a line that is overwritten
 step 1 loss 0.9\rstep 2 loss 0.7\b\b\b\b\rstep 3 loss 0.5
     lab kind=step global_step=3 loss=0.5
@@ -226,6 +286,38 @@ NOTHING = [
     "lab kind=step global_step=5 loss=0.3 wrong=1",
     "he wrote: lab kind=step global_step=5 loss=0.3",
     "step 1 loss 0.5\rdone",
+    # configurations, plans, times, versions and addresses
+    "epoch: 10",
+    "start epoch: 0",
+    "num_epochs=10, rank=0, batch_size=32",
+    "train_epoch: 3, rank: 0",
+    "{'epoch': 3, 'rank': 0, 'step': 5, 'local_rank': 0}",
+    "rank 0: step 1 of the installation",
+    "worker 0, step 2: compile the kernel",
+    "node 1: step 1.5",
+    "task 1: 12:30:05 step 5:30",
+    "step 1 of the installation",
+    "Step 1/5 : FROM python:3.11",
+    "Starting at step 0",
+    "Resuming from epoch 3",
+    "Training for 10 epochs",
+    "Training epochs 10",
+    "saved the checkpoint of epoch 3 in 3.2 sec",
+    "best epoch 3",
+    "epoch 1795271203123",
+    "2026-11-29 18:42:41 epoch",
+    "http://tf1:2222/step/5",
+    "grpc://worker0:2222",
+    "torch 2.13.0, rank 0, cuda 12.6",
+    "Downloading: 100%|██████████| 9.9M/9.9M [00:01<00:00, 9.9MB/s]",
+    "Map: 100%|██████████| 1000/1000 [00:00<00:00, 5000.0 examples/s]",
+    "Loading checkpoint shards: 100%|██████████| 2/2 [00:00<00:00, 5.0it/s]",
+    "Evaluating: 100%|██████████| 20/20 [00:00<00:00, 5.0it/s]",
+    "  0%|          | 0/100 [00:00<?, ?it/s]",
+    "Accuracy (batch): 86 of 100",
+    "loss: 2.3 [s]",
+    "global_step/sec: 28.9",
+    "WARNING:tensorflow:global_step/sec: 28.9",
     "step 5 loss 0.5" + " " * 2_000 + ".",
 ]
 

@@ -77,6 +77,13 @@ def test_the_plain_view_prints_progress_without_local_steps() -> None:
     ]
 
 
+def test_the_plain_view_prints_the_message_of_a_step_without_figures() -> None:
+    stream = io.StringIO()
+    view = PlainView(info(), stream)
+    view.records("worker-0", [record("worker-0", 0, "step", message="28.9 global steps/s")])
+    assert stream.getvalue() == "worker-0: 28.9 global steps/s\n"
+
+
 def test_the_plain_view_prints_states_and_epochs(clock: list[float]) -> None:
     stream = io.StringIO()
     view = PlainView(info(), stream)
