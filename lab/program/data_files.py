@@ -22,7 +22,8 @@ MAX_DIRECTORY_FILES: Final = 10_000
 """The limit for the files of a directory."""
 
 _LONGEST: Final = 255
-_NO_DATA: Final = frozenset({".py", ".pyc"})
+_CODE: Final = frozenset({".py", ".pyc"})
+"""What is no data in a directory; a Python file counts only by its own name."""
 
 _WRITTEN: Final = re.compile(r"checkpoint|events\.out\.tfevents\..*|.*\.ckpt\b.*|run\.json")
 """Files that an earlier run has written; a program that finds them continues from them."""
@@ -58,24 +59,26 @@ def find_data_files(
     A data file is in the program's directory or in that of one of its modules, and a text of the
     program or an argument is its path. If a text begins with a subdirectory, as `"data/%d.csv"`
     and `os.path.join("data", name)` do, the whole subdirectory counts, unless an earlier run has
-    written into it. Hidden files and files behind a link to a directory are left out. A link to a
-    file is followed.
+    written into it. A Python file is a data file if its own name is in the text: the program may
+    execute it. Hidden files and files behind a link to a directory are left out. A link to a file
+    is followed.
 
     Args:
         folder: The program's directory.
         programs: The program and the modules of its directory that it imports.
-        argv: The program's arguments: `data.csv`, or `--input=data.csv`.
+        argv: The program's arguments: `data.csv`, `--input=data.csv`, or `@arguments.txt`.
 
     Raises:
         InputError: A file that is named cannot be read, or these files are too large together.
     """
-    arguments = {part for argument in argv for part in (argument, argument.partition("=")[2])}
+    words = {part for argument in argv for part in (argument, argument.partition("=")[2])}
+    arguments = {word.removeprefix("@") for word in words}
     files, directories = set[Path](), set[Path]()
     for program, tree in programs.items():
         for text in filter(_may_be_path, _texts(tree) | arguments):
             for base in {Path(), program.parent}:
                 beginning = base.joinpath(*Path(text).parts[:1])
-                if _is_data(folder, base / text):
+                if _has_kind(folder, base / text, Path.is_file):
                     files.add(base / text)
                 elif beginning != base and _is_directory(folder, beginning):
                     directories.add(beginning)
@@ -112,10 +115,6 @@ def _is_inside(folder: Path, path: Path) -> bool:
     return (folder / path.parent).resolve() == folder.resolve() / path.parent
 
 
-def _is_data(folder: Path, file: Path) -> bool:
-    return file.suffix not in _NO_DATA and _has_kind(folder, file, Path.is_file)
-
-
 def _is_directory(folder: Path, path: Path) -> bool:
     return _has_kind(folder, path, Path.is_dir) and not (folder / path).is_symlink()
 
@@ -135,8 +134,10 @@ def _sizes_below(folder: Path, directory: Path) -> dict[Path, int]:
         if any(map(_WRITTEN.fullmatch, names)) or "pyvenv.cfg" in names:
             return {}
         for path in (Path(place, name) for name in sorted(names)):
-            if _is_data(folder, path.relative_to(folder)) and os.access(path, os.R_OK):
-                sizes[path.relative_to(folder)] = path.stat().st_size
+            file = path.relative_to(folder)
+            is_data = file.suffix not in _CODE and _has_kind(folder, file, Path.is_file)
+            if is_data and os.access(path, os.R_OK):
+                sizes[file] = path.stat().st_size
         if len(sizes) > MAX_DIRECTORY_FILES:
             break
     return sizes

@@ -98,7 +98,8 @@ class OwnProgram:
         """
         copies = [(file, original if file in self.converted else program) for file in self.files]
         copies += [(file, data) for file in self.data.files]
-        copies += [(file, program) for file in self.data.files if self.data.beside]
+        beside = [file for file in self.data.files if self.data.beside or file.suffix == SUFFIX]
+        copies += [(file, program) for file in beside]
         for file, to in copies:
             (to / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.folder / file, to / file)

@@ -48,10 +48,30 @@ def test_only_named_files_are_copied(tmp_path: Path) -> None:
     assert (tmp_path / "run/files/named.csv").read_text() == "named.csv"
 
 
+def test_a_python_file_that_is_opened_is_in_the_working_directory_and_beside_the_source(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "project"
+    program = write(folder, main="exec(open('settings.py').read())", settings="", other="")
+    write(folder / "config", gpt="")
+    own = read_program(str(program), argv=["config/gpt.py"])
+    own.copy_to(tmp_path / "program", tmp_path / "files", tmp_path / "original")
+    copied = (path for path in tmp_path.rglob("*.py") if folder not in path.parents)
+    assert sorted(str(path.relative_to(tmp_path)) for path in copied) == [
+        *("files/config/gpt.py", "files/settings.py"),
+        *(f"program/{name}.py" for name in ("config/gpt", "main", "other", "settings")),
+    ]
+
+
+def test_a_file_of_arguments_is_copied(tmp_path: Path) -> None:
+    (tmp_path / "arguments.txt").touch()
+    assert data_of(write(tmp_path, main=""), "@arguments.txt") == ["arguments.txt"]
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        *("..", "../outside.txt", "{here}/a.txt", ".hidden", "linked/a.txt", "pipe", "part.py"),
+        *("..", "../outside.txt", "{here}/a.txt", ".hidden", "linked/a.txt", "pipe", "part"),
         *("a\0b", "x" * 5000, "\udc80", "", "."),
     ],
 )
