@@ -21,6 +21,7 @@ from absl import flags
 from lab.mnist import load_mnist
 from lab.task import tf1
 from lab.task.program_flags import restore_flags
+from lab.task.tf1 import numpy_names
 from lab.task.tf1.input_data import DataSet, dense_to_one_hot, load_dataset, read_data_sets
 from lab.task.tf1.missing import missing_file_line
 from lab.task.tf1.one_element import one_element
@@ -270,3 +271,23 @@ def test_an_array_of_one_element_is_a_number(shape: tuple[int, ...]) -> None:
 )
 def test_no_other_array_changes(value: object) -> None:
     assert one_element(value) is value
+
+
+# ---- NumPy.
+
+
+def test_numpys_names_of_2017_are_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    numpy = ModuleType("numpy")
+    vars(numpy).update(vars(np))
+    monkeypatch.setattr(numpy_names, "np", numpy)
+    numpy_names.restore()
+    old: Any = numpy
+    assert np.array([1.5, 0]).astype(old.int).tolist() == [1, 0]
+    assert (old.float, old.object, old.str) == (float, object, str)
+    assert np.dtype(old.bool) == np.bool_
+    assert (old.float_, old.unicode_, old.product) == (np.float64, np.str_, np.prod)
+    assert (old.Inf, old.NINF) == (np.inf, -np.inf)
+    assert old.asfarray(["1", "2.5"]).tolist() == [1.0, 2.5]
+    assert old.alltrue([True, True])
+    assert {name: vars(numpy)[name] for name in vars(np)} == vars(np)
+    assert "int" not in vars(np)

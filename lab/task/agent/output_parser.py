@@ -215,8 +215,9 @@ class OutputParser:
         step = record.get("global_step")
         if isinstance(step, int) and (self.global_step is None or step > self.global_step):
             self.global_step, self.stepped_unix = step, now
+        self.started = self.started or _is_ready(record)
         if record["kind"] in _TRAINING:
-            self.message = ""
+            self.training, self.message = True, ""
         elif record["kind"] == "final":
             self.lost_contact = str(record.get("message", "")).startswith(LOST_CONTACT)
         elif record["kind"] == "event":
@@ -246,8 +247,6 @@ class OutputParser:
             return None
         # A program with only event records may print its steps as a listing does.
         self._writes_records = self._writes_records or record["kind"] != "event"
-        self.started = self.started or _is_ready(record)
-        self.training = self.training or record["kind"] in _TRAINING
         return record
 
     def _derived(self, line: bytes) -> Record | None:
@@ -258,15 +257,9 @@ class OutputParser:
         if is_rest:  # of a line that was overwritten; its first state began in the part before
             line = line.partition(b"\r")[2]
         record = self._parser.read(line)
-        if record is None:
-            return None
-        if record["kind"] == "event":
-            self.started = self.started or record.get("status") == READY
-        elif self._writes_records:
-            return None  # the program's own records contain it; it would count twice
-        else:
-            self.training = self.training or record["kind"] in _TRAINING
-        return record
+        # The program's own records contain a step, which would count twice.
+        counts_twice = record is not None and record["kind"] != "event" and self._writes_records
+        return None if counts_twice else record
 
 
 def _parse(line: bytes) -> Record | None:

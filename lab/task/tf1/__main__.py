@@ -26,7 +26,7 @@ from lab.task.program_flags import QUIET, complete_flags, restore_flags, warn
 from lab.task.request_ids import number_requests, place_of
 from lab.task.sdk.program import ProgramError, ended_tasks
 from lab.task.sdk.recorder import Recorder
-from lab.task.tf1 import known_bugs
+from lab.task.tf1 import known_bugs, numpy_names
 from lab.task.tf1.import_hook import provide
 from lab.task.tf1.known_bugs import uncall_operations
 from lab.task.tf1.missing import (
@@ -62,7 +62,8 @@ def main() -> None:
     def notify(line: str) -> None:
         recorder.write("event", message=line)
 
-    folder, program = _find_module(module) if module else _resolved(name)
+    program = Path(name).resolve()
+    folder, program = _find_module(module) if module else (program.parent, program)
     try:
         tree = ast.parse(program.read_bytes(), str(program))
     except OSError as error:
@@ -85,28 +86,21 @@ def main() -> None:
             run_file(str(program), arguments, tree)
     except ProgramError as error:
         sys.exit(f"error: {error}")
-    except TypeError as error:
-        fault = known_bugs.called_operation_message(error, folder)
-        if fault is None:
-            raise
-        traceback.print_exc()
-        sys.exit(f"{known_bugs.ERROR}: {fault}")
     except Exception as error:
-        line = missing_file_line(error, noted, program.name)
+        line = known_bugs.called_operation_line(error, folder)
+        line = line or missing_file_line(error, noted, program.name)
         if line is None:
             raise
         traceback.print_exc()
         exit_with_line(line)
 
 
-def _resolved(name: str) -> tuple[Path, Path]:
-    """Return the directory of a program's modules, and the program."""
-    program = Path(name).resolve()
-    return program.parent, program
-
-
 def _find_module(module: str) -> tuple[Path, Path]:
-    """Find a module without an import, which would run its packages; return as `_resolved`."""
+    """Find a module without an import, which would run its packages.
+
+    Returns:
+        The directory of the program's modules, and the program.
+    """
     for entry in sys.path:
         folder = Path(entry).resolve()
         for file in module_files(module):
@@ -129,6 +123,7 @@ def _provide_tensorflow(folder: Path, optimizer: type) -> None:
     # Until 1.0 the class had the second name.
     names = ("SyncReplicasOptimizer", "SyncReplicasOptimizerV2")
     provide(folder, tensorflow_1(dict.fromkeys(names, optimizer)))
+    numpy_names.restore()  # libraries have looked for the new names by now
     # All flags of the libraries are declared here; those of the program are not.
     restore_flags(flags.FLAGS)
 

@@ -8,17 +8,14 @@ takes the remaining images, and the others from the next epoch.
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from lab import mnist as data
-from lab.mnist import CLASSES, SIDE, Bytes, Ints, scaled
-from lab.variables import LAB_DATA_DIR
+from lab.mnist import CLASSES, SIDE, Bytes, scaled
+from lab.task.own.keras_mnist import load_data
 
 VALIDATION_SIZE: Final = 5000
 SOURCE_URL: Final = "https://storage.googleapis.com/cvdf-datasets/mnist/"
@@ -26,7 +23,7 @@ SOURCE_URL: Final = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 Array = npt.NDArray[Any]
 
 
-def dense_to_one_hot(labels_dense: Ints, num_classes: int) -> npt.NDArray[np.float64]:
+def dense_to_one_hot(labels_dense: Array, num_classes: int) -> npt.NDArray[np.float64]:
     """Convert digits [n] to rows with a single 1 [n, num_classes]."""
     return np.eye(num_classes)[labels_dense]
 
@@ -117,26 +114,22 @@ def read_data_sets(  # noqa: PLR0917  (TensorFlow 1's order of arguments)
     kind = np.dtype(getattr(dtype, "as_numpy_dtype", dtype))
     if kind not in (np.float32, np.uint8):
         raise ValueError(f"Invalid image dtype {kind}, expected uint8 or float32")
-    own = os.environ.get(LAB_DATA_DIR)
-    mnist = data.load_mnist(Path(own) if own else None)
-    pixels = np.concatenate((mnist.train.pixels, mnist.validation.pixels))
-    digits = np.concatenate((mnist.train.labels, mnist.validation.labels))
+    (pixels, digits), test = load_data()
     if not 0 <= validation_size <= len(pixels):
         raise ValueError(
             f"Validation size should be between 0 and {len(pixels)}. Received: {validation_size}."
         )
 
-    def part(pixels: Bytes, digits: Ints) -> DataSet:
+    def part(pixels: Bytes, digits: Bytes) -> DataSet:
         images: Array = scaled(pixels) if kind == np.float32 else pixels
-        if not reshape:
-            images = images.reshape(-1, SIDE, SIDE, 1)
+        images = images.reshape(-1, SIDE * SIDE) if reshape else images[..., np.newaxis]
         return DataSet(images, dense_to_one_hot(digits, CLASSES) if one_hot else digits, seed)
 
     # The tutorials use the first images for validation, not the last.
     return Datasets(
         train=part(pixels[validation_size:], digits[validation_size:]),
         validation=part(pixels[:validation_size], digits[:validation_size]),
-        test=part(mnist.test.pixels, mnist.test.labels),
+        test=part(*test),
     )
 
 

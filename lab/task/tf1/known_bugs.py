@@ -54,8 +54,8 @@ def worker_ended_message(worker: str) -> str:
     return f"this worker waits for {worker}, {gives}, but {worker} has ended; {_FIX}"
 
 
-def called_operation_message(error: BaseException, folder: Path) -> str | None:
-    """Return the message if a program called an operation as if it were a function; else None.
+def called_operation_line(error: BaseException, folder: Path) -> str | None:
+    """Return the last line if a program called an operation as if it were a function; else None.
 
     Args:
         error: The error that ended the program.
@@ -69,7 +69,7 @@ def called_operation_message(error: BaseException, folder: Path) -> str | None:
         return None
     place = own[-1]
     return (
-        f"{Path(place.filename).name}:{place.lineno}: `{place.line}` calls an"
+        f"{ERROR}: {Path(place.filename).name}:{place.lineno}: `{place.line}` calls an"
         f" operation as if it were a function; {_FIX}"
     )
 

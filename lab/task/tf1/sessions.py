@@ -22,43 +22,35 @@ POLL_S: Final = 0.5
 STOP_S: Final = 10.0
 """The longest wait for threads that TensorFlow ignores afterwards, in seconds."""
 
-_SECONDS: Final = "recovery_wait_secs"
-_GRACE: Final = "stop_grace_period_secs"
-
 
 def shorten_polling() -> None:
     """Make Supervisor and MonitoredTrainingSession check for a ready model twice a second."""
     from tensorflow.python.training.session_manager import SessionManager  # noqa: PLC0415
 
-    original_init = SessionManager.__init__
-    signature = inspect.signature(original_init)
-
-    @functools.wraps(original_init)
-    def init_with_short_wait(*args: Any, **kwargs: Any) -> None:
-        call = signature.bind(*args, **kwargs)
-        call.apply_defaults()
-        call.arguments[_SECONDS] = min(call.arguments[_SECONDS], POLL_S)
-        original_init(*call.args, **call.kwargs)
-
-    SessionManager.__init__ = init_with_short_wait
+    _limit(SessionManager, "__init__", "recovery_wait_secs", POLL_S)
 
 
 def shorten_stop() -> None:
     """Make coordinators wait only a short time for threads that they ignore afterwards."""
     from tensorflow.python.training.coordinator import Coordinator  # noqa: PLC0415
 
-    original_join = Coordinator.join
-    signature = inspect.signature(original_join)
+    _limit(Coordinator, "join", "stop_grace_period_secs", STOP_S, switch="ignore_live_threads")
 
-    @functools.wraps(original_join)
-    def join_soon(*args: Any, **kwargs: Any) -> None:
+
+def _limit(owner: Any, method: str, argument: str, most_s: float, *, switch: str = "") -> None:
+    """Limit an argument of a method; with the name of a switch, only if that argument is true."""
+    original = getattr(owner, method)
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def call_limited(*args: Any, **kwargs: Any) -> Any:
         call = signature.bind(*args, **kwargs)
         call.apply_defaults()
-        if call.arguments["ignore_live_threads"]:
-            call.arguments[_GRACE] = min(call.arguments[_GRACE], STOP_S)
-        original_join(*call.args, **call.kwargs)
+        if not switch or call.arguments[switch]:
+            call.arguments[argument] = min(call.arguments[argument], most_s)
+        return original(*call.args, **call.kwargs)
 
-    Coordinator.join = join_soon
+    setattr(owner, method, call_limited)
 
 
 def hide_cancelled_queue_runners() -> None:
