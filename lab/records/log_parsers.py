@@ -200,7 +200,9 @@ def _book(line: bytes) -> Record | None:
 
 def _tensorflow(line: bytes) -> Record | None:
     header = _LOG_HEADER.match(line)
-    for form, kind, message in _EVENTS if header else ():
+    if header is None:
+        return None
+    for form, kind, message in _EVENTS:
         if match := form.fullmatch(line, header.end()):
             status = {"status": READY} if message == _SERVES else {}
             text = _NUMBERED.sub(b"", match.expand(message))
