@@ -12,7 +12,7 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.formatting import counted
-from lab.program.python_source import names_in
+from lab.program.python_source import names_in, texts_in
 from lab.text import short
 
 MAX_DATA_BYTES: Final = 64 << 20
@@ -21,7 +21,6 @@ MAX_DATA_BYTES: Final = 64 << 20
 MAX_DIRECTORY_FILES: Final = 10_000
 """The limit for the files of a directory."""
 
-_LONGEST: Final = 255
 _CODE: Final = frozenset({".py", ".pyc"})
 """What is no data in a directory; a Python file counts only by its own name."""
 
@@ -71,11 +70,10 @@ def find_data_files(
     Raises:
         InputError: A file that is named cannot be read, or these files are too large together.
     """
-    words = {part for argument in argv for part in (argument, argument.partition("=")[2])}
-    arguments = {word.removeprefix("@") for word in words}
+    arguments = {part for word in argv for part in (word, re.split("=|^@", word, maxsplit=1)[-1])}
     files, directories = set[Path](), set[Path]()
     for program, tree in programs.items():
-        for text in filter(_may_be_path, _texts(tree) | arguments):
+        for text in texts_in([tree]) | arguments:
             for base in {Path(), program.parent}:
                 beginning = base.joinpath(*Path(text).parts[:1])
                 if _has_kind(folder, base / text, Path.is_file):
@@ -97,15 +95,6 @@ def find_data_files(
             sizes |= below
     beside = not _BESIDE.isdisjoint(names_in(programs.values()))
     return DataFiles(tuple(sorted(sizes)), beside, tuple(notes))
-
-
-def _texts(tree: ast.Module) -> set[str]:
-    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    return {value for value in constants if isinstance(value, str)}
-
-
-def _may_be_path(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST
 
 
 def _is_inside(folder: Path, path: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -127,6 +127,7 @@ def read_program(
     listing: bool = False,
     argv: Sequence[str] = (),
     jobs: Mapping[str, int] = _ONE_WORKER,
+    nodes: Collection[str] = (),
 ) -> OwnProgram:
     """Find a program, or one for each task, and check it before anything starts.
 
@@ -137,6 +138,7 @@ def read_program(
         listing: Whether it is a printed program; otherwise its source decides.
         argv: The program's arguments, which may name data files.
         jobs: Job to its number of tasks, of the config.
+        nodes: The config's nodes.
 
     Raises:
         InputError: The program is missing, unreadable or not Python; the program, or a module of
@@ -152,7 +154,7 @@ def read_program(
     several = {task: str(file) for task, file in own.items() if task}
     program, name = (argument, argument.replace(".", "-")) if module else _shown(own)
     packages, trees = imported_packages(sources.trees), [*sources.trees.values()]
-    notice = "" if several or described else fixed_hosts_notice(program, trees, jobs)
+    notice = "" if several or described else fixed_hosts_notice(program, trees, jobs, nodes)
     return OwnProgram(
         folder=folder,
         program=program,
@@ -167,7 +169,7 @@ def read_program(
         horovod="horovod" in packages,
         estimator=uses_estimator(trees),
         coordinator=has_coordinator(sources.trees),
-        need=needed_tf1(sources.trees, sum(jobs.values())),
+        need=needed_tf1(sources.trees, sum(jobs.values()), tensorflow_1=listing or use is not None),
         single=sum(jobs.values()) == 1,
         knows_job=described or knows_its_job(trees),
         notice=notice,

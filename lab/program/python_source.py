@@ -119,6 +119,13 @@ def names_in(trees: Iterable[ast.AST]) -> set[str]:
     return found
 
 
+def texts_in(trees: Iterable[ast.AST]) -> set[str]:
+    """Return the texts that are constants."""
+    # Only a constant has a text as its value.
+    values = (getattr(node, "value", None) for node in chain.from_iterable(map(ast.walk, trees)))
+    return {value for value in values if isinstance(value, str)}
+
+
 def imported_packages(trees: Mapping[Path, ast.Module]) -> set[str]:
     """Return the packages that a program or one of its modules imports, in any place.
 

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +19,13 @@ STRATEGIES: Final = _WITH_PS | {"MultiWorkerMirroredStrategy", "CollectiveAllRed
 """TensorFlow's strategies for several tasks."""
 
 _FIT: Final = frozenset({"fit", "fit_generator"})
+
+_KERAS_2: Final = re.compile(
+    r"\b(?:(?:fit|predict|evaluate)_generator|CuDNN(?:LSTM|GRU)|set_session|(?:set_)?learning_phase"
+    r"|(?:K|backend)\.(?:function|placeholder|get_session)|(?:layers|keras)\.experimental"
+    r"|optimizers\.legacy|(?:Ada(?:delta|grad|m|max)|Nadam|RMSprop|SGD)\(lr=\))(?!\w)"
+)
+"""Names and arguments that Keras 2.15 has and Keras 3 does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +54,33 @@ class Need:
         return "" if chosen else f"{program} {self.what}: it runs with {HERITAGE.title}"
 
 
-def needed_tf1(trees: Mapping[Path, ast.Module], tasks: int) -> Need | None:
+def needed_tf1(
+    trees: Mapping[Path, ast.Module], tasks: int, *, tensorflow_1: bool = False
+) -> Need | None:
     """Return why a program needs `HERITAGE`; None if it runs with TensorFlow's newest version.
 
     Args:
         trees: The syntax trees of the program and of the modules that it imports.
         tasks: The number of tasks in the cluster.
+        tensorflow_1: Whether the program is for TensorFlow 1.
     """
-    if "horovod" in imported_packages(trees):
+    packages, names = imported_packages(trees), names_in(trees.values())
+    if "horovod" in packages:
         return Need("imports Horovod", "{} lacks: its tasks form no ring")
     if uses_estimator(trees.values()):
         return Need("uses Estimator", "{} lacks")
+    fits = not names.isdisjoint(_FIT)
     # Keras 3 has no parameter servers, and its `fit` does not accept the inputs of several workers.
-    if tasks > 1 and _fits_in_strategy(trees):
+    if tasks > 1 and fits and not names.isdisjoint(STRATEGIES):
         return Need("calls Keras's fit in a strategy for several tasks", "fails in {}")
-    return None
+    used = [name for tree in trees.values() for name, _ in _names(tree)]
+    if "torch" in packages or not any("keras" in name for name in used):
+        return None
+    # Keras 3 trains in no graph of TensorFlow 1.
+    if tensorflow_1 and fits:
+        return Need("calls Keras's fit in a program for TensorFlow 1", "fails in {}")
+    first = next(filter(None, map(_KERAS_2.search, used)), None)
+    return first and Need(f"uses {first[0]} of Keras 2", "{} lacks")
 
 
 def has_coordinator(trees: Mapping[Path, ast.Module]) -> bool:
@@ -76,13 +94,6 @@ def has_coordinator(trees: Mapping[Path, ast.Module]) -> bool:
     names = names_in(trees.values())
     has_strategy = not names.isdisjoint(_WITH_PS) and not uses_estimator(trees.values())
     return has_strategy or "ClusterCoordinator" in names
-
-
-def _fits_in_strategy(trees: Mapping[Path, ast.Module]) -> bool:
-    """Whether a program uses a strategy for several tasks, and calls `fit`."""
-    nodes = chain.from_iterable(map(ast.walk, trees.values()))
-    fits = any(isinstance(n, ast.Call) and getattr(n.func, "attr", "") in _FIT for n in nodes)
-    return fits and not names_in(trees.values()).isdisjoint(STRATEGIES)
 
 
 _TENSORFLOW: Final = "tensorflow"
@@ -166,20 +177,28 @@ def _aliases(tree: ast.Module) -> Set[str]:
 
 def _uses(tree: ast.Module, aliases: Set[str]) -> Iterator[tuple[str, str, int]]:
     """Yield each unguarded use: the module's name, the name within it, and the line."""
+    for name, line in _names(tree):
+        base, _, member = name.partition(".")
+        if base in {*aliases, _TENSORFLOW}:
+            yield base, member, line
+
+
+def _names(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield each unguarded name with its line: `tf.train.Server`, `SGD(lr=)` for an argument."""
     queue: list[ast.AST] = [tree]
     while queue:
         node = queue.pop(0)
         names: list[str] = []
         if isinstance(node, ast.Attribute):
             names = [_dotted(node)]
+        elif isinstance(node, ast.Call):
+            names = [f"{_dotted(node.func)}({keyword.arg}=)" for keyword in node.keywords]
         elif isinstance(node, ast.Import):
             names = [each.name for each in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names = [f"{node.module}.{each.name}" for each in node.names]
         for name in names:
-            base, _, member = name.partition(".")
-            if base in {*aliases, _TENSORFLOW}:
-                yield base, member, getattr(node, "lineno", 1)
+            yield name, getattr(node, "lineno", 1)
         queue[:0] = _unguarded(node)
 
 

@@ -54,15 +54,15 @@ def own_experiment(
         listing=bool(spec.listing),
         argv=spec.args,
         jobs={name: len(job.on) for name, job in project.cluster.jobs.items()},
+        nodes=project.cluster.nodes,
     )
     default = RUNTIMES[own.framework] if own.need is None else HERITAGE
     name = runtime or default.name
     horovod = own.horovod and bool(RUNTIMES[name].horovod)
     experiment = experiment_of(own, project.cluster, name, horovod=horovod)
-    chosen = runtime is not None
-    if own.need and (notice := own.need.notice(own.program, name, chosen=chosen)):
+    if own.need and (notice := own.need.notice(own.program, name, chosen=bool(runtime))):
         LOG.info(notice)
-    if not chosen and own.framework != TENSORFLOW.name:
+    if not runtime and own.framework != TENSORFLOW.name:
         title, used = default.title, FRAMEWORKS[own.framework]
         LOG.info(f"{short(own.program)} imports {used.modules[0]}: it runs with {title}")
     # A program that knows its job may serve without a rank.

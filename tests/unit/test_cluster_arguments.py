@@ -102,7 +102,8 @@ FIXED = "c = tf.train.ClusterSpec({'ps': ['192.168.1.4:80'], 'worker': ['192.168
 
 def notice(folder: Path, source: str, *args: str) -> str:
     (folder / "main.py").write_text(source, encoding="utf-8")
-    return read_program(str(folder / "main.py"), jobs=JOBS, argv=args).notice
+    found = read_program(str(folder / "main.py"), jobs=JOBS, argv=args, nodes=["tf1", "tf2"])
+    return found.notice
 
 
 def test_addresses_of_other_hosts_have_a_notice(tmp_path: Path) -> None:
@@ -113,8 +114,21 @@ def test_addresses_of_other_hosts_have_a_notice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "address", ["ps0.example.com:2222", "grpc://gpu-1:2222", "worker_1:22222", "tf3:2222"]
+)
+def test_names_of_other_hosts_have_a_notice(address: str, tmp_path: Path) -> None:
+    found = notice(tmp_path, f"s = tf.train.Server({{'worker': ['tf1:2222', '{address}']}})")
+    assert found.startswith(
+        f"main.py has addresses of other hosts in its source, such as {address}: "
+    )
+
+
+@pytest.mark.parametrize(
     ("source", "args"),
     [
+        (FIXED.replace("192.168.1.4:80", "tf1:2222").replace("192.168.1.5:80", "tf2:2222"), []),
+        (FIXED.replace("192.168.1.4:80", "localhost:2222").replace("192.168.1.5:80", "gpu:0"), []),
+        (FIXED.replace("192.168.1.4:80", "seen at 12:3000").replace("192.168.1.5:80", "a:1"), []),
         (f"p.add_argument('--ps_hosts', default='192.168.1.4:80')\n{FIXED}", []),
         (FIXED.replace("192.168.1", "127.0.0"), []),
         ("other = '192.168.1.4:80'", []),

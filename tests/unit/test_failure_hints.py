@@ -11,6 +11,7 @@ from lab.task.agent.failure_hints import (
     CHIEF,
     DOWNLOAD,
     FEWER_TASKS,
+    KERAS_2,
     NO_INTERNET,
     ONE_FILE,
     explained,
@@ -55,6 +56,15 @@ NO_HINT = [
     "FileNotFoundError: [Errno 2] No such file or directory: 'https.csv'",
     "BlockingIOError: [Errno 11] Resource temporarily unavailable",
     "ValueError: no chief node",
+    "AttributeError: module 'keras.api._v2.keras' has no attribute 'x'",  # of Keras 2
+    "KeyError: {'lr'}",
+]
+KERAS_3 = [
+    "a.py:4: ValueError: A KerasTensor cannot be used as input to a TensorFlow function. A KerasTe",
+    "a.py:4: AttributeError: 'KerasTensor' object has no attribute 'get_shape'",
+    "a.py:4: ImportError: `keras.optimizers.legacy` is not supported in Keras 3. When using `tf.",
+    "AttributeError: module 'keras._tf_keras.keras.backend' has no attribute 'set_session'",
+    "ValueError: Argument(s) not recognized: {'lr': 0.1}",
 ]
 NO_CHIEF = 'ValueError: If "cluster" is set in TF_CONFIG, it must have one "chief" node.'
 OTHERS = {
@@ -72,6 +82,7 @@ OTHERS = {
     [
         *((line, DOWNLOAD) for line in DOWNLOADS),
         *((line, NO_INTERNET) for line in REQUESTS),
+        *((line, KERAS_2) for line in KERAS_3),
         *((line, "") for line in NO_HINT),
         *OTHERS.items(),
     ],

@@ -10,6 +10,7 @@ from lab.records.error_line import CHECKPOINT_PART
 NO_INTERNET: Final = "tasks have no Internet"
 DOWNLOAD: Final = f"{NO_INTERNET}; put the file beside the program or into data/"
 CHIEF: Final = "give the config a job named chief, as in clusters/estimator.yaml"
+KERAS_2: Final = "this is Keras 3; for a program of Keras 2 add --framework tensorflow-2.15"
 ONE_FILE: Final = "another task has opened the same file; let only one task write it"
 FEWER_TASKS: Final = (
     "the cluster in the program has fewer tasks than the config;"
@@ -42,6 +43,7 @@ _HINTS: Final = (
         re.compile(r'Task \d+ was not defined in job "|Job "[^"]*" was not defined in cluster'),
         FEWER_TASKS,
     ),
+    (re.compile(r"KerasTensor|Keras 3\b|module 'keras\.(?!api)[\w.]*' has no|\{'lr': "), KERAS_2),
     # HDF5 locks a file; its tasks share a directory, unlike those of several hosts.
     (re.compile(r"\[Errno 11\] Unable to .*lock file"), ONE_FILE),
 )
