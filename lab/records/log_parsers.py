@@ -63,18 +63,7 @@ _LOG_HEADER = re.compile(
 )
 _NUMBERED = re.compile(rb"\d++ -> ")
 
-_TERMS: Final = (
-    "step",
-    "epoch",
-    "iter",
-    "loss",
-    "cost",
-    "acc",
-    "cross",
-    "precision",
-    "it/s",
-    "s/it",
-)
+_KEYS: Final = ("step", "epoch", "iter", "loss", "cost", "acc", "cross", "precision", "%|")
 """Terms of which each line with a record has one at least."""
 
 
@@ -113,7 +102,7 @@ class LogParser:
             return record
         text = line.decode("latin-1").lower()
         # This rejects most lines. A search for the terms by one expression takes ten times longer.
-        if not any(term in text for term in _TERMS):
+        if not any(term in text for term in _KEYS):
             return None
         if text.startswith("epoch ") and (heading := _KERAS_EPOCH.fullmatch(text)):
             self._keras.begin(int(heading[1]) - 1)
