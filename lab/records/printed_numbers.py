@@ -63,7 +63,7 @@ _PHRASES: Final = _table(
 _TASK: Final = r"(?:rank|worker|task|process|gpu|node)(?: id| index)?\W{0,3}\d++"
 _COUNT: Final = r"(?:global |local )?(?:step|epoch|iter(?:ation)?)\W{1,3}\d{1,18}"
 _NO_PROSE: Final = r"(?!\w|\.\d|:| (?!done)[a-z])"
-_BEGINS: Final = r"(?:(?:starting|start|begin(?:ning)?|finished|train(?:ing)?) ){0,2}"
+_BEGINS: Final = r"(?:(?:starting|start|begin(?:ning)?|finished|completed|train(?:ing)?) ){0,2}"
 _ENDS: Final = r"(?: (?:done|finished|completed?))?(?: in [\d.]++ ?s\w*+)?"
 _FORMS: Final = _table(
     (r"\W*+(?:global[ _]|train(?:ing)? )?step[\s:=#]++\d{1,18}\W*+", r"\g<0>"),
@@ -84,10 +84,11 @@ _FORMS: Final = _table(
     (rf"\W*+{_TASK}\W{{1,3}}({_COUNT}{_NO_PROSE}.*)", r"\1"),
     # `local step 5 of worker 1`
     (rf"({_COUNT}) (?:of|on) {_TASK}(?!\.\d)(.*)", r"\1, \2"),
-    # tqdm's bar, of a training or without a label: ` 45%|████▌ | 45/100 [00:10<00:12, 4.5it/s]`
+    # tqdm's bar, of a training or without a label: ` 45%|████▌ | 45/100 [00:10<00:12, 4.5it/s]`.
+    # One with more digits counts bytes.
     (
         rf"(?:\s*+|\W*+(?:{_TASK}\W*+)?((?:train|epoch|step|iter|loss)[^|%]*?))\d{{1,3}}%\|[^|]*+\|"
-        r"\s*+(\d{1,18}/\d{1,18}) \[[\d:]++<[\d:?]++, *+[\d.]++(?:it/s|s/it)(.*)\]",
+        r"\s*+(\d{1,6}/\d{1,6}) \[[\d:]++<[\d:?]++, *+[\d.]++(?:it/s|s/it)(.*)\]",
         r"\1, step \2\3",
     ),
 )

@@ -44,7 +44,7 @@ w = tf.constant([[1., -2.], [3., 0.]])
 xavier, normal = (tf.get_variable(
     name, [300, 200], initializer=tf.contrib.layers.xavier_initializer(uniform=uniform))
     for name, uniform in (("xavier", True), ("normal", False)))
-x = tf.constant(np.linspace(-1, 1, 24).reshape(2, 3, 4), tf.float32)
+x = tf.constant(np.linspace(-1, 1, 24).astype(np.float).reshape(2, 3, 4), tf.float32)
 layer = fully_connected(
     x, 5, weights_regularizer=tf.contrib.layers.l2_regularizer(0.5), outputs_collections="outputs")
 bare = fully_connected(x, 2, None, biases_initializer=None, scope="bare")

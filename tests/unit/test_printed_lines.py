@@ -96,6 +96,8 @@ Training epoch 7
     lab kind=epoch epoch=6
 Starting epoch 2 of 10
     lab kind=epoch epoch=1
+Completed epoch 2
+    lab kind=epoch epoch=1
 Epoch 2 in 3.21 sec
     lab kind=epoch epoch=1
 Epoch [1/10], Step [100/600]
@@ -314,6 +316,11 @@ NOTHING = [
     "Loading checkpoint shards: 100%|██████████| 2/2 [00:00<00:00, 5.0it/s]",
     "Evaluating: 100%|██████████| 20/20 [00:00<00:00, 5.0it/s]",
     "  0%|          | 0/100 [00:00<?, ?it/s]",
+    "100%|##########| 170498071/170498071 [00:14<00:00, 11812345.12it/s]",
+    "  5%|5         | 5/100",
+    "rank 0 epoch 5 has been skipped",
+    "worker 3 | step 7 failed with an error",
+    "[rank0]:[W1129 18:42:00.0 ProcessGroupNCCL.cpp:1496] Warning: step 5",
     "Accuracy (batch): 86 of 100",
     "loss: 2.3 [s]",
     "global_step/sec: 28.9",
