@@ -28,10 +28,12 @@ class ScheduledPlanner(Planner):
     Attributes:
         scheduler: The scheduler in messages: `Slurm`.
         unit: What gets the resources: `a Slurm job`.
+        sets_shm: Whether it can have another size of shared memory than its host.
     """
 
     scheduler: ClassVar[str]
     unit: ClassVar[str]
+    sets_shm: ClassVar[bool] = True
 
     def plan(
         self, cluster: Cluster, mode: str, *, runtime: str, file: Path | None = None
@@ -69,6 +71,10 @@ class ScheduledPlanner(Planner):
             if parse(text).kind.on_network:
                 message = f"{self.unit} cannot change the network; leave out this fault"
                 yield Problem(("faults", index), message)
+        for name, node in cluster.nodes.items():
+            if node.shm is not None and not self.sets_shm:
+                message = f"{self.unit} has the shared memory of its hosts; leave it out"
+                yield Problem(("nodes", name, "shm"), message)
         for name, job in cluster.jobs.items() if gpus else ():
             if job.share:
                 message = f"{self.unit} gets whole GPUs; give each task its own, with `gpus: 1`"

@@ -143,7 +143,7 @@ def with_workers(cluster: Cluster, count: int) -> Cluster:
     return changed
 
 
-_AMOUNTS: Final = {"memory": MEMORY, "rate": RATE, "delay": DELAY}
+_AMOUNTS: Final = {"memory": MEMORY, "shm": MEMORY, "rate": RATE, "delay": DELAY}
 
 
 def text_of(cluster: Cluster) -> str:

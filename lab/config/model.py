@@ -143,6 +143,9 @@ class Node(ConfigModel):
     memory: Memory | None = None
     """Main memory of the node, divided among its tasks; by default no limit."""
 
+    shm: Memory | None = None
+    """Shared memory of the node, which its tasks have as /dev/shm; by default 1GiB."""
+
     @property
     def gpu_count(self) -> int:
         """The number of GPUs of the node."""

@@ -124,6 +124,7 @@ def _tasks(
                 own,
                 shares_gpus=slot.share and bool(own),
                 gpu_memory_fraction=slot.gpu_memory_fraction if own else None,
+                shm_bytes=cluster.nodes[node].shm,
             )
     order = [(job, index) for job in cluster.jobs for index in range(len(cluster.jobs[job].on))]
     tasks = [placed[key] for key in order]

@@ -33,6 +33,7 @@ class PlannedTask:
         cpus: CPUs that it may use at once, or None for no limit.
         cpuset: Its own CPUs (`4-7,12`), or None for no pinning.
         memory_bytes: Memory limit, or None for none.
+        shm_bytes: Shared memory of its node, or None for the default.
     """
 
     job: str
@@ -45,6 +46,7 @@ class PlannedTask:
     cpus: float | None = None
     cpuset: str | None = None
     memory_bytes: int | None = None
+    shm_bytes: int | None = None
 
     @property
     def name(self) -> str:

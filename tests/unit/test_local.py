@@ -26,6 +26,7 @@ from lab.backends.log_tail import follow, last_lines
 from lab.backends.process import ProcessHandle, boot_id, pid_in_namespace
 from lab.errors import LabError
 from lab.runtimes import RUNTIMES, Runtime
+from lab.units import GIB
 from lab.volume import Volume
 from tests.support.agents import ROOT, wait_for
 from tests.support.conditions import lacking
@@ -77,6 +78,10 @@ def test_notices_name_missing_parts() -> None:
     assert "(forbidden)" in lines[1]
     assert "listen on every interface" in lines[1]
     assert lines[2] == "local: links are not applied without namespaces"
+    large = replace(PLAN.tasks[0], shm_bytes=GIB)
+    assert manifest.notices_of(replace(PLAN, tasks=(large,)), None) == [
+        "local: shm has no effect: tasks share the host's /dev/shm"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ CLUSTER = """\
 version: 1
 name: on
 nodes:
-  tf1: {cpus: 1.5, memory: 1GiB}
+  tf1: {cpus: 1.5, memory: 1GiB, shm: 2GiB}
   tf2: {cpus: 3, gpus: 2}
   tf3: {cpus: 3, gpus: 1}
 jobs: {worker: {on: [tf2, tf3]}, ps: {on: [tf1, tf1]}}
@@ -186,6 +186,21 @@ def test_each_pod_has_the_size_of_its_task(golden: Golden) -> None:
         assert container["resources"].get("limits", {}) == expected
         least = {"cpu": "100m", "memory": "256Mi"}
         assert container["resources"]["requests"] == least | expected
+
+
+def test_each_pod_has_the_shared_memory_of_its_node() -> None:
+    Path("cluster.yaml").write_text(CLUSTER)
+    sizes = {
+        task: shm["emptyDir"]
+        for task, (_, pod) in task_pods(rendered()).items()
+        for shm in pod["spec"]["volumes"]
+        if shm["name"] == "shm"
+    }
+    assert {task: shm["sizeLimit"] for task, shm in sizes.items()} == {
+        **{"ps-0": "2048Mi", "ps-1": "2048Mi"},
+        **{"worker-0": "1024Mi", "worker-1": "1024Mi"},
+    }
+    assert {shm["medium"] for shm in sizes.values()} == {"Memory"}
 
 
 @pytest.mark.parametrize("source", ACCEPTED, ids=lambda path: path.stem)

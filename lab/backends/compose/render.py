@@ -116,8 +116,9 @@ def _services(
 ) -> Iterator[tuple[str, Value]]:
     # Only the first service has `build`: compose builds the image once for each such service.
     build: dict[str, Value] = {"build": _build(plan, rendering)}
+    shm_sizes = {task.node: _size("shm_size", task.shm_bytes) for task in plan.tasks}
     for node in plan.nodes:
-        yield node.name, _anchor(node, blocks, build)
+        yield node.name, _anchor(node, blocks, {**build, **shm_sizes.get(node.name, {})})
         build = {}
     for task in plan.tasks:
         yield task.name, _task(task, blocks)
@@ -258,14 +259,14 @@ def _environment(plan: Plan) -> dict[str, Value]:
     }
 
 
-def _anchor(node: PlannedNode, blocks: _SharedBlocks, build: dict[str, Value]) -> Block:
+def _anchor(node: PlannedNode, blocks: _SharedBlocks, own: dict[str, Value]) -> Block:
     environment: dict[str, Value] = {var.LAB_NODE: node.name}
     merges: tuple[Block, ...] = (blocks.anchor,)
     if node.link is not None:
         environment.update(link_environ(node.link.rate_bits, node.link.delay_us))
         merges = (blocks.link, blocks.anchor)
     service: dict[str, Value] = {
-        **build,
+        **own,
         "hostname": node.name,
         "environment": Block(environment, (blocks.no_gpu,)),
         "labels": Block({"lab.node": node.name}, (blocks.labels,)),
@@ -326,9 +327,11 @@ def _limits(task: PlannedTask) -> dict[str, Value]:
         limits["cpus"] = _number(task.cpus)
     if task.cpuset is not None:
         limits["cpuset"] = task.cpuset
-    if task.memory_bytes is not None:
-        limits["mem_limit"] = f"{math.ceil(task.memory_bytes / MIB)}m"
-    return limits
+    return limits | _size("mem_limit", task.memory_bytes)
+
+
+def _size(key: str, amount: int | None) -> dict[str, Value]:
+    return {} if amount is None else {key: f"{math.ceil(amount / MIB)}m"}
 
 
 def _number(value: float) -> float:

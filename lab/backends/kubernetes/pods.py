@@ -15,7 +15,7 @@ from lab import variables as var
 from lab.backends.options import Values
 from lab.placement.plan import Plan, PlannedRun, PlannedTask
 from lab.runtimes import GPU_ORDER, NO_GPU, RUNTIMES
-from lab.units import MIB
+from lab.units import GIB, MIB
 
 Object = dict[str, Any]
 """A Kubernetes object, or a part of one."""
@@ -151,7 +151,7 @@ class Pods:
             place = {}
         start = f"{_SHELL}python -m lab.task.agent{' --once' if once else ''}"
         container = self._container(start, named, task) | self._shared | _probe(_STARTED)
-        return self._template(container, labels, place)
+        return self._template(container, labels, place, task.shm_bytes or GIB)
 
     def run(self, run: PlannedRun) -> Object:
         """Return the template of the pod that submits the run and ends with it."""
@@ -173,7 +173,10 @@ class Pods:
     def _shared(self) -> Object:
         return {"envFrom": [{"configMapRef": {"name": base_name(self.plan.name)}}]}
 
-    def _template(self, container: Object, labels: Mapping[str, str], spec: Object) -> Object:
+    def _template(
+        self, container: Object, labels: Mapping[str, str], spec: Object, shm: int = GIB
+    ) -> Object:
+        size = f"{math.ceil(shm / MIB)}Mi"
         claim = {"persistentVolumeClaim": {"claimName": self.claim}}
         return {
             "metadata": {"labels": {**self.labels, **labels}},
@@ -189,7 +192,7 @@ class Pods:
                 "volumes": [
                     {"name": "runs", **claim},
                     {"name": "tmp", "emptyDir": {}},
-                    {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+                    {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}},
                 ],
             },
         }

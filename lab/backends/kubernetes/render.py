@@ -200,7 +200,7 @@ def groups_of(plan: Plan, *, is_plain: bool) -> dict[str, list[PlannedTask]]:
     """
     sizes: dict[str, set[object]] = {}
     for task in plan.tasks:
-        size = (task.cpus, task.memory_bytes, len(task.gpus))
+        size = (task.cpus, task.memory_bytes, task.shm_bytes, len(task.gpus))
         sizes.setdefault(task.job, set()).add(size)
     groups: dict[str, list[PlannedTask]] = {}
     for task in plan.tasks:

@@ -85,6 +85,8 @@ def notices_of(plan: Plan, why_no_namespaces: str | None) -> list[str]:
     lines = []
     if any(task.memory_bytes is not None for task in plan.tasks):
         lines.append("local: memory limits are not enforced")
+    if any(task.shm_bytes is not None for task in plan.tasks):
+        lines.append("local: shm has no effect: tasks share the host's /dev/shm")
     if why_no_namespaces is not None:
         lines.append(
             f"local: no namespaces ({why_no_namespaces}): all tasks share the host's "

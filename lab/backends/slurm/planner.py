@@ -17,6 +17,7 @@ class SlurmPlanner(ScheduledPlanner):
     name = SLURM
     scheduler = "Slurm"
     unit = "a Slurm job"
+    sets_shm = False
 
     def render(self, plan: Plan, rendering: Rendering) -> str:
         """Render a plan as a batch script; see `Planner`."""
