@@ -46,6 +46,7 @@ class Framework:
         threads_in: The variable with the number of threads of a process, unless the environment has
             it; or "".
         interface_in: The variables that name the network interface of the task's node.
+        address_in: The variables with the name of the task's node, as the other tasks reach it.
         of_rank: Returns the variables by which a rank finds the others; None if there are no ranks.
         lost_peer: A part of the message of a program's error if another task was lost.
         launcher: The module that starts a program on several GPUs of one task, or "".
@@ -58,6 +59,7 @@ class Framework:
     defaults: Mapping[str, str] = field(default_factory=dict)
     threads_in: str = ""
     interface_in: tuple[str, ...] = ()
+    address_in: tuple[str, ...] = ()
     of_rank: Callable[[Rank], Mapping[str, str]] | None = None
     lost_peer: re.Pattern[str] | None = None
     launcher: str = ""

@@ -61,6 +61,8 @@ TORCH: Final = Framework(
     threads_in="OMP_NUM_THREADS",
     # Without them, Gloo and NCCL may take an interface that no other node reaches.
     interface_in=("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
+    # Otherwise the rendezvous c10d publishes the FQDN, which no other host may resolve.
+    address_in=("PET_LOCAL_ADDR",),
     of_rank=of_rank,
     lost_peer=re.compile(
         r"Connection (?:closed|reset) by peer|recvValue failed|remote process exited"

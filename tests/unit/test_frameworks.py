@@ -48,7 +48,9 @@ def place(task: str = "worker-1", gpus: str = "none") -> AgentConfig:
 
 @pytest.fixture(autouse=True)
 def eth0(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "interface_of", lambda host: f"eth0 of {host}")
+    monkeypatch.setattr(command, "interface_of", lambda host, _hosts: f"eth0 of {host}")
+    monkeypatch.setattr(command, "check_hostname", lambda _hosts: None)
+    monkeypatch.setattr(command, "address_of", lambda host: host)
     monkeypatch.setattr(command, "cpus_of_task", lambda _tasks: 6)
 
 
@@ -87,6 +89,7 @@ def test_a_task_of_pytorch_is_a_rank() -> None:
         "PET_NODE_RANK": "1",
         "PET_MASTER_ADDR": "tf1",
         "PET_MASTER_PORT": "2222",
+        "PET_LOCAL_ADDR": "tf2",
         "GLOO_SOCKET_IFNAME": "eth0 of tf2",
         "NCCL_SOCKET_IFNAME": "eth0 of tf2",
     }
@@ -117,7 +120,7 @@ def test_a_task_of_jax_is_a_rank() -> None:
 def test_a_service_has_no_rank_and_tensorflow_has_no_such_variables() -> None:
     assert set(variables(TORCH, place("ps-0"))) == {
         *("TF_CPP_MIN_LOG_LEVEL", "OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
-        *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
+        *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "PET_LOCAL_ADDR"),
     }
     assert set(variables(replace(TORCH, framework="tensorflow"), place())) == {
         *("TF_CPP_MIN_LOG_LEVEL", "TF_CONFIG")
@@ -268,7 +271,7 @@ def project(host: Host) -> None:
     [
         ("import torch\n", None, "torch", "own.py imports torch: it runs with PyTorch 2.13"),
         ("def f():\n    from jax import numpy\n", None, "jax", "it runs with JAX 0.10"),
-        ("import torch\n", "tensorflow", "tensorflow", ""),
+        ("def f():\n    import torch\n", "tensorflow", "tensorflow", ""),
         ("x = 1\n", "torch", "torch", ""),
     ],
 )
@@ -316,13 +319,70 @@ def test_a_missing_framework_is_named_with_the_way_to_install_it(
     assert "; install the extra `torch` with `" in str(missing_python(run.plan, tmp_path))
 
 
-def test_the_interface_of_this_host_is_found_by_its_address(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The addresses of all hosts, as this one resolves them; its own hostname is `tf1`."""
+    known = {"localhost": "127.0.0.1", "tf1": "127.0.1.1", "tf2": "198.51.100.2"}
+
+    def resolve(host: str) -> str:
+        if host not in known:
+            raise socket.gaierror(-2, "Name or service not known")
+        return known[host]
+
+    monkeypatch.setattr(socket, "gethostbyname", resolve)
+    monkeypatch.setattr(socket, "gethostname", lambda: "tf1")
+    return known
+
+
+def test_the_interface_of_this_host_is_found_by_its_address(names: dict[str, str]) -> None:
     assert interface.interface_of("localhost") == "lo"
-    monkeypatch.setattr(socket, "gethostbyname", lambda _: "203.0.113.7")
+    names["tf9"] = "203.0.113.7"
     with pytest.raises(OSError, match=r"no network interface has the address 203.0.113.7 of tf9"):
         interface.interface_of("tf9")
+
+
+def test_a_host_whose_name_is_a_loopback_address_has_the_interface_to_the_others(
+    names: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert interface.interface_of("tf1", ["tf1", "localhost"]) == "lo"
+    with pytest.raises(OSError, match=r"the host tf3 has no address here: Name or service not"):
+        interface.interface_of("tf1", ["tf3"])
+    routed = FakeSocket("198.51.100.1")
+    monkeypatch.setattr(socket, "socket", lambda *_: routed)
+    with pytest.raises(OSError, match=r"no network interface has the address 198.51.100.1 of tf1"):
+        interface.interface_of("tf1", ["tf1", "tf2"])
+    assert routed.peer == ("198.51.100.2", 9)
+
+
+class FakeSocket:
+    """A socket whose route to each peer begins at one address."""
+
+    def __init__(self, address: str) -> None:
+        self.address, self.peer = address, ("", 0)
+        self.real = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+    def __enter__(self) -> FakeSocket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.real.close()
+
+    def connect(self, peer: tuple[str, int]) -> None:
+        self.peer = peer
+
+    def getsockname(self) -> tuple[str, int]:
+        return self.address, 1
+
+    def fileno(self) -> int:
+        return self.real.fileno()
+
+
+def test_jax_needs_a_hostname_that_the_others_reach(names: dict[str, str]) -> None:
+    interface.check_hostname(["localhost", "tf1"])  # all tasks are here
+    with pytest.raises(OSError, match=r"the host tf1 has the address 127.0.1.1 in its /etc/hosts"):
+        interface.check_hostname(["tf1", "tf2"])
+    names["tf1"] = "198.51.100.1"
+    interface.check_hostname(["tf1", "tf2"])
 
 
 def test_the_version_of_another_python_is_that_of_its_environment(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import lab
 from lab import variables as var
-from lab.frameworks import FRAMEWORKS, TENSORFLOW, Rank
-from lab.network.interface import interface_of
+from lab.frameworks import FRAMEWORKS, JAX, TENSORFLOW, Rank
+from lab.network.interface import address_of, check_hostname, interface_of
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.cpus import cpus_of_task
 from lab.task.lazy_keras import defer_keras
@@ -196,17 +196,22 @@ def _framework_environ(config: AgentConfig, request: Request, attempt: int) -> d
     """The variables by which a framework's programs find each other; TensorFlow's use flags.
 
     Raises:
-        OSError: No network interface has the task's address.
+        OSError: No network interface has the task's address, or others do not reach this host.
     """
     framework, ranks = FRAMEWORKS[request.spec.framework], request.ranks()
     if not framework.interface_in:
         return {}
-    interface = interface_of(config.address.rpartition(":")[0])
-    variables = dict.fromkeys(framework.interface_in, interface)
+    hosts = [address.rpartition(":")[0] for address in chain(*request.cluster.values())]
+    own = config.address.rpartition(":")[0]
+    variables = dict.fromkeys(framework.interface_in, interface_of(own, hosts))
+    variables |= dict.fromkeys(framework.address_in, own)
+    if framework is JAX and not config.gpu_count:
+        check_hostname(dict.fromkeys(hosts))
     if framework.of_rank is None or config.task not in ranks:
         return variables
     job, _, index = ranks[0].rpartition("-")
     host, _, port = request.cluster[job][int(index)].rpartition(":")
+    address_of(host)  # otherwise the program would look for it until its time limit
     rank = Rank(
         index=ranks.index(config.task),
         size=len(ranks),
