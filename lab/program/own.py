@@ -15,6 +15,8 @@ from lab.frameworks import FRAMEWORKS, TENSORFLOW, framework_of
 from lab.program import FOR_A_TASK, SUFFIX, TASK
 from lab.program.cluster_use import fixed_hosts_notice, knows_its_job
 from lab.program.data_files import DataFiles, find_data_files
+from lab.program.gpu_use import gpu_use
+from lab.program.imports import first_imports
 from lab.program.python2 import Conversion
 from lab.program.python_source import Sources, imported_packages, uses_estimator
 from lab.program.tensorflow_use import Need, Use, has_coordinator, needed_tf1, tensorflow_1_use
@@ -48,7 +50,9 @@ class OwnProgram:
         converted: File to conversion, for the files of a listing in Python 2.
         framework: The framework that its imports show, a key of `lab.frameworks.FRAMEWORKS`.
         trains: Whether a file that runs imports a framework.
-        horovod: Whether a file that runs imports Horovod.
+        imports: What it imports whatever happens, such as `horovod.torch`.
+        gpu_use: Its calls that fail without a GPU.
+        horovod: Whether a file that runs imports Horovod, which is for TensorFlow.
         estimator: Whether a file that runs uses Estimator.
         coordinator: Whether its chief assigns all steps, and its workers only serve.
         need: Why it needs the older TensorFlow version; None if it does not.
@@ -67,6 +71,8 @@ class OwnProgram:
     converted: Mapping[Path, Conversion] = field(default_factory=dict)
     framework: str = TENSORFLOW.name
     trains: bool = False
+    imports: Sequence[str] = ()
+    gpu_use: Sequence[Use] = ()
     horovod: bool = False
     estimator: bool = False
     coordinator: bool = False
@@ -107,14 +113,16 @@ class OwnProgram:
             (program / file).parent.mkdir(parents=True, exist_ok=True)
             (program / file).write_bytes(conversion.source)
 
+    def place_of(self, use: Use) -> str:
+        """Return what is used, and where."""
+        place = "" if str(use.file) == self.program else f" of {use.file}"
+        return f"{use.what}, line {use.line}{place}"
+
     def notes(self) -> Iterator[str]:
         """Yield what is done to the program, a line each."""
-        if (use := self.tensorflow_1) is not None:
-            place = "" if str(use.file) == self.program else f" of {use.file}"
-            yield (
-                f"{self.program} uses TensorFlow 1 ({use.what}, line {use.line}{place}):"
-                " it runs as with --listing"
-            )
+        if self.tensorflow_1 is not None:
+            use = self.place_of(self.tensorflow_1)
+            yield f"{self.program} uses TensorFlow 1 ({use}): it runs as with --listing"
         yield from self.data.notes
         for file, conversion in self.converted.items():
             yield f"{file}: {conversion}"
@@ -155,6 +163,8 @@ def read_program(
     program, name = (argument, argument.replace(".", "-")) if module else _shown(own)
     packages, trees = imported_packages(sources.trees), [*sources.trees.values()]
     notice = "" if several or described else fixed_hosts_notice(program, trees, jobs, nodes)
+    framework = framework_of(packages)
+    is_tensorflow = framework is TENSORFLOW
     return OwnProgram(
         folder=folder,
         program=program,
@@ -164,12 +174,19 @@ def read_program(
         data=find_data_files(folder, sources.trees, argv),
         tensorflow_1=use,
         converted=sources.converted,
-        framework=framework_of(packages).name,
+        framework=framework.name,
         trains=any(not packages.isdisjoint(known.modules) for known in FRAMEWORKS.values()),
-        horovod="horovod" in packages,
+        # The trees of converted files have names of Python 2.
+        imports=() if sources.converted else first_imports(folder, sources.trees, own.values()),
+        gpu_use=() if is_tensorflow else gpu_use(sources.trees),
+        horovod=is_tensorflow and "horovod" in packages,
         estimator=uses_estimator(trees),
         coordinator=has_coordinator(sources.trees),
-        need=needed_tf1(sources.trees, sum(jobs.values()), tensorflow_1=listing or use is not None),
+        need=(
+            needed_tf1(sources.trees, sum(jobs.values()), tensorflow_1=listing or use is not None)
+            if is_tensorflow
+            else None
+        ),
         single=sum(jobs.values()) == 1,
         knows_job=described or knows_its_job(trees),
         notice=notice,

@@ -44,13 +44,13 @@ class Sources:
             InputError: A file cannot be read, or has a syntax error.
         """
         # Python executes the packages around a module before the module.
-        queue = [*_modules(folder, program.parent.parts), program]
+        queue = [*module_files(folder, program.parent.parts), program]
         while queue:
             file = queue.pop()
             if file not in self.trees:
                 self.trees[file] = self._parse(folder, file)
-                for name in _imported(file, self.trees[file]):
-                    queue += _modules(folder, name)
+                for name in imported_names(file, self.trees[file]):
+                    queue += module_files(folder, name)
 
     def convert_names(self, folder: Path) -> None:
         """Convert names of Python 2, such as `xrange`, in files that are valid Python 3."""
@@ -135,7 +135,7 @@ def imported_packages(trees: Mapping[Path, ast.Module]) -> set[str]:
         trees: The syntax trees, by path relative to the program's directory.
     """
     own = {file.parts[0].removesuffix(SUFFIX) for file in trees}
-    found = (name for file, tree in trees.items() for name in _imported(file, tree))
+    found = (name for file, tree in trees.items() for name in imported_names(file, tree))
     return {name[0] for name in found if name} - own
 
 
@@ -163,7 +163,7 @@ def _tree(source: bytes, path: Path) -> ast.Module:
     return ast.parse(source, str(path))
 
 
-def _imported(file: Path, tree: ast.Module) -> Iterator[tuple[str, ...]]:
+def imported_names(file: Path, tree: ast.Module) -> Iterator[tuple[str, ...]]:
     """Yield the names that a module imports, relative to the program: `("pkg", "part")`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -178,7 +178,7 @@ def _imported(file: Path, tree: ast.Module) -> Iterator[tuple[str, ...]]:
             yield tuple(name.split("."))
 
 
-def _modules(folder: Path, name: tuple[str, ...]) -> Iterator[Path]:
+def module_files(folder: Path, name: tuple[str, ...]) -> Iterator[Path]:
     """Yield the files that Python executes to import a name, the outermost package first."""
     for count in range(1, len(name) + 1):
         module = Path(*name[:count])

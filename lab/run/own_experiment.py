@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
+from lab.backends.names import COMPOSE, LOCAL
+from lab.backends.python import base_environ
 from lab.config import Cluster
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.frameworks import FRAMEWORKS
 from lab.log import LOG
+from lab.placement.plan import Plan
+from lab.program.imports import missing_here, missing_in_image, package_of, packages_of
 from lab.program.own import OwnProgram, read_program
 from lab.project import Project
 from lab.records.record_pattern import GROUPS, LONGEST, PatternError, RecordPattern
 from lab.run.fitting import try_config
 from lab.runtimes import HERITAGE, RUNTIMES, TENSORFLOW
+from lab.shipped import SHIPPED
 from lab.text import short
+from lab.variables import LAB_IMAGE
 from lab.volume import RunSpec, task_names
 from lab.volume.run_spec import own_policy
 
@@ -44,7 +53,8 @@ def own_experiment(
         project: The project.
 
     Raises:
-        InputError: The program does not exist or has an error, or it does not fit the config.
+        InputError: The program does not exist or has an error, it does not fit the config, or it
+            uses Horovod for PyTorch.
     """
     if spec.record:
         check_record(spec.record)
@@ -56,6 +66,11 @@ def own_experiment(
         jobs={name: len(job.on) for name, job in project.cluster.jobs.items()},
         nodes=project.cluster.nodes,
     )
+    if "horovod.torch" in own.imports:
+        raise InputError(
+            f"{short(own.program)} imports horovod.torch, but lab has Horovod for TensorFlow only",
+            "use PyTorch's DistributedDataParallel",
+        )
     default = RUNTIMES[own.framework] if own.need is None else HERITAGE
     name = runtime or default.name
     horovod = own.horovod and bool(RUNTIMES[name].horovod)
@@ -148,6 +163,55 @@ def check_ranks(program: OwnProgram, wanted: Experiment, project: Project) -> No
             f" {project.config_name}",
             try_config(EXPERIMENTS["horovod"], project.root) or "remove it from `jobs:`",
         )
+
+
+def check_place(own: OwnProgram, plan: Plan, backend: str, root: Path) -> None:
+    """Check that the tasks have the GPUs and the packages that a program needs.
+
+    Args:
+        own: The program.
+        plan: The placement of its tasks.
+        backend: The name of the backend that runs them.
+        root: The project's directory.
+
+    Raises:
+        InputError: They lack one.
+    """
+    if own.gpu_use and not plan.has_gpus and len(plan.tasks) > 1:
+        uses = "; ".join(map(own.place_of, own.gpu_use))
+        raise InputError(
+            f"{short(own.program)} needs GPUs ({uses}), and its tasks have none",
+            "use a config with GPUs, or gloo where torch.cuda.is_available() is false",
+        )
+    missing, where, fix = _missing_packages(own, plan, backend, root)
+    if missing:
+        problem = f"{short(own.program)} imports {' and '.join(missing)}, which {where} lacks"
+        folder = own.folder.resolve()
+        if any((folder.parent / name).is_dir() for name in missing):
+            fix = f"start it in {folder.parent} with `lab run -m {folder.name}.{own.name}`"
+        raise InputError(problem, fix.replace("{}", " ".join(map(package_of, missing))))
+
+
+def _missing_packages(
+    own: OwnProgram, plan: Plan, backend: str, root: Path
+) -> tuple[list[str], str, str]:
+    """Return the modules that the tasks lack, where, and the fix with `{}` for the packages."""
+    runtime = RUNTIMES[plan.runtime]
+    # `Need` has the notice about Horovod.
+    names = [name for name in packages_of(own.imports) if name != "horovod"]
+    python = runtime.python(root)
+    if backend == LOCAL and names and python is not None:
+        missing = missing_here(str(python), base_environ(), own.folder, names)
+        shown = python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python
+        fix = f"install what it needs with `{shlex.quote(str(shown))} -m pip install {{}}`"
+        return missing, str(shown.parents[1]), fix
+    if backend == COMPOSE and not os.environ.get(LAB_IMAGE):
+        locks = filter(None, (runtime.requirements(gpus=plan.has_gpus), runtime.horovod))
+        texts = [(SHIPPED / f"requirements/{lock}.txt").read_text("utf-8") for lock in locks]
+        fix = f"build an image with {{}} from it, and name that in {LAB_IMAGE}"
+        image = f"the image {runtime.image(gpus=plan.has_gpus)}"
+        return missing_in_image("\n".join(texts), names), image, fix
+    return [], "", ""
 
 
 LIMIT_S: Final = 5.0

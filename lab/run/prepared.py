@@ -184,6 +184,10 @@ def _prepare_run(
         backend, environment = beside.backend, beside.environment
     else:
         backend, environment = options.find_place(placed, project, runs_dir)
+    if own is not None:
+        from lab.run.own_experiment import check_place  # noqa: PLC0415
+
+        check_place(own, placed.plan, backend.name, project.root)
     inside = "" if data is None else backend.task_path(data, project.root)
     return PreparedRun(
         options=options,

@@ -12,8 +12,10 @@ from lab.task.agent.failure_hints import (
     DOWNLOAD,
     FEWER_TASKS,
     KERAS_2,
+    NO_GPU,
     NO_INTERNET,
     ONE_FILE,
+    SHARED_MEMORY,
     explained,
 )
 from lab.task.agent.outcomes import ProgramEnd, failed
@@ -58,6 +60,7 @@ NO_HINT = [
     "ValueError: no chief node",
     "AttributeError: module 'keras.api._v2.keras' has no attribute 'x'",  # of Keras 2
     "KeyError: {'lr'}",
+    "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456",
 ]
 KERAS_3 = [
     "a.py:4: ValueError: A KerasTensor cannot be used as input to a TensorFlow function. A KerasTe",
@@ -74,6 +77,13 @@ OTHERS = {
     "OSError: [Errno 11] Unable to open file (unable to lock file, errno = 11)": ONE_FILE,
     'main.py:31: InternalError: Task 2 was not defined in job "worker"': FEWER_TASKS,
     'main.py:31: InternalError: Job "ps" was not defined in cluster': FEWER_TASKS,
+    "RuntimeError: DataLoader worker (pid 61) is killed by signal: Bus error. It is possible that"
+    " dataloader's workers are out of shared memory. Please try to raise": SHARED_MEMORY,
+    "RuntimeError: unable to write to file </torch_61_2>: No space left on device": SHARED_MEMORY,
+    "RuntimeError: Distributed package doesn't have NCCL built in": NO_GPU,
+    "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'": NO_GPU,
+    "AssertionError: Torch not compiled with CUDA enabled": NO_GPU,
+    "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!": NO_GPU,
 }
 
 

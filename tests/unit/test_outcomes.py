@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lab.experiments.policy import OnFailure
-from lab.task.agent.failure_hints import NO_INTERNET
+from lab.task.agent.failure_hints import NO_INTERNET, SHARED_MEMORY
 from lab.task.agent.outcomes import (
     LOCALHOST,
     LONGER,
@@ -279,6 +279,11 @@ LOSS, CODE, SIGNAL = Cause.PEER_LOST, Cause.EXIT_CODE, Cause.SIGNAL
         (ProgramEnd(1, lost_contact=True), "exit code 1", LOSS),
         (ProgramEnd(1, out_of_memory=True, host_out_of_memory=True), "exit code 1", CODE),
         (ProgramEnd(-9), "killed by SIGKILL", SIGNAL),
+        (
+            ProgramEnd(-7),
+            f"killed by SIGBUS, probably out of shared memory: {SHARED_MEMORY}",
+            SIGNAL,
+        ),
         (ProgramEnd(-9, last_line="bye"), "killed by SIGKILL", SIGNAL),
         (ProgramEnd(-64), "killed by SIGRTMAX", SIGNAL),
         (ProgramEnd(-9, out_of_memory=True), "killed: out of memory", Cause.OUT_OF_MEMORY),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from shutil import disk_usage
 from typing import Final
 
 from lab.records.error_line import CHECKPOINT_PART
+from lab.units import memory_for_people
 
 NO_INTERNET: Final = "tasks have no Internet"
 DOWNLOAD: Final = f"{NO_INTERNET}; put the file beside the program or into data/"
@@ -15,6 +18,13 @@ ONE_FILE: Final = "another task has opened the same file; let only one task writ
 FEWER_TASKS: Final = (
     "the cluster in the program has fewer tasks than the config;"
     " use a config with the program's tasks"
+)
+NO_GPU: Final = "the task has no GPU; use a config with GPUs, or test torch.cuda.is_available()"
+
+_SHM: Final = Path("/dev/shm")  # noqa: S108  (the tasks' own)
+_SHM_SIZE: Final = memory_for_people(disk_usage(_SHM).total) if _SHM.exists() else "none"
+SHARED_MEMORY: Final = (
+    f"{_SHM} has {_SHM_SIZE}; in containers, `shm` of a node in the config sets it"
 )
 
 # Messages of a host that was not found or not reached. An HTTP error is an answer of the host.
@@ -44,6 +54,20 @@ _HINTS: Final = (
         FEWER_TASKS,
     ),
     (re.compile(r"KerasTensor|Keras 3\b|module 'keras\.(?!api)[\w.]*' has no|\{'lr': "), KERAS_2),
+    (
+        re.compile(
+            r"out of shared memory|insufficient shared memory|shared memory\(shm\)"
+            r"|</torch_\S+>: No space left|/dev/shm/\S+.*No space left"
+        ),
+        SHARED_MEMORY,
+    ),
+    (
+        re.compile(
+            r"doesn't have NCCL built in|'_cuda_setDevice'|Torch not compiled with CUDA"
+            r"|Found no NVIDIA driver|No CUDA GPUs are available|no GPUs found"
+        ),
+        NO_GPU,
+    ),
     # HDF5 locks a file; its tasks share a directory, unlike those of several hosts.
     (re.compile(r"\[Errno 11\] Unable to .*lock file"), ONE_FILE),
 )

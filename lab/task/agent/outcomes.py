@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.task.agent.failure_hints import explained
+from lab.task.agent.failure_hints import SHARED_MEMORY, explained
 from lab.task.agent.starts import NOT_YET, is_hindered, is_late
 from lab.text import LONGEST_REASON, short
 from lab.volume import Request, TaskStatus
@@ -268,6 +268,8 @@ def failed(end: ProgramEnd, *, ps_count: int = 0) -> TaskOutcome:
         if code == -signal.SIGKILL and end.host_out_of_memory and not end.fault:
             # The counter does not name the process.
             why += ", probably out of memory: the kernel has killed a process for that"
+        if code == -signal.SIGBUS:
+            why += f", probably out of shared memory: {SHARED_MEMORY}"
     if end.fault:
         return TaskOutcome(State.FAILED, f"{why} (the injected fault `{end.fault}`)", cause)
     if message:
