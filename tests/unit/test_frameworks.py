@@ -192,6 +192,12 @@ def test_the_variables_that_a_user_cannot_set() -> None:
     assert not any(each.sets("OMP_NUM_THREADS") for each in FRAMEWORKS.values())
 
 
+def test_matplotlib_draws_without_a_screen_and_without_a_notebook() -> None:
+    inherited = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    found = command.environ(place(), Request("r1", TORCH, CLUSTER), 0, inherited)
+    assert found["MPLBACKEND"] == "Agg"
+
+
 @pytest.mark.parametrize(
     ("framework", "gpus", "own", "start"),
     [

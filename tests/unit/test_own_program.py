@@ -156,6 +156,54 @@ def test_keras_gets_the_shipped_images(tmp_path: Path, name: str, imported: str)
     assert code == 0
 
 
+TORCHVISION = {
+    "torch": """\
+class from_numpy:
+    def __init__(self, array): self.shape, self.array = array.shape, array
+    def long(self): return self
+""",
+    "torchvision__in____init__": "",
+    "torchvision__in__datasets__in____init__": "from torchvision.datasets.mnist import *",
+    "torchvision__in__datasets__in__utils": "def download_url(url, root): raise OSError(url)\n",
+    "torchvision__in__datasets__in__mnist": """\
+import torch
+from torchvision.datasets import utils
+class MNIST:
+    def __init__(self, root, train=True, download=False):
+        self.root, self.train = root, train
+        if download and not self._check_exists():
+            utils.download_url("http://there/images.gz", f"{root}/raw")
+        if not self._check_exists():
+            raise RuntimeError("Dataset not found")
+        self.data, self.targets = self._load_data()
+    def _check_exists(self): return self.root == "own"
+    def _load_data(self): return "own images", "own labels"
+class FashionMNIST(MNIST):
+    pass
+""",
+}
+
+
+def test_torchvision_gets_the_shipped_images(tmp_path: Path) -> None:
+    main = """\
+from torchvision.datasets import MNIST, FashionMNIST
+for train in (True, False):
+    mnist = MNIST("data", train=train, download=train)
+    print(mnist.data.shape, mnist.targets.array[:5].tolist())
+print(MNIST("own").data, FashionMNIST("own").data)
+FashionMNIST("data", download=True)
+"""
+    program = write(tmp_path, main=main, **TORCHVISION)
+    code, output, errors = run("-m", RUNNER, str(program), cwd=tmp_path)
+    assert output.splitlines() == [
+        "(60000, 28, 28) [5, 0, 4, 1, 9]",
+        "(10000, 28, 28) [7, 2, 1, 0, 4]",
+        "own images own images",
+    ], errors
+    last = "put http://there/images.gz into data/raw beside the program"
+    assert (code, errors.splitlines()[-1]) == (1, f"OSError: tasks have no Internet: {last}")
+
+
 def test_a_program_without_keras_does_not_read_the_images(tmp_path: Path) -> None:
     source = "import sys; print(*{'numpy', 'tensorflow', 'keras', 'lab'} & {*sys.modules})"
     assert run("-m", RUNNER, str(write(tmp_path, main=source)), cwd=tmp_path) == (0, "\n", "")

@@ -247,8 +247,10 @@ def _no_proxy(request: Request, inherited: Mapping[str, str]) -> dict[str, str]:
 
 _EXPERIMENT_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 # For a program without records the agent needs TensorFlow's own messages. Byte code would be
-# collected with the run.
-_OWN_PROGRAM_DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+# collected with the run. Matplotlib draws into files: tasks have no screen.
+_OWN_PROGRAM_DEFAULTS = {
+    "TF_CPP_MIN_LOG_LEVEL": "0", "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg",
+}  # fmt: skip
 
 # Many sources name their servers `localhost:PORT` instead of reading the cluster's addresses.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -256,4 +258,5 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 """The variables in which gRPC looks for a proxy."""
 
-_AGENT_ONLY = {var.LAB_CLUSTER}
+# A notebook sets Matplotlib's backend to one that tasks lack.
+_AGENT_ONLY = {var.LAB_CLUSTER, "MPLBACKEND"}

@@ -4,8 +4,8 @@
     python -m lab.task.own [--quiet] -m MODULE [ARGUMENTS]
 
 It completes the flags of the cluster that the program declares, and adds the shipped images for
-`keras.datasets.mnist`, and TensorFlow request ids that do not repeat if the program belongs to a
-cluster. It imports neither TensorFlow nor PyTorch.
+`keras.datasets.mnist` and `torchvision.datasets.MNIST`, and TensorFlow request ids that do not
+repeat if the program belongs to a cluster. It imports neither TensorFlow nor PyTorch.
 
 `--quiet` leaves out the warning that the program cannot know its place in the cluster.
 """
@@ -20,7 +20,7 @@ import time
 
 from lab.task import request_ids
 from lab.task.after_import import after_import
-from lab.task.own import keras_mnist
+from lab.task.own import keras_mnist, torchvision_mnist
 from lab.task.own.main_module import exit_with_traceback, run_file, run_module
 from lab.task.program_flags import QUIET, RANK_PLACEHOLDERS, complete_flags, warn
 
@@ -33,6 +33,7 @@ def main() -> None:
         _fill_in_rank(arguments)
     complete_flags(os.environ, None if is_quiet else warn)
     keras_mnist.provide()
+    torchvision_mnist.provide()
     _number_requests()
     after_import({"torch.distributed"}, _finish_threads_at_exit)
     for name in [module for module in sys.modules if module.partition(".")[0] == "lab"]:
