@@ -102,7 +102,9 @@ OF_A_RANK = ("{rank}", "{local_rank}/{size}", "{address:worker-1}", "{host:worke
 def test_placeholders_of_a_rank(
     facts: dict[str, Any], gpus: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "interface_of", lambda _: "lo")
+    monkeypatch.setattr(command, "interface_of", lambda *_: "lo")
+    monkeypatch.setattr(command, "check_hostname", lambda _: None)
+    monkeypatch.setattr(command, "address_of", lambda host: host)
     env = {"worker": {"A": "{rank}", "B": "config"}, "": {"B": "{index} of {worker_hosts...}"}}
     request = changed(RANKS, args=OF_A_RANK, env=env, **facts)
     place = replace(PLACE, gpus=gpus)
