@@ -87,7 +87,7 @@ def test_docker_compose_up_trains_once_in_an_environment_of_lab_up(project: Path
         output = until(DONE)
         for worker in ("worker-0", "worker-1", "worker-2"):
             assert any(worker in line and "local step 550" in line for line in output)
-            assert any(f"{worker}  succeeded" in line for line in output)
+            assert any(f"{worker}: succeeded" in line for line in output)
         assert any("python -m lab attach" in line for line in output)
         ((run_id, info),) = collected(project, "last").items()
         assert (info.seed, info.hyperparameters["epochs"]) == (7, 1)

@@ -76,7 +76,7 @@ def first_lines(project: Path, job: str) -> dict[str, str]:
 @pytest.mark.tensorflow
 def test_the_rendered_script_trains(slurm: Slurm, project: Path) -> None:
     job = submit(slurm, "--run", "async", "--", "--epochs=1")
-    printed = trained(slurm, project, job, r"worker-1  succeeded +550 ")
+    printed = trained(slurm, project, job, r"worker-1: succeeded, local step 550,")
     printed = printed.replace(str(project), "/shared/lab")
     assert_shows(PAGE, "$ cat slurm-6.out", printed, figures=False)
     first = 10_000 + int(job) * 64
@@ -99,7 +99,7 @@ def test_the_rendered_script_trains_with_horovod(
         (project / name).symlink_to(ROOT / name)
     (project / "cluster.yaml").write_bytes((ROOT / "clusters/workers.yaml").read_bytes())
     job = submit(slurm, "--run", "horovod", "--", "--global_steps=20")
-    trained(slurm, project, job, r"worker-1  succeeded +20 ")
+    trained(slurm, project, job, r"worker-1: succeeded, local step 20,")
 
 
 @pytest.mark.tensorflow
