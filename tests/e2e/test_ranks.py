@@ -153,7 +153,7 @@ def test_a_killed_rank_is_named_and_the_gang_restarts(project: Project) -> None:
 @pytest.mark.parametrize(
     ("line", "attempts", "reason"),
     [
-        ("import nothing", 1, "fails.py:5: ModuleNotFoundError: No module named 'nothing'"),
+        ("__import__('nothing')", 1, "fails.py:5: ModuleNotFoundError: No module named 'nothing'"),
         # The other rank loses this one, and that is not the reason.
         ("dist.get_rank() and {}['rate']", 2, "worker-1 failed: fails.py:5: KeyError: 'rate'"),
     ],
