@@ -239,7 +239,7 @@ def _task(
         gpus=list(row.get("gpus", ())),
         state=status.state.value if status and is_known else State.LOST.value,
         exit_code=status.exit_code if status else None,
-        attempts=status.attempt + 1 if status and status.started_unix is not None else 0,
+        attempts=status.attempt + (status.started_unix is not None) if status else 0,
         epoch=progress.epoch,
         local_step=progress.local_step,
         global_step=progress.global_step,

@@ -164,7 +164,8 @@ def test_an_error_before_the_first_step_is_not_tried_again_and_again(
     (project.path / "fails.py").write_text(f"{MEETS}{line}\ndist.all_reduce(torch.ones(1))\n")
     ran = project.run("fails.py", "workers", code=1)
     assert reason in ran.summary["reason"]
-    assert {task["attempts"] for task in ran.summary["tasks"]} == {attempts}
+    # The run may end before the other rank starts again.
+    assert max(task["attempts"] for task in ran.summary["tasks"]) == attempts
 
 
 @pytest.mark.parametrize("fault", ["pause:60s worker-1 after 10 steps", "cut:60s tf2 after 5s"])

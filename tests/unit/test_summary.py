@@ -225,6 +225,12 @@ def test_a_task_that_was_never_started_has_no_attempt_and_no_duration() -> None:
     assert [(task.attempts, task.time_s) for task in summary.tasks[1:]] == [(0, None), (1, None)]
 
 
+def test_a_task_that_ends_before_it_starts_again_has_the_attempts_of_before() -> None:
+    ended = TaskStatus("worker-0", State.CANCELLED, attempt=1, ended_unix=112.5)
+    summary = summary_of(NEW, {"worker-0": ended}, folded())
+    assert [task.attempts for task in summary.tasks] == [0, 1, 0]
+
+
 def test_the_facts_of_a_run_that_failed() -> None:
     facts = {"backend": "compose", "state": State.FAILED, "reason": "worker-1 failed"}
     info = changed(NEW, **facts, resumed_from="before")
@@ -378,7 +384,7 @@ def test_a_written_summary_is_read_back_and_its_table_has_a_row_for_each_task(ru
     )
     assert rows == [
         "ps-0,ps,0,tf1,,lost,,0,,,,,,,,,,,,,,,\n",
-        "worker-0,worker,0,tf2,0 1,succeeded,,0,,9,12,,,2.0,,,0.75,512,100.0,,,,\n",
+        "worker-0,worker,0,tf2,0 1,succeeded,,1,,9,12,,,2.0,,,0.75,512,100.0,,,,\n",
         "worker-1,worker,1,tf3,,lost,,0,,,,,,,,,,,,,,,\n",
     ]
 
