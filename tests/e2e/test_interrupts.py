@@ -29,6 +29,7 @@ name: e2e-endings
 nodes: {tf1: {}, tf2: {}}
 jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf2]}}
 port: 24232
+needs: nothing
 """
 
 SAVES = """\
