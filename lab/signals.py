@@ -38,6 +38,7 @@ class _SignalHandler:
 
     def __init__(self) -> None:
         self.number: int = signal.SIGINT
+        self.is_ignored = False  # while Python ignores exceptions
         self._received: float | None = None
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
@@ -68,11 +69,17 @@ def _resend_ignored(handler: _SignalHandler) -> Iterator[None]:
             usual(ignored)
             return
         handler.reset()
-        # With a delay, because Python ignores exceptions while this hook runs.
-        resend = threading.Timer(_RESEND_S, os.kill, (os.getpid(), handler.number))
-        resend.daemon = True
+        handler.is_ignored = True
         with signals_blocked():
-            resend.start()
+            threading.Thread(target=resend, daemon=True).start()
+        # The last statement: Python calls no handler between it and the end of the hook.
+        handler.is_ignored = False
+
+    def resend() -> None:
+        while handler.is_ignored:  # Python ignores exceptions while the hook runs
+            time.sleep(_RESEND_S)
+        time.sleep(_RESEND_S)
+        os.kill(os.getpid(), handler.number)
 
     sys.unraisablehook = hook
     try:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,22 @@ class Dying:
     def __del__(self) -> None:
         hit(self.number)
         raise AssertionError  # the signal ends this method before
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_a_signal_is_sent_again_after_python_ignores_exceptions(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def slowly() -> Iterator[None]:
+        yield
+        time.sleep(0.1)  # as on a busy host
+
+    monkeypatch.setattr(signals, "signals_blocked", slowly)
+    with pytest.raises(KeyboardInterrupt), signals.as_interrupt():
+        Dying(number)
+        time.sleep(10)
+        pytest.fail("it was not sent again")
 
 
 @pytest.mark.parametrize("number", ALL)
