@@ -13,7 +13,7 @@ from lab.api.inputs import check_main_thread, program_args, project
 from lab.api.results import Run
 from lab.backends.names import AUTO
 from lab.config import Cluster
-from lab.config.model import VARIABLE
+from lab.config.model import PACKAGE, VARIABLE
 from lab.config.validation import parse_start
 from lab.console import messages_shown
 from lab.console import output as output_of_caller
@@ -64,6 +64,13 @@ def parse_variable(raw: str) -> tuple[str, str]:
     return name, value
 
 
+def parse_package(raw: str) -> str:
+    """Read a package, with or without its version."""
+    if not re.fullmatch(PACKAGE, raw):
+        raise ValueError("a package, such as boto3 or boto3==1.40.*")
+    return raw
+
+
 def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
     """Return the flags of an experiment's program; without an experiment, those of all programs."""
     if experiment is not None and (names_a_program(experiment) or "." in experiment):
@@ -99,6 +106,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     env: Annotated[
         Mapping[str, str] | Sequence[str], RepeatedFlag(parse=parse_variable, shows="NAME=VALUE")
     ] = (),
+    with_: Annotated[Sequence[str], RepeatedFlag(parse=parse_package, shows="PACKAGE")] = (),
     framework: Annotated[str | None, Flag(parse=one_of(*RUNTIMES), shows="NAME")] = None,
     listing: Annotated[bool | str, Switch(parse=parse_listing, shows="[=faithful|mend]")] = "",
     resume: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
@@ -132,6 +140,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
             task's job, its index, and the addresses of a job.
         record: How to read your program's lines.
         env: A variable of the programs; it may have placeholders, too.
+        with_: A package that your program needs, too: boto3, or boto3==1.40.*.
         framework: tensorflow, tensorflow-2.15, torch or jax (default: what your program imports).
         listing: Run a TensorFlow 1 program unchanged (`faithful`: with its slow polls, `mend`:
             without its bugs).
@@ -160,6 +169,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         args=(*program_args(name, flags, module=module), *given["args"]),
         start=given["start"] or {},
         env={"": dict(given["env"])} if given["env"] else {},
+        packages=tuple(given["with_"]),
         **RunSpec.plain_values(given),
     )
     options = RunOptions(

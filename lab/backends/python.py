@@ -63,17 +63,25 @@ def base_environ() -> dict[str, str]:
 
 def versions(python: str) -> dict[str, str]:
     """Return the versions of the main packages that are installed for a Python."""
-    # The packages of another Python are read from its directory, without starting it.
-    beside = Path(python).parents[1].glob("lib/python*/site-packages")
-    where = sys.path if python == sys.executable else [str(folder) for folder in beside]
-    installed = {"python": version} if (version := _version(python)) else {}
+    installed = {"python": version} if (version := version_of(python)) else {}
     for name in _PACKAGES:
-        for package in islice(metadata.distributions(name=name, path=where), 1):
+        for package in islice(metadata.distributions(name=name, path=_places(python)), 1):
             installed[package.name] = package.version
     return installed
 
 
-def _version(python: str) -> str:
+def installed_packages(python: str) -> dict[str, str]:
+    """Return the versions of all packages that are installed for a Python."""
+    return {each.name: each.version for each in metadata.distributions(path=_places(python))}
+
+
+def _places(python: str) -> list[str]:
+    # The packages of another Python are read from its directory, without starting it.
+    beside = Path(python).parents[1].glob("lib/python*/site-packages")
+    return sys.path if python == sys.executable else [str(folder) for folder in beside]
+
+
+def version_of(python: str) -> str:
     """Return the version of a Python, from its virtual environment if it is another one; or ""."""
     if python == sys.executable:
         return platform.python_version()

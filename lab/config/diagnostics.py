@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lab.config.fields import NODE, PROJECT
-from lab.config.model import FLAG, GPU_ID, JOB, TASK
+from lab.config.model import FLAG, GPU_ID, JOB, PACKAGE, TASK, VARIABLE
 from lab.text import clipped, nearest, short
 
 Loc = tuple[str | int, ...]
@@ -159,6 +159,8 @@ _PATTERNS: Final[Mapping[str, str]] = {
     TASK: "must be a task's name, such as worker-1",
     JOB: "must be lower-case letters only, at most 31",
     FLAG: "must be a flag's name without dashes, such as epochs",
+    PACKAGE: "must be a package, such as boto3 or boto3==1.40.*",
+    VARIABLE: "must be a variable's name, such as OMP_NUM_THREADS",
     GPU_ID: "must be a GPU's whole UUID from `nvidia-smi -L` (GPU-… or MIG-…), or its index "
     "without quotation marks",
 }

@@ -31,7 +31,7 @@ from lab.config.fields import (
 from lab.experiments.faults import parse, parse_trigger
 
 MAX_TASKS: Final = 10_000
-OF_A_RUN: Final = frozenset({"run", "start", "needs", "faults"})
+OF_A_RUN: Final = frozenset({"run", "start", "needs", "packages", "faults"})
 """The keys of a config that belong to a run, not to the environment."""
 
 MAX_FLAGS: Final = 100
@@ -42,6 +42,8 @@ JOB: Final = "^[a-z]{1,31}$"
 TASK: Final = "^[a-z]{1,31}-(0|[1-9][0-9]{0,4})$"
 FLAG: Final = "^[a-z][a-z0-9_]{0,40}$"
 VARIABLE: Final = "^[A-Za-z_][A-Za-z0-9_]{0,100}$"
+_CLAUSE: Final = "(==|~=|!=|<=|>=|<|>)[A-Za-z0-9.*+!]{1,50}"
+PACKAGE: Final = f"^[A-Za-z0-9][A-Za-z0-9._-]{{0,100}}({_CLAUSE}(,{_CLAUSE})*)?$"
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 GPU_ID: Final = f"^(GPU-{_UUID}|MIG-{_UUID}|MIG-GPU-{_UUID}/[0-9]{{1,3}}/[0-9]{{1,3}})$"
 
@@ -100,6 +102,7 @@ _FlagValue = Annotated[
     BeforeValidator(_flag_value),
     WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
+_Package = Annotated[str, Field(pattern=PACKAGE)]
 _VariableName = Annotated[str, Field(pattern=VARIABLE)]
 _VariableValue = Annotated[
     str,
@@ -237,6 +240,9 @@ class Cluster(ConfigModel):
 
     needs: Literal["nothing"] | None = None
     """What a run needs to succeed: with "nothing", its tasks may train without each other."""
+
+    packages: Annotated[tuple[_Package, ...], Field(max_length=MAX_FLAGS, strict=False)] = ()
+    """Packages that your own program needs beside its framework, such as: boto3."""
 
     faults: Annotated[tuple[_Fault, ...], Field(max_length=MAX_TASKS, strict=False)] = ()
     """Faults that are injected into each run, such as: pause:10s worker-1 after 500 steps."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,8 +24,6 @@ _WELL_KNOWN: Final = {
     *("tensorflow_datasets", "torchaudio", "torchvision", "tqdm", "transformers", "wandb"),
 }
 """Modules that belong to a package of their name, or of the other name."""
-
-_LOCKED: Final = re.compile(r"^([a-z0-9-]+)==", re.MULTILINE)
 
 _PROBE: Final = """
 import sys
@@ -87,11 +84,16 @@ def missing_here(
     return probed.stdout.split()
 
 
-def missing_in_image(lock: str, names: Iterable[str]) -> list[str]:
-    """Return the well-known modules whose packages an image lacks, by the text of its lock."""
-    packages = {name.replace("-", "_") for name in _LOCKED.findall(lock)}
+def missing_in_image(packages: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Return the well-known modules whose packages an image lacks.
+
+    Args:
+        packages: The packages of the image.
+        names: The modules.
+    """
+    present = {name.replace("-", "_") for name in packages}
     known = (name for name in names if name in _WELL_KNOWN)
-    return [name for name in known if package_of(name).replace("-", "_") not in packages]
+    return [name for name in known if package_of(name).replace("-", "_") not in present]
 
 
 def package_of(module: str) -> str:

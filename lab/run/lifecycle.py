@@ -18,6 +18,7 @@ from lab.store.run_info import TaskRow
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary, write_summary
 from lab.volume import ClusterSpec, Request
+from lab.volume.layout import PACKAGES
 from lab.volume.states import State
 
 
@@ -65,6 +66,10 @@ def submit(run: OpenRun, environment: Environment) -> None:
         parts["files"] = directory.files
     if info.spec.resumed_from:
         parts["checkpoints"] = directory.checkpoints
+    if info.spec.packages:
+        from lab.program.packages import folder_of  # noqa: PLC0415  (few runs have any)
+
+        parts[PACKAGES] = folder_of(info.spec.packages)
     # The run begins for its agents when its parts are on the run volume.
     environment.submit(Request(info.run_id, info.spec, info.cluster), parts)
     started = info.started_unix + offset_s

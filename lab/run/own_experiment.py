@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.backends.names import COMPOSE, LOCAL
-from lab.backends.python import base_environ
+from lab.backends.names import COMPOSE, LOCAL, SLURM
+from lab.backends.python import base_environ, installed_packages, version_of
 from lab.config import Cluster
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, Experiment
@@ -20,6 +19,14 @@ from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.program.imports import missing_here, missing_in_image, package_of, packages_of
 from lab.program.own import OwnProgram, read_program
+from lab.program.packages import (
+    IMAGE_PYTHON,
+    TaskPython,
+    has_module,
+    install,
+    lock_packages,
+    locked_versions,
+)
 from lab.project import Project
 from lab.records.record_pattern import GROUPS, LONGEST, PatternError, RecordPattern
 from lab.run.fitting import try_config
@@ -165,7 +172,9 @@ def check_ranks(program: OwnProgram, wanted: Experiment, project: Project) -> No
         )
 
 
-def check_place(own: OwnProgram, plan: Plan, backend: str, root: Path) -> None:
+def check_place(
+    own: OwnProgram, plan: Plan, backend: str, root: Path, wanted: Sequence[str]
+) -> tuple[str, ...]:
     """Check that the tasks have the GPUs and the packages that a program needs.
 
     Args:
@@ -173,9 +182,13 @@ def check_place(own: OwnProgram, plan: Plan, backend: str, root: Path) -> None:
         plan: The placement of its tasks.
         backend: The name of the backend that runs them.
         root: The project's directory.
+        wanted: Packages that the run brings along.
+
+    Returns:
+        Those that the tasks lack, and what they need, with versions and hashes.
 
     Raises:
-        InputError: They lack one.
+        InputError: The tasks lack one, or a package cannot be had.
     """
     if own.gpu_use and not plan.has_gpus and len(plan.tasks) > 1:
         uses = "; ".join(map(own.place_of, own.gpu_use))
@@ -183,19 +196,36 @@ def check_place(own: OwnProgram, plan: Plan, backend: str, root: Path) -> None:
             f"{short(own.program)} needs GPUs ({uses}), and its tasks have none",
             "use a config with GPUs, or gloo where torch.cuda.is_available() is false",
         )
-    missing, where, fix = _missing_packages(own, plan, backend, root)
+    tasks = _tasks_python(plan, backend, root)
+    lock = lock_packages(wanted, tasks) if wanted else ()
+    brought = install(lock, tasks.version) if lock else None
+    missing, where = _missing_modules(own, plan, backend, root)
+    missing = [name for name in missing if brought is None or not has_module(brought, name)]
     if missing:
         problem = f"{short(own.program)} imports {' and '.join(missing)}, which {where} lacks"
         folder = own.folder.resolve()
+        fix = "add " + " ".join(f"--with {package_of(name)}" for name in missing)
         if any((folder.parent / name).is_dir() for name in missing):
             fix = f"start it in {folder.parent} with `lab run -m {folder.name}.{own.name}`"
-        raise InputError(problem, fix.replace("{}", " ".join(map(package_of, missing))))
+        raise InputError(problem, fix)
+    return lock
 
 
-def _missing_packages(
+def _tasks_python(plan: Plan, backend: str, root: Path) -> TaskPython:
+    """Return the Python of the tasks: the one here, or that of their image."""
+    runtime = RUNTIMES[plan.runtime]
+    python = runtime.python(root)
+    if backend in {LOCAL, SLURM} and python is not None:
+        return TaskPython(version_of(str(python)), installed_packages(str(python)))
+    locks = filter(None, (runtime.requirements(gpus=plan.has_gpus), runtime.horovod))
+    texts = [(SHIPPED / f"requirements/{lock}.txt").read_text("utf-8") for lock in locks]
+    return TaskPython(IMAGE_PYTHON, locked_versions("\n".join(texts)))
+
+
+def _missing_modules(
     own: OwnProgram, plan: Plan, backend: str, root: Path
-) -> tuple[list[str], str, str]:
-    """Return the modules that the tasks lack, where, and the fix with `{}` for the packages."""
+) -> tuple[list[str], str]:
+    """Return the modules that the tasks lack, and where."""
     runtime = RUNTIMES[plan.runtime]
     # `Need` has the notice about Horovod.
     names = [name for name in packages_of(own.imports) if name != "horovod"]
@@ -203,15 +233,11 @@ def _missing_packages(
     if backend == LOCAL and names and python is not None:
         missing = missing_here(str(python), base_environ(), own.folder, names)
         shown = python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python
-        fix = f"install what it needs with `{shlex.quote(str(shown))} -m pip install {{}}`"
-        return missing, str(shown.parents[1]), fix
+        return missing, str(shown.parents[1])
     if backend == COMPOSE and not os.environ.get(LAB_IMAGE):
-        locks = filter(None, (runtime.requirements(gpus=plan.has_gpus), runtime.horovod))
-        texts = [(SHIPPED / f"requirements/{lock}.txt").read_text("utf-8") for lock in locks]
-        fix = f"build an image with {{}} from it, and name that in {LAB_IMAGE}"
-        image = f"the image {runtime.image(gpus=plan.has_gpus)}"
-        return missing_in_image("\n".join(texts), names), image, fix
-    return [], "", ""
+        packages = _tasks_python(plan, backend, root).installed
+        return missing_in_image(packages, names), f"the image {runtime.image(gpus=plan.has_gpus)}"
+    return [], ""
 
 
 LIMIT_S: Final = 5.0

@@ -187,7 +187,9 @@ def _prepare_run(
     if own is not None:
         from lab.run.own_experiment import check_place  # noqa: PLC0415
 
-        check_place(own, placed.plan, backend.name, project.root)
+        wanted = [*project.cluster.packages, *spec.packages]
+        packages = check_place(own, placed.plan, backend.name, project.root, wanted)
+        spec = replace(spec, packages=packages)
     inside = "" if data is None else backend.task_path(data, project.root)
     return PreparedRun(
         options=options,
@@ -270,8 +272,9 @@ def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnP
         from lab.run.own_experiment import own_experiment  # noqa: PLC0415
 
         return own_experiment(spec, options.framework, project)
-    if spec.record:
-        raise InputError(f"--record: {name} is an experiment", "leave out --record")
+    for flag, is_given in {"--record": spec.record, "--with": spec.packages}.items():
+        if is_given:
+            raise InputError(f"{flag}: {name} is an experiment", f"leave out {flag}")
     if spec.listing:
         problem = f"--listing: {name} is an experiment, not a printed program"
         raise InputError(problem, "give the path of a printed program, or leave out --listing")

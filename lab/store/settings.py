@@ -113,12 +113,18 @@ def _settings(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     recorded = {SEED, *info.hyperparameters}
     flags = {name: flag for name, flag in known.items() if name in recorded}
     yield from ((f"variables {job}".strip(), _assigned(env)) for job, env in spec.env.items())
+    yield "packages", ", ".join(map(_pin, spec.packages))
     yield "other arguments", shlex.join(split_flags(spec.args, flags)[1])
     yield from ((name.replace("-", " "), text or "yes") for name, text in options_of(info).items())
 
 
 def _assigned(env: Mapping[str, str]) -> str:
     return shlex.join(f"{name}={value}" for name, value in env.items())
+
+
+def _pin(package: str) -> str:
+    """Return a locked package without its hash: `boto3==1.40.1`."""
+    return package.partition(" ")[0]
 
 
 def _runtime(info: RunInfo) -> str:
@@ -180,6 +186,8 @@ def _options(info: RunInfo) -> Iterator[str]:
             yield from (f"--{name}", value) if value else (f"--{name}",)
     for name, value in info.spec.env.get("", {}).items():
         yield from ("--env", f"{name}={value}")
+    for package in info.spec.packages:
+        yield from ("--with", _pin(package))
 
 
 def _arguments(info: RunInfo) -> Iterator[str]:

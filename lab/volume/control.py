@@ -21,12 +21,12 @@ from lab.experiments.faults import Fault, parse
 from lab.text import short
 from lab.volume.clock import unix_time
 from lab.volume.files import read_regular, write_atomically
-from lab.volume.layout import RUN_ID, Volume
+from lab.volume.layout import PACKAGES, RUN_ID, Volume
 from lab.volume.run_spec import Request
 from lab.volume.states import State, run_state
 from lab.volume.status import TaskStatus, read_statuses, write_status
 
-INCOMING: Final = ("program", "files", "checkpoints")
+INCOMING: Final = ("program", "files", "checkpoints", PACKAGES)
 """The directories that a client may upload for a run before its request."""
 
 _MAX_PATH: Final = 4096

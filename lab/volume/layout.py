@@ -28,6 +28,9 @@ LOST_CONTACT: Final = "lost contact with"
 LOST_AFTER_S: Final = 15.0
 """An agent without a heartbeat for this time is lost, in seconds."""
 
+PACKAGES: Final = "packages"
+"""The directory of a run with the packages that its program needs beside those of its runtime."""
+
 _CHIEFS: Final = ("chief-0", "worker-0")
 
 
@@ -71,6 +74,10 @@ class Volume:
     def program(self, run_id: str) -> Path:
         """Return the directory of the user's own program during the run."""
         return self.run(run_id) / "program"
+
+    def packages(self, run_id: str) -> Path:
+        """Return the directory of the packages for the user's own program; not collected."""
+        return self.run(run_id) / PACKAGES
 
     def files(self, run_id: str) -> Path:
         """Return the working directory of a run's programs."""

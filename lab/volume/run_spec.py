@@ -123,6 +123,8 @@ class RunSpec:
         ready_s: Seconds within which every program must be ready; 0: no limit.
         resumed_from: The run whose checkpoints it resumes from, or "".
         record: The regular expression that makes records of the lines of an own program, or "".
+        packages: The packages that the own program needs beside those of its runtime, as pip's
+            requirements; in a run each has its version and hash.
         env: The user's variables of the programs: job to name to template, as in `PLACEHOLDER`. The
             job "" stands for all jobs; its variables win.
     """
@@ -151,6 +153,7 @@ class RunSpec:
     ready_s: float = 0.0
     resumed_from: str = ""
     record: str = ""
+    packages: tuple[str, ...] = ()
     env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def completed(self, experiment: Experiment) -> RunSpec:
@@ -221,7 +224,7 @@ _NOT_PLAIN: Final = {
     *("experiment", "program", "args", "own", "folder"),
     *("programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
     *("faults", "ready_s", "resumed_from", "framework", "horovod", "tf_config", "env"),
-    "must_talk",
+    *("must_talk", "packages"),
 }
 
 

@@ -17,7 +17,7 @@ from lab.volume.control import find
 from lab.volume.files import is_read_only
 from lab.volume.framing import MAX_DATA, is_safe
 from lab.volume.heartbeat import PeerMonitor
-from lab.volume.layout import Chunk, Volume
+from lab.volume.layout import PACKAGES, Chunk, Volume
 from lab.volume.run_spec import Request
 from lab.volume.states import Cause, State
 from lab.volume.status import Statuses, TaskStatus
@@ -231,6 +231,8 @@ class _OtherFiles:
                 continue
             for entry in ordered:
                 path = f"{folder}/{entry.name}" if folder else entry.name
+                if path == PACKAGES:
+                    continue
                 try:
                     if entry.is_dir(follow_symlinks=False):
                         below.append(path)

@@ -19,6 +19,7 @@ from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.commands import command, environ, lab, start
 from tests.support.kube import a_cluster
 from tests.support.terminals import CTRL_C, terminal
+from tests.support.wheels import wheel
 
 NAME = "lab-e2e-daily"
 CLUSTER = f"""\
@@ -163,6 +164,29 @@ def test_own_program(project: Path) -> None:
     assert copied >= {"program/greets.py", "program/greeting.py", "program/words/kind.py"}
     assert not list((run_dir / "program").rglob("__pycache__"))
     assert "worker-1: epoch 3" in err
+
+
+def test_a_run_brings_the_packages_of_its_program(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    wheel(tmp_path, "evening", "1.5", "from words import TEXT\n", needs="words>=2")
+    wheel(tmp_path, "words", "2.0", "TEXT = 'good evening'\n")
+    wheel(tmp_path, "colours", "1.0", "RED = 'red'\n")
+    source = "import os, colours, evening\nif os.environ['LAB_TASK'] != 'ps-0':\n"
+    source += "    print(evening.TEXT, colours.RED)\n"
+    path = write(project, "brings.py", source)
+    (project / "cluster.yaml").write_text(CLUSTER + "packages: [colours]\n")
+    lab(project, "run", path, "--with", "evening")
+    (project / "cluster.yaml").write_text(CLUSTER)
+    (run_dir,) = run_dirs(project, "brings")
+    assert (run_dir / "logs/worker-1.log").read_text() == "good evening red\n"
+    packages = json.loads((run_dir / "run.json").read_text())["spec"]["packages"]
+    pins = [package.partition(" --hash=sha256:")[0] for package in packages]
+    assert pins == ["colours==1.0", "evening==1.5", "words==2.0"]
+    assert not (run_dir / "packages").exists()
 
 
 def test_an_edited_program_takes_effect_in_the_next_run(project: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from lab.errors import InputError
 from lab.program.imports import missing_in_image, packages_of
 from lab.program.own import read_program
+from lab.program.packages import locked_versions
 from lab.run.own_experiment import check_place
 from lab.runtimes import RUNTIMES, Runtime
 from lab.shipped import SHIPPED
@@ -106,10 +107,12 @@ def test_what_a_program_imports_whatever_happens(
 
 def test_no_package_of_the_images_is_missing_in_them() -> None:
     for runtime in RUNTIMES.values():
-        text = (SHIPPED / f"requirements/{runtime.requirements(gpus=False)}.txt").read_text()
+        lock = (SHIPPED / f"requirements/{runtime.requirements(gpus=False)}.txt").read_text()
+        text = locked_versions(lock)
         assert missing_in_image(text, ["torch", "jax", "tensorflow", "numpy", "_ours"]) == []
         assert missing_in_image(text, ["transformers", "sklearn"]) == ["transformers", "sklearn"]
-    assert missing_in_image("pillow==1\npytorch-lightning==2\n", ["PIL", "pytorch_lightning"]) == []
+    present = locked_versions("pillow==1 \\\n  --hash=sha256:0\npytorch-lightning==2\n")
+    assert missing_in_image(present, ["PIL", "pytorch_lightning"]) == []
 
 
 @pytest.fixture
@@ -156,10 +159,10 @@ def test_missing_packages_are_named_where_they_are_missing(
     Path("mine").mkdir()
     own = read_program("own.py")
     with pytest.raises(InputError) as refused:
-        check_place(own, run.plan, "local", tmp_path)
+        check_place(own, run.plan, "local", tmp_path, [])
     assert str(refused.value) == (
         f"own.py imports hydra and no_such_module, which {Path(sys.executable).parents[1]} lacks;"
-        f" install what it needs with `{sys.executable} -m pip install hydra-core no_such_module`"
+        " add --with hydra-core --with no_such_module"
     )
     Path("trainer").mkdir()
     inside = read_program(str(write(tmp_path / "trainer", task="import models")))
@@ -167,12 +170,12 @@ def test_missing_packages_are_named_where_they_are_missing(
     with pytest.raises(
         InputError, match=rf"; start it in {tmp_path} with `lab run -m trainer.task`"
     ):
-        check_place(inside, run.plan, "local", tmp_path)
-    with pytest.raises(InputError, match=r"imports hydra, which the image lab:cpu lacks; build"):
-        check_place(own, run.plan, "compose", tmp_path)
-    check_place(own, run.plan, "slurm", tmp_path)
+        check_place(inside, run.plan, "local", tmp_path, [])
+    with pytest.raises(InputError, match=r"imports hydra, which the image lab:cpu lacks; add"):
+        check_place(own, run.plan, "compose", tmp_path, [])
+    check_place(own, run.plan, "slurm", tmp_path, [])
     Path("own.py").write_text("import yaml\n")  # Horovod needs it
     old = replace(run.plan, runtime="tensorflow-2.15")
-    check_place(read_program("own.py"), old, "compose", tmp_path)
+    check_place(read_program("own.py"), old, "compose", tmp_path, [])
     monkeypatch.setenv("LAB_IMAGE", "mine")
-    check_place(own, run.plan, "compose", tmp_path)
+    check_place(own, run.plan, "compose", tmp_path, [])

@@ -125,7 +125,7 @@ def environ(
         **base,
         **_no_proxy(request, base),
         **_framework_environ(config, request, attempt),
-        **_python_environ(inherited, _module_folder(config, request)),
+        **_python_environ(inherited, _module_folder(config, request), _packages(config, request)),
         **({var.LAB_DATA_DIR: str(config.data / data_dir)} if data_dir else {}),
         **({"TF_CONFIG": json.dumps(tf_config)} if _has_tf_config(request) else {}),
         **({var.LAB_CLUSTER: json.dumps(request.cluster)} if request.spec.is_completed else {}),
@@ -165,9 +165,16 @@ def _module_folder(config: AgentConfig, request: Request) -> list[str]:
     return [str(program_folder(config, request))] if request.spec.module else []
 
 
-def _python_environ(inherited: Mapping[str, str], first: Sequence[str] = ()) -> dict[str, str]:
-    package_root = str(Path(lab.__file__).parents[1])
-    paths = [*first, package_root, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
+def _packages(config: AgentConfig, request: Request) -> list[str]:
+    """The directory of the packages that the user's own program needs beside its runtime."""
+    return [str(Volume(config.runs).packages(request.run_id))] if request.spec.packages else []
+
+
+def _python_environ(
+    inherited: Mapping[str, str], first: Sequence[str] = (), packages: Sequence[str] = ()
+) -> dict[str, str]:
+    inherited_paths = filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))
+    paths = [*first, str(Path(lab.__file__).parents[1]), *packages, *inherited_paths]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONUNBUFFERED": "1"}
 
 
