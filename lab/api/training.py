@@ -139,8 +139,8 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         args: Arguments for your own program. `{job}`, `{index}` and `{JOB_hosts}` stand for the
             task's job, its index, and the addresses of a job.
         record: How to read your program's lines.
-        env: A variable of the programs; it may have placeholders, too.
-        with_: A package that your program needs, too: boto3, or boto3==1.40.*.
+        env: A variable of the programs; may have placeholders.
+        with_: A package that your program needs: boto3.
         framework: tensorflow, tensorflow-2.15, torch or jax (default: what your program imports).
         listing: Run a TensorFlow 1 program unchanged (`faithful`: with its slow polls, `mend`:
             without its bugs).

@@ -110,7 +110,7 @@ def test_the_page_lists_each_key_of_the_config_with_its_default() -> None:
     shown = dict(re.findall(r"^\| `(\S+)` \| (.+?) \|", table, re.MULTILINE))
     fields = dict(fields_of(Cluster))
     assert list(shown) == list(fields)
-    assert len(fields) == 27
+    assert len(fields) == 28
     for key, field in fields.items():
         assert (shown[key] == "required") == field.is_required(), key
         value = field.get_default(call_default_factory=True, validated_data={})
@@ -124,7 +124,7 @@ def test_the_page_lists_each_key_of_the_config_with_its_default() -> None:
 def test_the_example_of_each_key_is_valid(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     rows = re.findall(r"^\| `([a-z_.*]+)` \|.*\| `([^`]+)` \|$", text, re.MULTILINE)
-    assert len(rows) == 27
+    assert len(rows) == 28
     schema = json_schema()
     for key, example in rows:
         ((name, value),) = YAML(typ="safe").load(example).items()
