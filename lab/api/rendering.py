@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from lab.backends.base import Planner
 from lab.backends.build_context import prepare_context
 from lab.backends.names import AUTO, TARGETS, capabilities
 from lab.backends.options import changed, text_of
-from lab.backends.planner import Planner
 from lab.backends.registry import options_of, planner_named
 from lab.backends.rendered_file import (
-    Rendering,
     RenderOptions,
+    Rendering,
     current_text,
     is_rendered,
     planned_run,

@@ -13,10 +13,11 @@ from lab.backends.names import capabilities
 from lab.backends.state import lock_environment
 from lab.errors import LabError
 from lab.log import LOG
-from lab.volume import Chunk, Request
 
 if TYPE_CHECKING:
+    # Only types: `lab render` imports this module, too.
     from lab.gpu.verification import GpuView
+    from lab.volume import Chunk, Request
 
 NO_PARTS: Final[Mapping[str, Path]] = MappingProxyType({})
 

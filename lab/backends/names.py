@@ -6,13 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lab.backends.options import (
-    BackendOption,
-    dotted_name,
-    image_name,
-    object_name,
-    time_limit,
-)
+from lab.backends.options import BackendOption, dotted_name, image_name, object_name, time_limit
 from lab.units import one_of
 
 AUTO: Final = "auto"
@@ -64,7 +58,7 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
         containers=True,
         # `docker compose` reads the second one where the first is missing.
         renders=("compose.yaml", "docker-compose.yml"),
-        planner="lab.backends.compose.planner:ComposePlanner",
+        planner="lab.backends.compose.render:ComposePlanner",
         options=(
             BackendOption(
                 "gpus-by",
@@ -100,7 +94,7 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
         queued=True,
         network_faults=False,
         renders=("cluster.sbatch",),
-        planner="lab.backends.slurm.planner:SlurmPlanner",
+        planner="lab.backends.slurm.render:SlurmPlanner",
         options=(
             BackendOption(
                 "time", "the job's time limit: 2h, 90m, or seconds", time_limit, "TIME", 3600.0
@@ -115,7 +109,7 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
         queued=True,
         network_faults=False,
         renders=("cluster.k8s.yaml",),
-        planner="lab.backends.kubernetes.planner:KubernetesPlanner",
+        planner="lab.backends.kubernetes.render:KubernetesPlanner",
         options=(
             BackendOption(
                 "flavour",

@@ -12,8 +12,7 @@ from lab.errors import InputError
 from lab.text import short, visible
 
 if TYPE_CHECKING:
-    from lab.backends.base import Backend
-    from lab.backends.planner import Planner
+    from lab.backends.base import Backend, Planner
 
 
 def backends(name: str = AUTO, options: Sequence[str] = ()) -> list[Backend]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+from lab.backends.base import Planner
 from lab.backends.names import AUTO
-from lab.backends.planner import Planner
 from lab.config import Cluster
 from lab.config.diagnostics import Problem, texts
 from lab.config.load import FIX, parse_config, read_file

@@ -22,7 +22,7 @@ import json, socket, subprocess, sys, time
 from pathlib import Path
 from pyroute2 import IPRoute
 from lab.backends.local import network
-from lab.backends.local.manifest import address
+from lab.backends.local.state import address
 from lab.backends.local.state import NodeRecord
 from lab.placement.plan import Link
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from lab.backends.local import manifest
+from lab.backends.local import state
 from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.backends.process import ProcessHandle
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
@@ -33,8 +33,8 @@ def a_record(**changes: object) -> EnvironmentRecord:
         isolation=Isolation.NAMESPACES,
         process=ProcessHandle.of(os.getpid()),
         interpreter=sys.executable,
-        nodes=manifest.nodes_of(PLAN, Isolation.NAMESPACES),
-        tasks=manifest.tasks_of(PLAN, Isolation.NAMESPACES, root=Path("/p"), runs=Path("/v")),
+        nodes=state.nodes_of(PLAN, Isolation.NAMESPACES),
+        tasks=state.tasks_of(PLAN, Isolation.NAMESPACES, root=Path("/p"), runs=Path("/v")),
         runtime="tensorflow",
         sources_sha256="5" * 64,
     )

@@ -15,7 +15,6 @@ import pytest
 from lab.backends.names import AUTO
 from lab.backends.options import Values
 from lab.backends.slurm import environment as environments
-from lab.backends.slurm import state
 from lab.backends.slurm.backend import SlurmBackend
 from lab.backends.slurm.environment import SlurmEnvironment
 from lab.config import parse_cluster
@@ -59,7 +58,7 @@ def nothing() -> None:
 
 def announce(*tasks: str) -> None:
     """The agents of these tasks start."""
-    agents = state.StateDir.of("x").runs / "agents"
+    agents = environments.StateDir.of("x").runs / "agents"
     agents.mkdir(exist_ok=True)
     for task in tasks:
         about = {"address": f"{task}.host:1", "gpus": "none" if task == "ps-0" else "0,1"}

@@ -21,16 +21,15 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lab.backends.engine.client import Engine
+from lab.backends.engine.error_hints import EngineKind
 from lab.backends.engine.info import EngineInfo, read_engine
-from lab.backends.engine.kind import EngineKind
-from lab.classroom import environment, image
-from lab.classroom import preparation as classroom
+from lab.classroom import environment, image, preparation as classroom
 from lab.classroom.config import parse_class
 from lab.classroom.queue.folder import Queued
 from lab.classroom.seat_report import RunReport
 from lab.classroom.state import ClassDir, StoredClass, changed_end
 from lab.classroom.status import SeatStatus
-from lab.cli import class_tables, main
+from lab.cli import class_actions, main
 from lab.errors import InputError, LabError
 from lab.gpu import Inventory, chosen_host
 from tests.golden.boxes import box, uuid_of
@@ -193,7 +192,7 @@ def test_the_tables_of_the_seats_and_the_queue(
     snapshot: SnapshotAssertion,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(class_tables, "terminal_width", lambda stream: width)
+    monkeypatch.setattr(class_actions, "terminal_width", lambda stream: width)
     monkeypatch.setattr("lab.classroom.queue.folder.queued", lambda folder: queue)
     done, as_json = call("status"), call("status --json")
     assert max(map(len, done.stdout.splitlines())) <= width
@@ -222,8 +221,8 @@ def test_the_end_of_the_class_for_people(
     end: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(now=datetime.fromisoformat("2026-12-01T10:25:00+00:00").astimezone)
-    monkeypatch.setattr(class_tables, "datetime", clock)
-    assert class_tables.when_ends(datetime.fromisoformat(end)) == text
+    monkeypatch.setattr(class_actions, "datetime", clock)
+    assert class_actions.when_ends(datetime.fromisoformat(end)) == text
 
 
 def test_the_end_of_the_class_is_above_the_seats(

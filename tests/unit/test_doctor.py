@@ -12,11 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from lab.backends.compose import checks as compose
-from lab.backends.engine import error_hints
+from lab.backends.engine import error_hints, info as compose
 from lab.doctor import gpus, host, kernel, python
-from lab.doctor.commands import CommandResult, run_command
 from lab.doctor.model import Check, Outcome, Status, ok
+from lab.doctor.python import CommandResult, run_command
 from lab.doctor.report import Report
 from lab.doctor.view import lines
 from lab.errors import LabError

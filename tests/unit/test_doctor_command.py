@@ -16,8 +16,8 @@ from lab.backends.compose import backend as compose
 from lab.backends.engine.client import Engine
 from lab.cli import main
 from lab.doctor import gpus, python
-from lab.doctor.commands import CommandResult
 from lab.doctor.model import Check, Outcome, Status
+from lab.doctor.python import CommandResult
 from lab.doctor.report import Report
 from lab.gpu import Condition, Inventory
 from tests.support.cli import Cli

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab.backends.engine.error_hints import HINTS, explain
-from lab.backends.engine.kind import EngineKind, is_podman, kind_by_address
+from lab.backends.engine.error_hints import HINTS, EngineKind, explain, is_podman, kind_by_address
 from lab.text import visible
 from tests.support.cli import ROOT
 from tests.support.commands import python
@@ -91,7 +90,7 @@ def test_the_kind_of_an_engine_is_also_that_of_dockers_context(tmp_path: Path) -
     meta = {"Name": "rootless", "Metadata": {}, "Endpoints": {"docker": host}}
     (folder / "meta.json").write_text(json.dumps(meta))
     (tmp_path / "config.json").write_text('{"currentContext": "rootless"}')
-    code = "from lab.backends.engine.kind import kind_by_address as k; print(k())"
+    code = "from lab.backends.engine.error_hints import kind_by_address as k; print(k())"
     done = python(
         "-c", code, cwd=ROOT, env={"DOCKER_CONFIG": str(tmp_path), "PATH": "/usr/bin"}, check=True
     )

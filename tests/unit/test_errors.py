@@ -22,11 +22,10 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab import project
 from lab.backends.compose.backend import ComposeBackend
-from lab.backends.compose.channel import upload
-from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.compose.environment import ComposeEnvironment, upload
 from lab.backends.engine.client import engine_errors
 from lab.backends.environment_dir import remove_tree
-from lab.backends.local import backend, network, processes, state
+from lab.backends.local import backend, environment as processes, network, state
 from lab.backends.local.backend import LocalBackend
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import EnvironmentRecord, Isolation

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lab.backends.kubernetes import backend as backends
-from lab.backends.kubernetes import status, volume_pod
+from lab.backends.kubernetes import backend as backends, environment as environments, status
 from lab.backends.kubernetes.api import Api, ApiError, Away, CallError, _refuse
 from lab.backends.kubernetes.backend import KubernetesBackend
 from lab.backends.kubernetes.environment import KubernetesEnvironment
@@ -248,7 +247,7 @@ def test_without_a_shared_volume_all_pods_are_on_one_node(
 ) -> None:
     cluster.modes = ("ReadWriteOnce",)
     up(tmp_path, nodes="one").down()
-    monkeypatch.setattr(volume_pod, "START_S", 1.0)
+    monkeypatch.setattr(environments, "START_S", 1.0)
     error = failure(tmp_path)
     assert f"Pending: {UNBOUND}; if only one node can mount the volumes here" in error
     assert error.endswith("use -o nodes=one")

@@ -16,12 +16,10 @@ from pathlib import Path
 import pytest
 
 from lab.backends.environment_dir import record_text
-from lab.backends.local import isolation as isolations
-from lab.backends.local import manifest, state
+from lab.backends.local import isolation as isolations, state
 from lab.backends.local.backend import LocalBackend
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.manifest import check_ports_free
-from lab.backends.local.state import Isolation, StateDir
+from lab.backends.local.state import Isolation, StateDir, check_ports_free
 from lab.backends.log_tail import follow, last_lines
 from lab.backends.process import ProcessHandle, boot_id, pid_in_namespace
 from lab.errors import LabError
@@ -47,12 +45,12 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_addresses(isolation: Isolation, addresses: str, ips: list[str | None]) -> None:
-    assert manifest.addresses_of(PLAN, isolation) == addresses.split()
-    assert [node.ip for node in manifest.nodes_of(PLAN, isolation)] == ips
+    assert state.addresses_of(PLAN, isolation) == addresses.split()
+    assert [node.ip for node in state.nodes_of(PLAN, isolation)] == ips
 
 
 def test_gpus_are_pinned_by_variables() -> None:
-    tasks = manifest.tasks_of(PLAN, Isolation.NAMESPACES, root=Path("/p"), runs=Path("/v"))
+    tasks = state.tasks_of(PLAN, Isolation.NAMESPACES, root=Path("/p"), runs=Path("/v"))
     environs = {task.task: task.environ for task in tasks}
     assert environs["ps-0"]["CUDA_VISIBLE_DEVICES"] == "-1"
     assert environs["worker-0"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
@@ -72,14 +70,14 @@ def test_servers_are_made_with_the_gpu_options() -> None:
 
 
 def test_notices_name_missing_parts() -> None:
-    assert manifest.notices_of(replace(PLAN, tasks=PLAN.tasks[:2]), None) == []
-    lines = manifest.notices_of(PLAN, "forbidden")
+    assert state.notices_of(replace(PLAN, tasks=PLAN.tasks[:2]), None) == []
+    lines = state.notices_of(PLAN, "forbidden")
     assert lines[0] == "local: memory limits are not enforced"
     assert "(forbidden)" in lines[1]
     assert "listen on every interface" in lines[1]
     assert lines[2] == "local: links are not applied without namespaces"
     large = replace(PLAN.tasks[0], shm_bytes=GIB)
-    assert manifest.notices_of(replace(PLAN, tasks=(large,)), None) == [
+    assert state.notices_of(replace(PLAN, tasks=(large,)), None) == [
         "local: shm has no effect: tasks share the host's /dev/shm"
     ]
 
@@ -88,7 +86,7 @@ def test_notices_name_missing_parts() -> None:
     ("cpuset", "cpus"), [("0", {0}), ("4-7", {4, 5, 6, 7}), ("0-1,8,10-11", {0, 1, 8, 10, 11})]
 )
 def test_cpus(cpuset: str, cpus: set[int]) -> None:
-    assert manifest.parse_cpuset(cpuset) == cpus
+    assert state.parse_cpuset(cpuset) == cpus
 
 
 def test_record_of_an_environment_survives_its_file(tmp_path: Path) -> None:

@@ -14,22 +14,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.network_faults import end_faults
-from lab.backends.local import processes as inside
-from lab.backends.local import state
+from lab.backends.compose.environment import ComposeEnvironment, end_faults
+from lab.backends.local import environment as inside, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import Isolation
 from lab.backends.network_faults import START_S, wait_until_in_effect
 from lab.errors import LabError
 from lab.experiments.faults import parse
 from lab.run import fault_injection as faultings
-from lab.run.fault_injection import (
-    FaultNotDelivered,
-    NetworkFaults,
-    inject,
-    warning,
-)
+from lab.run.fault_injection import FaultNotDelivered, NetworkFaults, inject, warning
 from lab.volume import Request, RunSpec, control
 from tests.support.agents import wait_for
 from tests.support.containers import an_engine, inspected
@@ -198,7 +191,7 @@ def test_a_late_process_reverts_its_fault(
 
     monkeypatch.setattr(inside, "module_command", lambda _module: ["sh", "-c", script])
     monkeypatch.setattr(inside, "wait_until_in_effect", too_late)
-    monkeypatch.setattr("lab.backends.local.processes.subprocess.Popen", Noted)
+    monkeypatch.setattr("lab.backends.local.environment.subprocess.Popen", Noted)
     with pytest.raises(LabError, match="node tf2: the fault did not take effect within"):
         inside.inject_fault("tf2", enter, [], {}, within_s=0.05, revert_s=0.05 if stubborn else 30)
     assert codes[-1] == -ends_by

@@ -13,8 +13,7 @@ from lab.api.rendering import recorded
 from lab.backends.names import SLURM
 from lab.backends.options import time_limit
 from lab.backends.rendered_file import RenderOptions
-from lab.backends.slurm.components import components_of
-from lab.backends.slurm.render import slurm_time
+from lab.backends.slurm.render import components_of, slurm_time
 from lab.cli import main
 from lab.config import load_cluster, parse_cluster
 from lab.errors import ConfigError

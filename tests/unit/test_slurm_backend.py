@@ -13,7 +13,7 @@ import pytest
 
 from lab.backends.names import AUTO
 from lab.backends.selection import choose
-from lab.backends.slurm import queue, state
+from lab.backends.slurm import queue
 from lab.backends.slurm.backend import SlurmBackend
 from lab.backends.slurm.environment import SlurmEnvironment
 from lab.config import parse_cluster
@@ -62,14 +62,14 @@ def test_the_reason_of_the_wait_is_shown_once(site: Site, notices: list[str]) ->
         ((), True, "job 7 running"),
         (("0", "1"), True, "job 7 running"),
     ]
-    directory = state.StateDir.of("x").directory
+    directory = StateDir.of("x").directory
     parsable, name, *options = site.read("options").split()
     assert (parsable, name.startswith("--job-name=lab-x-")) == ("--parsable", True)
     assert options == [
         *(f"--output={directory}/job.log", f"--chdir={site.root}", f"{directory}/cluster.sbatch")
     ]
     assert f"LAB_JOB_DIR={directory}\n" in site.read("environ")
-    assert stat.S_IMODE(state.StateDir.of("x").runs.stat().st_mode) == 0o700
+    assert stat.S_IMODE(StateDir.of("x").runs.stat().st_mode) == 0o700
     assert environment.boot_file()[0] == "cluster.sbatch"
     assert "autorun" not in environment.boot_file()[1]
     assert environment.provenance()["slurm"] == "slurm-wlm 22.05.8"
@@ -150,11 +150,11 @@ def test_more_nodes_than_slurm_has_are_refused(site: Site, monkeypatch: pytest.M
 def test_a_job_that_ends_before_its_tasks_run_is_an_error(site: Site, printed: str) -> None:
     def end() -> None:
         site.set("queue", "")
-        state.StateDir.of("x").log.write_text(printed)
+        StateDir.of("x").log.write_text(printed)
 
     with pytest.raises(LabError) as error:
         site.boot(end)
-    state_dir = state.StateDir.of("x").directory
+    state_dir = StateDir.of("x").directory
     unseen = f"no output; all nodes must see {state_dir} (LAB_STATE)"
     assert str(error.value) == f"the job of 'x' has ended: {printed.strip() or unseen}"
 

@@ -7,19 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.slurm import state
+from lab.backends.slurm.environment import StateDir
 from lab.experiments.policy import OnFailure
 from lab.volume import Request, RunSpec, TaskStatus, Volume, control
 from lab.volume.states import Cause, State
 from lab.volume.status import read_status, write_status
-from tests.support.slurm_site import (
-    RUNS,
-    WAITS,
-    Site,
-    both_start,
-    make_site,
-    nothing,
-)
+from tests.support.slurm_site import RUNS, WAITS, Site, both_start, make_site, nothing
 
 
 @pytest.fixture
@@ -33,7 +26,7 @@ LOST = TaskStatus("worker-0", State.LOST, cause=Cause.NODE_LOST)
 
 def an_ended_run(status: TaskStatus, policy: OnFailure = OnFailure.FAIL) -> Volume:
     """A run on the volume, with the worker's status; the parameter server was stopped."""
-    volume = Volume(state.StateDir.of("x").runs)
+    volume = Volume(StateDir.of("x").runs)
     spec = RunSpec("async", on_failure=policy, restarts=2 * (policy is OnFailure.RESTART))
     control.submit(volume, Request("r-1", spec, {"ps": ["a:1"], "worker": ["b:1"]}, 1.0))
     for each in (TaskStatus("ps-0", State.CANCELLED, cause=Cause.INTERRUPTED), status):
@@ -44,7 +37,7 @@ def an_ended_run(status: TaskStatus, policy: OnFailure = OnFailure.FAIL) -> Volu
 def continues() -> None:
     """The batch step submits the next run, and the agents start."""
     cluster = {"ps": ["c:1"], "worker": ["d:1"]}
-    control.submit(Volume(state.StateDir.of("x").runs), Request("r-2", RunSpec("async"), cluster))
+    control.submit(Volume(StateDir.of("x").runs), Request("r-2", RunSpec("async"), cluster))
     both_start()
 
 

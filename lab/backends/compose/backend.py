@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from lab.backends.base import Backend
 from lab.backends.boot import Boot
-from lab.backends.compose import checks
 from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, projects, remove
 from lab.backends.compose.cli import (
     Compose,
@@ -19,18 +18,12 @@ from lab.backends.compose.cli import (
     write_compose_file,
 )
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image_build import (
-    ImageBuilder,
-    ImageStatus,
-    image_builder,
-    image_exists,
-)
-from lab.backends.compose.planner import ComposePlanner
+from lab.backends.compose.image_build import ImageBuilder, ImageStatus, image_builder, image_exists
 from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait_until_up
-from lab.backends.compose.render import render
+from lab.backends.compose.render import ComposePlanner, render
 from lab.backends.engine.client import Engine
 from lab.backends.engine.containers import PROJECT
-from lab.backends.engine.info import read_engine
+from lab.backends.engine.info import check_engine, check_toolkit, read_engine
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.names import COMPOSE
 from lab.backends.options import Values
@@ -89,11 +82,11 @@ class ComposeBackend(ComposePlanner, Backend):
     def checks(self, host: Host) -> Iterator[Check]:
         """Add a check of the engine's version; see `Backend`."""
         yield from super().checks(host)
-        yield Check("engine", lambda: checks.check_engine(read_engine()))
+        yield Check("engine", lambda: check_engine(read_engine()))
 
     def gpu_checks(self) -> Iterator[Check]:
         """Yield the check of the container toolkit; see `Backend`."""
-        yield Check("container toolkit", lambda: checks.check_toolkit(read_engine()))
+        yield Check("container toolkit", lambda: check_toolkit(read_engine()))
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why the plan's image is missing and cannot be built, with a hint; None if it is usable.

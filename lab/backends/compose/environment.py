@@ -5,28 +5,51 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends import gpu_probe
 from lab.backends.compose import cli
-from lab.backends.compose.channel import ExecChannel, ReaderChannel, upload
-from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, remove
+from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, remove, stop, was_started
 from lab.backends.compose.host_block import block_host
-from lab.backends.compose.network_faults import end_faults, inject_fault
 from lab.backends.engine.client import Engine, NotFound, engine_errors
-from lab.backends.engine.containers import PROJECT, TRANSIENT, ContainerInfo, parse_inspection
+from lab.backends.engine.containers import (
+    FAULT,
+    PROJECT,
+    RUNS_MOUNT,
+    TRANSIENT,
+    ContainerInfo,
+    parse_inspection,
+)
 from lab.backends.environment import TaskInfo
 from lab.backends.gpu_record import release
 from lab.backends.names import COMPOSE
+from lab.backends.network_faults import wait_until_in_effect
 from lab.backends.selection import known_task
-from lab.backends.volume_calls import CalledEnvironment, Channel
+from lab.backends.volume_calls import (
+    MODULE,
+    CalledEnvironment,
+    Channel,
+    archive_of,
+    raise_for_exit_code,
+)
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
+from lab.network import FAULT_MODULE
 from lab.text import visible
+from lab.variables import LAB_LINK, LAB_RUNS
+from lab.volume import Volume
+
+if TYPE_CHECKING:
+    from docker.types import CancellableStream
+
+    Output = CancellableStream[tuple[bytes | None, bytes | None]]
+    """Pieces of standard output and standard error as docker-py demultiplexes them."""
 
 _LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
 """compose appends the container's number to the task: `worker-0-1  | …`."""
@@ -35,6 +58,122 @@ _ERASE_LINE: Final = "\x1b[2K"
 """compose 2.26 begins each line with it, also with `--ansi never`."""
 
 _OCI_TITLE: Final = "org.opencontainers.image.title=lab"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecChannel:
+    """Calls through a running task container.
+
+    The exec passes no `user`, so that it runs as the user of PID 1, which owns the volume.
+    """
+
+    engine: Engine
+    container_id: str
+
+    def call(self, *arguments: str) -> Generator[bytes, None, None]:
+        """Call the volume's module.
+
+        Yields:
+            Pieces of its standard output.
+
+        Raises:
+            NotFound: The container stopped during the call.
+            LabError: The call failed; the message is the end of its standard error.
+        """
+        doing = f"calling {arguments[0]} on the run volume"
+        with engine_errors(doing):
+            api = self.engine.client().api
+            # The engine does not end an exec whose caller has ended. With `--leash` the module ends
+            # itself at the end of its standard input, to which the client writes nothing.
+            leash = ["--leash"] if "--follow" in arguments else []
+            command = [*MODULE, *arguments, *leash]
+            exec_id = api.exec_create(self.container_id, command, stdin=True)["Id"]
+            output: Output = api.exec_start(exec_id, stream=True, demux=True)
+        printed = yield from stdout_of(output, doing)
+        with engine_errors(doing):
+            code = self.engine.client().api.exec_inspect(exec_id)["ExitCode"]
+        raise_for_exit_code(doing, code, printed)
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderChannel:
+    """Calls through a short-lived container of the tasks' image, when no task container runs.
+
+    It has the volume, but no network, no capabilities and a read-only root.
+    """
+
+    engine: Engine
+    project: str
+    volume: str
+    image: str
+
+    def call(self, *arguments: str) -> Generator[bytes, None, None]:
+        """Call the volume's module; see `ExecChannel.call`."""
+        doing = f"calling {arguments[0]} on the run volume"
+        with engine_errors(doing):
+            container = self.engine.create(
+                self.project,
+                self.image,
+                [*MODULE, *arguments],
+                environment={LAB_RUNS: RUNS_MOUNT},
+                volumes={self.volume: {"bind": RUNS_MOUNT, "mode": "rw"}},
+                network_mode="none",
+            )
+        try:
+            with engine_errors(doing):
+                output: Output = container.attach(stream=True, logs=True, demux=True)
+                container.start()
+            printed = yield from stdout_of(output, doing)
+            with engine_errors(doing):
+                code = container.wait()["StatusCode"]
+            raise_for_exit_code(doing, code, printed)
+        finally:
+            with engine_errors(doing):
+                container.remove(force=True)
+
+
+def stdout_of(output: Output, doing: str) -> Generator[bytes, None, bytes]:
+    """Yield standard output; return the end of standard error."""
+    printed = b""
+    ended = False
+    try:
+        while True:
+            with engine_errors(doing):
+                piece = next(output, None)
+            if piece is None:
+                ended = True
+                return printed
+            stdout, stderr = piece
+            if stderr:
+                printed = (printed + stderr)[-4096:]
+            if stdout:
+                yield stdout
+    finally:
+        if not ended:
+            # The caller has stopped reading. docker-py keeps the socket open until `close`.
+            with suppress(OSError):
+                output.close()
+
+
+def upload(engine: Engine, container_id: str, run_id: str, parts: Mapping[str, Path]) -> None:
+    """Copy directories for a new run into `incoming/<run_id>/` on the volume.
+
+    Args:
+        engine: The engine.
+        container_id: A container that mounts the volume.
+        run_id: The run.
+        parts: Name in the run's directory to directory on this host.
+
+    Raises:
+        LabError: The engine refused.
+    """
+    inside = Volume(Path(RUNS_MOUNT)).incoming(run_id).relative_to(RUNS_MOUNT)
+    for name, folder in parts.items():
+        archive = archive_of(folder, PurePosixPath(inside / name))
+        with engine_errors(f"copying {name} to the run volume"):
+            done = engine.client().api.put_archive(container_id, RUNS_MOUNT, archive)
+        if not done:
+            raise LabError(f"the engine refused {folder}", "see `lab ps`, then try again")
 
 
 class ComposeEnvironment(CalledEnvironment):
@@ -282,3 +421,74 @@ def probe_container(engine: Engine, info: ContainerInfo) -> GpuView:
     except LabError as error:
         return GpuView(why=str(error))
     return gpu_probe.parse_output(*done)
+
+
+_STOP_S: Final = 5
+_GONE_WITHIN_S: Final = 10.0
+_POLL_S: Final = 0.1
+
+
+def inject_fault(
+    engine: Engine, project: str, anchor: ContainerInfo, arguments: Sequence[str]
+) -> None:
+    """Start a short-lived container with the fault, and return when the fault is in effect.
+
+    The container shares only the network of the node's anchor. Its only capability is NET_ADMIN. It
+    reverts its changes itself, and the engine removes it when it ends.
+
+    Raises:
+        LabError: The fault is not in effect in time, or the engine refused the container.
+    """
+    doing = f"injecting a fault into node {anchor.node}"
+    with engine_errors(doing):
+        container = engine.create(
+            project,
+            anchor.image,
+            ["python", "-m", FAULT_MODULE, *arguments],
+            labels={FAULT: anchor.node},
+            environment={
+                name: value for name, value in anchor.variables.items() if name == LAB_LINK
+            },
+            network_mode=f"container:{anchor.id}",
+            user="0:0",
+            cap_add=["NET_ADMIN"],
+            auto_remove=True,
+        )
+    try:
+        with engine_errors(doing):
+            output: Output = container.attach(stream=True, logs=True, demux=True)
+            container.start()
+        wait_until_in_effect(anchor.node, lambda: _began(output, doing))
+    except BaseException:
+        with suppress(LabError), engine_errors(doing):
+            # Stop it before the removal: a killed container does not revert its changes.
+            container.stop(timeout=_STOP_S)
+            # The engine removes only containers that were started.
+            container.remove(force=True)
+        raise
+
+
+def end_faults(engine: Engine, project: str) -> None:
+    """End all network faults of a project now, and wait until their containers are removed.
+
+    Containers that were never started stay. They are removed with the rest of the project.
+
+    Raises:
+        LabError: The engine does not answer.
+    """
+    labels = (FAULT, f"{PROJECT}={project}")
+    engine.for_each("ending a fault", engine.containers(*labels), stop)
+    until = time.monotonic() + _GONE_WITHIN_S
+    while any(map(was_started, engine.containers(*labels))) and time.monotonic() < until:
+        time.sleep(_POLL_S)
+
+
+def _began(output: Output, doing: str) -> bytes | None:
+    """Wait. Return None when the fault is in effect, or standard error if the container ends."""
+    pieces = stdout_of(output, doing)
+    try:
+        next(pieces)
+    except StopIteration as end:
+        return bytes(end.value)
+    pieces.close()
+    return None

@@ -6,18 +6,22 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from lab import variables as var
-from lab.backends.compose.dumper import Block, Value, Variable, compose_yaml
-from lab.backends.compose.header import header
+from lab.backends import rendered_file
+from lab.backends.base import Planner
 from lab.backends.names import COMPOSE, capabilities
 from lab.backends.options import Values, defaults_of
 from lab.backends.rendered_file import PLAIN, Rendering
+from lab.backends.yaml_text import Block, Value, Variable, compose_yaml
 from lab.config.validation import RUN_SERVICE
+from lab.experiments.faults import parse
 from lab.network import MTU, link_environ
 from lab.placement.plan import Plan, PlannedNode, PlannedRun, PlannedTask
 from lab.runtimes import GPU_ORDER, NO_GPU, RUNTIMES, TENSORFLOW
+from lab.text import short
 from lab.units import MIB
 
 DEFAULTS: Final[Values] = defaults_of(capabilities(COMPOSE).options)
@@ -77,6 +81,33 @@ class Home:
 def image_of(plan: Plan) -> str:
     """Return the image of a plan's containers, unless `LAB_IMAGE` names another."""
     return RUNTIMES[plan.runtime].image(gpus=plan.has_gpus)
+
+
+_IDLE: Final = "boots the cluster; every task waits for a run"
+_REACHES_HOST: Final = (
+    "`docker compose up` lets tasks reach services of this host that listen on all addresses.",
+    "`lab up` and `lab run` block them. On Engine 28 or later, so does",
+    "`python -m lab render -o network=isolated`.",
+)
+_HIDES_HOST: Final = (
+    "On Engine 28 or later, the host has no address on the cluster's network. Earlier engines",
+    "ignore this: there, only `lab up` and `lab run` block the services of this host.",
+)
+
+
+def header(plan: Plan, options: Values, rendering: Rendering) -> str:
+    """Return the comment at the top of the file."""
+    usage, run = [f"docker compose up            {_IDLE}"], rendering.run
+    if run is not None:
+        usage = [
+            "docker compose up            boots the cluster, trains"
+            f" {short(run.command)}, waits for more runs",
+            f"LAB_RUN= docker compose up   {_IDLE}",
+            f"LAB_ONCE=1 docker compose up --exit-code-from {RUN_SERVICE}",
+            "                             trains once and ends",
+        ]
+    note = _HIDES_HOST if options["network"] == "isolated" else _REACHES_HOST
+    return rendered_file.header(plan, COMPOSE, options, rendering, *usage, "", *note)
 
 
 def render(
@@ -359,3 +390,26 @@ def _devices(gpus: tuple[str, ...], gpus_by: str) -> dict[str, Value]:
         "device_ids": list(gpus),
         "capabilities": ["gpu", "compute", "utility"],
     }
+
+
+class ComposePlanner(Planner):
+    """Renders plans as compose files."""
+
+    name = COMPOSE
+
+    def render(self, plan: Plan, rendering: Rendering) -> str:
+        """Render a plan as a compose file; see `Planner`."""
+        return render(plan, self.options, rendering)
+
+    def render_notices(self, run: PlannedRun | None) -> list[str]:
+        """One line for each fault that only `lab run` can inject."""
+        return [
+            f"warning: `docker compose up` ignores the fault {fault}, which needs `lab run`"
+            for fault in (run.faults if run else ())
+            if parse(fault).kind.on_network
+        ]
+
+    def start_hint(self, file: Path) -> str:
+        """Return how compose boots a rendered file; see `Planner`."""
+        is_found = str(file) == capabilities(self.name).renders[0]
+        return f"boot it with `docker compose {'' if is_found else f'--file {file} '}up`"

@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from lab.backends.engine.containers import COMPOSE_PROJECT, PROJECT, TRANSIENT
-from lab.backends.engine.error_hints import explain
-from lab.backends.engine.kind import is_podman
+from lab.backends.engine.error_hints import explain, is_podman
 from lab.errors import LabError
 from lab.text import short
 

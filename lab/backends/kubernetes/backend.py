@@ -10,11 +10,14 @@ from lab.backends.boot import Boot
 from lab.backends.directory import RecordedBackend
 from lab.backends.gpu_record import Handover
 from lab.backends.kubernetes.api import Api, is_configured, kubeconfig
-from lab.backends.kubernetes.environment import KubernetesEnvironment
-from lab.backends.kubernetes.planner import KubernetesPlanner
-from lab.backends.kubernetes.render import Objects, render
-from lab.backends.kubernetes.state import EnvironmentRecord, StateDir, TaskRecord
-from lab.backends.kubernetes.volume_pod import CLAIM
+from lab.backends.kubernetes.environment import (
+    CLAIM,
+    EnvironmentRecord,
+    KubernetesEnvironment,
+    StateDir,
+    TaskRecord,
+)
+from lab.backends.kubernetes.render import KubernetesPlanner, Objects, render
 from lab.backends.names import KUBERNETES
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering

@@ -13,7 +13,7 @@ from lab.backends.boot import Boot
 from lab.backends.directory import RecordedBackend
 from lab.backends.environment import Environment
 from lab.backends.gpu_record import Handover, Holder, holder_of
-from lab.backends.local import isolation, manifest, state
+from lab.backends.local import isolation, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import START, EnvironmentRecord, Isolation, StateDir
 from lab.backends.log_tail import last_lines
@@ -73,7 +73,7 @@ class LocalBackend(RecordedBackend):
 
     def notices(self, plan: Plan) -> list[str]:
         """One line for each feature of the plan that this backend does not support here."""
-        return manifest.notices_of(plan, isolation.unavailable_reason(state.namespaces_cache()))
+        return state.notices_of(plan, isolation.unavailable_reason(state.namespaces_cache()))
 
     def boot(self, plan: Plan, *, root: Path) -> LocalBoot:
         """Return the steps of a boot; see `Backend`."""
@@ -106,10 +106,10 @@ class LocalBoot(Boot[LocalEnvironment]):
             )
         if isolation.unavailable_reason(self._cache) is not None:
             self._kind = Isolation.PROCESSES
-            ports = manifest.ports_of(manifest.addresses_of(self.plan, self._kind))
+            ports = state.ports_of(state.addresses_of(self.plan, self._kind))
             for other in self._backend.all():
                 _refuse_ports_of(other, ports)
-            manifest.check_ports_free(ports)
+            state.check_ports_free(ports)
         self._kept = self._state_dir.kept.exists()
 
     def holder(self) -> Holder:
@@ -175,8 +175,8 @@ class LocalBoot(Boot[LocalEnvironment]):
             isolation=kind,
             process=supervisor,
             interpreter=python_of(plan, root),
-            nodes=manifest.nodes_of(plan, kind),
-            tasks=manifest.tasks_of(plan, kind, root=root, runs=self._state_dir.runs),
+            nodes=state.nodes_of(plan, kind),
+            tasks=state.tasks_of(plan, kind, root=root, runs=self._state_dir.runs),
             runtime=plan.runtime,
             sources_sha256=digest(),
         )
@@ -214,7 +214,7 @@ class LocalBoot(Boot[LocalEnvironment]):
 def _refuse_ports_of(other: Environment, ports: list[int]) -> None:
     """Refuse ports of another environment, even if no server listens there between runs."""
     addresses = [task.address for task in other.tasks() if task.address.startswith("localhost:")]
-    common = sorted(set(ports) & set(manifest.ports_of(addresses)))
+    common = sorted(set(ports) & set(state.ports_of(addresses)))
     if common:
         raise LabError(
             f"port {common[0]} belongs to the local environment {other.project!r}",

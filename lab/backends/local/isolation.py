@@ -13,8 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab.backends.local.manifest import address
-from lab.backends.local.state import NodeRecord
+from lab.backends.local.state import NodeRecord, address
 from lab.backends.process import boot_id
 from lab.backends.python import base_environ, module_command
 from lab.text import short

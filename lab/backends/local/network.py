@@ -17,8 +17,7 @@ from typing import NoReturn
 
 from pyroute2 import IPRoute, NetlinkError
 
-from lab.backends.local.manifest import NETWORK
-from lab.backends.local.state import NodeRecord
+from lab.backends.local.state import NETWORK, NodeRecord
 from lab.network import MTU
 from lab.network.link import LinkError, apply_link
 

@@ -1,4 +1,6 @@
-"""The state of a booted local environment: the directory `<state>/local/<project>/`.
+"""The state of a local environment, and its parts by a plan: nodes, addresses, ports, tasks.
+
+The directory is `<state>/local/<project>/`.
 
 It holds `environment.json`, the run volume `runs/`, the agents' output in `output/`, and the
 supervisor's `supervisor.log`.
@@ -6,17 +8,24 @@ supervisor's `supervisor.log`.
 
 from __future__ import annotations
 
+import errno
+import ipaddress
 import json
+import socket
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
+from lab import variables as var
 from lab.backends import environment_dir
 from lab.backends.environment_dir import EnvironmentDir, Record
 from lab.backends.names import LOCAL
 from lab.backends.process import ProcessHandle
 from lab.backends.state import state_errors
-from lab.placement.plan import Link
+from lab.errors import LabError
+from lab.placement.plan import Link, Plan
 from lab.volume.files import read_regular, write_atomically
 
 START = b"go\n"
@@ -121,3 +130,135 @@ class StateDir(EnvironmentDir[EnvironmentRecord]):
 def namespaces_cache() -> Path:
     """Return the file that caches a successful probe for namespaces."""
     return StateDir.base() / "namespaces.known"  # no project has a name with a dot
+
+
+NETWORK: Final = ipaddress.ip_network("10.77.0.0/16")
+
+_FIRST_HOST: Final = 2
+_MAX_PORT: Final = 65535
+_ANY: Final = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))  # noqa: S104 (TensorFlow's)
+
+
+def address(position: int) -> str:
+    """Return the address of the node at this position of the plan, from 0."""
+    return str(NETWORK[_FIRST_HOST + position])
+
+
+def nodes_of(plan: Plan, isolation: Isolation) -> tuple[NodeRecord, ...]:
+    """Return the nodes. Only nodes with namespaces have addresses and links."""
+    if isolation is Isolation.PROCESSES:
+        return tuple(NodeRecord(node.name, None, None) for node in plan.nodes)
+    return tuple(
+        NodeRecord(node.name, address(position), node.link)
+        for position, node in enumerate(plan.nodes)
+    )
+
+
+def addresses_of(plan: Plan, isolation: Isolation) -> list[str]:
+    """Return `host:port` of each task.
+
+    Without namespaces all tasks share the loopback. So each task gets its own port, counted from
+    the plan's lowest port.
+    """
+    if isolation is Isolation.NAMESPACES:
+        return [f"{task.node}:{task.port}" for task in plan.tasks]
+    first = min(task.port for task in plan.tasks)
+    return [f"localhost:{first + position}" for position in range(len(plan.tasks))]
+
+
+def tasks_of(plan: Plan, isolation: Isolation, *, root: Path, runs: Path) -> tuple[TaskRecord, ...]:
+    """Return the tasks, each with the environment variables of its agent."""
+    addresses = addresses_of(plan, isolation)
+    shared = {
+        var.LAB_PROJECT: plan.name,
+        var.LAB_CLUSTER: json.dumps(plan.cluster_spec(addresses)),
+        var.LAB_RUNS: str(runs),
+        var.LAB_SCRIPTS: str(root / "scripts"),
+        var.LAB_DATA: str(root / "data"),
+        var.LAB_RUNTIME: plan.runtime,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
+    return tuple(
+        TaskRecord(
+            task=task.name,
+            node=task.node,
+            address=address,
+            gpus=task.gpus,
+            cpuset=task.cpuset,
+            environ={
+                **shared,
+                var.LAB_NODE: task.node,
+                var.LAB_TASK: task.name,
+                "CUDA_VISIBLE_DEVICES": ",".join(task.gpus) or "-1",
+                **_fraction(task.gpu_memory_fraction),
+            },
+        )
+        for task, address in zip(plan.tasks, addresses, strict=True)
+    )
+
+
+def notices_of(plan: Plan, why_no_namespaces: str | None) -> list[str]:
+    """Return one line for each feature of the config that this environment does not support."""
+    lines = []
+    if any(task.memory_bytes is not None for task in plan.tasks):
+        lines.append("local: memory limits are not enforced")
+    if any(task.shm_bytes is not None for task in plan.tasks):
+        lines.append("local: shm has no effect: tasks share the host's /dev/shm")
+    if why_no_namespaces is not None:
+        lines.append(
+            f"local: no namespaces ({why_no_namespaces}): all tasks share the host's "
+            "loopback, and TensorFlow's servers listen on every interface"
+        )
+        if any(node.link is not None for node in plan.nodes):
+            lines.append("local: links are not applied without namespaces")
+    return lines
+
+
+def parse_cpuset(cpuset: str) -> set[int]:
+    """Return the CPUs of a list such as `4-7,9`."""
+    cpus: set[int] = set()
+    for part in cpuset.split(","):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return cpus
+
+
+def ports_of(addresses: Sequence[str]) -> list[int]:
+    """Return the ports of `host:port` addresses."""
+    return [int(address.rpartition(":")[2]) for address in addresses]
+
+
+def check_ports_free(ports: Sequence[int]) -> None:
+    """Check that these ports are free on every interface, as TensorFlow's servers need them.
+
+    Raises:
+        LabError: A port is in use or forbidden.
+    """
+    for port in ports:
+        if not 0 < port <= _MAX_PORT:
+            raise LabError(f"port {port} does not exist", "set a lower `port:` in the config")
+        for family, host in _ANY:
+            if reason := _port_error(family, host, port):
+                raise LabError(
+                    f"port {port} cannot be used: {reason}",
+                    f"stop the process that uses it (`ss -ltnp 'sport = :{port}'`), "
+                    "or set another `port:` in the config",
+                )
+
+
+def _port_error(family: socket.AddressFamily, host: str, port: int) -> str | None:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # With this option a recently closed port counts as free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family is socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        # Any other error means that the host lacks the protocol, so that nothing listens.
+        return error.strerror if error.errno in {errno.EADDRINUSE, errno.EACCES} else None
+    return None
+
+
+def _fraction(fraction: float | None) -> dict[str, str]:
+    return {} if fraction is None else {var.LAB_GPU_MEMORY_FRACTION: str(fraction)}

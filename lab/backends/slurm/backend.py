@@ -16,10 +16,8 @@ from lab.backends.options import Values
 from lab.backends.python import base_environ, missing_python, python_of
 from lab.backends.rendered_file import Rendering
 from lab.backends.slurm import queue
-from lab.backends.slurm.environment import SlurmEnvironment
-from lab.backends.slurm.planner import SlurmPlanner
-from lab.backends.slurm.render import render
-from lab.backends.slurm.state import EnvironmentRecord, StateDir, TaskRecord
+from lab.backends.slurm.environment import EnvironmentRecord, SlurmEnvironment, StateDir, TaskRecord
+from lab.backends.slurm.render import SlurmPlanner, render
 from lab.backends.state import state_errors
 from lab.errors import InputError, LabError
 from lab.formatting import counted

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
+from lab.backends import environment_dir
 from lab.backends.directory import ReportingEnvironment
 from lab.backends.environment import TaskInfo
+from lab.backends.environment_dir import EnvironmentDir, Record
 from lab.backends.log_tail import last_lines
 from lab.backends.names import SLURM
 from lab.backends.python import versions
 from lab.backends.selection import known_task
 from lab.backends.slurm import queue
-from lab.backends.slurm.state import EnvironmentRecord, StateDir
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.gpu.verification import GpuView
@@ -44,6 +47,48 @@ _START_S: Final = 120.0
 
 _WAIT_S: Final = 1.0
 _MAX_WAIT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord(environment_dir.TaskRecord):
+    """A task, and its number of GPUs."""
+
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentRecord(Record):
+    """One environment, as stored in `environment.json`.
+
+    Attributes:
+        job: The unique name of its job.
+        interpreter: The Python that runs agents and programs.
+    """
+
+    job: str
+    interpreter: str
+    tasks: tuple[TaskRecord, ...]
+
+
+class StateDir(EnvironmentDir[EnvironmentRecord]):
+    """The state directory of one environment, which all nodes must see.
+
+    It holds `environment.json`, the batch script, its output, the run volume `runs/` and the agents'
+    output in `output/`.
+
+    Attributes:
+        script: The batch script.
+        log: The output of the batch script.
+    """
+
+    backend = SLURM
+    record_type = EnvironmentRecord
+    hint = "cancel its job with `scancel`"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.script = directory / "cluster.sbatch"
+        self.log = directory / "job.log"
 
 
 class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
