@@ -144,9 +144,8 @@ class Environment(ABC):
         """Request the immediate end of a run: the agents kill the programs."""
         self.post("kill", run_id, reason)
 
-    @abstractmethod
-    def block_host(self) -> None:
-        """Block this host from the tasks of each node that can reach it.
+    def block_host(self) -> None:  # noqa: B027  (by default, no task can reach it)
+        """Block this host from the tasks of each node that can reach it; by default none can.
 
         An environment that `lab` did not boot, or whose node was restarted, may need it. It
         prints a warning if the kernel or the engine refuses.
@@ -252,7 +251,6 @@ class Environment(ABC):
     def shell(self, task: str) -> list[str]:
         """The command line that opens a shell in the task's container or namespaces."""
 
-    @abstractmethod
     def probe_gpus(self) -> dict[str, GpuView]:
         """The GPUs that each task sees now, by the task's name.
 
@@ -260,6 +258,7 @@ class Environment(ABC):
         GPU. The view of a task that cannot be probed contains the reason. The result is empty if
         another service gives the tasks their GPUs.
         """
+        return {}
 
     @abstractmethod
     def provenance(self) -> dict[str, str]:

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lab.backends.options import BackendOption, dotted_name, image_name, object_name, time_limit
-from lab.units import one_of
+from lab.backends.options import (
+    BackendOption,
+    choice,
+    dotted_name,
+    image_name,
+    object_name,
+    time_limit,
+)
 
 AUTO: Final = "auto"
 LOCAL: Final = "local"
@@ -60,19 +66,12 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
         renders=("compose.yaml", "docker-compose.yml"),
         planner="lab.backends.compose.render:ComposePlanner",
         options=(
-            BackendOption(
-                "gpus-by",
-                "how to request GPUs of the engine",
-                one_of("nvidia", "cdi"),
-                "nvidia|cdi",
-                "nvidia",
-            ),
-            BackendOption(
+            choice("gpus-by", "how to request GPUs of the engine", "nvidia", "cdi"),
+            choice(
                 "network",
                 "isolated: tasks cannot reach this host (Engine 28 or later)",
-                one_of("portable", "isolated"),
-                "portable|isolated",
                 "portable",
+                "isolated",
             ),
         ),
     ),
@@ -111,19 +110,12 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
         renders=("cluster.k8s.yaml",),
         planner="lab.backends.kubernetes.render:KubernetesPlanner",
         options=(
-            BackendOption(
-                "flavour",
-                "plain: a Job for each task, without JobSet",
-                one_of("jobset", "plain"),
-                "jobset|plain",
-                "jobset",
-            ),
-            BackendOption(
+            choice("flavour", "plain: a Job for each task, without JobSet", "jobset", "plain"),
+            choice(
                 "nodes",
                 "one: all pods on one node, for a volume that one node can mount (ReadWriteOnce)",
-                one_of("any", "one"),
-                "any|one",
                 "any",
+                "one",
             ),
             BackendOption("queue", "the queue of Kueue", dotted_name, "NAME", ""),
             BackendOption(

@@ -10,7 +10,7 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.text import short, visible
-from lab.units import duration
+from lab.units import duration, one_of
 
 Value = str | float
 """The value of an option."""
@@ -51,6 +51,11 @@ class BackendOption:
     def usage(self) -> str:
         """Its form on the command line, `network=portable|isolated`."""
         return f"{self.name}={self.shows}"
+
+
+def choice(name: str, summary: str, *values: str) -> BackendOption:
+    """Return an option that takes one of several values; the first one is the default."""
+    return BackendOption(name, summary, one_of(*values), "|".join(values), values[0])
 
 
 def text_of(value: Value) -> str:

@@ -25,7 +25,6 @@ from lab.backends.names import KUBERNETES
 from lab.backends.selection import known_task
 from lab.backends.volume_calls import MODULE, CalledEnvironment, archive_of, raise_for_exit_code
 from lab.errors import LabError
-from lab.gpu.verification import GpuView
 from lab.log import LOG
 from lab.text import short, visible
 from lab.threads import in_background
@@ -213,7 +212,11 @@ def last_lines(api: Api, pod: Object) -> str:
 
 
 class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
-    """The objects with the labels of one environment, and its run volume."""
+    """The objects with the labels of one environment, and its run volume.
+
+    Kubernetes gives each pod GPUs of its own, by their number. The network policy closes the pods'
+    network.
+    """
 
     backend = KUBERNETES
     is_local = False
@@ -502,13 +505,6 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         name = str(pod["metadata"]["name"])
         place = ["--namespace", self.api.namespace, "exec", "--stdin", "--tty", name]
         return ["kubectl", *context, *place, "--", "bash"]
-
-    def probe_gpus(self) -> dict[str, GpuView]:
-        """Probe nothing: Kubernetes gives each pod GPUs of its own, by their number."""
-        return {}
-
-    def block_host(self) -> None:
-        """Do nothing: the network policy closes the pods' network."""
 
     def provenance(self) -> dict[str, str]:
         """What really ran: the image with its digest, the version of Kubernetes, the nodes."""

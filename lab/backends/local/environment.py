@@ -39,7 +39,10 @@ _SHELL = ("bash", "--rcfile", str(Path(__file__).with_name("shell.bashrc")), "-i
 
 
 class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
-    """A supervisor, its agents, and their run volume."""
+    """A supervisor, its agents, and their run volume.
+
+    Namespaces have no route to the host, and without them nothing can block it.
+    """
 
     backend = LOCAL
     is_local = True
@@ -74,9 +77,6 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
             f"the local environment {self.project!r} has stopped: its supervisor ended",
             f"boot it again with `lab up`; until then its runs are in {self._state_dir.runs}",
         )
-
-    def block_host(self) -> None:
-        """Do nothing: namespaces have no route to the host, and without them nothing helps."""
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Inject a fault into a node's network; see `Environment`.

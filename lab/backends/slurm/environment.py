@@ -19,7 +19,6 @@ from lab.backends.selection import known_task
 from lab.backends.slurm import queue
 from lab.errors import InputError, LabError
 from lab.formatting import counted
-from lab.gpu.verification import GpuView
 from lab.log import LOG
 from lab.volume import Request, control
 from lab.volume.clock import file_system_time
@@ -73,8 +72,8 @@ class EnvironmentRecord(Record):
 class StateDir(EnvironmentDir[EnvironmentRecord]):
     """The state directory of one environment, which all nodes must see.
 
-    It holds `environment.json`, the batch script, its output, the run volume `runs/` and the agents'
-    output in `output/`.
+    It holds `environment.json`, the batch script, its output, the run volume `runs/` and the
+    agents' output in `output/`.
 
     Attributes:
         script: The batch script.
@@ -92,7 +91,10 @@ class StateDir(EnvironmentDir[EnvironmentRecord]):
 
 
 class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
-    """A job, its agents, and their run volume."""
+    """A job, its agents, and their run volume.
+
+    Its nodes are hosts of their own. At its start, each task checks that it has its number of GPUs.
+    """
 
     backend = SLURM
     is_local = False
@@ -242,9 +244,6 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
         state = f"job {job.id} {job.state.lower()}" if job is not None else "its job has ended"
         return self.tasks_in(f"{state}: {job.reason}" if job is not None and job.reason else state)
 
-    def block_host(self) -> None:
-        """Do nothing: the nodes are hosts of their own."""
-
     def shell(self, task: str) -> list[str]:
         """Refuse; see `Environment`.
 
@@ -258,10 +257,6 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
             "`lab shell` opens no shell in a job of Slurm",
             f"use `srun --jobid={number} --overlap --pty bash`",
         )
-
-    def probe_gpus(self) -> dict[str, GpuView]:
-        """Probe nothing: at its start, each task checks that it has its number of GPUs."""
-        return {}
 
     def provenance(self) -> dict[str, str]:
         """What really ran: interpreter and versions, Slurm's version, the job."""
