@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -49,7 +48,7 @@ class Record:
     project: str
     cluster_sha256: str
     root: str
-    tasks: Sequence[TaskRecord]
+    tasks: tuple[TaskRecord, ...]
     runtime: str
     sources_sha256: str
 

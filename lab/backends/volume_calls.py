@@ -137,7 +137,8 @@ class CalledEnvironment(Environment):
         options = {"--follow": follow, "--all-sizes": all_sizes, "--rest": rest}
         switches = [option for option, is_set in options.items() if is_set]
         channel = self.channel()
-        with closing(channel.call("ship", run_id, *offset_arguments(offsets), *switches)) as stream:
+        parts = islice(_split(offsets), _MAX_ARGUMENTS)
+        with closing(channel.call("ship", run_id, *parts, *switches)) as stream:
             try:
                 yield from decode_frames(stream)
             except FrameError as error:
@@ -197,12 +198,8 @@ def _owned(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def offset_arguments(offsets: Mapping[str, int]) -> list[str]:
-    """Return the offsets as JSON, split by size into arguments; at least one."""
-    return list(islice(_split(offsets), _MAX_ARGUMENTS))
-
-
 def _split(offsets: Mapping[str, int]) -> Iterator[str]:
+    """Yield the offsets as JSON, split by size into arguments; at least one."""
     part: dict[str, int] = {}
     left = _MAX_ARGUMENT_BYTES
     for path, offset in offsets.items():

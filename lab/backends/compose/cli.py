@@ -109,7 +109,8 @@ def require_builder() -> None:
         file = Path(folder) / _FILE
         file.write_text(_BUILDS_AN_IMAGE, encoding="utf-8")
         try:
-            answer = Compose("lab-builder", file, Path(folder)).dry_build()
+            command = Compose("lab-builder", file, Path(folder)).command("--dry-run")
+            answer = _capture([*command, "build"], TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return
     if answer.returncode != 0 and "requires buildx" in answer.stderr:
@@ -163,21 +164,14 @@ class Compose:
         Raises:
             LabError: compose cannot read the file or its variables.
         """
-        answer = _capture([*self._command(), "config", "--format", "json"])
+        answer = _capture([*self.command(), "config", "--format", "json"])
         if answer.returncode != 0:
             raise explain("reading the compose file", answer.stderr.splitlines())
         config: dict[str, Any] = json.loads(answer.stdout)
         return config
 
-    def dry_build(self) -> subprocess.CompletedProcess[str]:
-        """Let compose say how it would build the images, and return its output.
-
-        Raises:
-            subprocess.TimeoutExpired: It took more than `TIMEOUT_S`.
-        """
-        return _capture([*self._command("--dry-run"), "build"], TIMEOUT_S)
-
-    def _command(self, *options: str) -> list[str]:
+    def command(self, *options: str) -> list[str]:
+        """Return the beginning of its command line, with these options of compose."""
         return [
             *(docker(), "compose", "--ansi", "never", "--progress", "plain", *options),
             *("--project-name", self.project),
@@ -187,7 +181,7 @@ class Compose:
 
     def _run(self, doing: str, arguments: Sequence[str], *, steps: bool = False) -> None:
         """Run compose; show its lines without chatter, or only the long steps of a build."""
-        command = [*self._command(), *arguments]
+        command = [*self.command(), *arguments]
         tail: deque[str] = deque(maxlen=KEPT_LINES)
         last = ""
         with child_process(command, environment=compose_environment(), lock=self.lock) as process:

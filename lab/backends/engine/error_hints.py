@@ -102,18 +102,14 @@ class Hint:
     """A message and a hint for one kind of failure.
 
     Attributes:
-        pattern: Matches the error text of the engine or of compose.
+        pattern: Matches the error text of the engine or of compose, in lower or upper case.
         what: What is wrong; `{0}` is the pattern's first matched group.
         fix: The hint; `{0}` likewise.
     """
 
-    pattern: re.Pattern[str]
+    pattern: str
     what: str
     fix: str
-
-
-def _hint(pattern: str, what: str, fix: str) -> Hint:
-    return Hint(re.compile(pattern, re.IGNORECASE), what, fix)
 
 
 INSTALL_COMPOSE: Final = (
@@ -126,46 +122,46 @@ NO_PERMISSION: Final = "no permission to use the Docker engine"
 
 # The first match counts: causes come before their consequences.
 HINTS: Final = (
-    _hint(
+    Hint(
         r"no space left on device",
         "the disk is full",
         "see `docker system df`, free some with `docker image prune` and `docker builder prune`",
     ),
-    _hint(
+    Hint(
         r"could not select device driver \"+nvidia|unknown or invalid runtime name: nvidia"
         r"|nvidia-container-cli: initialization error: (?!driver rpc)"
         r"|failed to discover GPU vendor",
         "the config pins NVIDIA GPUs, but the engine does not support them",
         "install the NVIDIA driver and container toolkit, or run on CPUs with `--gpus none`",
     ),
-    _hint(
+    Hint(
         r"permission denied while trying to connect to the docker (?:daemon|API)",
         NO_PERMISSION,
         "join its group with `sudo usermod -aG docker $USER`, then log in again",
     ),
-    _hint(
+    Hint(
         r"cannot connect to the docker daemon|failed to connect to the docker API"
         r"|error during connect",
         NO_ENGINE,
         "start it with `sudo systemctl start docker`, or use `--backend local`",
     ),
-    _hint(
+    Hint(
         r"non-overlapping IPv4 address pool|all predefined address pools have been fully subnetted",
         "the engine has no address range left for another network",
         "remove unused networks with `docker network prune`",
     ),
-    _hint(
+    Hint(
         r"Bind for (\S+) failed: port is already allocated|listen tcp\S* (\S+): bind: address",
         "the address {0} is in use",
         "stop the process that listens there, or choose another port",
     ),
-    _hint(
+    Hint(
         r"compose build requires buildx (\S+) or later",
         "docker's plugin buildx is too old: compose builds only with {0} or later",
         "install `docker-buildx-plugin` from Docker's repository, "
         "or build with the engine's own builder: `export DOCKER_BUILDKIT=0`",
     ),
-    _hint(
+    Hint(
         # BuildKit puts the step and the seconds before each line of pip.
         r"Could not find a version that satisfies the requirement (\S+)"
         r"|PACKAGES DO NOT MATCH THE HASHES[^\n]*\n(?:#\S+ \S+)?\s*(\S+)",
@@ -174,7 +170,7 @@ HINTS: Final = (
         "packages from the Python package index (with LAB_BUILD_NETWORK=host the build uses the "
         "host's network)",
     ),
-    _hint(
+    Hint(
         r"(?:failed to do request|failed to resolve source metadata|failed to authorize).*"
         r"|load metadata for (\S+): *(?:ERROR|failed)|pull access denied for (\S+?),"
         r"|Get \"https?://\S+/v2/",
@@ -182,7 +178,7 @@ HINTS: Final = (
         f"without a registry, make it with `{BASE_IMAGE_TOOL}` "
         "and set LAB_BASE_IMAGE=lab-base:bookworm",
     ),
-    _hint(
+    Hint(
         r"unknown shorthand flag: 'p' in -p|'compose' is not a docker command"
         r"|unknown command: docker compose",
         "docker has no compose plugin",
@@ -201,12 +197,6 @@ _PUNCTUATION: Final = re.compile(r"[:,;\"']+\}*$")
 """What follows a name in a longer message of the engine, or in its JSON."""
 
 
-def _fix_for_this_engine(hint: Hint) -> str:
-    fix = kind_by_address().fix(hint.fix)
-    socket = rootless_socket() if hint.what in {NO_ENGINE, NO_PERMISSION} else ""
-    return f"`export DOCKER_HOST={socket}` for your rootless engine, or {fix}" if socket else fix
-
-
 def explain(doing: str, lines: Sequence[str]) -> LabError:
     """Return the error for a failure of the engine or of compose.
 
@@ -219,11 +209,13 @@ def explain(doing: str, lines: Sequence[str]) -> LabError:
     """
     text = "\n".join(lines)
     for hint in HINTS:
-        match = hint.pattern.search(text)
+        match = re.search(hint.pattern, text, re.IGNORECASE)
         if match:
             group = next(filter(None, match.groups()), "")
             group = short(_PUNCTUATION.sub("", group))
-            fix = _fix_for_this_engine(hint).replace("{0}", group)
+            fix = kind_by_address().fix(hint.fix).replace("{0}", group)
+            if hint.what in {NO_ENGINE, NO_PERMISSION} and (socket := rootless_socket()):
+                fix = f"`export DOCKER_HOST={socket}` for your rootless engine, or {fix}"
             return LabError(f"{doing}: {hint.what.replace('{0}', group)}", fix)
     useful = [line.strip() for line in lines if line.strip() and not _NOISE.match(line.strip())]
     last = short(useful[-1]) if useful else "it failed without output"

@@ -59,11 +59,6 @@ class ApiError(LabError):
         self.status = status
 
     @property
-    def is_missing(self) -> bool:
-        """Whether there is no such object, or no such kind of objects."""
-        return self.status == _MISSING
-
-    @property
     def is_conflict(self) -> bool:
         """Whether there is such an object already."""
         return self.status == _CONFLICT
@@ -160,7 +155,7 @@ class Api:
         try:
             answer = self._json(f"listing {kind}s", "GET", self._path(kind), query)
         except ApiError as error:
-            if error.is_missing:
+            if error.status == _MISSING:  # there is no such kind
                 return []
             raise
         return [{"kind": kind, **item} for item in answer["items"]]

@@ -290,7 +290,9 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
                 return
             task = waiting[0]
             line = f"{task}: {status.detail(pods[task]) if task in pods else self._absence()}"
-            self._raise_for_failure(pods)
+            for name, pod in pods.items():
+                if (reason := status.failure(pod)) is not None:
+                    raise LabError(f"{name}: {reason}{last_lines(self.api, pod)}", PROBLEMS)
             if task not in pods:
                 self._raise_for_missing(task)
             if any(name not in pods or status.is_waiting(pods[name]) for name in waiting):
@@ -323,11 +325,6 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
             at = event["metadata"]["creationTimestamp"]
             if is_own and any(start <= at for start in starts):  # not of an earlier environment
                 raise LabError(f"{task} has no pod: {event['message']}", PROBLEMS)
-
-    def _raise_for_failure(self, pods: Mapping[str, Object]) -> None:
-        for task, pod in pods.items():
-            if (reason := status.failure(pod)) is not None:
-                raise LabError(f"{task}: {reason}{last_lines(self.api, pod)}", PROBLEMS)
 
     def image_digest(self) -> str:
         """Return the digest of lab's code in the image.

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from lab.backends.boot import Boot
 from lab.backends.directory import RecordedBackend
+from lab.backends.environment_dir import TaskRecord
 from lab.backends.gpu_record import Handover
 from lab.backends.names import SLURM
 from lab.backends.options import Values
 from lab.backends.python import base_environ, missing_python, python_of
 from lab.backends.rendered_file import Rendering
 from lab.backends.slurm import queue
-from lab.backends.slurm.environment import EnvironmentRecord, SlurmEnvironment, StateDir, TaskRecord
+from lab.backends.slurm.environment import EnvironmentRecord, SlurmEnvironment, StateDir
 from lab.backends.slurm.render import SlurmPlanner, render
 from lab.backends.state import state_errors
 from lab.errors import InputError, LabError
@@ -80,11 +81,21 @@ class SlurmBoot(Boot[SlurmEnvironment]):
     def start(self, lock: int | None, hold: Handover) -> SlurmEnvironment:
         """Submit the job, and wait until every agent runs; see `Boot`."""
         del lock, hold
+        plan = self.plan
         with state_errors():
             self._state_dir.clear()
-            script = render(self.plan, self._options, Rendering("the config"))
+            script = render(plan, self._options, Rendering("the config"))
             self._state_dir.script.write_text(script, encoding="utf-8")
-            record = _record_of(self.plan, self.root)
+            record = EnvironmentRecord(
+                project=plan.name,
+                job=f"lab-{plan.name}-{secrets.token_hex(4)}",
+                cluster_sha256=plan.cluster_sha256,
+                root=str(self.root),
+                interpreter=python_of(plan, self.root),
+                tasks=tuple(TaskRecord(task.name, task.node) for task in plan.tasks),
+                runtime=plan.runtime,
+                sources_sha256=digest(),
+            )
             self._state_dir.write(record)
         self._environment = SlurmEnvironment(self._state_dir, record)
         own = {LAB_JOB_DIR: str(self._state_dir.directory), LAB_PYTHON: record.interpreter}
@@ -120,16 +131,3 @@ def _check_nodes(plan: Plan) -> None:
             f" {short(partition)} has {counted(count, 'node')}",
             "use fewer nodes, or another partition with SBATCH_PARTITION",
         )
-
-
-def _record_of(plan: Plan, root: Path) -> EnvironmentRecord:
-    return EnvironmentRecord(
-        project=plan.name,
-        job=f"lab-{plan.name}-{secrets.token_hex(4)}",
-        cluster_sha256=plan.cluster_sha256,
-        root=str(root),
-        interpreter=python_of(plan, root),
-        tasks=tuple(TaskRecord(task.name, task.node, len(task.gpus)) for task in plan.tasks),
-        runtime=plan.runtime,
-        sources_sha256=digest(),
-    )

@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from lab.backends import environment_dir
 from lab.backends.directory import ReportingEnvironment
 from lab.backends.environment import TaskInfo
 from lab.backends.environment_dir import EnvironmentDir, Record
@@ -48,13 +47,6 @@ _WAIT_S: Final = 1.0
 _MAX_WAIT_S: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRecord(environment_dir.TaskRecord):
-    """A task, and its number of GPUs."""
-
-    gpus: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentRecord(Record):
     """One environment, as stored in `environment.json`.
@@ -66,7 +58,6 @@ class EnvironmentRecord(Record):
 
     job: str
     interpreter: str
-    tasks: tuple[TaskRecord, ...]
 
 
 class StateDir(EnvironmentDir[EnvironmentRecord]):
