@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, overload
@@ -243,22 +242,6 @@ def find_environment(name: str | None) -> Environment:
     if name is None and environment.project == default:
         check_folder(environment, default_root())
     return environment
-
-
-def check_tasks(tasks: Sequence[str], known: Sequence[str], where: str) -> None:
-    """Check that tasks exist.
-
-    Args:
-        tasks: The names to check.
-        known: The names of all tasks.
-        where: The environment or the run, for the message.
-
-    Raises:
-        InputError: A task does not exist.
-    """
-    for task in tasks:
-        if task not in known:
-            raise InputError(f"{where} has no task {task!r}", f"use one of {', '.join(known)}")
 
 
 def _run_count(environment: Environment) -> int | None:

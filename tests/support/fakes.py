@@ -23,6 +23,7 @@ from lab.backends.environment import (
     no_precondition,
     remove_volume,
 )
+from lab.backends.selection import known_task
 from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
@@ -200,10 +201,12 @@ class FakeEnvironment(DirectoryEnvironment):
     def logs(
         self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
     ) -> Iterator[str]:
-        yield from (f"{task}  | \x1b[31mred" for task in tasks)
+        known = {info.task: info.task for info in self.tasks()}
+        yield from (f"{known_task(self.project, known, task)}  | \x1b[31mred" for task in tasks)
 
     def shell(self, task: str) -> list[str]:
-        return ["echo", task]
+        known = {info.task: info.task for info in self.tasks()}
+        return ["echo", known_task(self.project, known, task)]
 
     def probe_gpus(self) -> dict[str, GpuView]:
         unasked = GpuView(why="nobody was asked")

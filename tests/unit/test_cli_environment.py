@@ -422,5 +422,5 @@ def test_logs_and_shell_reach_the_tasks(host: Host, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("os.execvp", lambda _file, argv: became.append(argv))
     host.lab("shell worker-1")
     for line in ("logs --task worker-9", "shell worker-9", "shell 'worker-1; rm -rf /'"):
-        assert "; use one of ps-0, worker-0, worker-1" in host.error(line)
+        assert "; its tasks: ps-0, worker-0, worker-1" in host.error(line)
     assert became == [["echo", "worker-1"]]

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from lab.api.environments import check_tasks, find_environment
+from lab.api.environments import find_environment
 from lab.errors import InputError
 from lab.log import LOG
 from lab.options import Argument, Flag, Switch, given_flags
@@ -57,23 +57,27 @@ def command(
 ) -> None:
     """Print the output of the programs of a run, or of the tasks of an environment."""
     given = dict(locals())
+    wanted = [each.strip() for each in task.split(",")] if task else []
     if run is not None:
         for flag in given_flags(command, given, "follow", "since", "name"):
             raise InputError(f"{flag} is only for an environment", "leave out the run")
-        _of_run(find_run(run, runs_path(runs_dir)), task, tail, tensorflow=tensorflow)
+        _of_run(find_run(run, runs_path(runs_dir)), wanted, tail, tensorflow=tensorflow)
         return
     for flag in given_flags(command, given, "tensorflow", "runs_dir"):
         raise InputError(f"{flag} is only for a run", "name a run: `lab logs last`")
-    environment = find_environment(name)
-    there = [each.task for each in environment.tasks()]
-    tasks = _tasks(task, there, f"environment {environment.project!r}")
-    for line in environment.logs(tasks, follow=follow, tail=tail, since=since):
+    for line in find_environment(name).logs(wanted, follow=follow, tail=tail, since=since):
         print(visible(line.rstrip("\r\n")), flush=follow)
 
 
-def _of_run(run: RunDir, given: str | None, tail: int | None, *, tensorflow: bool) -> None:
+def _of_run(run: RunDir, wanted: Sequence[str], tail: int | None, *, tensorflow: bool) -> None:
     info = run.read()
-    tasks = _tasks(given, info.task_names(), f"run {run.run_id}")
+    known = info.task_names()
+    for task in wanted:
+        if task not in known:
+            raise InputError(
+                f"run {run.run_id} has no task {task!r}", f"its tasks: {', '.join(known)}"
+            )
+    tasks = wanted or known
     width = max(map(len, tasks), default=0)
     found: Counter[bool] = Counter()  # the number of lines, by whether TensorFlow printed them
 
@@ -97,9 +101,3 @@ def _of_run(run: RunDir, given: str | None, tail: int | None, *, tensorflow: boo
         )
     if not info.state.ended:
         LOG.info(f"run {run.run_id} has not ended; collect the rest with `lab attach {run.run_id}`")
-
-
-def _tasks(given: str | None, there: Sequence[str], where: str) -> list[str]:
-    wanted = list(there) if given is None else [argument.strip() for argument in given.split(",")]
-    check_tasks(wanted, there, where)
-    return wanted
