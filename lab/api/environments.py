@@ -11,7 +11,7 @@ from lab.backends.environment import Environment, TaskInfo
 from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
 from lab.backends.registry import backends, options_of
-from lab.backends.selection import check_folder, list_all, require_agents, resolve
+from lab.backends.selection import check_folder, list_all, resolve
 from lab.config import Cluster
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
@@ -144,7 +144,7 @@ def up(
     if running is None:
         booted = boot(chosen, placed.plan, root=where.root, share=share)
         return Booted(booted, is_new=True)
-    require_agents(placed.plan.name, running.tasks())
+    running.require_agents()
     running.block_host()
     return Booted(running, is_new=False)
 

@@ -14,15 +14,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic
 
 from lab.backends.base import Backend
-from lab.backends.environment import (
-    NO_PARTS,
-    Command,
-    Environment,
-    TaskInfo,
-)
+from lab.backends.environment import NO_PARTS, Command, Environment, TaskInfo, Wanted
 from lab.backends.environment_dir import EnvironmentDir, R
 from lab.backends.log_tail import follow as follow_lines
-from lab.backends.selection import known_task, require_agents
 from lab.backends.state import Busy, lock_environment
 from lab.errors import LabError
 from lab.volume import Chunk, Request, Volume, control
@@ -69,7 +63,7 @@ class DirectoryEnvironment(Environment):
                 lock_environment(self.backend, self.project, shared=True),
                 control.uploads(self._volume, request.run_id),
             ):
-                require_agents(self.project, self.tasks())
+                self.require_agents()
                 for name, folder in parts.items():
                     shutil.copytree(folder, self._volume.incoming(request.run_id) / name)
                 now = time.time() + self.clock_offset_s()
@@ -95,25 +89,17 @@ class DirectoryEnvironment(Environment):
         with self._volume_errors():
             return control.collected(self._volume)
 
-    def stream(
-        self,
-        run_id: str,
-        offsets: Mapping[str, int],
-        *,
-        follow: bool,
-        all_sizes: bool = False,
-        rest: bool = False,
-    ) -> Iterator[Chunk | None]:
-        """Stream the files of a run, from the given byte offsets on; see `Environment`.
+    def chunks(self, wanted: Wanted) -> Iterator[Chunk | None]:
+        """Stream files of a run; see `Environment`.
 
         Raises:
             LabError: There is no such run, or the environment stopped before the run ended. The
                 error is raised after all files on the run volume are sent.
         """
-        collected = dict(offsets)
-        chunks = partial(stream, self._volume, run_id, all_sizes=all_sizes)
+        collected = dict(wanted.offsets)
+        chunks = partial(stream, self._volume, wanted.run_id, all_sizes=wanted.all_sizes)
         with self._volume_errors():
-            for chunk in chunks(offsets, follow=follow, rest=rest):
+            for chunk in chunks(wanted.offsets, follow=wanted.follow, rest=wanted.rest):
                 if chunk is None and not self.is_up:
                     break
                 if chunk is not None and not chunk.fault:
@@ -123,7 +109,7 @@ class DirectoryEnvironment(Environment):
                 return
             self.mark_ends()
             yield from chunks(collected, follow=False, rest=True)
-            has_ended = control.ended(self._volume, run_id)
+            has_ended = control.ended(self._volume, wanted.run_id)
         if not has_ended:
             raise self.stopped()
 
@@ -136,7 +122,7 @@ class DirectoryEnvironment(Environment):
             InputError: There is no such task.
         """
         names = {info.task: info.task for info in self.tasks()}
-        selected = [known_task(self.project, names, task) for task in tasks] or list(names)
+        selected = [self.known_task(names, task) for task in tasks] or list(names)
         files = {task: self.output(task) for task in selected}
         width = max(map(len, files), default=0)
         lines = follow_lines(files, tail, (lambda: self.is_up) if follow else None, since)

@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from lab.backends.names import capabilities
 from lab.backends.state import lock_environment
-from lab.errors import LabError
+from lab.errors import InputError, LabError
 from lab.log import LOG
+from lab.text import visible
 
 if TYPE_CHECKING:
     # Only types: `lab render` imports this module, too.
     from lab.gpu.verification import GpuView
     from lab.volume import Chunk, Request
+
+T = TypeVar("T")
 
 NO_PARTS: Final[Mapping[str, Path]] = MappingProxyType({})
 
@@ -57,6 +60,25 @@ class TaskInfo:
     gpus: tuple[str, ...]
     alive: bool
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which files of a run a client wants.
+
+    Attributes:
+        run_id: The run.
+        offsets: Path relative to the run's directory → bytes that are collected already.
+        follow: Continue until every task has ended; otherwise stop after the current files.
+        all_sizes: Send files of any size.
+        rest: Send all files although a task has not recorded its end, as its agent has died.
+    """
+
+    run_id: str
+    offsets: Mapping[str, int]
+    follow: bool
+    all_sizes: bool
+    rest: bool
 
 
 Command = Literal["cancel", "kill", "fault", "collected"]
@@ -112,6 +134,36 @@ class Environment(ABC):
     @abstractmethod
     def tasks(self) -> list[TaskInfo]:
         """All tasks, in the plan's order."""
+
+    def require_agents(self) -> None:
+        """Check that the agents of all tasks run, before a request is written.
+
+        Otherwise the other agents would start the request and wait for the missing one until they
+        time out.
+
+        Raises:
+            LabError: An agent does not run.
+        """
+        missing = [task for task in self.tasks() if not task.alive]
+        if missing:
+            more = f" ({len(missing)} tasks are not up)" if len(missing) > 1 else ""
+            raise LabError(
+                f"{missing[0].task} of environment {self.project} is not up: {missing[0].detail}",
+                f"see `lab ps {self.project}`, then `lab down` and `lab up`{more}",
+            )
+
+    def known_task(self, tasks: Mapping[str, T], task: str) -> T:
+        """Return the value of a task.
+
+        Raises:
+            InputError: The environment has no such task.
+        """
+        if task not in tasks:
+            raise InputError(
+                f"environment {self.project} has no task {visible(task)!r}",
+                f"its tasks: {', '.join(tasks) or 'none'}",
+            )
+        return tasks[task]
 
     @abstractmethod
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
@@ -208,7 +260,6 @@ class Environment(ABC):
             LabError: The volume cannot be read, or its agents do not know such notes.
         """
 
-    @abstractmethod
     def stream(
         self,
         run_id: str,
@@ -218,14 +269,12 @@ class Environment(ABC):
         all_sizes: bool = False,
         rest: bool = False,
     ) -> Iterator[Chunk | None]:
-        """Stream the files of a run, from the given byte offsets on.
+        """Stream the files of a run, from the given byte offsets on; see `Wanted` and `chunks`."""
+        return self.chunks(Wanted(run_id, offsets, follow, all_sizes, rest))
 
-        Args:
-            run_id: The run.
-            offsets: Path relative to the run's directory → bytes that are collected already.
-            follow: Continue until every task has ended; otherwise stop after the current files.
-            all_sizes: Send files of any size.
-            rest: Send all files although a task has not recorded its end, as its agent has died.
+    @abstractmethod
+    def chunks(self, wanted: Wanted) -> Iterator[Chunk | None]:
+        """Stream files of a run.
 
         Yields:
             Pieces of files; None at least once a second, so that the caller can refresh a view.

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from lab.backends.base import Backend
-from lab.backends.environment import Environment, TaskInfo
+from lab.backends.environment import Environment
 from lab.backends.names import AUTO, capabilities
 from lab.errors import InputError, LabError
 from lab.image_digest import digest
 from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.text import visible
-
-T = TypeVar("T")
 
 
 def choose(
@@ -118,38 +115,6 @@ def check_folder(environment: Environment, root: Path) -> None:
 def is_same_folder(folder: str, root: Path) -> bool:
     """Whether an environment's directory is the project's; an unknown one, "", counts, too."""
     return not folder or Path(folder).resolve() == root.resolve()
-
-
-def require_agents(project: str, tasks: Sequence[TaskInfo]) -> None:
-    """Check that the agents of all tasks run, before a request is written.
-
-    Otherwise the other agents would start the request and wait for the missing one until they time
-    out.
-
-    Raises:
-        LabError: An agent does not run.
-    """
-    missing = [task for task in tasks if not task.alive]
-    if missing:
-        raise LabError(
-            f"{missing[0].task} of environment {project} is not up: {missing[0].detail}",
-            f"see `lab ps {project}`, then `lab down` and `lab up`"
-            + (f" ({len(missing)} tasks are not up)" if len(missing) > 1 else ""),
-        )
-
-
-def known_task(project: str, tasks: Mapping[str, T], task: str) -> T:
-    """Return the value of a task.
-
-    Raises:
-        InputError: The environment has no such task.
-    """
-    if task not in tasks:
-        raise InputError(
-            f"environment {project} has no task {visible(task)!r}",
-            f"its tasks: {', '.join(tasks) or 'none'}",
-        )
-    return tasks[task]
 
 
 def list_running(known: Sequence[Backend]) -> list[Environment]:

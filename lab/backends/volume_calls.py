@@ -13,8 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, Protocol
 
 from lab.backends.engine.client import NotFound
-from lab.backends.environment import NO_PARTS, Command, Environment
-from lab.backends.selection import require_agents
+from lab.backends.environment import NO_PARTS, Command, Environment, Wanted
 from lab.backends.state import Busy, lock_environment
 from lab.errors import LabError
 from lab.text import short
@@ -86,7 +85,7 @@ class CalledEnvironment(Environment):
             LabError: Another run is active, or an agent does not run.
         """
         with lock_environment(self.backend, self.project, shared=True):
-            require_agents(self.project, self.tasks())
+            self.require_agents()
             self.upload(request.run_id, parts)
             self.call("submit", request.to_json())
 
@@ -124,28 +123,24 @@ class CalledEnvironment(Environment):
                 f"the run volume of {self.project} returned invalid notes: {error}"
             ) from error
 
-    def stream(
-        self,
-        run_id: str,
-        offsets: Mapping[str, int],
-        *,
-        follow: bool,
-        all_sizes: bool = False,
-        rest: bool = False,
-    ) -> Iterator[Chunk | None]:
-        """Stream the files of a run, from the given byte offsets on; see `Environment`."""
-        options = {"--follow": follow, "--all-sizes": all_sizes, "--rest": rest}
+    def chunks(self, wanted: Wanted) -> Iterator[Chunk | None]:
+        """Stream files of a run; see `Environment`."""
+        options = {
+            "--follow": wanted.follow,
+            "--all-sizes": wanted.all_sizes,
+            "--rest": wanted.rest,
+        }
         switches = [option for option, is_set in options.items() if is_set]
         channel = self.channel()
-        parts = islice(_split(offsets), _MAX_ARGUMENTS)
-        with closing(channel.call("ship", run_id, *parts, *switches)) as stream:
+        parts = islice(_split(wanted.offsets), _MAX_ARGUMENTS)
+        with closing(channel.call("ship", wanted.run_id, *parts, *switches)) as stream:
             try:
                 yield from decode_frames(stream)
             except FrameError as error:
                 self.avoid(channel)
                 raise NotFound(
-                    f"collecting run {run_id} stopped: {error}",
-                    f"continue with `lab attach {run_id}`",
+                    f"collecting run {wanted.run_id} stopped: {error}",
+                    f"continue with `lab attach {wanted.run_id}`",
                 ) from error
             except NotFound:
                 self.avoid(channel)

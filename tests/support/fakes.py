@@ -23,7 +23,6 @@ from lab.backends.environment import (
     no_precondition,
     remove_volume,
 )
-from lab.backends.selection import known_task
 from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
@@ -202,11 +201,11 @@ class FakeEnvironment(DirectoryEnvironment):
         self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
     ) -> Iterator[str]:
         known = {info.task: info.task for info in self.tasks()}
-        yield from (f"{known_task(self.project, known, task)}  | \x1b[31mred" for task in tasks)
+        yield from (f"{self.known_task(known, task)}  | \x1b[31mred" for task in tasks)
 
     def shell(self, task: str) -> list[str]:
         known = {info.task: info.task for info in self.tasks()}
-        return ["echo", known_task(self.project, known, task)]
+        return ["echo", self.known_task(known, task)]
 
     def probe_gpus(self) -> dict[str, GpuView]:
         unasked = GpuView(why="nobody was asked")

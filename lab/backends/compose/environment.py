@@ -30,7 +30,6 @@ from lab.backends.environment import TaskInfo
 from lab.backends.gpu_record import release
 from lab.backends.names import COMPOSE
 from lab.backends.network_faults import wait_until_in_effect
-from lab.backends.selection import known_task
 from lab.backends.volume_calls import (
     MODULE,
     CalledEnvironment,
@@ -284,7 +283,7 @@ class ComposeEnvironment(CalledEnvironment):
             InputError: There is no such task.
         """
         infos = self._task_containers()
-        named = [known_task(self.project, infos, task) for task in tasks] or [*infos.values()]
+        named = [self.known_task(infos, task) for task in tasks] or [*infos.values()]
         if not named:
             raise LabError(f"environment {self.project} has no containers", "boot it with `lab up`")
         command = [
@@ -306,7 +305,7 @@ class ComposeEnvironment(CalledEnvironment):
             InputError: There is no such task.
             LabError: The container does not run.
         """
-        info = known_task(self.project, self._task_containers(), task)
+        info = self.known_task(self._task_containers(), task)
         if not info.running:
             raise LabError(f"{task} is not running: {info.detail}", "boot it with `lab up`")
         return [cli.docker(), "exec", "--interactive", "--tty", info.name, "bash"]

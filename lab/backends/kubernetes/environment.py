@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from threading import Event
@@ -14,7 +14,7 @@ from typing import Any, Final
 from lab.backends import environment_dir
 from lab.backends.directory import Recorded
 from lab.backends.engine.client import NotFound
-from lab.backends.environment import TaskInfo
+from lab.backends.environment import TaskInfo, Wanted
 from lab.backends.environment_dir import EnvironmentDir, Record
 from lab.backends.kubernetes import status
 from lab.backends.kubernetes.api import Api, ApiError, Away, CallError
@@ -22,7 +22,6 @@ from lab.backends.kubernetes.pods import OWNER, PROJECT, SCRIPTS, Object, base_n
 from lab.backends.kubernetes.render import QUEUE
 from lab.backends.log_tail import merged_lines
 from lab.backends.names import KUBERNETES
-from lab.backends.selection import known_task
 from lab.backends.volume_calls import MODULE, CalledEnvironment, archive_of, raise_for_exit_code
 from lab.errors import LabError
 from lab.log import LOG
@@ -356,27 +355,19 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         now = float(self.call("time"))
         return max(0.0, now - time.time()) + min(0.0, now - began)
 
-    def stream(
-        self,
-        run_id: str,
-        offsets: Mapping[str, int],
-        *,
-        follow: bool,
-        all_sizes: bool = False,
-        rest: bool = False,
-    ) -> Iterator[Chunk | None]:
-        """Stream the files of a run, from the given byte offsets on; see `Environment`."""
-        collected, until = dict(offsets), 0.0
+    def chunks(self, wanted: Wanted) -> Iterator[Chunk | None]:
+        """Stream files of a run; see `Environment`. Wait for an API server that is away."""
+        collected, until = dict(wanted.offsets), 0.0
         while True:
-            options = {"follow": follow, "all_sizes": all_sizes, "rest": rest}
             try:
-                for chunk in self._checked(super().stream(run_id, collected, **options)):
+                left = replace(wanted, offsets=collected)
+                for chunk in self._checked(super().chunks(left)):
                     until = 0.0
                     if chunk is not None and not chunk.fault:
                         collected[chunk.path] = (chunk.offset or 0) + len(chunk.data)
                     yield chunk
             except Away as error:
-                if not follow or (until and time.monotonic() > until):
+                if not wanted.follow or (until and time.monotonic() > until):
                     raise
                 if not until:
                     LOG.warning(f"{error.what}; trying again")
@@ -472,7 +463,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
             InputError: There is no such task.
         """
         names = {record.task: record.task for record in self._record.tasks}
-        selected = [known_task(self.project, names, task) for task in tasks] or [*names]
+        selected = [self.known_task(names, task) for task in tasks] or [*names]
         pods = self._pods()
         outputs = {
             task: self.api.logs(
@@ -493,7 +484,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
             InputError: There is no such task.
             LabError: The pod does not run.
         """
-        known_task(self.project, {record.task: record for record in self._record.tasks}, task)
+        self.known_task({record.task: record for record in self._record.tasks}, task)
         pod = self._pods().get(task)
         if pod is None or not status.is_running(pod):
             why = "it has no pod" if pod is None else status.detail(pod)

@@ -24,7 +24,6 @@ from lab.backends.names import LOCAL
 from lab.backends.network_faults import START_S, wait_until_in_effect
 from lab.backends.process import ProcessHandle, pid_in_namespace
 from lab.backends.python import base_environ, module_command, versions
-from lab.backends.selection import known_task
 from lab.errors import LabError
 from lab.gpu.inventory import usable_cpus
 from lab.network import FAULT_MODULE, link_environ
@@ -107,7 +106,7 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
             LabError: Its agent does not run.
         """
         records = {record.task: record for record in self._record.tasks}
-        record = known_task(self.project, records, task)
+        record = self.known_task(records, task)
         agent = self._agents().get(task)
         if agent is None:
             raise LabError(

@@ -14,7 +14,6 @@ from lab.backends.environment_dir import EnvironmentDir, Record
 from lab.backends.log_tail import last_lines
 from lab.backends.names import SLURM
 from lab.backends.python import versions
-from lab.backends.selection import known_task
 from lab.backends.slurm import queue
 from lab.errors import InputError, LabError
 from lab.formatting import counted
@@ -241,7 +240,7 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
         Raises:
             InputError: Always.
         """
-        known_task(self.project, {record.task: record for record in self._record.tasks}, task)
+        self.known_task({record.task: record for record in self._record.tasks}, task)
         job = self.job()
         number = "JOB" if job is None else job.id
         raise InputError(
