@@ -99,52 +99,32 @@ def can_pull(engine: Engine, name: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """The size of one set of packages, measured on x86-64 with Python 3.11.
-
-    Attributes:
-        what: Its description for the user.
-        download_mb: Megabytes (10⁶ bytes) of the locked wheels, as the package index states them.
-        image_mb: Megabytes of the whole image; 0: not measured.
-    """
-
-    what: str
-    download_mb: int
-    image_mb: int
-
-
-CPU: Final = Size("TensorFlow for CPUs", 334, 1690)
-CUDA: Final = Size("TensorFlow with CUDA's libraries", 3440, 6720)
-_SIZES: Final[Mapping[str, Size]] = {
+CPU: Final = ("TensorFlow for CPUs (about 334 MB)", "; the image takes 1.7 GB")
+CUDA: Final = ("TensorFlow with CUDA's libraries (about 3.4 GB)", "; the image takes 6.7 GB")
+_SIZES: Final[Mapping[str, tuple[str, str]]] = {
     "image-cpu": CPU,
     "image-cuda": CUDA,
     "image-heritage-cpu": CPU,
     "image-heritage-cuda": CUDA,
     # The images of the next two: the installed packages and 130 MB of the base image.
-    "image-torch-cpu": Size("PyTorch for CPUs", 224, 1150),
-    "image-jax-cpu": Size("JAX for CPUs", 146, 790),
-    "image-torch-cuda": Size("PyTorch with CUDA's libraries", 3050, 0),
-    "image-jax-cuda": Size("JAX with CUDA's libraries", 3360, 0),
+    "image-torch-cpu": ("PyTorch for CPUs (about 224 MB)", "; the image takes 1.1 GB"),
+    "image-jax-cpu": ("JAX for CPUs (about 146 MB)", "; the image takes 790 MB"),
+    "image-torch-cuda": ("PyTorch with CUDA's libraries (about 3.0 GB)", ""),
+    "image-jax-cuda": ("JAX with CUDA's libraries (about 3.4 GB)", ""),
 }
-BASE_MB: Final = 45
-"""Megabytes of an official slim Python image, compressed for the download."""
+"""The packages of an image with the size of their locked wheels, as the package index states it,
+and the size of the whole image, measured on x86-64 with Python 3.11; "": not measured."""
 
 
 def download_notice(image: Image, *, has_base: bool) -> str:
     """Return one line: the downloads of a build without cache, and the size of the image."""
-    base = f"base image {image.base}" + (" is here" if has_base else f" (about {BASE_MB} MB)")
-    size = None if image.tensorflow else _SIZES.get(image.requirements)
-    if size is None:
-        packages = image.tensorflow or f"requirements/{image.requirements}.txt"
-        return f"building {image.name} downloads {packages} (of unknown size); {base}"
-    takes = f"; the image takes {_size(size.image_mb)}" if size.image_mb else ""
-    wheels = f"{size.what} (about {_size(size.download_mb)})"
-    return f"building {image.name} downloads {wheels}; {base}{takes}"
-
-
-def _size(megabytes: int) -> str:
-    return f"{megabytes} MB" if megabytes < 1000 else f"{megabytes / 1000:.1f} GB"  # noqa: PLR2004
+    # An official slim Python image, compressed for the download.
+    base = f"base image {image.base}{' is here' if has_base else ' (about 45 MB)'}"
+    unknown = image.tensorflow or f"requirements/{image.requirements}.txt"
+    packages, takes = f"{unknown} (of unknown size)", ""
+    if not image.tensorflow:
+        packages, takes = _SIZES.get(image.requirements, (packages, takes))
+    return f"building {image.name} downloads {packages}; {base}{takes}"
 
 
 class ImageStatus(Enum):
