@@ -18,8 +18,7 @@ from types import ModuleType
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab.cli import main
-from lab.cli.errors import exit_code_of
+from lab.cli import exit_code_of, main
 from lab.cli.registry import COMMANDS, EVERYDAY, GROUPS
 from lab.console import show
 from lab.errors import InputError

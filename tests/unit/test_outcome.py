@@ -12,7 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from lab import console
-from lab.cli.errors import exit_code_of
+from lab.cli import exit_code_of
 from lab.errors import LabError
 from lab.experiments.policy import OnFailure
 from lab.log import shown_by

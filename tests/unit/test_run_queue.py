@@ -31,7 +31,7 @@ NONE = FakeBackend()
 
 CHILD = """\
 import sys
-from lab.cli.errors import exit_code_of
+from lab.cli import exit_code_of
 from lab.log import shown_by
 from lab.run.run_queue import turn
 from lab.signals import as_interrupt
