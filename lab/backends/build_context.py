@@ -75,15 +75,15 @@ def prepare_context(root: Path, more: Iterable[str] = ()) -> Path:
         LabError: It cannot be written.
     """
     context = context_of(root)
-    if context.is_copy:
-        try:
+    try:
+        if context.is_copy:
             copy_exactly(context.folder, (*SOURCES, *more))
-        except OSError as error:
-            raise LabError(
-                f"{context.folder} cannot be written ({error.strerror})",
-                "change its permissions, or make room",
-            ) from error
-    _add_wheels(context.folder)
+        _add_wheels(context.folder)
+    except OSError as error:
+        raise LabError(
+            f"{context.folder} cannot be written ({error.strerror})",
+            "change its permissions, or make room",
+        ) from error
     return context.folder
 
 
@@ -96,7 +96,8 @@ def _add_wheels(folder: Path) -> None:
     named contexts.
 
     Raises:
-        LabError: The directory has no wheel, or they cannot be copied.
+        LabError: The directory has no wheel.
+        OSError: They cannot be copied.
     """
     source = os.environ.get(LAB_WHEELS)
     if not source:
@@ -107,12 +108,6 @@ def _add_wheels(folder: Path) -> None:
             f"LAB_WHEELS: {short(source)} has no wheel (*.whl)",
             "name the directory with the wheels, or unset LAB_WHEELS",
         )
-    try:
-        (folder / WHEELS).mkdir(exist_ok=True)
-        for wheel in wheels:
-            shutil.copy2(wheel, folder / WHEELS / wheel.name)
-    except OSError as error:
-        raise LabError(
-            f"{folder / WHEELS} cannot be written ({error.strerror})",
-            "change its permissions, or make room",
-        ) from error
+    (folder / WHEELS).mkdir(exist_ok=True)
+    for wheel in wheels:
+        shutil.copy2(wheel, folder / WHEELS / wheel.name)

@@ -192,13 +192,12 @@ def is_rendered(begin: bytes) -> bool:
     return begin.removeprefix(BASH).startswith(b"# Rendered from ")
 
 
-def write(path: Path, text: str, flag: str = "--output") -> None:
+def write(path: Path, text: str) -> None:
     """Write a rendered file atomically.
 
     Args:
         path: The file.
         text: Its text.
-        flag: The flag that names the file, for the message.
 
     Raises:
         LabError: The file cannot be written.
@@ -208,7 +207,7 @@ def write(path: Path, text: str, flag: str = "--output") -> None:
     except OSError as error:
         raise LabError(
             f"{short(str(path))} cannot be written ({error.strerror})",
-            f"name another file with `{flag}`",
+            "name another file with `--output`",
         ) from None
 
 
