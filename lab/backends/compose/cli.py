@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,7 +184,7 @@ class Compose:
         command = [*self.command(), *arguments]
         tail: deque[str] = deque(maxlen=KEPT_LINES)
         last = ""
-        with child_process(command, environment=compose_environment(), lock=self.lock) as process:
+        with child_process(command, lock=self.lock) as process:
             for line in lines_of(process):
                 tail.append(line)
                 if steps:
@@ -247,10 +247,7 @@ def compose_file(infos: Sequence[ContainerInfo]) -> str | None:
 
 @contextmanager
 def child_process(
-    command: Sequence[str],
-    *,
-    environment: Mapping[str, str] | None = None,
-    lock: int | None = None,
+    command: Sequence[str], *, lock: int | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a child process with one pipe for all its output; it ends with the block at the latest.
 
@@ -264,7 +261,7 @@ def child_process(
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env=environment,
+        env=compose_environment(),
         start_new_session=True,
         pass_fds=() if lock is None else (lock,),
     )
@@ -292,8 +289,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 def _capture(
-    command: Sequence[str],
-    timeout_s: float | None = None,
+    command: Sequence[str], timeout_s: float | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
