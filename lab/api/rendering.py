@@ -14,8 +14,8 @@ from lab.backends.names import AUTO, TARGETS, capabilities
 from lab.backends.options import changed, text_of
 from lab.backends.registry import options_of, planner_named
 from lab.backends.rendered_file import (
-    RenderOptions,
     Rendering,
+    RenderOptions,
     current_text,
     is_rendered,
     planned_run,

@@ -23,7 +23,8 @@ from syrupy.assertion import SnapshotAssertion
 from lab.backends.engine.client import Engine
 from lab.backends.engine.error_hints import EngineKind
 from lab.backends.engine.info import EngineInfo, read_engine
-from lab.classroom import environment, image, preparation as classroom
+from lab.classroom import environment, image
+from lab.classroom import preparation as classroom
 from lab.classroom.config import parse_class
 from lab.classroom.queue.folder import Queued
 from lab.classroom.seat_report import RunReport

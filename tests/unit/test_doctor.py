@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from lab.backends.engine import error_hints, info as compose
+from lab.backends.engine import error_hints
+from lab.backends.engine import info as compose
 from lab.doctor import gpus, host, kernel, python
 from lab.doctor.model import Check, Outcome, Status, ok
 from lab.doctor.python import CommandResult, run_command

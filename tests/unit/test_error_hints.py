@@ -58,7 +58,10 @@ def test_each_recorded_error_has_cause_and_hint(snapshot: SnapshotAssertion) -> 
     errors = [explain("booting", output.splitlines()) for output in RECORDED]
     assert [str(error) for error in errors] == snapshot
     assert [error for error in errors if not error.fix or not str(error).isprintable()] == []
-    matched = {next(each for each in HINTS if re.search(each.pattern, text, re.IGNORECASE)) for text in RECORDED}
+    matched = {
+        next(each for each in HINTS if re.search(each.pattern, text, re.IGNORECASE))
+        for text in RECORDED
+    }
     assert matched == set(HINTS)
 
 

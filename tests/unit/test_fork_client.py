@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from lab.backends.local import supervisor as local
-from lab.backends.local.state import EnvironmentRecord, StateDir as LocalPlace, TaskRecord
+from lab.backends.local.state import EnvironmentRecord, TaskRecord
+from lab.backends.local.state import StateDir as LocalPlace
 from lab.backends.process import ProcessHandle
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.fork_client import ConnectionClosed, ForkClient, ForkRefused, receive, send

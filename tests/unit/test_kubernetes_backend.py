@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lab.backends.kubernetes import backend as backends, environment as environments, status
+from lab.backends.kubernetes import backend as backends
+from lab.backends.kubernetes import environment as environments
+from lab.backends.kubernetes import status
 from lab.backends.kubernetes.api import Api, ApiError, Away, CallError, _refuse
 from lab.backends.kubernetes.backend import KubernetesBackend
 from lab.backends.kubernetes.environment import KubernetesEnvironment

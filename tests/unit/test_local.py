@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from lab.backends.environment_dir import record_text
-from lab.backends.local import isolation as isolations, state
+from lab.backends.local import isolation as isolations
+from lab.backends.local import state
 from lab.backends.local.backend import LocalBackend, LocalEnvironment
 from lab.backends.local.state import Isolation, StateDir, check_ports_free
 from lab.backends.log_tail import follow, last_lines

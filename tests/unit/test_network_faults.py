@@ -15,7 +15,8 @@ from unittest.mock import Mock
 import pytest
 
 from lab.backends.compose.environment import ComposeEnvironment, end_faults
-from lab.backends.local import backend as inside, state
+from lab.backends.local import backend as inside
+from lab.backends.local import state
 from lab.backends.local.backend import LocalEnvironment
 from lab.backends.local.state import Isolation
 from lab.backends.network_faults import START_S, wait_until_in_effect

@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import event, given, settings, strategies as st
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
 from lab.backends.compose.render import render
 from lab.backends.local.state import parse_cpuset

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, strategies as st
+from hypothesis import example, given
+from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from lab.api.rendering import recorded
 from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.names import COMPOSE
-from lab.backends.rendered_file import RenderOptions, Rendering, stale_diff, write
+from lab.backends.rendered_file import Rendering, RenderOptions, stale_diff, write
 from lab.backends.yaml_text import Variable, compose_yaml, dumped
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask

@@ -14,7 +14,6 @@ from lab.errors import LabError
 from lab.shipped import BASE_IMAGE_TOOL
 from lab.text import short
 
-
 _PODMAN_SERVICE: Final = "podman.socket"
 _DOCKER_SOCKET: Final = "docker.sock"
 _PODMAN_SOCKET: Final = "podman/podman.sock"

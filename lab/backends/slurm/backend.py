@@ -39,7 +39,6 @@ from lab.volume import Request, control
 from lab.volume.clock import file_system_time
 from lab.volume.continuation import continues, has_lost_task, mark_lost
 
-
 _FRESH_S: Final = 3.0
 """Seconds for which an answer of Slurm is reused; sites discourage frequent queries."""
 

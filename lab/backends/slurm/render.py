@@ -22,7 +22,6 @@ from lab.runtimes import RUNTIMES
 from lab.text import short
 from lab.units import MIB
 
-
 Nodes = tuple[tuple[str, tuple[PlannedTask, ...]], ...]
 """The names of nodes, each with its tasks."""
 
