@@ -126,14 +126,14 @@ def builder(engine: Engine, wanted: Image, plan: Plan = PLAN, compose: Any = Non
 
 def test_an_image_named_by_the_user_is_unchanged() -> None:
     with pytest.raises(LabError) as caught:
-        builder(an_engine(mine=OLD), MINE).status()
+        builder(an_engine(mine=OLD), MINE).problem()
     assert str(caught.value) == (
         "the image lab:mine (LAB_IMAGE) holds another version of lab's code than this lab; if"
         " `lab build` made it, run `lab build` again; if you built it on lab:cpu, run"
         " `LAB_IMAGE= lab build` and then your own build"
     )
     with pytest.raises(LabError, match=r"lab:mine .LAB_IMAGE. .* on lab:heritage-cpu, r"):
-        builder(an_engine(mine=OLD), MINE, HERITAGE).status()
+        builder(an_engine(mine=OLD), MINE, HERITAGE).problem()
 
 
 class Host:
@@ -256,7 +256,7 @@ def test_a_boot_builds_an_image_that_is_missing_or_old(
     here = host(base=None, **digests)
     here.boots()
     assert here.done == done
-    line = "the image lab:cpu holds another version of lab's code than this lab; building it again"
+    line = "the image lab:cpu holds another version of lab's code than this lab; building it"
     assert (line in here.output) == ("cpu" in digests and len(done) > 1)
     assert any("downloads TensorFlow" in each for each in here.output) == (len(done) > 1)
 

@@ -18,7 +18,7 @@ from lab.backends.compose.cli import (
     write_compose_file,
 )
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image_build import ImageBuilder, ImageStatus, image_builder, image_exists
+from lab.backends.compose.image_build import ImageBuilder, image_builder, image_exists
 from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait_until_up
 from lab.backends.compose.render import ComposePlanner, render
 from lab.backends.engine.client import Engine
@@ -97,8 +97,7 @@ class ComposeBackend(ComposePlanner, Backend):
             LabError: The engine does not answer, or the user named an image with another version.
         """
         with image_builder(self._engine, plan, root, self.options) as builder:
-            status = builder.status()
-            if status is ImageStatus.FITS:
+            if not (problem := builder.problem()):
                 return None
             try:
                 require_builder()
@@ -106,14 +105,8 @@ class ComposeBackend(ComposePlanner, Backend):
                 return str(error)
             if builder.has_base():
                 return None
-        image = builder.image
-        problem = (
-            f"there is no image {image.name}"
-            if status is ImageStatus.MISSING
-            else builder.outdated_message()
-        )
         return (
-            f"{problem}, and its base {image.base} cannot be fetched; without"
+            f"{problem}, and its base {builder.image.base} cannot be fetched; without"
             f" a registry, make it with `{BASE_IMAGE_TOOL}` and set"
             " LAB_BASE_IMAGE=lab-base:bookworm"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum, auto
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -127,15 +126,6 @@ def download_notice(image: Image, *, has_base: bool) -> str:
     return f"building {image.name} downloads {packages}; {base}{takes}"
 
 
-class ImageStatus(Enum):
-    """Whether an image exists and matches this version of lab."""
-
-    MISSING = auto()
-    OLD = auto()
-    """It holds another version of `lab/task`."""
-    FITS = auto()
-
-
 @dataclass(frozen=True, slots=True)
 class ImageBuilder:
     """Builds the image of a plan's tasks, where it is missing or holds other code than this lab.
@@ -161,8 +151,8 @@ class ImageBuilder:
         """
         return cls(engine, plan, compose, image_of(compose.config()))
 
-    def status(self) -> ImageStatus:
-        """Return whether the engine has the image, with this version of lab's code.
+    def problem(self) -> str:
+        """Return why the image must be built; "" if the engine has it with this version of lab.
 
         Raises:
             LabError: The engine does not answer. Or the user named the image, and it does not fit.
@@ -171,9 +161,9 @@ class ImageBuilder:
         name = self.image.name
         sources = image_digest(self.engine, name)
         if sources is None:
-            return ImageStatus.MISSING
+            return f"there is no image {name}"
         if sources == digest():
-            return ImageStatus.FITS
+            return ""
         own = render.image_of(self.plan)
         if name != own:
             raise LabError(
@@ -182,16 +172,12 @@ class ImageBuilder:
                 f"if `lab build` made it, run `lab build` again; if you built it on {own}, run"
                 f" `{LAB_IMAGE}= lab build` and then your own build",
             )
-        return ImageStatus.OLD
+        return f"the image {name} holds another version of lab's code than this lab"
 
     def has_base(self) -> bool:
         """Whether the engine has the base image, or can pull it."""
         base = self.image.base
         return image_exists(self.engine, base) or can_pull(self.engine, base)
-
-    def outdated_message(self) -> str:
-        """Return the message for an image that must be built again."""
-        return f"the image {self.image.name} holds another version of lab's code than this lab"
 
     def ensure(self) -> None:
         """Build the image, unless the engine has it with this version of lab's code; see `build`.
@@ -199,10 +185,8 @@ class ImageBuilder:
         Raises:
             LabError: It cannot be built, or the user named an image with another version.
         """
-        status = self.status()
-        if status is ImageStatus.OLD:
-            LOG.info(f"{self.outdated_message()}; building it again")
-        if status is not ImageStatus.FITS:
+        if problem := self.problem():
+            LOG.info(f"{problem}; building it")
             self.build()
 
     def build(self) -> None:
