@@ -19,7 +19,6 @@ from lab.formatting import counted
 from lab.gpu import another_host
 from lab.gpu.model import Inventory
 from lab.placement.place import Placed, place
-from lab.placement.plan import Plan
 
 
 class ScheduledPlanner(Planner):
@@ -55,7 +54,23 @@ class ScheduledPlanner(Planner):
             self._check_file(file, gpus=gpus)
         if problems := texts(self.unsupported(cluster, gpus=gpus)):
             raise ConfigError(problems)
-        return Placed(self._plan(cluster, gpus=gpus, runtime=runtime), None)
+        nowhere = Inventory("none", (), None, None)
+        inventory = another_host(cluster.gpus_needed) if gpus else nowhere
+        plan = place(cluster.with_gpu_counts(), inventory)
+        lists = [
+            f"nodes.{name}.gpus: {self.scheduler} selects the GPUs; the list counts as"
+            f" {counted(node.gpu_count, 'GPU')}"
+            for name, node in cluster.nodes.items()
+            if gpus and node.pins
+        ]
+        placed = replace(
+            plan,
+            mode="none" if plan.mode == "none" else "count",
+            runtime=runtime,
+            cluster_sha256=cluster.sha256,
+            notices=(*plan.notices, *lists),
+        )
+        return Placed(placed, None)
 
     def unsupported(self, cluster: Cluster, *, gpus: bool) -> Iterator[Problem]:
         """Yield a problem for each value of a config that the scheduler does not support.
@@ -96,21 +111,3 @@ class ScheduledPlanner(Planner):
             yield from self.unsupported(cluster, gpus=gpus)
 
         parse_config(Cluster, rules, read_file(path, FIX), str(path))
-
-    def _plan(self, cluster: Cluster, *, gpus: bool, runtime: str) -> Plan:
-        nowhere = Inventory("none", (), None, None)
-        inventory = another_host(cluster.gpus_needed) if gpus else nowhere
-        plan = place(cluster.with_gpu_counts(), inventory)
-        lists = [
-            f"nodes.{name}.gpus: {self.scheduler} selects the GPUs; the list counts as"
-            f" {counted(node.gpu_count, 'GPU')}"
-            for name, node in cluster.nodes.items()
-            if gpus and node.pins
-        ]
-        return replace(
-            plan,
-            mode="none" if plan.mode == "none" else "count",
-            runtime=runtime,
-            cluster_sha256=cluster.sha256,
-            notices=(*plan.notices, *lists),
-        )

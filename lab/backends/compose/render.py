@@ -177,8 +177,7 @@ class _SharedBlocks:
         self.service = Block({**_service(plan), **logging}, name="service")
         self.anchor = Block(_every_anchor(), (self.service,), "anchor")
         self.link = Block({"user": "0:0", "cap_add": ["NET_ADMIN"]}, name="link")
-        mounts = _own_mounts(folder) if home is None else _home_mounts(folder, home)
-        self.task = Block(_every_task(mounts), (self.service,), "task")
+        self.task = Block(_every_task(_mounts(folder, home)), (self.service,), "task")
         self.no_gpu = Block(NO_GPU, name="no-gpu")
         self.gpu = Block(_with_gpus(options), name="gpu")
         variables = _environment(plan) | (dict(home.variables) if home is not None else {})
@@ -259,15 +258,13 @@ def _every_anchor() -> dict[str, Value]:
     }
 
 
-def _own_mounts(folder: str) -> list[Value]:
-    programs = _mount(f"{folder}/scripts", "/lab/scripts")
-    return [_RUNS, programs, _mount(f"{folder}/data", "/lab/data")]
-
-
-def _home_mounts(folder: str, home: Home) -> list[Value]:
+def _mounts(folder: str, home: Home | None) -> list[Value]:
+    data = _mount(f"{folder}/data", "/lab/data")
+    if home is None:
+        return [_RUNS, _mount(f"{folder}/scripts", "/lab/scripts"), data]
     # Nothing is mounted below it: its owner may put a link anywhere in it.
     whole: dict[str, Value] = {"type": "volume", "source": "home", "target": home.target}
-    return [{**whole, "volume": {"nocopy": True}}, _mount(f"{folder}/data", "/lab/data")]
+    return [{**whole, "volume": {"nocopy": True}}, data]
 
 
 def _every_task(mounts: list[Value]) -> dict[str, Value]:

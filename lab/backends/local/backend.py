@@ -248,8 +248,10 @@ def end_processes(
     supervisor = record.process
     isolated = record.isolation is Isolation.NAMESPACES
     below = supervisor.descendants() if isolated else agents
+    # With namespaces, the supervisor's process is the only child of `unshare`.
+    leader = below[0] if isolated and below else supervisor
     stages = [
-        (_to_signal(record), signal.SIGTERM, _TERM_WITHIN_S),
+        (leader, signal.SIGTERM, _TERM_WITHIN_S),
         (supervisor, signal.SIGKILL, _KILL_WITHIN_S),
     ]
     # During a boot, process 1 of the namespace may not have a handler for SIGTERM yet: it would
@@ -267,13 +269,6 @@ def end_processes(
         f"processes of the local environment {record.project!r} did not end",
         f"see pid {supervisor.pid} and {log}",
     )
-
-
-def _to_signal(record: EnvironmentRecord) -> ProcessHandle:
-    """The supervisor's process. With namespaces it is the only child of `unshare`."""
-    isolated = record.isolation is Isolation.NAMESPACES
-    below = record.process.descendants() if isolated else []
-    return below[0] if below else record.process
 
 
 def inject_fault(
@@ -414,11 +409,23 @@ class LocalBoot(Boot[LocalEnvironment]):
     def start(self, lock: int | None, hold: Handover) -> LocalEnvironment:
         """Start the supervisor, and wait until every agent runs; see `Boot`."""
         del lock
+        plan, kind, root = self.plan, self._kind, self.root
         with state_errors():
             self._state_dir.clear()
         self._supervisor = supervisor = self._start_supervisor(hold)
         try:
-            self._record = record = self._record_of(ProcessHandle.of(supervisor.pid))
+            self._record = record = EnvironmentRecord(
+                project=plan.name,
+                cluster_sha256=plan.cluster_sha256,
+                root=str(root),
+                isolation=kind,
+                process=ProcessHandle.of(supervisor.pid),
+                interpreter=python_of(plan, root),
+                nodes=state.nodes_of(plan, kind),
+                tasks=state.tasks_of(plan, kind, root=root, runs=self._state_dir.runs),
+                runtime=plan.runtime,
+                sources_sha256=digest(),
+            )
             with state_errors():
                 self._state_dir.write(record)
             assert supervisor.stdin is not None  # noqa: S101 (narrows the type)
@@ -428,7 +435,7 @@ class LocalBoot(Boot[LocalEnvironment]):
             raise self._ended_at_once(supervisor) from error
         self._wait_for_agents(supervisor)
         tasks, nodes = counted(len(record.tasks), "task"), len(record.nodes)
-        LOG.info(f"local: booted {tasks} on {counted(nodes, 'pseudo-node')} ({self._kind})")
+        LOG.info(f"local: booted {tasks} on {counted(nodes, 'pseudo-node')} ({kind})")
         return LocalEnvironment(self._state_dir, record)
 
     def undo(self) -> None:
@@ -460,21 +467,6 @@ class LocalBoot(Boot[LocalEnvironment]):
                 start_new_session=True,
                 pass_fds=() if hold is None else (hold,),
             )
-
-    def _record_of(self, supervisor: ProcessHandle) -> EnvironmentRecord:
-        plan, kind, root = self.plan, self._kind, self.root
-        return EnvironmentRecord(
-            project=plan.name,
-            cluster_sha256=plan.cluster_sha256,
-            root=str(root),
-            isolation=kind,
-            process=supervisor,
-            interpreter=python_of(plan, root),
-            nodes=state.nodes_of(plan, kind),
-            tasks=state.tasks_of(plan, kind, root=root, runs=self._state_dir.runs),
-            runtime=plan.runtime,
-            sources_sha256=digest(),
-        )
 
     def _wait_for_agents(self, supervisor: subprocess.Popen[bytes]) -> None:
         state_dir = self._state_dir

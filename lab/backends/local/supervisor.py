@@ -199,7 +199,7 @@ class Supervisor:
         with contextlib.suppress(ProcessLookupError):  # it has ended: `_reap` reports it
             self.state_dir.write_agent(task.task, ProcessHandle.of(agent.pid))
         if task.cpuset is not None:
-            _pin(agent.pid, task)
+            _pin(agent.pid, task.task, task.cpuset)
         _log(f"{task.task}: agent started, pid {agent.pid}")
 
     def _reap(self) -> None:
@@ -230,12 +230,11 @@ class Supervisor:
         return [*self._agents, *forkserver]
 
 
-def _pin(pid: int, task: TaskRecord) -> None:
-    assert task.cpuset is not None  # noqa: S101 (narrows the type)
+def _pin(pid: int, task: str, cpuset: str) -> None:
     try:
-        os.sched_setaffinity(pid, parse_cpuset(task.cpuset))
+        os.sched_setaffinity(pid, parse_cpuset(cpuset))
     except OSError as error:
-        _log(f"{task.task}: not pinned to the CPUs {task.cpuset}: {error.strerror}")
+        _log(f"{task}: not pinned to the CPUs {cpuset}: {error.strerror}")
 
 
 def _log(line: str) -> None:
