@@ -95,19 +95,17 @@ def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
         # The reader has closed the pipe, as in `lab runs | head -1`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except KeyboardInterrupt:
-        if debug:
-            traceback.print_exc()
-        LOG.error("error: interrupted")
-        return signals.EXIT_INTERRUPTED
-    except Exception as error:  # noqa: BLE001  (the outermost frame handles every error)
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001  (the outermost frame)
         if debug:
             traceback.print_exc()
         return _print_error(error)
     return 0
 
 
-def _print_error(error: Exception) -> int:
+def _print_error(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        LOG.error("error: interrupted")
+        return signals.EXIT_INTERRUPTED
     if isinstance(error, ConfigError):
         for problem in error.problems:
             LOG.error(problem)

@@ -130,8 +130,10 @@ def _parse(
                 raise InputError(f"{head} takes no value")
             name, equals, raw = negated, "=", "false"
         if name not in flags:
-            if _is_program_flag(head, rest, parsed.program):
-                raise _after_dashes_error(command, parsed.positional[0], name)
+            program = parsed.program if rest and not rest.verbatim else None
+            if head.startswith("--") and program and rest and not rest.known(program):
+                # It may belong to a program whose flags lab does not know.
+                raise _after_dashes_error(command, program, name)
             near = suggestion(f"--{name}", [f"--{each}" for each in flags])
             more = f"; {_UNCHECKED_HINT}" if rest and rest.known(None) and not near else ""
             problem = f"no option {head!r} for `lab {command}`"
@@ -192,13 +194,6 @@ def _program_arguments(command: str, rest: ProgramArguments, parsed: _ParsedArgu
         elif flag.parse(raw):
             passed_on.append(f"--{name}")
     return passed_on + parsed.verbatim
-
-
-def _is_program_flag(flag: str, rest: ProgramArguments | None, program: str | None) -> bool:
-    """Whether an unknown flag may belong to a program whose flags lab does not know."""
-    if rest is None or rest.verbatim or program is None:
-        return False
-    return flag.startswith("--") and not rest.known(program)
 
 
 def _after_dashes_error(command: str, program: str, name: str) -> InputError:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def validate(file: Path, *, gpus: str | int, json: bool) -> None:
-    """Check a class config and this host, and print what each seat gets."""
+    """Check a class config and this host; print what seats, the proxy and active runs get."""
     try:
         plan = plan_from(file, gpus)
     except ConfigError as error:
@@ -44,7 +44,9 @@ def validate(file: Path, *, gpus: str | int, json: bool) -> None:
     if json:
         print_json({"file": str(file), "valid": True, "problems": [], **plan.to_json()})
         return
-    show_plan(plan)
+    show(table_of(_PLAN_COLUMNS, [*map(_plan_row, plan.seats), *_other_rows(plan)]))
+    for notice in plan.notices:
+        LOG.info(notice)
     LOG.info(f"{file}: valid: {plan.name}, {counted(len(plan.seats), 'seat')}")
 
 
@@ -168,13 +170,6 @@ _QUEUE_COLUMNS = ("seat", "state", ">position", "gpus", ">since")
 _QUEUE_GIVE_WAY = (">since", "gpus")
 _BEFORE_TURN = ("waiting", "granted")
 _ID = 12  # characters of a UUID: `GPU-5e3f1a09`
-
-
-def show_plan(plan: ClassPlan) -> None:
-    """Print what each seat gets, then the proxy and the runs that can be active."""
-    show(table_of(_PLAN_COLUMNS, [*map(_plan_row, plan.seats), *_other_rows(plan)]))
-    for notice in plan.notices:
-        LOG.info(notice)
 
 
 def _plan_row(seat: SeatPlan) -> tuple[str, ...]:

@@ -49,11 +49,6 @@ class Pinned:
         """`mnist/worker-0`."""
         return f"{self.environment}/{self.check.where}"
 
-    @property
-    def proves_none(self) -> bool:
-        """Whether it has no planned GPU and sees none."""
-        return not self.check.planned and self.check.status is GpuStatus.PROVED
-
     def to_json(self) -> dict[str, Any]:
         """Return the object of `--json`."""
         own = {"environment": self.environment, "backend": self.backend}
@@ -72,7 +67,9 @@ def overview(inventory: Inventory, holders: Holders) -> Group:
     """Return the tables of the GPUs, with the tasks that hold each."""
     parts: list[Table | Text] = [Text(visible(headline(inventory)))]
     if inventory.gpus:
-        parts.append(_gpu_table(inventory.gpus, holders))
+        columns = (">gpu", "uuid", "name", ">GiB in use", ">busy", ">numa", "task")
+        rows = [_row(gpu, holders.get(gpu.device_id, ())) for gpu in inventory.gpus]
+        parts.append(table_of(columns, rows))
         parts += [Text(visible(_processes(gpu))) for gpu in inventory.gpus if gpu.processes]
         supports = by_gpus(inventory.gpus, build_of(TENSORFLOW.name, os.environ))
         parts += [Text(visible(str(support))) for support in supports if support.what]
@@ -85,7 +82,8 @@ def overview(inventory: Inventory, holders: Holders) -> Group:
 
 def pinned_table(pinned: Sequence[Pinned]) -> Group:
     """Return the table of the planned and the observed GPUs of each task, and its errors."""
-    empty = [task for task in pinned if task.proves_none]
+    proved = [task for task in pinned if task.check.status is GpuStatus.PROVED]
+    empty = [task for task in proved if not task.check.planned]
     rows = [
         (
             task.name,
@@ -117,11 +115,6 @@ def headline(inventory: Inventory) -> str:
     parts += [f"driver {inventory.driver}"] if inventory.driver else []
     parts += [f"CUDA up to {inventory.cuda}"] if inventory.cuda else []
     return ", ".join(parts)
-
-
-def _gpu_table(gpus: Sequence[Gpu], holders: Holders) -> Table:
-    columns = (">gpu", "uuid", "name", ">GiB in use", ">busy", ">numa", "task")
-    return table_of(columns, [_row(gpu, holders.get(gpu.device_id, ())) for gpu in gpus])
 
 
 def _row(gpu: Gpu, tasks: Sequence[str]) -> tuple[str, ...]:

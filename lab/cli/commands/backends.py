@@ -21,6 +21,8 @@ from lab.options.shared import AsJson
 from lab.tables import terminal_width
 from lab.text import wrapped
 
+_ABILITIES: Final = ("tasks", "containers", "host_gpus", "queued", "network_faults")
+
 _INDENT: Final = " " * 6
 """The beginning of the further lines of a line that a terminal wraps."""
 
@@ -65,11 +67,7 @@ def _as_json(name: str, reason: str | None) -> dict[str, object]:
         "name": name,
         "usable": reason is None,
         "reason": reason,
-        "tasks": able.tasks,
-        "containers": able.containers,
-        "host_gpus": able.host_gpus,
-        "queued": able.queued,
-        "network_faults": able.network_faults,
+        **{key: getattr(able, key) for key in _ABILITIES},
         "renders": able.renders[0] if able.renders else None,
         "options": [
             {"name": each.name, "form": each.shows, "default": each.default, "help": each.help}
