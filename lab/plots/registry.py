@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lab.plots import accuracy, loss, progress, staleness, throughput
+from lab.plots import curves, staleness
 from lab.plots.data import Trace
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ CHARTS: Final = (
     Chart(
         "loss",
         "Loss",
-        loss.draw,
+        curves.loss,
         "Pale points are single records, lines are means over neighbouring records. Workers that"
         f" train one model share a line. A loss that is not finite is not drawn.{_EVENTS}",
         "Lines are means over neighbouring records of all workers. The left panel compares updates,"
@@ -63,7 +63,7 @@ CHARTS: Final = (
     Chart(
         "accuracy",
         "Accuracy on the test images",
-        accuracy.draw,
+        curves.accuracy,
         "A point is a test of the shared parameters on all test images. Diamonds are the final"
         f" parameters.{_EVENTS}",
         f"Lines connect the tests of a run. Diamonds are the final parameters.{_GROUPS}",
@@ -73,7 +73,7 @@ CHARTS: Final = (
     Chart(
         "progress",
         "Global step over time",
-        progress.draw,
+        curves.progress,
         "The global step counts the updates of all workers, so their lines coincide. A worker that"
         f" is slow, late or stopped leaves the others in the panel of their own steps.{_EVENTS}",
         "The slope is the speed. Images compare"
@@ -83,7 +83,7 @@ CHARTS: Final = (
     Chart(
         "throughput",
         "Throughput, and use of the GPUs",
-        throughput.draw,
+        curves.throughput,
         "Means over equal spans of time. The thick line counts updates of the shared parameters"
         " until the first worker has finished, the others each worker's own steps. The driver"
         f" reports for which share of the time a GPU is busy.{_EVENTS}",

@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from syrupy.assertion import SnapshotAssertion
 
-from lab.plots import accuracy, loss, progress, staleness, style, throughput
+from lab.plots import curves, staleness, style
 from lab.plots.data import Mark, Trace, from_first_step, tidy
-from lab.plots.panels import mean_curve, rates, smoothed, window_for
 from lab.plots.registry import CHARTS, Chart
+from lab.plots.style import mean_curve, rates, smoothed, window_for
 from lab.statistics import mean_with_ci
 from lab.store.run_info import RunInfo
 from lab.store.summary import TaskSummary
@@ -302,7 +302,7 @@ def test_a_worker_has_pale_points_and_a_smoothed_line_in_each_panel(
     name: str, panels: list[str], every: int, alpha: float
 ) -> None:
     (run,) = RUNS[name]
-    axes = shown(loss.draw([run])).axes
+    axes = shown(curves.loss([run])).axes
     assert [each.get_xlabel() for each in axes] == panels
     for each in axes:
         assert each.get_xlim()[0] == 0
@@ -325,7 +325,7 @@ def test_a_worker_has_pale_points_and_a_smoothed_line_in_each_panel(
     assert (axes[0].get_ylim() == pytest.approx(limits)) is (name != "an own program")
 
 
-@pytest.mark.parametrize("draw", [loss.draw, progress.draw, throughput.draw])
+@pytest.mark.parametrize("draw", [curves.loss, curves.progress, curves.throughput])
 def test_a_group_has_pale_lines_and_a_strong_mean_with_its_interval(draw: Any) -> None:
     """Its three runs are the same, so their mean is the same line, and the interval is none."""
     for axes in shown(draw(RUNS["three runs"])).axes:
@@ -343,12 +343,12 @@ def test_a_group_has_pale_lines_and_a_strong_mean_with_its_interval(draw: Any) -
 def test_the_loss_of_one_of_several_runs_is_the_mean_of_its_workers() -> None:
     run = trace(*steps("worker-0"), *steps("worker-1", loss=2.0))
     mean = smoothed(np.array([(8 / n + 2) / 2 for n in range(1, 21)]))
-    for axes in shown(loss.draw([run, replace(run, group="other")])).axes[:2]:
+    for axes in shown(curves.loss([run, replace(run, group="other")])).axes[:2]:
         assert [line.get_ydata() for line in axes.get_lines()] == [pytest.approx(mean)] * 2
 
 
 def test_a_late_worker_is_behind_by_its_own_steps_alone() -> None:
-    both, own = shown(progress.draw(RUNS["a late worker"])).axes
+    both, own = shown(curves.progress(RUNS["a late worker"])).axes
     for axes, last in ((both, 400), (own, 200)):
         ends = {name: line.get_xydata()[-1].tolist() for name, line in lines(axes).items()}
         assert ends == {"worker-0": [20, last], "worker-1": [23, last]}
@@ -369,7 +369,7 @@ def test_a_late_worker_is_behind_by_its_own_steps_alone() -> None:
 def test_throughput_is_the_growth_of_each_number_of_steps(
     name: str, panels: list[dict[str, int]]
 ) -> None:
-    axes = shown(throughput.draw(RUNS[name])).axes
+    axes = shown(curves.throughput(RUNS[name])).axes
     found = [{label: line.get_ydata() for label, line in lines(each).items()} for each in axes]
     wanted = [{label: pytest.approx(value) for label, value in each.items()} for each in panels]
     assert found == wanted
@@ -384,7 +384,7 @@ def test_the_speed_is_drawn_until_the_first_worker_has_finished() -> None:
     rows = [*steps("worker-0", 10), *steps("worker-1", 10), *alone]
     for state, last in ((State.SUCCEEDED, 10), (State.FAILED, 20)):
         tasks = [replace(summed("worker-1", 0, 1), state=state)]
-        axes = shown(throughput.draw([trace(*rows, tasks=tasks)])).axes[0]
+        axes = shown(curves.throughput([trace(*rows, tasks=tasks)])).axes[0]
         x, y = lines(axes)["global steps"].get_xydata().T
         assert last - 2 < x[-1] < last
         assert bool(y.min() > 19.9) is (last == 10)
@@ -398,7 +398,7 @@ def test_the_speed_is_drawn_until_the_first_worker_has_finished() -> None:
     ],
 )
 def test_the_tests_are_drawn_by_step_and_by_time(name: str, points: dict[str, Any]) -> None:
-    by_step, by_time = shown(accuracy.draw(RUNS[name])).axes
+    by_step, by_time = shown(curves.accuracy(RUNS[name])).axes
     found = {label: line.get_xydata().tolist() for label, line in lines(by_step).items()}
     assert found == points
     ends = [line.get_xdata()[-1] for line in lines(by_time).values()]
@@ -406,7 +406,7 @@ def test_the_tests_are_drawn_by_step_and_by_time(name: str, points: dict[str, An
 
 
 def test_a_diverged_loss_is_drawn_until_its_last_finite_value() -> None:
-    for axes in shown(loss.draw(RUNS["a diverged worker"])).axes[:2]:
+    for axes in shown(curves.loss(RUNS["a diverged worker"])).axes[:2]:
         first, second = (lines(axes)[f"worker-{n}"].get_ydata() for n in range(2))
         assert (len(first), len(second)) == (12, 20)
         assert np.isfinite([*first, *second]).all()
@@ -416,10 +416,10 @@ def test_a_diverged_loss_is_drawn_until_its_last_finite_value() -> None:
 def test_a_mark_of_a_run_is_a_dashed_line_and_an_area_until_its_end() -> None:
     marks = (Mark("worker-0", "fault", "pause", 5.0, 7.0), Mark("worker-1", "new start", "", 9.0))
     for draw, timed in (
-        (loss.draw, 1),
-        (progress.draw, 0),
-        (progress.draw, 1),
-        (throughput.draw, 0),
+        (curves.loss, 1),
+        (curves.progress, 0),
+        (curves.progress, 1),
+        (curves.throughput, 0),
     ):
         axes, without = (shown(draw([two_workers(marks=each)])).axes[timed] for each in (marks, ()))
         added = axes.get_lines()[len(without.get_lines()) :]
@@ -428,7 +428,7 @@ def test_a_mark_of_a_run_is_a_dashed_line_and_an_area_until_its_end() -> None:
         (area,) = patches
         assert (area.get_x(), area.get_width()) == (5, 2)
         assert axes.get_xlim() == without.get_xlim()
-    of_two = shown(loss.draw([two_workers(marks=marks), two_workers(group="x")]))
+    of_two = shown(curves.loss([two_workers(marks=marks), two_workers(group="x")]))
     assert not any(axes.patches for axes in of_two.axes)
 
 
@@ -480,7 +480,7 @@ def test_nothing_of_a_run_is_read_as_formula_or_markup(runs: int) -> None:
         assert not tags & {"script", "foreignObject", "a"}, chart.name
         assert b"\x1b" not in drawing, chart.name
         assert not {"\x1b", "\u202e"} & set(texts(figure)), chart.name
-    drawn = texts(loss.draw(traces))
+    drawn = texts(curves.loss(traces))
     assert ("$x^$" in drawn.replace("…", "$x^$"), " _<script>" in drawn) == (True, runs == 1)
 
 
@@ -488,7 +488,7 @@ def test_the_same_run_gives_the_same_bytes_whatever_the_users_settings_are() -> 
     figures = []
     for settings in ({}, {"font.size": 40, "text.usetex": True, "savefig.dpi": 30}):
         with mpl.rc_context(settings):
-            figure = shown(loss.draw([two_workers()]))
+            figure = shown(curves.loss([two_workers()]))
             figures.append((style.png(figure), style.svg(figure)))
     assert figures[0] == figures[1]
 
