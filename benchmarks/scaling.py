@@ -42,8 +42,7 @@ from benchmarks.trainings import (
 from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import pace
 from lab.records import Record
-from lab.simulation.calibration import speed_of, together
-from lab.simulation.machine import FACTORS, SHIPPED, Machine, factor
+from lab.simulation.machine import FACTORS, SHIPPED, Machine, factor, speed_of, together
 from lab.simulation.model import Costs, Forecast, Shape, Way, simulate
 
 

@@ -98,7 +98,7 @@ class Comparison(Shown):
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as a JSON value."""
-        from lab.analysis.comparison_view import as_json  # noqa: PLC0415
+        from lab.analysis.comparison import as_json  # noqa: PLC0415
 
         return as_json(self.sides)
 
@@ -118,7 +118,7 @@ class Comparison(Shown):
 
     def _shown(self) -> Group:
         """Return what `lab compare` prints, with an empty line between two tables."""
-        from lab.analysis.comparison_view import tables  # noqa: PLC0415
+        from lab.analysis.comparison import tables  # noqa: PLC0415
 
         parts = [*tables(self.sides, everything=self.everything)]
         return Group(parts[0], *(each for part in parts[1:] for each in (Text(), part)))

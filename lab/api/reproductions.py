@@ -108,7 +108,7 @@ class Reproduction(Shown):
 
     def parts(self) -> Iterator[RenderableType]:
         """Yield the title, the table and the summary of each source."""
-        from lab.reproduce.view import results_table  # noqa: PLC0415
+        from lab.reproduce.evaluation import results_table  # noqa: PLC0415
 
         for place, found in enumerate(self.evaluations):
             title = visible(f"{found.name}: {found.source}")

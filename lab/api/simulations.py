@@ -132,8 +132,7 @@ def simulate(
         LabError: The run cannot be read.
     """
     # Imported here: SimPy is a package of an extra.
-    from lab.simulation.calibration import machine_for  # noqa: PLC0415
-    from lab.simulation.machine import predict  # noqa: PLC0415
+    from lab.simulation.machine import machine_for, predict  # noqa: PLC0415
     from lab.simulation.model import Way  # noqa: PLC0415
 
     given = locals()

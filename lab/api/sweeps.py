@@ -76,7 +76,7 @@ class Sweep(Shown):
         """Return a row for each run: `run_id`, `state`, its values, `repeat` and its metrics."""
         import pandas as pd  # noqa: PLC0415
 
-        from lab.analysis.sweep_view import run_rows  # noqa: PLC0415
+        from lab.analysis.sweep_statistics import run_rows  # noqa: PLC0415
 
         frame = pd.DataFrame(run_rows(self.results)).replace("", None)
         for name in frame.columns.difference(["run_id", "state"]):
@@ -87,7 +87,7 @@ class Sweep(Shown):
         return frame
 
     def _shown(self) -> Group:
-        from lab.analysis.sweep_view import settings_table, trends_table  # noqa: PLC0415
+        from lab.analysis.sweep_statistics import settings_table, trends_table  # noqa: PLC0415
 
         tables = [settings_table(self.results, self.settings)]
         return Group(*tables, *([trends_table(self.trends)] if self.trends else []))

@@ -6,19 +6,24 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
 
 from lab.errors import InconclusiveError, InputError, LabError
-from lab.formatting import counted
+from lab.formatting import band, compared, counted
 from lab.log import LOG
-from lab.reproduce.claims import COUNTED, Source
-from lab.reproduce.runs import MeasuredRun, choose_runs
+from lab.reproduce.claims import COUNTED, KINDS, Source
+from lab.reproduce.measures import MeasuredRun, choose_runs
 from lab.reproduce.verdicts import Result, Verdict, judge
 from lab.store.directory import RunDir
 from lab.store.run_info import convert
 from lab.strict_json import dump, parse
-from lab.text import short
+from lab.tables import Cell, table_of, wrapped
+from lab.text import short, visible
 from lab.volume.files import read_regular, write_atomically
 
 
@@ -146,3 +151,48 @@ def check_reproduced(evaluations: Sequence[Evaluation]) -> None:
                 f" {counted(len(results), 'counted claim')}, such as {claims[0]}",
                 "docs/how-to/reproduce.md has the rules; a claim not reproduced is a result",
             )
+
+
+_STYLES: Final = {
+    Verdict.REPRODUCED: "green",
+    Verdict.NOT_REPRODUCED: "bold red",
+    Verdict.OK: "green",
+    Verdict.FAILED: "bold red",
+}
+
+
+def results_table(evaluation: Evaluation) -> Table:
+    """A row for each claim, below a line for each kind."""
+    rows: list[list[Cell]] = []
+    for kind, title in KINDS.items():
+        members = [each for each in evaluation.claims if each.kind == kind]
+        fitted = chain.from_iterable(evaluation.fitted.values()) if kind == "fitted" else ()
+        note = ", ".join(fitted)
+        if members:
+            rows += [[""], [Text(visible(f"{title} ({note})" if note else title), "bold")]]
+        places = ["", *(each.where for each in members)]
+        rows += [_row(each, before) for each, before in zip(members, places, strict=False)]
+    table = table_of(["claim", ">printed", ">ours", "verdict", "why"], rows[1:])
+    return wrapped(table, 0, 4)
+
+
+def _row(result: Result, place_before: str) -> list[Cell]:
+    claim = Text(visible(result.text))
+    if result.where != place_before:
+        claim.append(f"\n{visible(result.where)}", "dim")
+    return [
+        claim,
+        "" if result.printed is None else compared(result.printed),
+        Text("\n".join(map(visible, ours(result)))),
+        Text(result.verdict, _STYLES.get(result.verdict, "yellow")),
+        result.why,
+    ]
+
+
+def ours(result: Result) -> list[str]:
+    """The middle of our values, and below it the interval or the unit."""
+    if result.ours is None:
+        return []
+    if result.interval is not None:
+        return [compared(result.ours), band(result.interval.low, result.interval.high)]
+    return [compared(result.ours), *([result.unit] if result.printed is None else [])]

@@ -29,7 +29,7 @@ import numpy as np
 from lab.formatting import compared, counted, p_value
 from lab.reproduce import measures
 from lab.reproduce.claims import ABOVE, COUNTED, LOG, Claim, Kind, Source
-from lab.reproduce.runs import Chosen, MeasuredRun
+from lab.reproduce.measures import Chosen, MeasuredRun
 from lab.statistics import (
     SOURCE_LEVEL,
     Interval,

@@ -20,10 +20,9 @@ from syrupy.assertion import SnapshotAssertion
 from lab.experiments.faults import parse, parse_trigger
 from lab.experiments.registry import EXPERIMENTS
 from lab.reproduce.claims import COUNTED, LOG, NAMES, Source, load
-from lab.reproduce.evaluation import Evaluation, evaluate, read_evaluation, summary
+from lab.reproduce.evaluation import Evaluation, evaluate, read_evaluation, results_table, summary
 from lab.reproduce.measures import trainings
 from lab.reproduce.verdicts import Result, Verdict
-from lab.reproduce.view import results_table
 from lab.statistics import SOURCE_LEVEL, Interval
 from lab.strict_json import dump
 from lab.volume.states import State

@@ -13,8 +13,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lab.cli import main
-from lab.simulation.calibration import calibrated, speed_of
-from lab.simulation.machine import Machine, error_of, factor
+from lab.simulation.machine import Machine, calibrated, error_of, factor, speed_of
 from lab.simulation.model import Costs, Shape, Way, simulate
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
@@ -33,7 +32,7 @@ def _validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     errors = {(way, True, times): 0.05 * times for way in Way for times in (1, 3)}
     errors |= {(way, False, 3): 0.2 for way in Way}
     monkeypatch.setattr("lab.simulation.machine.ERRORS", errors)
-    monkeypatch.setattr("lab.simulation.calibration.SHIPPED", MACHINE)
+    monkeypatch.setattr("lab.simulation.machine.SHIPPED", MACHINE)
     monkeypatch.setenv("LAB_RUNS_DIR", str(tmp_path / "runs"))
 
 

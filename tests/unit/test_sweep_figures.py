@@ -17,13 +17,14 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from lab.analysis.grid import Point, RunResult, combinations, grid, parse_over
-from lab.analysis.sweep_statistics import means, trends
-from lab.analysis.sweep_view import (
+from lab.analysis.sweep_statistics import (
     as_csv,
     as_json,
     conclusion,
     format_mean,
+    means,
     settings_table,
+    trends,
     trends_table,
 )
 from lab.config import load_cluster, with_workers

@@ -62,7 +62,7 @@ def _is_table(begin: bytes) -> bool:
 def _show(made: Sweep, *, json: bool, csv: str | None) -> None:
     """Print the tables, and write the file of --csv."""
     # Imported here: importing SciPy takes a second.
-    from lab.analysis.sweep_view import as_csv, as_json, settings_table, trends_table  # noqa: PLC0415
+    from lab.analysis.sweep_statistics import as_csv, as_json, settings_table, trends_table  # noqa: PLC0415
 
     results, settings, found = made.results, made.settings, made.trends
     if csv is not None:
