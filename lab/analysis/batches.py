@@ -1,12 +1,13 @@
-"""Batches of runs: the runs of a batch share an environment and run one after the other."""
+"""Runs of a sweep, and batches of them: they share an environment, one runs after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from lab import signals
-from lab.analysis.grid import Point, RunResult
 from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.formatting import number
@@ -17,7 +18,92 @@ from lab.run.run_queue import turn
 from lab.run.runner import execute_run, teardown
 from lab.run.view import View
 from lab.store.directory import RunDir
+from lab.store.measures import run_quantities
+from lab.store.summary import Summary
 from lab.text import LONGEST_REASON, short
+from lab.volume.states import State
+
+WORKERS: Final = "workers"
+"""The only parameter that is not a program flag: the number of tasks of job `worker`."""
+
+METRICS: Final = ("accuracy", "images/s", "global steps/s")
+"""The measures of a sweep, by their labels; `lab.store.measures` has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run of a sweep.
+
+    Attributes:
+        values: The value of each parameter.
+        repeat: 0 for the first run with these values.
+    """
+
+    values: Mapping[str, str]
+    repeat: int
+
+    @property
+    def workers(self) -> int | None:
+        """The number of workers; None: as in the config."""
+        text = self.values.get(WORKERS)
+        return None if text is None else int(text)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its arguments for the program."""
+        return tuple(f"--{name}={text}" for name, text in self.values.items() if name != WORKERS)
+
+    def line(self) -> str:
+        """Return its values in one line: `workers=4 learning_rate=1`."""
+        return " ".join(f"{name}={text}" for name, text in self.values.items())
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One ended run of a sweep.
+
+    Attributes:
+        point: Its point of the grid.
+        summary: Its summary.
+    """
+
+    point: Point
+    summary: Summary
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the run succeeded; only then its metrics count."""
+        return self.summary.state == State.SUCCEEDED
+
+    @property
+    def diverged(self) -> bool:
+        """Whether its loss or another metric is NaN or infinite."""
+        has_lost = any(task.diverged_at is not None for task in self.summary.tasks)
+        return has_lost or not all(map(math.isfinite, self._measured().values()))
+
+    def metrics(self) -> dict[str, float]:
+        """Return its finite metrics: its results, the test accuracy, and its speed.
+
+        NaN and infinities are left out, because they have no mean.
+        """
+        found = self._measured()
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+
+    def _measured(self) -> dict[str, float]:
+        measured = {each.name: each.value for each in self.summary.results}
+        quantities = {label: value for label, value, _ in run_quantities(self.summary)}
+        measured |= {label: quantities[label] for label in METRICS if label in quantities}
+        return {name: value for name, value in measured.items() if value is not None}
+
+
+def metric_names(results: Sequence[RunResult]) -> list[str]:
+    """Return the names of the metrics of all runs, in order of appearance."""
+    return list(dict.fromkeys(name for each in results for name in each.metrics()))
+
+
+def combinations(points: Sequence[Point]) -> list[dict[str, str]]:
+    """Return the distinct combinations of values, in the order of the points."""
+    return list(map(dict, dict.fromkeys(tuple(point.values.items()) for point in points)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pandas as pd
 from rich.table import Table
 from scipy import stats
 
-from lab.analysis.grid import RunResult, combinations, metric_names
+from lab.analysis.batches import RunResult, combinations, metric_names
 from lab.formatting import fixed, p_value
 from lab.statistics import Floats, Mean, mean_of
 from lab.tables import table_of

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Group
 
 from lab import units
-from lab.analysis.batches import run_batches, run_count
-from lab.analysis.grid import RunResult, parse_over
-from lab.analysis.sweep import MAX_REPEATS, REPEATS, SweepOptions, check_succeeded, plan_sweep
+from lab.analysis.batches import RunResult, run_batches, run_count
+from lab.analysis.sweep import MAX_REPEATS, REPEATS, check_succeeded, parse_over, plan_sweep
 from lab.api.inputs import check_main_thread, program_args, project
 from lab.api.results import Run, Runs
 from lab.api.tables import Shown
@@ -147,14 +146,10 @@ def sweep(
         args=(*program_args(experiment, flags), *args),
         stall_s=given["stall"],
     )
-    options = SweepOptions(
-        RunOptions(spec=spec, backend=backend, option=option, gpus=gpus),
-        given["over"],
-        repeats,
-    )
+    options = RunOptions(spec=spec, backend=backend, option=option, gpus=gpus)
     store, out = runs_path(runs_dir), output()
     with messages_shown(out, quiet=quiet):
-        batches = plan_sweep(options, project(cluster), store)
+        batches = plan_sweep(options, given["over"], repeats, project(cluster), store)
         outcome = run_batches(batches)
     swept = Sweep(
         along=next(iter(given["over"])),

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from lab.analysis.batches import Batch
-from lab.analysis.grid import Point
+from lab.analysis.batches import Batch, Point
 from lab.errors import InputError
 from lab.experiments.faults import parse
 from lab.extras import check_extra

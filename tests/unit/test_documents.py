@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.analysis.grid import check_over, grid, parse_over
+from lab.analysis.sweep import check_over, grid, parse_over
 from lab.config import load_cluster, with_workers
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.run.collect import RESERVED

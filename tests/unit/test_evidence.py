@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from lab.analysis.grid import Point, RunResult
+from lab.analysis.batches import Point, RunResult
 from lab.api import Runs
 from lab.api.sweeps import Sweep
 from lab.cli.commands.sweep import _show

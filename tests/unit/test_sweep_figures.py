@@ -16,7 +16,8 @@ import pytest
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from lab.analysis.grid import Point, RunResult, combinations, grid, parse_over
+from lab.analysis.batches import Point, RunResult, combinations
+from lab.analysis.sweep import grid, parse_over
 from lab.analysis.sweep_statistics import (
     as_csv,
     as_json,
