@@ -24,9 +24,8 @@ from benchmarks.marks import put
 from lab import strict_json
 from lab.formatting import band, compared, counted
 from lab.reproduce.claims import COUNTED, KINDS, NAMES, load
-from lab.reproduce.evaluation import evaluate
 from lab.reproduce.plan import ended_runs
-from lab.reproduce.verdicts import Verdict
+from lab.reproduce.verdicts import Verdict, evaluate
 from tools.samples import texts_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]

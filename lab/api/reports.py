@@ -156,7 +156,7 @@ def report(
     # Imported here: importing matplotlib and pandas takes a second.
     from lab.report.build import build, output_paths  # noqa: PLC0415
     from lab.report.loader import read_run, with_groups  # noqa: PLC0415
-    from lab.reproduce.evaluation import read_evaluation  # noqa: PLC0415
+    from lab.reproduce.verdicts import read_evaluation  # noqa: PLC0415
 
     with open_runs(options["runs"], options["label"], store) as opened:
         page = options["output"]

@@ -34,8 +34,7 @@ from lab.text import visible
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lab.reproduce.evaluation import Evaluation
-    from lab.reproduce.verdicts import Result
+    from lab.reproduce.verdicts import Evaluation, Result
 
 
 @dataclass(slots=True, repr=False)
@@ -95,7 +94,7 @@ class Reproduction(Shown):
         Raises:
             InputError: With `strict`, no claim can use any of the runs.
         """
-        from lab.reproduce.evaluation import evaluate  # noqa: PLC0415  (SciPy takes a second)
+        from lab.reproduce.verdicts import evaluate  # noqa: PLC0415  (SciPy takes a second)
 
         found = evaluate(source, runs, strict=strict)
         self.evaluations.append(found)
@@ -108,7 +107,7 @@ class Reproduction(Shown):
 
     def parts(self) -> Iterator[RenderableType]:
         """Yield the title, the table and the summary of each source."""
-        from lab.reproduce.evaluation import results_table  # noqa: PLC0415
+        from lab.reproduce.verdicts import results_table  # noqa: PLC0415
 
         for place, found in enumerate(self.evaluations):
             title = visible(f"{found.name}: {found.source}")

@@ -27,7 +27,7 @@ from lab.plots import style
 from lab.plots.data import from_first_step
 from lab.plots.registry import CHARTS, Chart, Runs
 from lab.report.loader import ReportRun, read_runs
-from lab.reproduce.evaluation import Evaluation
+from lab.reproduce.verdicts import Evaluation
 from lab.statistics import mean_of
 from lab.store.directory import Probe, RunDir
 from lab.store.measures import OF_RUN, OF_TASK, quantities

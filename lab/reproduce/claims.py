@@ -30,9 +30,6 @@ KINDS: Final[Mapping[Kind, str]] = {
 COUNTED: Final[tuple[Kind, ...]] = ("measured", "qualitative")
 """The kinds that are evidence, and that decide the exit code."""
 
-LOG: Final = "log"
-ABOVE: Final = "above"
-
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -66,10 +63,10 @@ class Claim:
     value: float | None = None
     unit: str = ""
     role: str = "whole"
-    scale: str = "linear"
+    scale: Literal["linear", "log"] = "linear"
     matters: float | None = None
     fault: str = ""
-    direction: str = ""
+    direction: Literal["above", "below", ""] = ""
     effect: float = 0.0
     margin: float | None = None
     keys: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Decide on claims by the values of our runs; all functions are pure.
+"""Decide on the claims of a source by the values of our runs; show, save and read the results.
 
 The unit is the run: each run has one value. The rules and their levels do not depend on the number
 of runs, which the claim file fixes.
@@ -19,17 +19,25 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import partial
-from typing import Final, NamedTuple
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from rich.table import Table
+from rich.text import Text
 
-from lab.formatting import compared, counted, p_value
+from lab.errors import InconclusiveError, InputError, LabError
+from lab.formatting import band, compared, counted, p_value
+from lab.log import LOG
 from lab.reproduce import measures
-from lab.reproduce.claims import ABOVE, COUNTED, LOG, Claim, Kind, Source
-from lab.reproduce.measures import Chosen, MeasuredRun
+from lab.reproduce.claims import COUNTED, KINDS, Claim, Kind, Source
+from lab.reproduce.measures import Chosen, MeasuredRun, choose_runs
 from lab.statistics import (
     SOURCE_LEVEL,
     Interval,
@@ -37,6 +45,12 @@ from lab.statistics import (
     prediction_interval,
     sign_test_p,
 )
+from lab.store.directory import RunDir
+from lab.store.run_info import convert
+from lab.strict_json import dump, parse
+from lab.tables import Cell, table_of, wrapped
+from lab.text import short, visible
+from lab.volume.files import read_regular, write_atomically
 
 
 class Verdict(enum.StrEnum):
@@ -152,7 +166,7 @@ def _middle(claim: Claim, values: Sequence[float]) -> float | None:
         return None
     if claim.kind == "qualitative":
         return float(np.median(values))
-    return float(np.exp(np.mean(np.log(values))) if claim.scale == LOG else np.mean(values))
+    return float(np.exp(np.mean(np.log(values))) if claim.scale == "log" else np.mean(values))
 
 
 def _ruling(claim: Claim, wanted: int, values: Values, level: float) -> _Ruling:
@@ -178,7 +192,7 @@ def _setting(claim: Claim, values: Sequence[float]) -> _Ruling:
 
 def _number(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
     printed, matters = claim.value or 0.0, claim.matters or 0.0
-    if claim.scale == LOG:
+    if claim.scale == "log":
         logs = prediction_interval(np.log(values).tolist(), level)
         interval = Interval(math.exp(logs.low), math.exp(logs.high))
         width, wide, by = interval.high / interval.low, "its ends differ by {}", "a factor of "
@@ -195,7 +209,7 @@ def _number(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
 
 
 def _statement(claim: Claim, values: Sequence[float], level: float) -> _Ruling:
-    is_above, runs = claim.direction == ABOVE, len(values)
+    is_above, runs = claim.direction == "above", len(values)
     shown = sum(v >= claim.effect if is_above else v <= claim.effect for v in values)
     p, opposite = sign_test_p(shown, runs), sign_test_p(runs - shown, runs)
     fails = opposite <= level
@@ -212,3 +226,174 @@ def _equivalence(claim: Claim, values: Sequence[float], margin: float) -> _Rulin
     if interval.low > margin or interval.high < -margin:
         return _Ruling(False, f"the interval is outside ±{margin:g}", interval)
     return _Ruling(None, f"the interval reaches beyond ±{margin:g}", interval)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The results of a source's claims: the content of a file of `lab reproduce`.
+
+    Attributes:
+        name: The name of the source: `book-async`.
+        source: The source, as text.
+        made: The time of the evaluation.
+        summary: The counts of the verdicts on counted claims, as text.
+        fitted: The parameters that were fitted to the source, by role.
+        claims: The result of each claim.
+        runs: The ids of the evaluated runs, by role and seed.
+        excluded: The ids of the runs that were left out, each with the reason.
+    """
+
+    name: str
+    source: str
+    made: str = ""
+    summary: str
+    fitted: Mapping[str, Sequence[str]]
+    claims: Sequence[Result]
+    runs: Mapping[str, Mapping[int, str]]
+    excluded: Mapping[str, str]
+
+    @property
+    def run_ids(self) -> set[str]:
+        """The ids of the evaluated runs."""
+        return {run_id for by_seed in self.runs.values() for run_id in by_seed.values()}
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The same as JSON, for a program."""
+        return asdict(self)
+
+    def save(self, runs_dir: Path) -> Path:
+        """Write the results into a new file of the local run store.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        path = runs_dir / f"reproduce-{self.name}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}.json"
+        write_atomically(path, dump(self.json, indent=2) + "\n", new=True)
+        return path
+
+
+def evaluate(source: Source, runs: Sequence[RunDir], *, strict: bool = True) -> Evaluation:
+    """Evaluate a source's claims on runs.
+
+    Args:
+        source: The claims.
+        runs: The runs.
+        strict: Whether a source without any run is an error.
+
+    Raises:
+        InputError: With `strict`, no claim can use any of the runs.
+    """
+    # The earliest first; ids have minutes, and a random end.
+    ordered = sorted(runs, key=lambda run: (run.read().started_unix, run.run_id))
+    chosen, excluded = choose_runs(source, [*map(MeasuredRun.read, ordered)])
+    if strict:
+        for run_id, reason in excluded.items():
+            LOG.warning(f"left out: run {run_id}: {reason}")
+        if not any(chosen.values()):
+            raise InputError(
+                f"no claim of {source.name} can use any of these {counted(len(runs), 'run')}",
+                "see the reasons above, or leave out --runs to make the runs",
+            )
+    results = judge(source, chosen)
+    return Evaluation(
+        name=source.name,
+        source=source.title,
+        made=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        summary=summary(results),
+        fitted={role: recipe.fitted for role, recipe in source.recipes.items() if recipe.fitted},
+        claims=results,
+        runs={
+            role: {seed: run.info.run_id for seed, run in by_seed.items()}
+            for role, by_seed in chosen.items()
+        },
+        excluded=excluded,
+    )
+
+
+def summary(results: Iterable[Result]) -> str:
+    """The counts of each verdict on counted claims: `2 of 6 claims REPRODUCED, 4 INCONCLUSIVE`."""
+    found = Counter(each.verdict for each in results if each.kind in COUNTED)
+    shown = [f"{found[verdict]} {verdict}" for verdict in Verdict if found[verdict]]
+    return f"{counted(found.total(), 'counted claim')}: {', '.join(shown)}"
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """Read the file of an evaluation, the value of `--verdicts`.
+
+    Raises:
+        InputError: It cannot be read, or has another content.
+    """
+    try:
+        return convert(parse(read_regular(path)), Evaluation)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"--verdicts: {short(str(path))} has no verdicts: {reason}",
+            "give a reproduce-….json of `lab reproduce`",
+        ) from error
+
+
+def check_reproduced(evaluations: Sequence[Evaluation]) -> None:
+    """Check that every counted claim is reproduced.
+
+    Raises:
+        LabError: A claim is not reproduced.
+        InconclusiveError: No claim is NOT_REPRODUCED, but some are inconclusive.
+    """
+    results = [r for each in evaluations for r in each.claims if r.kind in COUNTED]
+    errors = {Verdict.NOT_REPRODUCED: LabError, Verdict.INCONCLUSIVE: InconclusiveError}
+    for verdict, error in errors.items():
+        claims = [each.claim for each in results if each.verdict is verdict]
+        if claims:
+            raise error(
+                f"{verdict.lower().replace('_', ' ')}: {len(claims)} of"
+                f" {counted(len(results), 'counted claim')}, such as {claims[0]}",
+                "docs/how-to/reproduce.md has the rules; a claim not reproduced is a result",
+            )
+
+
+_STYLES: Final = {
+    Verdict.REPRODUCED: "green",
+    Verdict.NOT_REPRODUCED: "bold red",
+    Verdict.OK: "green",
+    Verdict.FAILED: "bold red",
+}
+
+
+def results_table(evaluation: Evaluation) -> Table:
+    """A row for each claim, below a line for each kind."""
+    rows: list[list[Cell]] = []
+    note = ", ".join(chain.from_iterable(evaluation.fitted.values()))
+    for kind, name in KINDS.items():
+        members = [each for each in evaluation.claims if each.kind == kind]
+        title = f"{name} ({note})" if note and kind == "fitted" else name
+        if members:
+            rows += [[""], [Text(visible(title), "bold")]]
+        places = ["", *(each.where for each in members)]
+        rows += [_row(each, before) for each, before in zip(members, places, strict=False)]
+    table = table_of(["claim", ">printed", ">ours", "verdict", "why"], rows[1:])
+    return wrapped(table, 0, 4)
+
+
+def _row(result: Result, place_before: str) -> list[Cell]:
+    claim = Text(visible(result.text))
+    if result.where != place_before:
+        claim.append(f"\n{visible(result.where)}", "dim")
+    return [
+        claim,
+        "" if result.printed is None else compared(result.printed),
+        Text("\n".join(map(visible, ours(result)))),
+        Text(result.verdict, _STYLES.get(result.verdict, "yellow")),
+        result.why,
+    ]
+
+
+def ours(result: Result) -> list[str]:
+    """The middle of our values, and below it the interval or the unit."""
+    if result.ours is None:
+        return []
+    if result.interval is not None:
+        return [compared(result.ours), band(result.interval.low, result.interval.high)]
+    return [compared(result.ours), *([result.unit] if result.printed is None else [])]

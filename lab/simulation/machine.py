@@ -15,7 +15,6 @@ from lab.records.reader import STEPS, read_records
 from lab.simulation.model import Costs, Shape, Way, simulate
 from lab.store.directory import RunDir, read_statuses, runs_path
 from lab.store.names import named_run
-from lab.store.run_info import RunInfo
 from lab.volume.states import State
 
 
@@ -250,7 +249,7 @@ def machine_for(way: Way, name: str | None, runs_dir: str | None) -> Machine:
         return SHIPPED
     run = named_run(name, runs_path(runs_dir))
     try:
-        return _machine_of(run, run.read(), way)
+        return _machine_of(run, way)
     except ValueError as error:
         raise InputError(
             f"run {run.run_id} cannot calibrate: {error}",
@@ -259,27 +258,26 @@ def machine_for(way: Way, name: str | None, runs_dir: str | None) -> Machine:
         ) from error
 
 
-def _machine_of(run: RunDir, info: RunInfo, way: Way) -> Machine:
+def _machine_of(run: RunDir, way: Way) -> Machine:
     """Return the machine of a run of this way.
 
     Raises:
         ValueError: The run cannot calibrate this prediction.
     """
+    info = run.read()
     spec, plan, given = info.spec, info.plan or {}, info.hyperparameters
-    is_own = spec.own or spec.listing
     cores = int(info.provenance.get("cpus", "0"))
     workers, ps = (len(info.cluster.get(job, ())) for job in ("worker", "ps"))
+    statuses = read_statuses(run, info).values()
     used = min(cores, workers)  # by one task at once: a server serves each worker on one core
     reasons = {
-        f"it is not a run of {way.value}": is_own or spec.experiment != way.value,
+        f"it is not a run of {way.value}": spec.own or spec.listing or spec.experiment != way.value,
         f"it is {info.state.value}, not succeeded": info.state is not State.SUCCEEDED,
         f"its model is {given.get('model')}": given.get("model") != "softmax",
         f"its batches are not of {BATCH} images": given.get("batch_size") != BATCH,
         "it used GPUs": info.gpus,
         "it has faults, or resumed another run": spec.faults or spec.resumed_from,
-        "a task of it was started again": any(
-            status.attempt for status in read_statuses(run, info).values()
-        ),
+        "a task of it was started again": any(status.attempt for status in statuses),
         "its nodes have slow links": any(node["link"] for node in plan.get("nodes", ())),
         "its CPU limits slow its tasks": any(
             (task["cpus"] or used) < used for task in plan.get("tasks", ())

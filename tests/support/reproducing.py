@@ -39,7 +39,7 @@ def number(value: float, matters: float, **changes: Any) -> Claim:
     return Claim(id=name, text=name, value=value, matters=matters, **{**fields, **changes})
 
 
-def statement(name: str = "statement", direction: str = "above", effect: float = 0.0) -> Claim:
+def statement(name: str = "statement", direction: Any = "above", effect: float = 0.0) -> Claim:
     """A statement without a number."""
     return Claim(name, name, "qualitative", "a text", "pace", direction=direction, effect=effect)
 

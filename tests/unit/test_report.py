@@ -28,8 +28,7 @@ from lab.report import build
 from lab.report.build import provenance
 from lab.report.loader import marks_of, read_runs
 from lab.reproduce import view
-from lab.reproduce.evaluation import Evaluation
-from lab.reproduce.verdicts import Result, Verdict
+from lab.reproduce.verdicts import Evaluation, Result, Verdict
 from lab.runtimes import HERITAGE
 from lab.statistics import Interval
 from lab.store.dataframe import records_frame

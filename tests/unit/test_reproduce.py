@@ -13,9 +13,16 @@ import pytest
 
 from lab.errors import InconclusiveError, LabError
 from lab.reproduce.claims import COUNTED, Source, load
-from lab.reproduce.evaluation import check_reproduced, summary
 from lab.reproduce.measures import reference
-from lab.reproduce.verdicts import Result, Verdict, decide, judge, values_of
+from lab.reproduce.verdicts import (
+    Result,
+    Verdict,
+    check_reproduced,
+    decide,
+    judge,
+    summary,
+    values_of,
+)
 from tests.support.reproducing import (
     OWN,
     RUNS,

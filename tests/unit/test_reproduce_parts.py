@@ -19,10 +19,17 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.experiments.faults import parse, parse_trigger
 from lab.experiments.registry import EXPERIMENTS
-from lab.reproduce.claims import COUNTED, LOG, NAMES, Source, load
-from lab.reproduce.evaluation import Evaluation, evaluate, read_evaluation, results_table, summary
+from lab.reproduce.claims import COUNTED, NAMES, Source, load
 from lab.reproduce.measures import trainings
-from lab.reproduce.verdicts import Result, Verdict
+from lab.reproduce.verdicts import (
+    Evaluation,
+    Result,
+    Verdict,
+    evaluate,
+    read_evaluation,
+    results_table,
+    summary,
+)
 from lab.statistics import SOURCE_LEVEL, Interval
 from lab.strict_json import dump
 from lab.volume.states import State
@@ -49,7 +56,7 @@ def test_a_claim_file_says_beforehand_what_decides(name: str) -> None:
         assert not (claim.kind in COUNTED and fitted), claim.id
         if claim.kind in {"measured", "fitted"}:
             assert claim.value is not None, claim.id
-            assert (claim.matters or 0) > (1 if claim.scale == LOG else 0), claim.id
+            assert (claim.matters or 0) > (1 if claim.scale == "log" else 0), claim.id
             assert claim.fault, claim.id
             assert bool(fitted) is (claim.kind == "fitted"), claim.id
         elif claim.kind == "qualitative":
@@ -81,7 +88,7 @@ def test_the_deviations_of_the_books_numbers_follow_from_the_reference() -> None
     )
     for name, claim in claims(BOOK).items():
         if claim.fault == "three quarters of the learning rate":
-            effect, unit = (higher, 0.001) if claim.scale == LOG else (lower, 0.0001)
+            effect, unit = (higher, 0.001) if claim.scale == "log" else (lower, 0.0001)
             assert effect - unit < claim.matters <= effect, name
 
 

@@ -47,6 +47,6 @@ def command(
     if made.stopped is not None:
         raise made.stopped
     # Imported here: importing SciPy takes a second.
-    from lab.reproduce.evaluation import check_reproduced  # noqa: PLC0415
+    from lab.reproduce.verdicts import check_reproduced  # noqa: PLC0415
 
     check_reproduced(made.evaluations)
