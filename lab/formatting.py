@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 UNKNOWN: Final = "–"  # noqa: RUF001  (as in the tables of a report)
@@ -12,6 +12,7 @@ UNKNOWN: Final = "–"  # noqa: RUF001  (as in the tables of a report)
 LONG: Final = 1e12
 """Numbers from this one on have the short form: `1.2e+300`."""
 
+_LISTED: Final = 4  # the most names in a list
 _WHOLE: Final = 100  # from this number on, a compared number has no decimals
 _SHORT_S: Final = 0.1  # a shorter time is shown in milliseconds
 _SMALL: Final = 100  # a smaller rate or ratio has decimals
@@ -37,6 +38,13 @@ def whole(value: float | None) -> str:
 def counted(count: int, noun: str) -> str:
     """Format a count and its noun: `1 run`, `2 runs`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """List names: up to four, and the number of the others: `a, b, c, d and 2 more`."""
+    every = list(names)
+    more = len(every) - _LISTED
+    return ", ".join(every[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def rate(value: float | None) -> str:

@@ -13,7 +13,8 @@ from pydantic_core import PydanticCustomError
 
 from lab.classroom.names import COPIES
 from lab.config.diagnostics import Problem
-from lab.config.fields import (
+from lab.config.load import parse_config, read_file
+from lab.config.model import (
     MAX_CPUS,
     MAX_PORT,
     ConfigModel,
@@ -23,7 +24,6 @@ from lab.config.fields import (
     amount,
     text_of,
 )
-from lab.config.load import parse_config, read_file
 from lab.units import MEMORY, MIB, TIB, duration_s
 
 TEACHER: Final = "teacher"

@@ -34,7 +34,7 @@ from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import InputError, LabError
 from lab.gpu import Inventory, NvmlError, read_host
 from lab.log import LOG
-from lab.placement.gpu_usage import held_in_use
+from lab.placement.place import held_in_use
 from lab.text import short, suggestion
 
 _GPU_WAIT_S: Final = 10.0  # the driver frees the memory of a killed process within a few seconds

@@ -18,7 +18,7 @@ from lab.errors import ConfigError
 from lab.formatting import about, counted
 from lab.gpu import Inventory
 from lab.placement.gpu_selection import select_gpus
-from lab.placement.gpu_usage import held_in_use
+from lab.placement.place import held_in_use
 from lab.text import short
 from lab.units import memory_for_people
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -10,13 +10,10 @@ from typing import Final
 
 from lab.config.diagnostics import Loc, Problem
 from lab.config.model import Cluster, Job, Node
-from lab.formatting import counted
-from lab.text import short
+from lab.formatting import counted, listed
 
 PS: Final = "ps"
 """The job of the parameter servers: its tasks never get a GPU."""
-
-_NAMED: Final = 4  # maximum number of tasks that a message names
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +130,7 @@ def _too_many(name: str, node: Node, own: Sequence[TaskSlot]) -> AllocationError
     asking = [slot for slot in own if slot.gpus]
     totals = list(accumulate(slot.gpus or 0 for slot in asking))
     first = next(slot for slot, total in zip(asking, totals, strict=True) if total > node.gpu_count)
-    requested = _listed(f"{slot.name}: {slot.gpus}" for slot in asking)
+    requested = listed(f"{slot.name}: {slot.gpus}" for slot in asking)
     return AllocationError(
         Problem(
             first.loc,
@@ -146,7 +143,7 @@ def _too_many(name: str, node: Node, own: Sequence[TaskSlot]) -> AllocationError
 def _does_not_divide(
     name: str, node: Node, left: int, equal: Sequence[TaskSlot]
 ) -> AllocationError:
-    tasks = _listed(slot.name for slot in equal)
+    tasks = listed(slot.name for slot in equal)
     if left == 0:
         message = f"no GPU of {name} is left for {tasks} (it has {node.gpu_count})"
     else:
@@ -175,7 +172,7 @@ def _check_sharing(name: str, node: Node, pool: int, shared: Sequence[TaskSlot])
         if slot.gpu_memory_fraction is not None
     )
     if total > 1:
-        tasks = _listed(
+        tasks = listed(
             f"{slot.name}: {slot.gpu_memory_fraction}"
             for slot in shared
             if slot.gpu_memory_fraction
@@ -187,9 +184,3 @@ def _check_sharing(name: str, node: Node, pool: int, shared: Sequence[TaskSlot])
                 f"({tasks}); the limit is 1.0",
             )
         )
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f", … {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return short(", ".join(names[:_NAMED]) + more)

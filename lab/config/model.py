@@ -7,28 +7,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from lab import units as sizes
-from lab.config.fields import (
-    MAX_CPUS,
-    MAX_GPUS,
-    MAX_PORT,
-    PROJECT,
-    ConfigModel,
-    GpuCount,
-    Memory,
-    NodeName,
-    amount,
-    kind_of,
-    shown,
-    text_of,
-)
 from lab.experiments.faults import parse, parse_trigger
+
+MAX_GPUS: Final = 1024
+MAX_CPUS: Final = 4096
+MAX_PORT: Final = 65535
+
+PROJECT: Final = "^[a-z0-9][a-z0-9-]{0,30}$"
+NODE: Final = "^[a-z]([a-z0-9-]{0,29}[a-z0-9])?$"
+MEMORY: Final = "an amount such as 8GiB or 512MiB, from 64MiB to 64TiB"
 
 MAX_TASKS: Final = 10_000
 OF_A_RUN: Final = frozenset({"run", "start", "needs", "packages", "faults"})
@@ -53,6 +56,58 @@ FAULT: Final = "a fault such as kill worker-1 after 500 steps"
 DELAY: Final = "a delay such as 5ms or 200us, from 1us to 10s"
 
 
+def text_of(
+    parse: Callable[[str], object], expected: str, *, explain: bool = False
+) -> BeforeValidator:
+    """Return a validator that parses a text.
+
+    Args:
+        parse: The parser. Raises ValueError for an invalid text.
+        expected: The expected form, for the message.
+        explain: Whether the message also has the parser's reason.
+    """
+
+    def validate(value: object) -> object:
+        why = ""
+        if isinstance(value, str):
+            try:
+                return parse(value)
+            except ValueError as error:
+                why = " ({})".format(str(error).partition("; ")[0]) if explain else ""
+        raise PydanticCustomError("expected", "must be {expected}", {"expected": expected + why})
+
+    return BeforeValidator(validate)
+
+
+def amount(units: Mapping[str, int], expected: str, least: int, most: int) -> BeforeValidator:
+    """Return a validator that parses an amount to a whole number of the smallest unit."""
+
+    def read(text: str) -> int:
+        amount = sizes.parse(text, units)
+        if not least <= amount <= most:
+            raise ValueError(expected)
+        return amount
+
+    return text_of(read, expected)
+
+
+def shown(example: str, *more: str, pattern: str = "") -> WithJsonSchema:
+    """Return the JSON Schema of a text."""
+    shape = {"pattern": pattern} if pattern else {}
+    return WithJsonSchema({"type": "string", **shape, "examples": [example, *more]})
+
+
+def kind_of(number: str, other: str, *types: type) -> Callable[[object], str | None]:
+    """Return a function that names the branch of a union for a value."""
+
+    def kind(value: object) -> str | None:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return number
+        return other if isinstance(value, types) else None
+
+    return kind
+
+
 def _flag_value(value: object, without: str = "${}") -> str:
     others = f"{', '.join(without)} and " if without else ""
     expected = f"a number, true, false, or a string without {others}control characters"
@@ -63,6 +118,13 @@ def _flag_value(value: object, without: str = "${}") -> str:
     raise PydanticCustomError("expected", "must be {expected}", {"expected": expected})
 
 
+GpuCount = Annotated[int, Field(ge=0, le=MAX_GPUS)]
+NodeName = Annotated[str, Field(pattern=NODE)]
+Memory = Annotated[
+    int,
+    amount(sizes.MEMORY, MEMORY, 64 * sizes.MIB, 64 * sizes.TIB),
+    shown("8GiB", pattern=sizes.pattern(sizes.MEMORY)),
+]
 _Port = Annotated[int, Field(ge=MIN_PORT, le=MAX_PORT)]
 _GpuIndex = Annotated[int, Field(ge=0, lt=MAX_GPUS)]
 _GpuId = Annotated[str, Field(pattern=GPU_ID)]
@@ -119,6 +181,18 @@ _Delay = Annotated[
     amount(sizes.DELAY, DELAY, 1, 10 * 10**6),
     shown("5ms", pattern=sizes.pattern(sizes.DELAY)),
 ]
+
+
+class ConfigModel(BaseModel):
+    """A mapping of a config: it is frozen, and its values are not converted."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        defer_build=True,  # the parts are built with the whole
+    )
 
 
 class Box(ConfigModel):

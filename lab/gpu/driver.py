@@ -14,7 +14,7 @@ from typing import Final
 from lab.errors import InputError
 from lab.formatting import counted
 from lab.gpu import nvml
-from lab.gpu.devices import read_gpus
+from lab.gpu.devices import read_gpus, read_pairs
 from lab.gpu.model import (
     CUDA_VERSION,
     DRIVER,
@@ -26,7 +26,6 @@ from lab.gpu.model import (
     NvmlError,
 )
 from lab.gpu.nvml import Library
-from lab.gpu.topology import read_pairs
 from lab.text import short
 from lab.threads import in_background, signals_blocked
 from lab.variables import LAB_GPUS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -224,21 +224,19 @@ def raise_for_faults(checks: Mapping[str, GpuCheck]) -> None:
 
 def summary_line(checks: Mapping[str, GpuCheck]) -> str:
     """Return one line for checks that do not contradict the plan."""
-    return "GPUs: " + ", ".join(_parts(checks))
-
-
-def _parts(checks: Mapping[str, GpuCheck]) -> Iterator[str]:
+    parts = []
     proved = {name: check for name, check in checks.items() if check.status is GpuStatus.PROVED}
     holders = [check for check in proved.values() if check.planned]
     if holders:
         gpus = len({gpu for check in holders for gpu in check.planned})
-        yield f"{counted(gpus, 'GPU')} of {counted(len(holders), 'task')} proved (NVML)"
+        parts.append(f"{counted(gpus, 'GPU')} of {counted(len(holders), 'task')} proved (NVML)")
     unknown = [name for name in checks if name not in proved]
     if unknown:
-        yield f"{_names(unknown)} not proved ({checks[unknown[0]].what})"
+        parts.append(f"{_names(unknown)} not proved ({checks[unknown[0]].what})")
     empty = [name for name, check in proved.items() if not check.planned]
     if empty:
-        yield f"{_names(empty)} {'sees' if len(empty) == 1 else 'see'} none"
+        parts.append(f"{_names(empty)} {'sees' if len(empty) == 1 else 'see'} none")
+    return "GPUs: " + ", ".join(parts)
 
 
 def _normalized(ids: Iterable[str]) -> list[str]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from lab.config import Cluster, LinkConfig, Node
 from lab.config.allocation import allocate_gpus, tasks_by_node
 from lab.config.load import text_of
 from lab.errors import InputError, LabError
-from lab.formatting import counted
-from lab.gpu import Gpu, Inventory, take_inventory
+from lab.formatting import counted, listed
+from lab.gpu import Gpu, Inventory, Process, take_inventory
 from lab.gpu.model import SLICE
 from lab.placement.cpuset import CloseCpus, allocate_cpus
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
-from lab.text import short
+from lab.text import clipped, short
+from lab.units import memory_for_people
 
 HINT = (
     "choose a config of `clusters/` that fits, or use `--gpus index` to render for another host, "
@@ -296,3 +298,60 @@ def _named(ids: Sequence[str], by_id: Mapping[str, Gpu]) -> str:
 
 def _link(spec: LinkConfig | None) -> Link | None:
     return None if spec is None else Link(spec.rate, spec.delay)
+
+
+_DISPLAY_SERVERS: Final = frozenset({"Xorg", "Xwayland", "X", "gnome-shell", "kwin_wayland"})
+"""Display servers; they are ignored, though some of them have a compute context."""
+
+_LONGEST_PROGRAM: Final = 60  # characters of its name
+
+
+def gpus_in_use(plan: Plan, inventory: Inventory) -> list[str]:
+    """Return a line for each planned GPU on which a process computes.
+
+    Args:
+        plan: The plan.
+        inventory: The host of the plan, with the processes on its GPUs.
+
+    Returns:
+        `GPU 2 (GPU-…, worker-0) is in use: python (pid 4711, 3.2 GiB)`.
+    """
+    holders: dict[str, list[str]] = {}
+    for task in plan.tasks:
+        for gpu in task.gpus:
+            holders.setdefault(gpu, []).append(task.name)
+    return held_in_use(holders, inventory)
+
+
+def held_in_use(holders: Mapping[str, Sequence[str]], inventory: Inventory) -> list[str]:
+    """Return a line for each GPU on which a process computes.
+
+    Args:
+        holders: Device id of a GPU to the names of its holders, for the line.
+        inventory: The host, with the processes on its GPUs.
+    """
+    by_id = {gpu.device_id: gpu for gpu in inventory.gpus}
+    gpus = [by_id[device_id] for device_id in holders if device_id in by_id]
+    return [_line(gpu, holders[gpu.device_id]) for gpu in gpus if _computing(gpu)]
+
+
+def _computing(gpu: Gpu) -> list[Process]:
+    return [
+        process
+        for process in gpu.processes
+        if process.computes and process.name.rpartition("/")[2] not in _DISPLAY_SERVERS
+    ]
+
+
+def _line(gpu: Gpu, tasks: Sequence[str]) -> str:
+    id_and_tasks = listed([short(gpu.device_id), *tasks])
+    used_by = listed([_process(process) for process in _computing(gpu)])
+    return f"GPU {gpu.index} ({id_and_tasks}) is in use: {used_by}"
+
+
+def _process(process: Process) -> str:
+    name = clipped(process.name, _LONGEST_PROGRAM) or "a process"
+    facts = [f"pid {process.pid}"]
+    if process.memory_bytes is not None:
+        facts.append(memory_for_people(process.memory_bytes))
+    return f"{name} ({', '.join(facts)})"

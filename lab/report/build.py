@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from lab import formatting
 from lab.analysis.comparison import describe
 from lab.errors import InputError, LabError
-from lab.formatting import counted
+from lab.formatting import counted, listed
 from lab.log import LOG
 from lab.outputs import check_output, write_output
 from lab.plots import style
@@ -47,7 +47,6 @@ MARKER: Final = '<meta name="generator" content="lab report">'
 _TEMPLATE: Final = Path(__file__).with_name("page.html.j2")
 _SCRIPT: Final = Path(__file__).with_name("full_screen.js")
 
-_NAMED: Final = 4  # the most runs or labels that a title names
 _LETTERS: Final = 60  # the longest name in a title
 _EQUAL: Final = 0.02  # lengths that differ by less are equal: workers end a few steps apart
 
@@ -264,22 +263,18 @@ def page(
 
 def title(runs: Sequence[ReportRun]) -> str:
     """Return the title of a report: its experiments, and the names or the number of its runs."""
-    experiments = _listed(dict.fromkeys(each.info.spec.experiment for each in runs))
+    named = [clipped(each.name, _LETTERS) for each in runs]
+    experiments = listed(
+        dict.fromkeys(clipped(each.info.spec.experiment, _LETTERS) for each in runs)
+    )
     if len(runs) == 1:
-        name = clipped(runs[0].name, _LETTERS)
+        name = named[0]
         return f"{experiments}: {name}" if runs[0].label else f"{experiments}: run {name}"
-    labels = dict.fromkeys(each.prefix or each.label for each in runs)
-    names = _listed(labels) if all(labels) else ""
+    labels = dict.fromkeys(clipped(each.prefix or each.label, _LETTERS) for each in runs)
+    names = listed(labels) if all(labels) else ""
     if not names and len(runs) == 2:  # noqa: PLR2004
-        names = _listed(each.name for each in runs)
+        names = listed(named)
     return f"{experiments}: {counted(len(runs), 'run')}" + (f" ({names})" if names else "")
-
-
-def _listed(names: Iterable[str]) -> str:
-    """Return up to four names, and the number of the others."""
-    every = [clipped(name, _LETTERS) for name in names]
-    more = len(every) - _NAMED
-    return ", ".join(every[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def has_equal_lengths(runs: Sequence[ReportRun]) -> bool:

@@ -104,7 +104,7 @@ def _gpu_warnings(plan: Plan, inventory: Inventory) -> list[str]:
     """Return a line for the plan's GPUs that cannot be used or are in use."""
     # Imported here: a plan without GPUs needs neither.
     from lab.gpu.support import Support, build_of, by_gpus  # noqa: PLC0415
-    from lab.placement.gpu_usage import gpus_in_use  # noqa: PLC0415
+    from lab.placement.place import gpus_in_use  # noqa: PLC0415
 
     pinned = {device for task in plan.tasks for device in task.gpus}
     gpus = [gpu for gpu in inventory.gpus if gpu.device_id in pinned]

@@ -48,8 +48,8 @@ from lab.classroom.queue.folder import (
 from lab.classroom.queue.host import SeatBoot, check_gpus, home_of
 from lab.classroom.queue.ledger import Entry
 from lab.classroom.queue.service import open_ledger
-from lab.config.fields import PROJECT
 from lab.config.load import parse_cluster, text_of
+from lab.config.model import PROJECT
 from lab.errors import InputError, LabError
 from lab.gpu import Inventory
 from lab.placement.plan import Plan

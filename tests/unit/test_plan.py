@@ -9,8 +9,7 @@ import pytest
 from lab.config import Cluster, load_cluster, parse_cluster
 from lab.errors import InputError, LabError
 from lab.gpu import Gpu, Inventory, Process, another_host, take_inventory
-from lab.placement.gpu_usage import gpus_in_use
-from lab.placement.place import place
+from lab.placement.place import gpus_in_use, place
 from lab.placement.plan import Plan
 from lab.units import GIB
 from tests.golden.boxes import box, mig_of, uuid_of, wired

@@ -16,8 +16,7 @@ from lab.backends.local.state import parse_cpuset
 from lab.config import Cluster, parse_cluster
 from lab.errors import ConfigError, LabError
 from lab.gpu import Inventory
-from lab.placement.gpu_usage import gpus_in_use
-from lab.placement.place import place
+from lab.placement.place import gpus_in_use, place
 from lab.placement.plan import Plan
 from lab.units import GIB
 from tests.golden.boxes import box, mig_of, uuid_of
