@@ -3,15 +3,6 @@
 from __future__ import annotations
 
 from lab.config.load import load_cluster, parse_cluster, with_workers
-from lab.config.model import Box, Cluster, Job, LinkConfig, Node
+from lab.config.model import Cluster
 
-__all__ = [
-    "Box",
-    "Cluster",
-    "Job",
-    "LinkConfig",
-    "Node",
-    "load_cluster",
-    "parse_cluster",
-    "with_workers",
-]
+__all__ = ["Cluster", "load_cluster", "parse_cluster", "with_workers"]

@@ -49,9 +49,9 @@ class AllocationError(Exception):
         problem: The reason.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
+    def __init__(self, loc: Loc, message: str) -> None:
+        super().__init__(message)
+        self.problem = Problem(loc, message)
 
 
 def tasks_by_node(jobs: Mapping[str, Job]) -> dict[str, list[TaskSlot]]:
@@ -132,11 +132,9 @@ def _too_many(name: str, node: Node, own: Sequence[TaskSlot]) -> AllocationError
     first = next(slot for slot, total in zip(asking, totals, strict=True) if total > node.gpu_count)
     requested = listed(f"{slot.name}: {slot.gpus}" for slot in asking)
     return AllocationError(
-        Problem(
-            first.loc,
-            f"the tasks on {name} need {counted(totals[-1], 'GPU')} ({requested}) and it has "
-            f"{node.gpu_count}; give the node more, the tasks fewer, or set `share: true`",
-        )
+        first.loc,
+        f"the tasks on {name} need {counted(totals[-1], 'GPU')} ({requested}) and it has "
+        f"{node.gpu_count}; give the node more, the tasks fewer, or set `share: true`",
     )
 
 
@@ -150,37 +148,27 @@ def _does_not_divide(
         among = f"{len(equal)} tasks ({tasks})"
         message = f"{counted(left, 'GPU')} of {name} cannot be divided equally among {among}"
     fix = "; state the job's `gpus` (0 for tasks on the CPU), or set `share: true`"
-    return AllocationError(Problem(equal[0].loc, message + fix))
+    return AllocationError(equal[0].loc, message + fix)
 
 
 def _check_sharing(name: str, node: Node, pool: int, shared: Sequence[TaskSlot]) -> None:
     if shared and pool == 0:
         has = "has no GPUs" if node.gpu_count == 0 else "has none left"
-        raise AllocationError(
-            Problem(shared[0].loc, f"{shared[0].name} shares the GPUs of {name}, which {has}")
-        )
+        first = shared[0]
+        raise AllocationError(first.loc, f"{first.name} shares the GPUs of {name}, which {has}")
     for slot in shared:
         if slot.gpus is not None and slot.gpus > pool:
             needed = counted(slot.gpus, "GPU")
             message = f"{slot.name} needs {needed} and {name} has {pool} to share"
-            raise AllocationError(Problem(slot.loc, message))
+            raise AllocationError(slot.loc, message)
     # Every task takes the first GPUs, so all of them use the first one. The sum is exact:
     # in floating point, it would depend on the order.
-    total = sum(
-        Fraction(repr(slot.gpu_memory_fraction))
-        for slot in shared
-        if slot.gpu_memory_fraction is not None
-    )
+    parts = {slot.name: slot.gpu_memory_fraction for slot in shared if slot.gpu_memory_fraction}
+    total = sum(Fraction(repr(part)) for part in parts.values())
     if total > 1:
-        tasks = listed(
-            f"{slot.name}: {slot.gpu_memory_fraction}"
-            for slot in shared
-            if slot.gpu_memory_fraction
-        )
+        tasks = listed(f"{task}: {part}" for task, part in parts.items())
         raise AllocationError(
-            Problem(
-                shared[-1].loc,
-                f"the tasks that share a GPU of {name} take {float(total):.6g} of its memory "
-                f"({tasks}); the limit is 1.0",
-            )
+            shared[-1].loc,
+            f"the tasks that share a GPU of {name} take {float(total):.6g} of its memory "
+            f"({tasks}); the limit is 1.0",
         )

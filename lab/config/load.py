@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -153,12 +153,9 @@ def text_of(cluster: Cluster) -> str:
     no whole number of KiB is rounded.
     """
     content = cluster.model_dump(mode="json", exclude_defaults=True, exclude={*OF_A_RUN})
-    for part in (content.get("box", {}), *_values(content, "nodes"), *_values(content, "links")):
+    nodes, links = content.get("nodes", {}), content.get("links", {})
+    for part in (content.get("box", {}), *nodes.values(), *links.values()):
         for key, units in _AMOUNTS.items():
             if key in part:
                 part[key] = exact(part[key], units)
     return json.dumps(content, ensure_ascii=False)
-
-
-def _values(content: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    return list(content.get(key, {}).values())

@@ -1,31 +1,13 @@
 """The inventory of a host: its GPUs, CPUs and memory."""
 
-from lab.gpu.inventory import (
-    another_host,
-    chosen_host,
-    host_gpus,
-    read_host,
-    take_inventory,
-)
-from lab.gpu.model import (
-    MODES,
-    Condition,
-    Fault,
-    Gpu,
-    Inventory,
-    NoDriverError,
-    NvmlError,
-    Pair,
-    Process,
-)
+from lab.gpu.inventory import another_host, chosen_host, host_gpus, read_host, take_inventory
+from lab.gpu.model import Condition, Fault, Gpu, Inventory, NvmlError, Pair, Process
 
 __all__ = [
-    "MODES",
     "Condition",
     "Fault",
     "Gpu",
     "Inventory",
-    "NoDriverError",
     "NvmlError",
     "Pair",
     "Process",

@@ -40,7 +40,6 @@ _HINTS: Final[Mapping[Condition, str]] = {
     Condition.MISMATCH: "reboot, or reload the driver's kernel module",
     Condition.NO_PERMISSION: "let this user open /dev/nvidia*",
     Condition.GPU_LOST: "check `nvidia-smi` and `dmesg | grep Xid`, then reboot",
-    Condition.NO_SLICES: "create slices with `nvidia-smi mig -cgi PROFILE -C`",
     Condition.NOT_SUPPORTED: "ignore it: this GPU does not report it",
     Condition.OLD_DRIVER: "update the NVIDIA driver",
     Condition.OTHER: "check `nvidia-smi` and `dmesg`",

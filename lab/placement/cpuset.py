@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -135,14 +136,11 @@ def _sizes(stated: Sequence[float | None], cpus: int) -> list[int]:
 
 def _level(sizes: Sequence[int], cpus: int) -> int:
     """Return the largest maximum size of a set with which all sets fit."""
-    level = cpus
-    left, open_sizes = cpus, sorted(sizes)
-    for position, size in enumerate(open_sizes):
-        level = left // (len(open_sizes) - position)
-        if size > level:
-            return level
-        left -= size
-    return max(open_sizes, default=level)
+
+    def used(level: int) -> int:
+        return sum(min(size, level) for size in sizes)
+
+    return bisect_right(range(1, cpus + 1), cpus, key=used)
 
 
 def _sets(

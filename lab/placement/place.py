@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from lab.config import Cluster, LinkConfig, Node
+from lab.config import Cluster
 from lab.config.allocation import allocate_gpus, tasks_by_node
 from lab.config.load import text_of
+from lab.config.model import LinkConfig, Node
 from lab.errors import InputError, LabError
 from lab.formatting import counted, listed
 from lab.gpu import Gpu, Inventory, Process, take_inventory
@@ -201,16 +202,13 @@ def _gpus_by_node(cluster: Cluster, inventory: Inventory) -> dict[str, _NodeGpus
         if node.gpu_count and not node.pins
     }
     chosen = select_gpus(counts, free, inventory.pairs) if whole else select_slices(counts, free)
-    gpus_by_node = {}
-    for name, node in cluster.nodes.items():
-        if name in chosen:
-            ids = tuple(gpu.device_id for gpu in chosen[name].gpus)
-            gpus_by_node[name] = _NodeGpus(ids, chosen[name].why)
-        else:
-            gpus_by_node[name] = _NodeGpus(
-                tuple(by_pin[pin].device_id for pin in node.pins), _AS_PINNED
-            )
-    return gpus_by_node
+    found = {
+        name: _NodeGpus(tuple(by_pin[pin].device_id for pin in node.pins), _AS_PINNED)
+        for name, node in cluster.nodes.items()
+    }
+    for name, selected in chosen.items():
+        found[name] = _NodeGpus(tuple(gpu.device_id for gpu in selected.gpus), selected.why)
+    return found
 
 
 def _ids(node: Node) -> list[str]:
