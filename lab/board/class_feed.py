@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from lab.backends.classroom.protocol import State
-from lab.classroom.queue.folder import Queued, queued
+from lab.classroom.queue.host import Queued, queued
 from lab.classroom.state import ClassDir
 from lab.classroom.status import SeatStatus, seat_statuses
 from lab.formatting import about, counted, whole

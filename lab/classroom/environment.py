@@ -29,7 +29,7 @@ from lab.classroom.hub_api import (
 )
 from lab.classroom.names import COPIES
 from lab.classroom.planning import ClassPlan
-from lab.classroom.queue.folder import end_environments, remove_environments
+from lab.classroom.queue.host import end_environments, remove_environments
 from lab.classroom.state import ClassDir, StoredClass
 from lab.errors import InputError, LabError
 from lab.gpu import Inventory, NvmlError, read_host

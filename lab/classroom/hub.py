@@ -6,24 +6,29 @@ its routes. Only the settings are lab's own.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from dockerspawner import DockerSpawner
 from jupyterhub.auth import Authenticator
 from tornado.web import HTTPError
 from traitlets import Dict
 
+from lab.backends.compose.host_block import block_container, host_addresses
+from lab.backends.engine.client import Engine, engine_errors
 from lab.classroom import names
 from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan, SeatPlan
-from lab.classroom.queue.folder import queue_variables
+from lab.classroom.queue.host import queue_variables
 from lab.classroom.state import ClassDir, StoredClass, Tokens
 from lab.runtimes import GPU_ORDER, NO_GPU
 from lab.variables import LAB_CLUSTER_CONFIG
@@ -133,7 +138,7 @@ def _seats(c: Any, stored: StoredClass, folder: ClassDir) -> None:  # noqa: ANN4
         gpus = GPU_ORDER if own.gpus else NO_GPU
         spawner.environment = {LAB_CLUSTER_CONFIG: stored.cluster, **gpus, **queue[own.name]}
 
-    c.JupyterHub.spawner_class = "lab.classroom.spawner.SeatSpawner"
+    c.JupyterHub.spawner_class = SeatSpawner
     c.DockerSpawner.pre_spawn_hook = assign
     c.DockerSpawner.image = stored.image
     c.DockerSpawner.pull_policy = "never"
@@ -227,3 +232,37 @@ class SeatAuthenticator(Authenticator):  # type: ignore[misc]
             self._window = now
             self._failed.clear()
         return self._failed
+
+
+AT_ONCE: Final = 8
+"""Requests to the engine at a time; the stop of a seat can take 10 s."""
+
+
+class SeatSpawner(DockerSpawner):  # type: ignore[misc]
+    """Starts a seat's container and blocks the host; the container waits for that."""
+
+    _executor = ThreadPoolExecutor(AT_ONCE)  # by default one thread for all seats
+
+    async def start_object(self) -> None:
+        """Start the container, and block the host.
+
+        Raises:
+            LabError: The kernel or the engine refuses; the seat does not start.
+        """
+        await super().start_object()
+        await asyncio.to_thread(self._block_host)
+
+    def _block_host(self) -> None:
+        engine = Engine()
+        seat = self.user.name
+        with engine_errors(f"blocking the host from {seat}"):
+            container = engine.client().containers.get(self.container_id)
+            (network,) = container.attrs["NetworkSettings"]["Networks"]
+            # Since Engine 28, a container on an internal network has no gateway.
+            hosts = list(host_addresses(engine.client().networks.get(network).attrs))
+        name = container.labels[names.CLASS]
+        # JupyterHub, on this host, asks each seat whether its server is ready.
+        labels = {names.CLASS: name}
+        block_container(
+            engine, names.prefix(name), hosts, container, seat, replies=True, labels=labels
+        )

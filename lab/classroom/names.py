@@ -85,8 +85,3 @@ def hub_url(network: IPv4Network) -> str:
 def proxy_address(network: IPv4Network) -> str:
     """Return the proxy's address in a network of the class."""
     return str(network[2])
-
-
-def seat_address(network: IPv4Network) -> str:
-    """Return the seat's address in its network."""
-    return str(network[3])

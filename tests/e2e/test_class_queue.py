@@ -27,7 +27,7 @@ from lab.classroom.config import parse_class
 from lab.classroom.disks import unavailable_reason
 from lab.classroom.environment import down, reset, up
 from lab.classroom.planning import HostFacts, plan_class
-from lab.classroom.queue.folder import read_ledger
+from lab.classroom.queue.host import read_ledger
 from lab.classroom.queue.ledger import Entry
 from lab.classroom.state import ClassDir, StoredClass
 from lab.config import parse_cluster
@@ -221,7 +221,7 @@ def no_other_seat_reaches(room: ClassDir, ada: Entry) -> None:
         assert reached(names.seat_object(NAME, seat), *places) == set()
     gateway = names.gateway(plan.proxy_network)
     host = [f"{gateway}:{port}" for port in (names.HUB_PORT, names.QUEUE_PORT)]
-    seats = [f"{names.seat_address(each.network)}:{names.SEAT_PORT}" for each in plan.seats]
+    seats = [f"{each.network[3]}:{names.SEAT_PORT}" for each in plan.seats]
     relays = [f"{names.proxy_address(plan.proxy_network)}:{names.QUEUE_RELAY_PORT}"]
     assert reached(worker, *host, *seats, *relays) == set()
     # The other seat's token has no access to the environment.

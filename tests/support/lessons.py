@@ -21,9 +21,8 @@ from lab.config.validation import parse_start
 from lab.experiments.faults import Fault, Kind
 from lab.experiments.policy import OnFailure, parse_policy
 from lab.experiments.registry import EXPERIMENTS, Experiment
-from lab.lessons.check import holds
+from lab.lessons.check import MeasuredRun, holds
 from lab.lessons.lesson import FOLDER, Condition, Stage, load_lesson
-from lab.lessons.measures import MeasuredRun
 from lab.run.fault_injection import parse_faults
 from lab.store.run_info import RunInfo, parameters_of
 from lab.store.summary import ResultSummary, Summary, TaskSummary

@@ -18,15 +18,12 @@ from unittest import mock
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from lab.backends.classroom.backend import ClassBackend
-from lab.backends.classroom.environment import ClassEnvironment
+from lab.backends.classroom.backend import ClassBackend, ClassEnvironment
 from lab.backends.classroom.protocol import Queue, State
 from lab.backends.environment import Check, Environment, no_check
 from lab.classroom.planning import SeatPlan
-from lab.classroom.queue.admission import plan_of
-from lab.classroom.queue.folder import TEACHER
-from lab.classroom.queue.host import Host
-from lab.classroom.queue.ledger import Capacity, Entry, Ledger
+from lab.classroom.queue.host import TEACHER, Host
+from lab.classroom.queue.ledger import Capacity, Entry, Ledger, plan_of
 from lab.classroom.queue.service import LIMITS, application
 from lab.classroom.queue.turns import Delays, Turns
 from lab.config.load import parse_cluster

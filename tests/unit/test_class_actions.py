@@ -26,7 +26,7 @@ from lab.backends.engine.info import EngineInfo, read_engine
 from lab.classroom import environment, image
 from lab.classroom import preparation as classroom
 from lab.classroom.config import parse_class
-from lab.classroom.queue.folder import Queued
+from lab.classroom.queue.host import Queued
 from lab.classroom.seat_report import RunReport
 from lab.classroom.state import ClassDir, StoredClass, changed_end
 from lab.classroom.status import SeatStatus
@@ -194,7 +194,7 @@ def test_the_tables_of_the_seats_and_the_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(class_actions, "terminal_width", lambda stream: width)
-    monkeypatch.setattr("lab.classroom.queue.folder.queued", lambda folder: queue)
+    monkeypatch.setattr("lab.classroom.queue.host.queued", lambda folder: queue)
     done, as_json = call("status"), call("status --json")
     assert max(map(len, done.stdout.splitlines())) <= width
     lines = done.stdout.splitlines()
@@ -229,7 +229,7 @@ def test_the_end_of_the_class_for_people(
 def test_the_end_of_the_class_is_above_the_seats(
     call: Call, seats: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.classroom.queue.folder.queued", lambda _: None)
+    monkeypatch.setattr("lab.classroom.queue.host.queued", lambda _: None)
     ends_unix = time.time() + 2110
     ClassDir("w").set_end(ends_unix)
     line = call("status").stderr

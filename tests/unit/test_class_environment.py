@@ -24,7 +24,7 @@ from lab.backends.names import CLASS
 from lab.backends.state import Busy, locked, state_directory
 from lab.classroom import environment, hub_api
 from lab.classroom.environment import down, reset, up
-from lab.classroom.queue.folder import ledger_file
+from lab.classroom.queue.host import ledger_file
 from lab.classroom.state import ClassDir
 from lab.errors import InputError, LabError
 from lab.variables import LAB_GPU_RECORD

@@ -19,9 +19,8 @@ from traitlets.config import Config
 
 from lab.classroom import hub, names
 from lab.classroom.config import TEACHER
-from lab.classroom.hub import MOST_FAILED, SeatAuthenticator
+from lab.classroom.hub import AT_ONCE, MOST_FAILED, SeatAuthenticator, SeatSpawner
 from lab.classroom.planning import ClassPlan
-from lab.classroom.spawner import AT_ONCE, SeatSpawner
 from lab.classroom.state import ClassDir
 from tests.support.agents import ROOT
 from tests.support.classes import CLUSTER, a_plan, certificate, created, own_state  # noqa: F401

@@ -23,8 +23,7 @@ import pytest
 from lab.backends.classroom.backend import ClassBackend
 from lab.backends.classroom.protocol import Queue, State, Status
 from lab.backends.state import Busy
-from lab.classroom.queue.admission import MAX_CONFIG_CHARACTERS, admitted
-from lab.classroom.queue.ledger import Entry, Ledger
+from lab.classroom.queue.ledger import MAX_CONFIG_CHARACTERS, Entry, Ledger, admitted
 from lab.classroom.queue.service import LIMITS, MAX_BODY_BYTES, MAX_REQUESTS
 from lab.errors import InputError, LabError
 from lab.log import passed_on

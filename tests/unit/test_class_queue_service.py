@@ -27,17 +27,13 @@ from lab.classroom.planning import SeatPlan
 from lab.classroom.queue import folder as folders
 from lab.classroom.queue import host as module
 from lab.classroom.queue import service
-from lab.classroom.queue.admission import (
-    MAX_CONFIG_CHARACTERS,
-    admitted,
-    cluster_of,
-    plan_of,
-    project_name,
-)
-from lab.classroom.queue.folder import (
+from lab.classroom.queue.host import (
     TEACHER,
     Queued,
+    SeatBoot,
+    check_gpus,
     end_environments,
+    home_of,
     ledger_file,
     queue_token,
     queue_variables,
@@ -45,8 +41,14 @@ from lab.classroom.queue.folder import (
     read_ledger,
     remove_environments,
 )
-from lab.classroom.queue.host import SeatBoot, check_gpus, home_of
-from lab.classroom.queue.ledger import Entry
+from lab.classroom.queue.ledger import (
+    MAX_CONFIG_CHARACTERS,
+    Entry,
+    admitted,
+    cluster_of,
+    plan_of,
+    project_name,
+)
 from lab.classroom.queue.service import open_ledger
 from lab.config.load import parse_cluster, text_of
 from lab.config.model import PROJECT

@@ -14,8 +14,7 @@ import pytest
 
 from lab.backends.engine.client import Engine
 from lab.classroom import work
-from lab.classroom.containers import Containers
-from lab.classroom.work import add_files, write_entry
+from lab.classroom.containers import Containers, add_files, write_entry
 from lab.errors import LabError
 from tests.support.classes import own_state, stored  # noqa: F401
 

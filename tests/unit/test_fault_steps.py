@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from lab.lessons.check import check_stage
+from lab.lessons.check import MeasuredRun, check_stage
 from lab.lessons.lesson import load_lesson
-from lab.lessons.measures import MeasuredRun
 from lab.store.fault_steps import faults_met
 from lab.store.summarize import summary_of
 from lab.store.summary import FaultSummary

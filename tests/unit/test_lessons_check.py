@@ -27,9 +27,17 @@ from lab.lessons.answers import (
     read_answers,
     read_passed,
 )
-from lab.lessons.check import Evidence, Reply, StageResult, check_lesson, check_stage, key_of
+from lab.lessons.check import (
+    Evidence,
+    MeasuredRun,
+    Reply,
+    StageResult,
+    check_lesson,
+    check_stage,
+    figure_of,
+    key_of,
+)
 from lab.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
-from lab.lessons.measures import MeasuredRun, figure_of
 from lab.project import replace_files
 from lab.shipped import SHIPPED
 from lab.store.directory import RunDir

@@ -25,14 +25,14 @@ from lab.backends.classroom.protocol import ERRORS, Order
 from lab.backends.engine.client import Engine
 from lab.backends.state import locked
 from lab.classroom import names
-from lab.classroom.queue.folder import (
+from lab.classroom.queue.host import (
     TEACHER,
+    Host,
     ledger_file,
     queue_token,
     read_ledger,
     remove_environments,
 )
-from lab.classroom.queue.host import Host
 from lab.classroom.queue.ledger import Ledger
 from lab.classroom.queue.turns import Turns
 from lab.classroom.state import ClassDir

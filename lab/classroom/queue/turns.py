@@ -16,9 +16,8 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from lab.backends.classroom.protocol import Gone, Order, State, Status
-from lab.classroom.queue.admission import admitted
 from lab.classroom.queue.host import Host
-from lab.classroom.queue.ledger import Entry, Ledger
+from lab.classroom.queue.ledger import Entry, Ledger, admitted
 from lab.errors import InputError, LabError
 from lab.formatting import about
 from lab.log import LOG
