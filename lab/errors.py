@@ -1,4 +1,4 @@
-"""The errors that commands print for the user.
+"""The errors that commands print for the user, and the findings of checks.
 
 Each error has one line, what is wrong and how to fix it, and the exit code of the command. Any
 other exception is a defect of lab.
@@ -6,7 +6,13 @@ other exception is a defect of lab.
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
 from lab.text import bounded
+
+Status = TypeVar("Status", bound=StrEnum)
 
 
 class LabError(Exception):
@@ -57,3 +63,29 @@ class InconclusiveError(LabError):
     """A result is inconclusive: exit code 3."""
 
     exit_code = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Generic[Status]):
+    """The result of a check.
+
+    Attributes:
+        status: The result; each kind of check has terms of its own.
+        what: What it found, in one line; "" if the status says all.
+        fix: How to fix it, as an instruction; "" if there is nothing to fix.
+        where: What was checked: `GPU 3`, `engine`, `worker-0`.
+    """
+
+    status: Status
+    what: str = ""
+    fix: str = ""
+    where: str = ""
+
+    def __str__(self) -> str:
+        what = f" ({self.what})" if self.what else ""
+        fix = f"; {self.fix}" if self.fix else ""
+        return f"{self.where}: {self.status}{what}{fix}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of `--json`."""
+        return asdict(self)

@@ -15,7 +15,7 @@ from hypothesis import settings
 from lab.backends.compose.image_build import CPU, build_image
 from lab.backends.compose.render import BASE_IMAGE
 from lab.backends.engine.client import Engine
-from lab.classroom.image import ensure_image
+from lab.classroom.preparation import ensure_image
 from lab.config import load_cluster
 from lab.gpu import take_inventory
 from lab.log import shown_by

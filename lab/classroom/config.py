@@ -14,17 +14,8 @@ from pydantic_core import PydanticCustomError
 from lab.classroom.names import COPIES
 from lab.config.diagnostics import Problem
 from lab.config.load import parse_config, read_file
-from lab.config.model import (
-    MAX_CPUS,
-    MAX_PORT,
-    ConfigModel,
-    GpuCount,
-    Memory,
-    NodeName,
-    amount,
-    text_of,
-)
-from lab.units import MEMORY, MIB, TIB, duration_s
+from lab.config.model import MAX_CPUS, MAX_PORT, ConfigModel, GpuCount, Memory, NodeName, text_of
+from lab.units import duration_s
 
 TEACHER: Final = "teacher"
 """The user who may open JupyterHub's admin page; the teacher has no seat."""
@@ -45,7 +36,6 @@ _SLICE_TEXT: Final = "a duration such as 10m or 1h30m, from 1s to 24h"
 _NETWORK_TEXT: Final = "a private IPv4 network such as 10.89.0.0/16, of /28 or larger"
 _DOMAIN_TEXT: Final = "a DNS name in lower-case letters, such as lab.example.org"
 _ADDRESS_TEXT: Final = "an IPv4 address and a port, such as 127.0.0.1:8000"
-_DISK_TEXT: Final = "an amount such as 5GiB or 512MiB, from 64MiB to 64TiB"
 
 
 class Address(NamedTuple):
@@ -96,7 +86,6 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
-Disk = Annotated[int, amount(MEMORY, _DISK_TEXT, 64 * MIB, 64 * TIB)]
 Slice = Annotated[float, text_of(_slice, _SLICE_TEXT)]
 ClassName = Annotated[str, _matching(_NAME, _NAME_TEXT)]
 DomainName = Annotated[str, _matching(_DOMAIN, _DOMAIN_TEXT)]
@@ -163,7 +152,7 @@ class SeatConfig(ConfigModel):
     memory: Memory | None = None
     """Limit of main memory, in bytes; by default none."""
 
-    disk: Disk | None = None
+    disk: Memory | None = None
     """Limit of the volume of the seat, in bytes; by default none."""
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from lab.errors import LabError
-from lab.finding import Finding
+from lab.errors import Finding, LabError
 from lab.text import short
 from lab.threads import in_background
 

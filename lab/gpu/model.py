@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from lab.errors import LabError
-from lab.finding import Finding
+from lab.errors import Finding, LabError
 
 MODES: Final = ("auto", "uuid", "index", "none")
 """The values of `--gpus`: how GPUs are found and pinned."""

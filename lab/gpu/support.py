@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from lab.finding import Finding
+from lab.errors import Finding
 from lab.gpu.model import Gpu
 from lab.runtimes import HERITAGE, RUNTIMES, TENSORFLOW
 from lab.variables import LAB_IMAGE, LAB_TENSORFLOW

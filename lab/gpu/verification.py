@@ -9,8 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from lab.errors import LabError
-from lab.finding import Finding
+from lab.errors import Finding, LabError
 from lab.formatting import counted
 from lab.gpu.model import Gpu
 from lab.text import short

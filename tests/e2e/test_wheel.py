@@ -121,7 +121,7 @@ def test_the_images_are_built_from_the_installed_files(installed: Installed) -> 
     """Also without a project, and the image of a class."""
     code = (
         "from lab.backends.build_context import prepare_context as p; from lab.shipped import *;"
-        "from lab.image_digest import digest; from lab.classroom.image import SOURCES;"
+        "from lab.image_digest import digest; from lab.classroom.preparation import SOURCES;"
         "folder = p(SHIPPED, SOURCES); assert digest(folder / 'lab') == digest();"
         "print(len(list(files_of(SOURCES, folder)))); print(folder)"
     )

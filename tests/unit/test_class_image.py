@@ -16,8 +16,8 @@ import pytest
 from lab.backends.compose.cli import Compose
 from lab.backends.compose.render import image_of
 from lab.backends.engine.client import Engine
-from lab.classroom import image
-from lab.classroom.image import DIGEST, SOURCES, ensure_image
+from lab.classroom import preparation
+from lab.classroom.preparation import DIGEST, SOURCES, ensure_image
 from lab.errors import LabError
 from lab.log import shown_by
 from lab.placement.plan import Plan
@@ -54,8 +54,8 @@ def images(monkeypatch: pytest.MonkeyPatch) -> Images:
         found.built.append(built)
         found.labels[built["image"]] = built["build"]["labels"]
 
-    monkeypatch.setattr(image, "build_image", found.build_image)
-    monkeypatch.setattr(image, "require_builder", lambda: None)
+    monkeypatch.setattr(preparation, "build_image", found.build_image)
+    monkeypatch.setattr(preparation, "require_builder", lambda: None)
     monkeypatch.setattr(Compose, "build", build)
     monkeypatch.setattr(Engine, "client", lambda _: SimpleNamespace(images=found))
     return found
