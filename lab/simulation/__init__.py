@@ -1,5 +1,5 @@
 """Simulate a training by discrete events, and know the error of the result.
 
 `model.py` simulates the steps with SimPy. `machine.py` has the costs that were measured on one
-machine, and predicts trainings with an error. `calibration.py` scales these costs to a run.
+machine, and predicts trainings with an error. It also scales these costs to a run.
 """
