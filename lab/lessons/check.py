@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice, product
 from pathlib import Path
 from typing import Final
@@ -99,7 +99,7 @@ class Evidence:
                 continue
             measured = runs.setdefault(info.spec.experiment, [])
             if len(measured) < _MOST_RUNS:
-                measured.append(MeasuredRun.of(run, info))
+                measured.append(MeasuredRun(info, partial(_summary, run, info)))
         return cls(runs, read_answers(store / FILE))
 
 
@@ -292,18 +292,6 @@ class MeasuredRun:
     info: RunInfo
     read: Callable[[], Summary]
 
-    @classmethod
-    def of(cls, run: RunDir, info: RunInfo) -> MeasuredRun:
-        """Return a run of a run store."""
-
-        def read() -> Summary:
-            statuses = read_statuses(run, info)
-            if task := altered_task(run, info, statuses):
-                raise LabError(f"{run.run_id}: the records of {task} are not those of its agent")
-            return sum_up(run, info, statuses)
-
-        return cls(info, read)
-
     @cached_property
     def summary(self) -> Summary | None:
         """Its summary; None if its files are damaged."""
@@ -318,6 +306,13 @@ class MeasuredRun:
         if isinstance(value, int | float):
             return value
         return options_of(self.info).get(name) if value is None else str(value)
+
+
+def _summary(run: RunDir, info: RunInfo) -> Summary:
+    statuses = read_statuses(run, info)
+    if task := altered_task(run, info, statuses):
+        raise LabError(f"{run.run_id}: the records of {task} are not those of its agent")
+    return sum_up(run, info, statuses)
 
 
 _RUN: Final = {measure.name: measure.of for measure in OF_RUN}

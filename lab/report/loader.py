@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from lab.experiments.faults import DONE, OVER, Fault, parse
+from lab.experiments.faults import DONE, OVER, parse
 from lab.plots.data import Mark, Trace, tidy
 from lab.records.reader import read_records
 from lab.run.status import status_or_warn
@@ -189,17 +190,11 @@ def _faults(trace: Trace, records: pd.DataFrame) -> Iterator[Mark]:
             continue
         text = message.removeprefix(DONE)
         ends = (at for name, at, line in over if (name, line) == (task, OVER + text) and at >= when)
-        fault = _parsed(text)
-        until = next(ends, min(when + (fault.seconds if fault else 0.0), max(end, when)))
+        lasts_s = 0.0
+        with suppress(ValueError):  # another version of lab may know more faults
+            lasts_s = parse(text).seconds
+        until = next(ends, min(when + lasts_s, max(end, when)))
         yield Mark(task, "fault", short(text, _LONGEST), when, until if until > when else None)
-
-
-def _parsed(text: str) -> Fault | None:
-    """Parse the fault of a text; None if it has none."""
-    try:
-        return parse(text)
-    except ValueError:
-        return None
 
 
 def _late_starts(trace: Trace) -> Iterator[Mark]:
