@@ -6,7 +6,7 @@ import math
 import string
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, Final
 
@@ -380,13 +380,7 @@ def _task_rows(sides: Sequence[Side], task: str) -> list[Row]:
 
 
 def _row_as_json(row: Row) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "unit": row.unit,
-        "values": list(row.values),
-        "differences": row.differences,
-        "ratios": row.ratios,
-    }
+    return asdict(row) | {"differences": row.differences, "ratios": row.ratios}
 
 
 def _letter(place: int) -> str:

@@ -132,9 +132,9 @@ class NotebookFigure(Figure):
         return png(self), {"width": round(100 * self.get_figwidth())}
 
 
-def new_figure(height: float, width: float = WIDE) -> Figure:
-    """Create an empty figure; its height and width are in inches."""
-    figure = NotebookFigure(figsize=(width, height), layout="constrained")
+def new_figure(height: float) -> Figure:
+    """Create an empty figure of a height in inches."""
+    figure = NotebookFigure(figsize=(WIDE, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
