@@ -30,7 +30,7 @@ def _beside(
     columns: Sequence[str],
     height: float,
     one: Callable[[Axes, Trace, str], None],
-    several: Callable[[Trace, str], tuple[Floats, Floats]],
+    several: Callable[[str, Trace], tuple[Floats, Floats]],
     *,
     share_y: bool = True,
 ) -> tuple[Figure, dict[str, Axes]]:
@@ -50,7 +50,7 @@ def _beside(
         if len(runs) == 1:
             one(ax, runs[0], column)
         else:
-            styles.draw_groups(ax, runs, partial(several, column=column))
+            styles.draw_groups(ax, runs, partial(several, column))
     return figure, panels
 
 
@@ -96,7 +96,7 @@ def loss(runs: Sequence[Trace]) -> Figure | None:
     return styles.finish(figure, runs, _timed(panels))
 
 
-def _pooled(run: Trace, column: str) -> tuple[Floats, Floats]:
+def _pooled(column: str, run: Trace) -> tuple[Floats, Floats]:
     """The smoothed loss of all workers; losses with the same x are replaced by their mean."""
     x, y = run.points(column, "loss")
     moments, places = np.unique(x, return_inverse=True)
@@ -113,7 +113,7 @@ def _losses(ax: Axes, run: Trace, column: str) -> None:
         if not run.is_of_one_model:
             _line(ax, x, smoothed(y), style, safe_label(task))
     if run.is_of_one_model:
-        _line(ax, *_pooled(run, column), replace(line_style(0), colour=BLACK), "all workers")
+        _line(ax, *_pooled(column, run), replace(line_style(0), colour=BLACK), "all workers")
 
 
 def _dots(ax: Axes, x: Floats, y: Floats, style: LineStyle, label: str) -> None:
@@ -164,12 +164,12 @@ def accuracy(runs: Sequence[Trace]) -> Figure | None:
     return styles.finish(figure, runs, _timed(panels))
 
 
-def _accuracies(run: Trace, column: str) -> tuple[Floats, Floats]:
+def _accuracies(column: str, run: Trace) -> tuple[Floats, Floats]:
     return run.points(column, "accuracy")
 
 
 def _tests(ax: Axes, run: Trace, column: str) -> None:
-    x, y = _accuracies(run, column)
+    x, y = _accuracies(column, run)
     ax.plot(x, y, color=styles.BLUE, marker="o", markersize=5, label="tests")
 
 
@@ -230,7 +230,7 @@ def _counted(runs: Sequence[Trace]) -> str:
     return "seen" if len(runs) > 1 and trained and has_images else "global_step"
 
 
-def _over_time(run: Trace, column: str) -> tuple[Floats, Floats]:
+def _over_time(column: str, run: Trace) -> tuple[Floats, Floats]:
     """A run's highest global step or images over time, or the workers' mean of their own steps."""
     seconds, counts = run.points("seconds", column)
     if column in {"global_step", "seen"} or not len(seconds):
@@ -284,7 +284,7 @@ def throughput(runs: Sequence[Trace]) -> Figure | None:
 
 def _rates(run: Trace, column: str = "global_step") -> tuple[Floats, Floats]:
     """The growth of a count, until the first worker has finished: its leaving is no slowness."""
-    seconds, counts = _over_time(run, column)
+    seconds, counts = _over_time(column, run)
     together = seconds <= run.leaving_s
     return styles.rates(seconds[together], counts[together])
 
