@@ -293,8 +293,7 @@ def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
     client = "lab.backends.classroom"
     with (
         mock.patch.dict(os.environ, home),
-        mock.patch(f"{client}.environment._FRESH_S", 0.05),
-        mock.patch.multiple(f"{client}.backend", _PATIENCE_S=0.0, _POLL_S=0.02),
+        mock.patch.multiple(f"{client}.backend", _FRESH_S=0.05, _PATIENCE_S=0.0, _POLL_S=0.02),
         mock.patch(f"{client}.protocol._PAUSE_S", 0.02),
     ):
         thread = threading.Thread(target=lambda: asyncio.run(serve()))

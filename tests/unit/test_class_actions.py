@@ -23,7 +23,7 @@ from syrupy.assertion import SnapshotAssertion
 from lab.backends.engine.client import Engine
 from lab.backends.engine.error_hints import EngineKind
 from lab.backends.engine.info import EngineInfo, read_engine
-from lab.classroom import environment, image
+from lab.classroom import environment
 from lab.classroom import preparation as classroom
 from lab.classroom.config import parse_class
 from lab.classroom.queue.host import Queued
@@ -110,7 +110,7 @@ def booted(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[StoredClass]:
 
     monkeypatch.setattr(classroom, "chosen_host", lambda gpus: box(2))
     monkeypatch.setattr(classroom, "routes", list)
-    monkeypatch.setattr(image, "ensure_image", ensure)
+    monkeypatch.setattr(classroom, "ensure_image", ensure)
     monkeypatch.setattr(environment, "up", found.append)
     monkeypatch.setattr(classroom, "find_root", lambda path: ROOT)
     monkeypatch.setattr(Engine, "is_podman", lambda engine: False)

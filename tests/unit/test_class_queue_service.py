@@ -24,7 +24,6 @@ from lab.backends.compose.render import DEFAULTS, Home, render
 from lab.backends.engine.client import Engine
 from lab.backends.state import lock_environment, lock_path
 from lab.classroom.planning import SeatPlan
-from lab.classroom.queue import folder as folders
 from lab.classroom.queue import host as module
 from lab.classroom.queue import service
 from lab.classroom.queue.host import (
@@ -291,8 +290,7 @@ def test_the_end_of_a_class_removes_its_environments_and_their_locks(
     mine = project_name(folder.name, "ada")
     left = [FakeEnvironment(tmp_path, project=each) for each in (mine, "another-users")]
     host = FakeBackend("compose", others=left)
-    for each in (folders, module):
-        monkeypatch.setattr(each, "ComposeBackend", lambda: host)
+    monkeypatch.setattr(module, "ComposeBackend", lambda: host)
     remove_environments(folder, ["ada"])
     assert [each.is_down for each in left] == [False, False], "its service never began"
     write_atomically(ledger_file(folder), "[3]" if is_damaged else "{}")

@@ -27,8 +27,7 @@ from lab.plots.registry import CHARTS
 from lab.report import build
 from lab.report.build import provenance
 from lab.report.loader import marks_of, read_runs
-from lab.reproduce import view
-from lab.reproduce.verdicts import Evaluation, Result, Verdict
+from lab.reproduce.verdicts import Evaluation, Result, Verdict, ours
 from lab.runtimes import HERITAGE
 from lab.statistics import Interval
 from lab.store.dataframe import records_frame
@@ -317,7 +316,7 @@ def test_the_verdicts_are_beside_the_source(store: Path) -> None:
          "? inconclusive: it is wide"],
         ["they differ", "the last line", "qualitative", NONE, "0.8871 apart", NONE,
          "✗ not reproduced: in 0 of 8 runs"],
-        ["words", "here", "measured", "82,499", *view.ours(result), "✓ ok"],
+        ["words", "here", "measured", "82,499", *ours(result), "✓ ok"],
     ):  # fmt: skip
         assert row in page.rows
     assert "book-async: the book. 2 counted claims: 1 NOT_REPRODUCED" in page.text

@@ -66,24 +66,28 @@ class Host:
         # The class holds the GPUs in the host's record. Within the class, the ledger decides.
         return boot(steps, no_check, share=True).provenance()
 
-    @staticmethod
-    def end(project: str) -> None:
-        """Stop the containers of an environment, and remove them; there may be none.
-
-        Raises:
-            Busy: A boot of it is still under way, perhaps that of a service that was killed.
-            LabError: The engine refuses.
-        """
-        backend = ComposeBackend()
-        with lock_environment(backend.name, project):
-            environment = backend.find_any(project)
-        if environment is not None:
-            environment.down()
-        remove_compose_file(project)  # of a boot that was killed before its first container
+    def end(self, project: str) -> None:
+        """Stop the containers of an environment, and remove them; there may be none."""
+        remove(project)
 
     def runs(self, project: str) -> bool:
         """Return whether an environment has a container that runs."""
         return ComposeBackend().find(project) is not None
+
+
+def remove(project: str) -> None:
+    """Stop the containers of an environment, and remove them; there may be none.
+
+    Raises:
+        Busy: A boot of it is still under way, perhaps that of a service that was killed.
+        LabError: The engine refuses.
+    """
+    backend = ComposeBackend()
+    with lock_environment(backend.name, project):
+        environment = backend.find_any(project)
+    if environment is not None:
+        environment.down()
+    remove_compose_file(project)  # of a boot that was killed before its first container
 
 
 def check_gpus(containers: Iterable[ContainerInfo]) -> None:
@@ -268,5 +272,5 @@ def remove_environments(folder: ClassDir, seats: Collection[str]) -> None:
     for project in [project_name(folder.name, seat) for seat in seats]:
         lock = lock_path(backend.name, project)
         if project in known or lock.exists():
-            with_lock_retry(partial(Host.end, project))
+            with_lock_retry(partial(remove, project))
             lock.unlink(missing_ok=True)
