@@ -50,8 +50,7 @@ _STATE: Final = ctypes.create_string_buffer(8)
 """The memory of `random`; with 8 bytes it is a simple generator."""
 
 _PAGE: Final = mmap.PAGESIZE
-_LINK_MAP: Final = 2  # RTLD_DI_LINKMAP: the loader's entry, which begins with the load address
-_LOAD, _DYNAMIC = 1, 2
+_LINK_MAP: Final = 2  # RTLD_DI_LINKMAP: the entry with load address, name and dynamic section
 _STRINGS, _SYMBOLS, _STRINGS_SIZE = 5, 6, 10
 _TABLES: Final = ((7, 8), (23, 2))  # tags of the address and the size of each table of relocations
 _SYMBOL_SIZE = 24  # bytes; the first 4 have the position of the name
@@ -137,15 +136,12 @@ def _number(place: Place) -> str | None:
             return "this TensorFlow does not call std::random_device as expected"
     except OSError as error:
         return f"the memory cannot be changed ({error.strerror})"
-    forks = count()
-    numbers: list[int] = []
+    forks: list[None] = []  # each makes it longer
 
     def begin_in_child() -> None:
-        begin(place._replace(task=(place.task + numbers[-1] * place.tasks) % TASKS))
+        begin(place._replace(task=(place.task + len(forks) * place.tasks) % TASKS))
 
-    os.register_at_fork(
-        before=lambda: numbers.append(next(forks) + 1), after_in_child=begin_in_child
-    )
+    os.register_at_fork(before=lambda: forks.append(None), after_in_child=begin_in_child)
     return None
 
 
@@ -224,21 +220,9 @@ def _table_entries(symbol: bytes) -> Iterator[tuple[int, int]]:
     """Yield the addresses and flags of a function's entries in TensorFlow's libraries."""
     mappings = list(_mappings())
     for library in {path for _, _, path in mappings if LIBRARIES.fullmatch(path.name)}:
-        if (start := _load_address(library)) is not None:
-            addresses = [start + offset for offset in relocations(library, symbol)]
-            for memory, protection, _ in mappings:
-                yield from ((address, protection) for address in addresses if address in memory)
-
-
-def _load_address(library: Path) -> int | None:
-    """Ask the loader for a library's address: the file may also be mapped by a reader."""
-    try:
-        handle = ctypes.CDLL(str(library), os.RTLD_NOLOAD)._handle
-    except OSError:  # not loaded
-        return None
-    link_map = ctypes.c_void_p()
-    ctypes.CDLL(None).dlinfo(ctypes.c_void_p(handle), _LINK_MAP, ctypes.byref(link_map))
-    return ctypes.c_size_t.from_address(link_map.value or 0).value
+        addresses = [*relocations(library, symbol)]
+        for memory, protection, _ in mappings:
+            yield from ((address, protection) for address in addresses if address in memory)
 
 
 def _mappings() -> Iterator[tuple[range, int, Path]]:
@@ -251,48 +235,30 @@ def _mappings() -> Iterator[tuple[range, int, Path]]:
 
 
 def relocations(library: Path, symbol: bytes) -> Iterator[int]:
-    """Yield the table entries for a function in a library, relative to its load address.
+    """Yield the addresses of the table entries for a function in a library.
 
-    The format is ELF with 64 bits, as <https://refspecs.linuxfoundation.org/elf/elf.pdf> and the
-    x86-64 and AArch64 supplements describe it. For another format the function yields nothing.
+    The loader says where the library's dynamic section is; the file may also be mapped by a reader.
+    Its format is ELF with 64 bits, as <https://refspecs.linuxfoundation.org/elf/elf.pdf> and the
+    x86-64 and AArch64 supplements describe it. In memory it has addresses: the C library has added
+    the load address. For a file that is not loaded the function yields nothing.
     """
     import numpy as np  # noqa: PLC0415 (a program that does not import TensorFlow may not need it)
 
-    def read(position: int, size: int) -> bytes:
-        file.seek(position)
-        return file.read(size)
-
-    with library.open("rb") as file:
-        header = read(0, 64)
-        if header[:6] != b"\x7fELF\x02\x01":
-            return
-        (headers,) = struct.unpack_from("<Q", header, 32)
-        size, count = struct.unpack_from("<HH", header, 54)
-        segments = [
-            struct.unpack("<I4xQQ8xQ16x", read(headers + i * size, 56)) for i in range(count)
-        ]
-
-        def file_position(address: int) -> int:
-            """Return the file position of a load address."""
-            return next(
-                int(offset + address - start)
-                for kind, offset, start, length in segments
-                if kind == _LOAD and start <= address < start + length
-            )
-
-        dynamic, length = next(
-            (offset, length) for kind, offset, _, length in segments if kind == _DYNAMIC
-        )
-        pairs = struct.iter_unpack("<QQ", read(dynamic, length))
-        tags = dict(takewhile(lambda pair: pair[0] != 0, pairs))
-        strings = read(file_position(tags[_STRINGS]), tags[_STRINGS_SIZE])
-        wanted = strings.find(b"\0" + symbol + b"\0") + 1
-        first = file_position(tags[_SYMBOLS])
-        for table, length in _TABLES:
-            if table in tags:
-                entries = np.frombuffer(read(file_position(tags[table]), tags[length]), "<u8")
-                offsets, numbers = entries[0::3], entries[1::3] >> 32
-                symbols = read(first, (int(numbers.max(initial=0)) + 1) * _SYMBOL_SIZE)
-                names = np.frombuffer(symbols, "<u4")
-                is_wanted = names[numbers * (_SYMBOL_SIZE // 4)] == wanted
-                yield from offsets[(numbers > 0) & is_wanted].tolist()
+    try:
+        handle = ctypes.CDLL(str(library), os.RTLD_NOLOAD)._handle
+    except OSError:  # not loaded
+        return
+    read, link_map = ctypes.string_at, ctypes.c_void_p()
+    ctypes.CDLL(None).dlinfo(ctypes.c_void_p(handle), _LINK_MAP, ctypes.byref(link_map))
+    start, _, dynamic = struct.unpack("PPP", read(link_map.value or 0, 24))
+    pairs = (struct.unpack("QQ", read(dynamic + position, 16)) for position in count(0, 16))
+    tags = dict(takewhile(lambda pair: pair[0] != 0, pairs))
+    wanted = read(tags[_STRINGS], tags[_STRINGS_SIZE]).find(b"\0" + symbol + b"\0") + 1
+    for table, length in _TABLES:
+        if table in tags:
+            entries = np.frombuffer(read(tags[table], tags[length]), "<u8")
+            offsets, numbers = entries[0::3], entries[1::3] >> 32
+            symbols = read(tags[_SYMBOLS], (int(numbers.max(initial=0)) + 1) * _SYMBOL_SIZE)
+            names = np.frombuffer(symbols, "<u4")
+            is_wanted = names[numbers * (_SYMBOL_SIZE // 4)] == wanted
+            yield from (start + offset for offset in offsets[(numbers > 0) & is_wanted].tolist())
