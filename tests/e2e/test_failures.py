@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lab.task.sdk import steps
+from lab.task.sdk import recorder
 from tests.support.agents import processes_with, wait_for
 from tests.support.commands import ROOT, start
 
@@ -111,9 +111,9 @@ def test_a_killed_worker_of_a_synchronous_training_starts_again_with_all(project
     # After the first record none is due by number; by time, each is. No checkpoint, either.
     (project / "scripts").unlink()
     shutil.copytree(ROOT / "scripts", project / "scripts")
-    assert steps.RECORD_WITHIN_S > 0
+    assert recorder.RECORD_WITHIN_S > 0
     with (project / "scripts/begin.py").open("a") as first:
-        first.write("\nfrom lab.task.sdk import steps\nsteps.RECORD_WITHIN_S = 0.0\n")
+        first.write("\nfrom lab.task.sdk import recorder\nrecorder.RECORD_WITHIN_S = 0.0\n")
     arguments = ("--record_every", "100000", "--on-failure", "restart:1")
     run = training(project, "sync", "--global_steps", "500", *arguments)
     wait_for_step(project, "worker-1", 50)

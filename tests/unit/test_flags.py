@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -24,7 +26,8 @@ def flags(*arguments: str, **environment: str) -> dict[str, object]:
     parser = experiment_flags("async", "A program.")
     parser.add_argument("--colour", type=one_of("red", "blue"))
     parser.add_argument("--pause", type=amount)
-    return vars(parse(parser, list(arguments), environment))
+    with patch.dict(os.environ, environment):
+        return vars(parse(parser, list(arguments)))
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str, **environment: str) -> str:

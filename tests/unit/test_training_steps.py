@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lab.records import Record, parse_record
-from lab.task.sdk import steps
+from lab.task.sdk import recorder
 from lab.task.sdk.recorder import Recorder
 
 FLAGS = Namespace(record_every=100, batch_size=10, eval_every=250)
@@ -47,7 +47,7 @@ class Training:
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
     made = Training(tmp_path / "records")
-    monkeypatch.setattr(steps, "time", SimpleNamespace(monotonic=lambda: made.now_s))
+    monkeypatch.setattr(recorder, "time", SimpleNamespace(monotonic=lambda: made.now_s))
     yield made
     made.close()
 

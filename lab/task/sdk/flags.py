@@ -74,11 +74,7 @@ def experiment_flags(experiment: str, description: str) -> Parser:
     optional = [job for job in jobs if any(job not in entry.jobs for entry in entries)]
     parser = task_flags(description, jobs, [*optional, "evaluator"])
     data = {"data_dir": TRAINING_FLAGS["data_dir"]} if entries[0].has_data else {}
-    _add(parser, {name: flag for entry in entries for name, flag in entry.flags.items()} | data)
-    return parser
-
-
-def _add(parser: argparse._ActionsContainer, flags: Mapping[str, ProgramFlag]) -> None:
+    flags = {name: flag for entry in entries for name, flag in entry.flags.items()} | data
     for name, flag in flags.items():
         is_known = flag.default is not None and not flag.is_switch
         parser.add_argument(
@@ -87,6 +83,7 @@ def _add(parser: argparse._ActionsContainer, flags: Mapping[str, ProgramFlag]) -
             help=flag.help + (f" (default: {flag.default})" if is_known else ""),
             **_reading(flag),
         )
+    return parser
 
 
 def _reading(flag: ProgramFlag) -> dict[str, Any]:
@@ -95,17 +92,12 @@ def _reading(flag: ProgramFlag) -> dict[str, Any]:
     return {"type": flag.parse, **({"nargs": "?", "const": True} if flag.is_switch else {})}
 
 
-def parse(
-    parser: Parser,
-    arguments: list[str] | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> argparse.Namespace:
+def parse(parser: Parser, arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the flags, read missing ones from `TF_CONFIG`, and check the cluster.
 
     Args:
         parser: The parser of `task_flags` or `experiment_flags`.
         arguments: The command line; that of the process by default.
-        environment: The environment variables with `TF_CONFIG`; those of the process by default.
 
     Returns:
         The flags. `ps_hosts`, `worker_hosts` and so on are lists of `host:port`; the list of a job
@@ -118,17 +110,15 @@ def parse(
     jobs, optional = parser.jobs, parser.optional
     names = ["job_name", "task_index", *(f"{job}_hosts" for job in jobs if job not in optional)]
     missing = [name for name in names if getattr(flags, name) is None]
-    text = (os.environ if environment is None else environment).get("TF_CONFIG")
-    if missing and not text:
-        parser.error(f"--{missing[0]} is missing; give it, or set TF_CONFIG")
-    if missing and text:
+    if missing:
+        text = os.environ.get("TF_CONFIG")
+        if not text:
+            parser.error(f"--{missing[0]} is missing; give it, or set TF_CONFIG")
         try:
-            from_config = _from_tf_config(text, jobs, optional)
+            parser.set_defaults(**_from_tf_config(text, jobs, optional))
         except (ValueError, argparse.ArgumentTypeError) as error:
             parser.error(f"TF_CONFIG: {error}")
-        for name, value in from_config.items():
-            if getattr(flags, name) is None:
-                setattr(flags, name, value)
+        flags = parser.parse_args(arguments)
     members = {job: getattr(flags, f"{job}_hosts") or [] for job in jobs}
     for job, addresses in members.items():
         setattr(flags, f"{job}_hosts", addresses)

@@ -141,13 +141,12 @@ def report_failure(recorder: Recorder, address: str = "") -> None:
     def report(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        message = _message(error, recorder.task, address)
-        if message is None:
-            message = f"{kind.__name__}: {first_message_line(str(error))}"
-            recorder.write("final", status="failed", message=message)
+        known = _message(error, recorder.task, address)
+        message = known or f"{kind.__name__}: {first_message_line(str(error))}"
+        recorder.write("final", status="failed", message=message)
+        if known is None:
             sys.__excepthook__(kind, error, traceback)
         else:
-            recorder.write("final", status="failed", message=message)
             # In one piece: JAX's threads write to stderr, too, and print writes the newline apart.
             sys.stderr.write(f"error: {message}\n")
         sys.stdout.flush()

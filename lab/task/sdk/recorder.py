@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import math
 import operator
 import os
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Self, SupportsFloat, SupportsIndex
 
 from lab.records import FIELDS, Value, format_record
-from lab.task.sdk.steps import Steps
 from lab.variables import LAB_ATTEMPT, LAB_RUN_DIR, LAB_TASK
 from lab.volume.clock import unix_time
 from lab.volume.files import write_all
 
 BY_HAND: Final = "by-hand"
 """The run's name if the user started the program from a shell, without a task agent."""
+
+RECORD_WITHIN_S: Final = 5.0
+"""With slow steps, a step is recorded at least this often, in seconds."""
 
 Kind = Literal["start", "step", "epoch", "eval", "result", "final", "event"]
 Number = SupportsIndex | SupportsFloat
@@ -199,3 +203,96 @@ def _plain(name: str, value: str | Number) -> Value:
         return operator.index(value)  # type: ignore[arg-type]  # raises TypeError for a float
     # Nine digits distinguish any two float32 values.
     return float(format(float(value), ".9g"))
+
+
+@dataclass
+class Steps:
+    """Counts the steps of one task, and times them since the last record.
+
+    `Recorder.begin_training` explains the settings. The first interval starts now.
+    """
+
+    every: int = 1
+    examples_per_step: int = 0
+    local_steps_per_epoch: int = 0
+    global_steps_per_epoch: int = 0
+    global_step: int = 0
+    last_step: int = 0
+    test_every: int = 0
+
+    def __post_init__(self) -> None:
+        """Start the first interval."""
+        self._next_test = self.test_every or math.inf
+        self._local_step = self._recorded_step = 0
+        self._recorded_s = self._stepped_s = time.monotonic()
+        self._waited_s: float | None = None
+        self._staleness: int | None = None
+        self._staleness_sum = 0
+
+    def add(self, local_step: int, global_step: int) -> Literal["step", "epoch"] | None:
+        """Count all steps up to this one; return the kind of its record, or None if none is due."""
+        earlier, epochs = self._local_step, self._epochs()
+        self._local_step, self.global_step = local_step, global_step
+        self._stepped_s = time.monotonic()
+        if self._epochs() > epochs:
+            return "epoch"
+        is_due = (
+            local_step in {1, self.last_step}
+            or local_step // self.every > earlier // self.every
+            or self._stepped_s - self._recorded_s > RECORD_WITHIN_S
+        )
+        return "step" if is_due else None
+
+    def add_staleness(self, staleness: int, total: int | None) -> None:
+        """Store the staleness of the last step, and the sum for all steps if it is given."""
+        self._staleness = staleness
+        self._staleness_sum = self._staleness_sum + staleness if total is None else int(total)
+
+    def add_wait(self, wait_s: float) -> None:
+        """Add the time for which the last steps waited for other tasks."""
+        self._waited_s = (self._waited_s or 0.0) + wait_s
+
+    @property
+    def test_is_due(self) -> bool:
+        """Whether the last step has reached the global step of the next test."""
+        return self.global_step >= self._next_test
+
+    def add_test(self, global_step: int) -> None:
+        """Count a test of these parameters; exclude its time from the next step time."""
+        if self.test_every:
+            self._next_test = (global_step // self.test_every + 1) * self.test_every
+        now = time.monotonic()
+        self._recorded_s += now - self._stepped_s
+        self._stepped_s = now
+
+    def record(self) -> dict[str, int | float]:
+        """Return the fields of the last step's record, and start the next interval."""
+        steps = self._local_step - self._recorded_step
+        fields = self.totals() | {"step_time_s": (self._stepped_s - self._recorded_s) / steps}
+        if self._staleness is not None:
+            fields["staleness"] = self._staleness
+        if self._waited_s is not None:
+            fields["wait_time_s"] = self._waited_s / steps
+            self._waited_s = 0.0
+        self._recorded_step, self._recorded_s = self._local_step, self._stepped_s
+        return fields
+
+    def totals(self) -> dict[str, int | float]:
+        """Return the fields that count all steps so far."""
+        fields: dict[str, int | float] = {
+            "local_step": self._local_step,
+            "global_step": self.global_step,
+            "examples": self._local_step * self.examples_per_step,
+        }
+        if self.local_steps_per_epoch or self.global_steps_per_epoch:
+            fields["epoch"] = self._epochs(before=1)
+        if self._staleness is not None:
+            fields["staleness_sum"] = self._staleness_sum
+        return fields
+
+    def _epochs(self, before: int = 0) -> int:
+        """Return the number of complete epochs, or that before the last step."""
+        local, whole = self.local_steps_per_epoch, self.global_steps_per_epoch
+        if local:
+            return max(self._local_step - before, 0) // local
+        return max(self.global_step - before, 0) // whole if whole else 0
