@@ -59,21 +59,19 @@ class Completion:
         rests: The arguments that parsers have left to others.
     """
 
-    def __init__(
-        self, environ: Mapping[str, str], warn: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, environ: Mapping[str, str], *, is_quiet: bool) -> None:
         """Read the place of the process in the cluster from its variables.
 
         Args:
             environ: The variables. A task with several GPUs has a process for each of them, and
                 its framework gives each process a rank.
-            warn: Receives the warning that the program cannot know its place; None: no warning.
+            is_quiet: Whether it does not warn if the program cannot know its place.
         """
         self.depth = 0
         self.rests: list[list[str]] = []
         self._place = Place(environ)
         self._folder = Path(environ.get(LAB_RUN_DIR, ""), "program")
-        self._warn = warn
+        self._is_quiet = is_quiet
         self._flags: list[Flag] = []
         self._chosen: dict[str, Flag] = {}
 
@@ -103,10 +101,10 @@ class Completion:
         return [*chain.from_iterable(new), *old]  # the user's come last, so they win
 
     def warn(self) -> None:
-        """Warn once if the flags of all parsers do not tell the program its place."""
-        if self._warn is not None and (notice := self._notice()):
-            self._warn(notice)
-        self._warn = None
+        """Print once, into the task's log, if no parser's flags tell the program its place."""
+        if not self._is_quiet and (notice := self._notice()):
+            print(f"warning: {notice}", file=sys.stderr, flush=True)
+        self._is_quiet = True
 
     def _new_arguments(self, old: Sequence[str], flags: Sequence[Flag]) -> Iterator[list[str]]:
         """Yield the arguments of each flag, those for positional arguments first."""
@@ -177,27 +175,22 @@ def _written(flag: Flag, values: Sequence[str]) -> Iterator[list[str]]:
 # ---- The parsers.
 
 
-def complete_flags(environ: Mapping[str, str], warn: Callable[[str], None] | None = None) -> None:
+def complete_flags(environ: Mapping[str, str], *, is_quiet: bool) -> None:
     """Complete the command line in each parser that the program uses, if the task has a cluster.
 
     Args:
         environ: The environment variables of the process.
-        warn: As in `Completion`.
+        is_quiet: As in `Completion`.
     """
     if LAB_CLUSTER not in environ:
         return
-    completion = Completion(environ, warn)
+    completion = Completion(environ, is_quiet=is_quiet)
     for name, hook in _HOOKS.items():
         action = functools.partial(hook, completion)
         if (module := sys.modules.get(name)) is not None:
             action(module)
         else:
             after_import({name}, action)
-
-
-def warn(line: str) -> None:
-    """Print a warning into the task's log."""
-    print(f"warning: {line}", file=sys.stderr, flush=True)
 
 
 def _hook(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab.task.own.keras_mnist import load_data
+from lab.task.own.mnist import load_data
 from lab.variables import LAB_DATA_DIR
 from tests.support.commands import python
 from tests.support.programs import write

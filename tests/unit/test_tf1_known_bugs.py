@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import CodeType, FrameType, SimpleNamespace
 
 import pytest
 
+from lab.task.tf1 import known_bugs
 from lab.task.tf1.known_bugs import (
     GIVE_UP_S,
     PATIENCE_S,
@@ -50,27 +51,23 @@ def inside(file: str, name: str, parameters: str = "", *values: object) -> Frame
 class Trial:
     """A watch with a clock and the set of ended tasks, and its reports."""
 
-    def __init__(self) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.clock, self.cpu = Clock(), Clock()
+        clocks = SimpleNamespace(monotonic=self.clock, process_time=self.cpu)
+        patch.setattr(known_bugs, "time", clocks)
         self.ended: set[str] = set()
         self.told: list[str] = []
         self.left: list[str] = []
-        self.watch = Watch(
-            self.told.append,
-            is_synchronous=lambda: True,
-            ended=lambda: self.ended,
-            give_up=self.left.append,
-            clock=self.clock,
-            cpu_time=self.cpu,
-        )
+        patch.setattr(known_bugs, "exit_with_line", self.left.append)
+        self.watch = Watch(self.told.append, is_synchronous=lambda: True, ended=lambda: self.ended)
 
     def after(self, seconds: float, frame: FrameType) -> None:
         self.clock.now += seconds
         self.watch.look(frame)
 
 
-def test_a_worker_without_peers_reports_it_then_ends() -> None:
-    trial, waits = Trial(), inside(SESSION, "run")
+def test_a_worker_without_peers_reports_it_then_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial, waits = Trial(monkeypatch), inside(SESSION, "run")
     trial.ended = {"ps-0"}
     trial.after(0, waits)
     trial.after(PATIENCE_S, waits)
@@ -80,12 +77,14 @@ def test_a_worker_without_peers_reports_it_then_ends() -> None:
     trial.after(1, waits)
     assert trial.told == [f"known fault: {worker_ended_message('worker-1')}"]
     trial.after(GIVE_UP_S, waits)
-    assert trial.left == [worker_ended_message("worker-1")]
+    assert trial.left == [f"KnownFaultError: {worker_ended_message('worker-1')}"]
 
 
 @pytest.mark.parametrize("computes", [True, False])
-def test_a_worker_that_computes_or_goes_on_is_not_suspected(computes: bool) -> None:
-    trial, waits = Trial(), inside(SESSION, "run")
+def test_a_worker_that_computes_or_goes_on_is_not_suspected(
+    computes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial, waits = Trial(monkeypatch), inside(SESSION, "run")
     trial.ended = {"worker-1"}
     for _ in range(100):
         if computes:

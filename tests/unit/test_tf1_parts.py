@@ -21,10 +21,10 @@ from absl import flags
 from lab.mnist import load_mnist
 from lab.task import tf1
 from lab.task.program_flags import restore_flags
-from lab.task.tf1 import numpy_names
+from lab.task.tf1 import numpy_1
 from lab.task.tf1.input_data import DataSet, dense_to_one_hot, load_dataset, read_data_sets
-from lab.task.tf1.missing import missing_file_line
-from lab.task.tf1.one_element import one_element
+from lab.task.tf1.known_bugs import missing_file_line
+from lab.task.tf1.numpy_1 import one_element
 
 Load = Callable[[str], Any]
 
@@ -50,7 +50,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
     vars(compat)["v1"], vars(top)["compat"] = v1, compat
     for module in (top, compat, v1):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    names = ("contrib", "renames")
+    names = ("contrib", "mnist_model", "parts")
 
     def forget() -> None:
         for name in names:
@@ -90,8 +90,8 @@ CROSSED = {"logits": "l", "labels": "y"}
 def test_both_orders_of_arguments(
     load: Load, name: str, values: tuple[Any, ...], named: dict[str, Any], expected: object
 ) -> None:
-    renames = load("renames")
-    functions = {**renames.TOP_FUNCTIONS, **renames.NN_FUNCTIONS}
+    parts = load("parts")
+    functions = {**parts.TOP_FUNCTIONS, **parts.NN_FUNCTIONS}
     assert functions[name](*values, **named) == expected
 
 
@@ -279,8 +279,8 @@ def test_no_other_array_changes(value: object) -> None:
 def test_numpys_names_of_2017_are_back(monkeypatch: pytest.MonkeyPatch) -> None:
     numpy = ModuleType("numpy")
     vars(numpy).update(vars(np))
-    monkeypatch.setattr(numpy_names, "np", numpy)
-    numpy_names.restore()
+    monkeypatch.setattr(numpy_1, "np", numpy)
+    numpy_1.restore_names()
     old: Any = numpy
     assert np.array([1.5, 0]).astype(old.int).tolist() == [1, 0]
     assert (old.float, old.object, old.str) == (float, object, str)

@@ -20,9 +20,9 @@ import time
 
 from lab.task import request_ids
 from lab.task.after_import import after_import
-from lab.task.own import keras_mnist, torchvision_mnist
+from lab.task.own import mnist
 from lab.task.own.main_module import exit_with_traceback, run_file, run_module
-from lab.task.program_flags import QUIET, RANK_PLACEHOLDERS, complete_flags, warn
+from lab.task.program_flags import QUIET, RANK_PLACEHOLDERS, complete_flags
 
 
 def main() -> None:
@@ -31,9 +31,8 @@ def main() -> None:
     first, *arguments = sys.argv[1 + is_quiet :]
     if "TORCHELASTIC_USE_AGENT_STORE" in os.environ:
         _fill_in_rank(arguments)
-    complete_flags(os.environ, None if is_quiet else warn)
-    keras_mnist.provide()
-    torchvision_mnist.provide()
+    complete_flags(os.environ, is_quiet=is_quiet)
+    mnist.provide()
     _number_requests()
     after_import({"torch.distributed"}, _finish_threads_at_exit)
     for name in [module for module in sys.modules if module.partition(".")[0] == "lab"]:

@@ -20,29 +20,28 @@ from pathlib import Path
 
 from absl import flags
 
-from lab.task.own import keras_mnist
+from lab.task.own import mnist
 from lab.task.own.main_module import run_file, run_module
-from lab.task.program_flags import QUIET, complete_flags, restore_flags, warn
+from lab.task.program_flags import QUIET, complete_flags, restore_flags
 from lab.task.request_ids import number_requests, place_of
 from lab.task.sdk.program import ProgramError, ended_tasks
 from lab.task.sdk.recorder import Recorder
-from lab.task.tf1 import known_bugs, numpy_names
+from lab.task.tf1 import known_bugs, numpy_1
 from lab.task.tf1.import_hook import provide
-from lab.task.tf1.known_bugs import uncall_operations
-from lab.task.tf1.missing import (
+from lab.task.tf1.known_bugs import (
+    called_operation_line,
     exit_on_missing_file,
     exit_with_line,
     missing_file_line,
     record_missing_files,
+    uncall_operations,
 )
-from lab.task.tf1.one_element import convert_fetched
 from lab.task.tf1.sessions import (
     hide_cancelled_queue_runners,
     refuse_stale_checkpoints,
     shorten_polling,
     shorten_stop,
 )
-from lab.variables import LAB_TASK
 from lab.volume.run_spec import module_files
 
 _FAITHFUL, _FIX = "--faithful", "--mend"
@@ -56,8 +55,7 @@ def main() -> None:
     switches, (name, *arguments) = arguments[:count], arguments[count:]
     module = arguments.pop(0) if name == "-m" else ""
     fix_faults = _FIX in switches
-    job, _, index = os.environ.get(LAB_TASK, "worker-0").rpartition("-")
-    recorder = Recorder(job, int(index))
+    recorder = Recorder.here()
 
     def notify(line: str) -> None:
         recorder.write("event", message=line)
@@ -70,11 +68,11 @@ def main() -> None:
         sys.exit(f"error: {program} cannot be read ({error.strerror}); check the path")
     if fix_faults:
         tree = uncall_operations(tree, notify)
-    keras_mnist.provide()  # before TensorFlow imports Keras
+    mnist.provide()  # before TensorFlow imports Keras
     _silence_deprecations()
-    optimizer = _optimizer_class(int(index) if fix_faults else None, notify)
+    optimizer = _optimizer_class(recorder.task if fix_faults else "", notify)
     _provide_tensorflow(folder, optimizer)
-    complete_flags(os.environ, None if QUIET in switches else warn)
+    complete_flags(os.environ, is_quiet=QUIET in switches)
     number_requests(place_of(os.environ), notify)
     _change_sessions(program, faithful=_FAITHFUL in switches)
     noted = record_missing_files()
@@ -87,7 +85,7 @@ def main() -> None:
     except ProgramError as error:
         sys.exit(f"error: {error}")
     except Exception as error:
-        line = known_bugs.called_operation_line(error, folder)
+        line = called_operation_line(error, folder)
         line = line or missing_file_line(error, noted, program.name)
         if line is None:
             raise
@@ -123,13 +121,13 @@ def _provide_tensorflow(folder: Path, optimizer: type) -> None:
     # Until 1.0 the class had the second name.
     names = ("SyncReplicasOptimizer", "SyncReplicasOptimizerV2")
     provide(folder, tensorflow_1(dict.fromkeys(names, optimizer)))
-    numpy_names.restore()  # libraries have looked for the new names by now
+    numpy_1.restore_names()  # libraries have looked for the new names by now
     # All flags of the libraries are declared here; those of the program are not.
     restore_flags(flags.FLAGS)
 
 
 def _change_sessions(program: Path, *, faithful: bool) -> None:
-    convert_fetched()
+    numpy_1.convert_fetched()
     hide_cancelled_queue_runners()
     if not faithful:
         shorten_polling()
@@ -139,12 +137,12 @@ def _change_sessions(program: Path, *, faithful: bool) -> None:
         refuse_stale_checkpoints(program.stat().st_mtime)
 
 
-def _optimizer_class(fixed_worker: int | None, notify: known_bugs.NotifyTask) -> type:
-    """Return SyncReplicasOptimizer: fixed for the worker with this index, or watched if None."""
+def _optimizer_class(fixed_worker: str, notify: known_bugs.NotifyTask) -> type:
+    """Return SyncReplicasOptimizer: fixed for the worker of this name, or watched if ""."""
     from lab.task.tf1 import synchronous  # noqa: PLC0415  (imports TensorFlow)
 
-    if fixed_worker is not None:
-        return synchronous.fixed_optimizer(fixed_worker, notify)
+    if fixed_worker:
+        return synchronous.fixed_optimizer(int(fixed_worker.rpartition("-")[2]), notify)
     optimizer = synchronous.SyncReplicasOptimizer
     known_bugs.Watch(notify, is_synchronous=lambda: optimizer.was_made, ended=ended_tasks).start()
     return optimizer

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lab.mnist import CLASSES, SIDE, Bytes, scaled
-from lab.task.own.keras_mnist import load_data
+from lab.task.own.mnist import load_data
 
 VALIDATION_SIZE: Final = 5000
 SOURCE_URL: Final = "https://storage.googleapis.com/cvdf-datasets/mnist/"

@@ -1,19 +1,26 @@
-"""The known faults of printed synchronous programs: fix them in the source, or recognize them."""
+"""The known faults of printed programs, and data files that they do not find.
+
+Faults of synchronous programs are fixed in the source, or recognized; missing files are reported.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
+import os
 import re
+import shlex
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final, NoReturn
 
-from lab.task.tf1.missing import exit_with_line
+from lab.records.error_line import CHECKPOINT_PART
 
 PATIENCE_S: Final = 10.0
 """A program may wait this long at one place before `lab` suspects a fault, in seconds."""
@@ -37,15 +44,20 @@ NEVER_STOPS: Final = (
 ERROR: Final = "KnownFaultError"
 """The beginning of the program's last line after a known fault; agents read it as the reason."""
 
+MISSING: Final = "MissingFileError"
+"""The same after a missing file."""
+
 OPERATIONS: Final = frozenset({"local_step_init_op", "chief_init_op", "ready_for_local_init_op"})
 """Attributes of SyncReplicasOptimizer that are operations, or the outputs of one."""
 
 NotifyTask = Callable[[str], None]
 
+_PRINTING: Final = threading.Lock()
 
-def exit_with_known_fault(line: str) -> None:
-    """Print a last line and end this process at once, without waiting for its threads."""
-    exit_with_line(f"{ERROR}: {line}")
+_NOT_FOUND: Final = re.compile(r"(?:.*: )?(\S[^;\n]*); No such file or directory")
+_PART: Final = re.compile(rf".*(?:{CHECKPOINT_PART})")
+_EMPTY: Final = re.compile(r"\w*Queue '.*' is closed and has insufficient elements")
+_RECORDS: Final = frozenset({".tfrecord", ".tfrecords"})
 
 
 def worker_ended_message(worker: str) -> str:
@@ -74,38 +86,23 @@ def called_operation_line(error: BaseException, folder: Path) -> str | None:
     )
 
 
+@dataclass(eq=False)
 class Watch:
-    """Watches where the main thread waits, reports a known fault, and ends the program."""
+    """Watches where the main thread waits, reports a known fault, and ends the program.
 
-    def __init__(
-        self,
-        notify: NotifyTask,
-        *,
-        is_synchronous: Callable[[], bool],
-        ended: Callable[[], Set[str]],
-        give_up: NotifyTask = exit_with_known_fault,
-        clock: Callable[[], float] = time.monotonic,
-        cpu_time: Callable[[], float] = time.process_time,
-    ) -> None:
-        """Prepare the watch; `start` begins it.
+    Attributes:
+        notify: Receives a line for each fault.
+        is_synchronous: Returns whether the program has made a SyncReplicasOptimizer.
+        ended: Returns the names of the run's tasks that have ended.
+    """
 
-        Args:
-            notify: Receives a line for each fault.
-            is_synchronous: Returns whether the program has made a SyncReplicasOptimizer.
-            ended: Returns the names of the run's tasks that have ended.
-            give_up: Ends the program; receives a line with the reason.
-            clock: Returns the time in seconds.
-            cpu_time: Returns the CPU time of this process in seconds.
-        """
-        self._notify = notify
-        self._is_synchronous = is_synchronous
-        self._ended = ended
-        self._give_up = give_up
-        self._clock = clock
-        self._cpu_time = cpu_time
-        self._at: FrameType | None = None
-        self._since = self._cpu_s = 0.0
-        self._reported: set[str] = set()
+    notify: NotifyTask
+    is_synchronous: Callable[[], bool]
+    ended: Callable[[], Set[str]]
+    _at: FrameType | None = None
+    _since: float = 0.0
+    _cpu_s: float = 0.0
+    _reported: set[str] = field(default_factory=set)
 
     def start(self) -> None:
         """Watch the main thread until the process ends."""
@@ -115,7 +112,7 @@ class Watch:
             while True:
                 time.sleep(_POLL_S)
                 frame = sys._current_frames().get(main) if main is not None else None
-                if self._is_synchronous():
+                if self.is_synchronous():
                     self.look(frame)
 
         threading.Thread(target=look, name="known faults", daemon=True).start()
@@ -123,23 +120,23 @@ class Watch:
     def look(self, frame: FrameType | None) -> None:
         """Check for a known fault from the innermost frame of the main thread."""
         place = _waiting_place(frame)
-        waited_s = self._clock() - self._since
-        computed_s = self._cpu_time() - self._cpu_s
+        waited_s = time.monotonic() - self._since
+        computed_s = time.process_time() - self._cpu_s
         if place is not self._at or (waited_s >= PATIENCE_S and computed_s >= _ALIVE * waited_s):
-            self._at, self._since, self._cpu_s = place, self._clock(), self._cpu_time()
+            self._at, self._since, self._cpu_s = place, time.monotonic(), time.process_time()
             return
         fault = None if place is None or waited_s < PATIENCE_S else self._fault(place)
         if fault is None:
             return
         if fault not in self._reported:
             self._reported.add(fault)
-            self._notify(f"known fault: {fault}")
+            self.notify(f"known fault: {fault}")
         if waited_s >= GIVE_UP_S:
-            self._give_up(fault)
+            exit_with_line(f"{ERROR}: {fault}")
 
     def _fault(self, place: FrameType) -> str | None:
         if place.f_code.co_name == "run":
-            ended = sorted(task for task in self._ended() if task.startswith("worker-"))
+            ended = sorted(task for task in self.ended() if task.startswith("worker-"))
             return worker_ended_message(ended[0]) if ended else None
         waits = any(_runs_queue(thread) for thread in threading.enumerate())
         return NEVER_STOPS if waits else None
@@ -147,14 +144,9 @@ class Watch:
 
 def _waiting_place(frame: FrameType | None) -> FrameType | None:
     """Return the outermost call in which the main thread waits: session, coordinator or exit."""
-    places = [place for place in _outwards(frame) if _waits(place)]
+    stack = traceback.walk_stack(frame) if frame else ()  # without a frame it walks its own
+    places = [place for place, _ in stack if _waits(place)]
     return places[-1] if places else None
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _waits(frame: FrameType) -> bool:
@@ -194,13 +186,101 @@ class _CallRemover(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         function = node.func
-        if (
-            isinstance(function, ast.Attribute)
-            and function.attr in OPERATIONS
-            and not node.args
-            and not node.keywords
-        ):
-            fault = f"{function.attr} is an operation, called as if it were a function"
+        name = getattr(function, "attr", "")
+        if name in OPERATIONS and not (node.args or node.keywords):
+            fault = f"{name} is an operation, called as if it were a function"
             self._notify(f"fixed: line {node.lineno}: {fault}")
             return function
         return node
+
+
+# ---- missing files
+
+
+def record_missing_files() -> list[str]:
+    """Record the missing files of all later TensorFlow errors.
+
+    A queue runner reads files in its own thread; the main thread gets only the error that the queue
+    is closed.
+
+    Returns:
+        A list that grows with each error; it has the files as the program names them.
+    """
+    from tensorflow.python.framework.errors_impl import NotFoundError  # noqa: PLC0415
+
+    noted: list[str] = []
+    original_init = NotFoundError.__init__
+
+    @functools.wraps(original_init)
+    def init_and_record(self: Any, *args: Any, **kwargs: Any) -> None:
+        original_init(self, *args, **kwargs)
+        noted.extend(_files_in(self))
+
+    NotFoundError.__init__ = init_and_record
+    return noted
+
+
+def missing_file_line(error: BaseException, noted: Sequence[str], program: str) -> str | None:
+    """Return the last line for a program that a missing data file has ended; else None.
+
+    Args:
+        error: The error that ended the program.
+        noted: The files that TensorFlow did not find.
+        program: The program's name.
+    """
+    files: Sequence[str] = ()
+    if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
+        files = (error.filename,)
+    elif type(error).__name__ == "NotFoundError":
+        files = _files_in(error)
+    elif type(error).__name__ == "OutOfRangeError" and _EMPTY.search(str(error)):
+        files = noted
+    missing = [file for file in files if not Path(file).exists()]
+    if not missing:
+        return None
+    file = Path(missing[-1])
+    if file.is_absolute():
+        hint = "put it there"
+    elif file.suffix in _RECORDS:
+        command = f"lab data tfrecords {shlex.quote(str(file))}"
+        hint = f"in the directory of {program}, run `{command}`"
+    else:
+        hint = f"put it beside {program}, and name it in the program's text"
+    return f"{MISSING}: {file} is missing; {hint}"
+
+
+def exit_on_missing_file(noted: Sequence[str], program: str) -> None:
+    """End the process when a missing file ends one of its threads.
+
+    Such a thread is a queue runner without a coordinator; the main thread would wait for its queue
+    forever.
+
+    Args:
+        noted: The files that TensorFlow did not find.
+        program: The program's name.
+    """
+    original_hook = threading.excepthook
+
+    def leave(ended: threading.ExceptHookArgs) -> None:
+        with _PRINTING:
+            original_hook(ended)
+        line = (
+            None if ended.exc_value is None else missing_file_line(ended.exc_value, noted, program)
+        )
+        if line is not None:
+            exit_with_line(line)
+
+    threading.excepthook = leave
+
+
+def exit_with_line(line: str) -> NoReturn:
+    """Print a last line and end the process before another thread prints a traceback."""
+    with _PRINTING:
+        sys.stdout.flush()
+        print(line, file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+def _files_in(error: BaseException) -> Sequence[str]:
+    files = [match[1] for match in _NOT_FOUND.finditer(str(error))]
+    return [file for file in files if not _PART.fullmatch(file)]  # TensorFlow writes these

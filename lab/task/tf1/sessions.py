@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,30 +28,60 @@ def shorten_polling() -> None:
     """Make Supervisor and MonitoredTrainingSession check for a ready model twice a second."""
     from tensorflow.python.training.session_manager import SessionManager  # noqa: PLC0415
 
-    _limit(SessionManager, "__init__", "recovery_wait_secs", POLL_S)
+    def limit(arguments: dict[str, Any]) -> None:
+        arguments["recovery_wait_secs"] = min(arguments["recovery_wait_secs"], POLL_S)
+
+    _before(SessionManager, "__init__", limit)
 
 
 def shorten_stop() -> None:
     """Make coordinators wait only a short time for threads that they ignore afterwards."""
     from tensorflow.python.training.coordinator import Coordinator  # noqa: PLC0415
 
-    _limit(Coordinator, "join", "stop_grace_period_secs", STOP_S, switch="ignore_live_threads")
+    def limit(arguments: dict[str, Any]) -> None:
+        if arguments["ignore_live_threads"]:
+            arguments["stop_grace_period_secs"] = min(arguments["stop_grace_period_secs"], STOP_S)
+
+    _before(Coordinator, "join", limit)
 
 
-def _limit(owner: Any, method: str, argument: str, most_s: float, *, switch: str = "") -> None:
-    """Limit an argument of a method; with the name of a switch, only if that argument is true."""
+def refuse_stale_checkpoints(begun_unix: float) -> None:
+    """Make Supervisor and MonitoredTrainingSession restore only checkpoints of this run.
+
+    If the newest checkpoint is older, they raise a `ProgramError`.
+
+    Args:
+        begun_unix: When this run began, in seconds since the epoch.
+    """
+    from tensorflow.python.training import checkpoint_management  # noqa: PLC0415
+    from tensorflow.python.training.session_manager import SessionManager  # noqa: PLC0415
+
+    def check(arguments: dict[str, Any]) -> None:
+        folder = arguments["checkpoint_dir"]
+        newest = folder and checkpoint_management.latest_checkpoint(folder)
+        index = Path(f"{newest}.index")
+        if newest and index.exists() and index.stat().st_mtime < begun_unix:
+            raise ProgramError(
+                f"{index.parent} holds {index.stem}, a checkpoint of an earlier run",
+                "remove that directory, or use --listing=faithful to resume from it",
+            )
+
+    _before(SessionManager, "prepare_session", check)
+
+
+def _before(owner: Any, method: str, action: Callable[[dict[str, Any]], None]) -> None:
+    """Run an action before each call of a method, whose arguments it may change."""
     original = getattr(owner, method)
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def call_limited(*args: Any, **kwargs: Any) -> Any:
+    def act_and_call(*args: Any, **kwargs: Any) -> Any:
         call = signature.bind(*args, **kwargs)
         call.apply_defaults()
-        if not switch or call.arguments[switch]:
-            call.arguments[argument] = min(call.arguments[argument], most_s)
+        action(call.arguments)
         return original(*call.args, **call.kwargs)
 
-    setattr(owner, method, call_limited)
+    setattr(owner, method, act_and_call)
 
 
 def hide_cancelled_queue_runners() -> None:
@@ -64,39 +95,3 @@ def hide_cancelled_queue_runners() -> None:
             show(args)
 
     threading.excepthook = hide
-
-
-def check_checkpoint_age(checkpoint: str | None, begun_unix: float) -> None:
-    """Check that a checkpoint is not older than this run.
-
-    Args:
-        checkpoint: The newest checkpoint in the program's directory, or None.
-        begun_unix: When this run began, in seconds since the epoch.
-
-    Raises:
-        ProgramError: The checkpoint is older.
-    """
-    index = None if checkpoint is None else Path(f"{checkpoint}.index")
-    if index is not None and index.exists() and index.stat().st_mtime < begun_unix:
-        raise ProgramError(
-            f"{index.parent} holds {index.stem}, a checkpoint of an earlier run",
-            "remove that directory, or use --listing=faithful to resume from it",
-        )
-
-
-def refuse_stale_checkpoints(begun_unix: float) -> None:
-    """Make Supervisor and MonitoredTrainingSession restore only checkpoints of this run."""
-    from tensorflow.python.training import checkpoint_management  # noqa: PLC0415
-    from tensorflow.python.training.session_manager import SessionManager  # noqa: PLC0415
-
-    original_prepare = SessionManager.prepare_session
-    signature = inspect.signature(original_prepare)
-
-    @functools.wraps(original_prepare)
-    def prepare_with_check(*args: Any, **kwargs: Any) -> Any:
-        folder = signature.bind(*args, **kwargs).arguments.get("checkpoint_dir")
-        if folder is not None:
-            check_checkpoint_age(checkpoint_management.latest_checkpoint(folder), begun_unix)
-        return original_prepare(*args, **kwargs)
-
-    SessionManager.prepare_session = prepare_with_check
