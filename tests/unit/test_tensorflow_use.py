@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.program.tensorflow_use import needed_tf1
+from lab.program.needs import needed_tf1
 
 STRATEGY = "strategy = tf.distribute.experimental.MultiWorkerMirroredStrategy()\n"
 FIT = "with strategy.scope(): model = make()\nmodel.fit(data)\n"

@@ -1,16 +1,18 @@
-"""Find out from its source what a program needs of TensorFlow and of the cluster."""
+"""Find out from its source what a program needs of TensorFlow, of GPUs and of the cluster."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from lab.program.python_source import imported_packages, names_in, uses_estimator
+from lab.program.python_source import imported_packages, names_in, texts_in, uses_estimator
 from lab.runtimes import HERITAGE, RUNTIMES
+from lab.text import short
 
 _WITH_PS: Final = frozenset(
     {"ParameterServerStrategy", "ParameterServerStrategyV1", "ParameterServerStrategyV2"}
@@ -126,7 +128,7 @@ _VERSION: Final = re.compile(r"version|hasattr|tf_?[12]\b|_v[12]\b", re.IGNORECA
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A use of TensorFlow 1.
+    """A use of what a runtime or a task may lack, such as TensorFlow 1.
 
     Attributes:
         what: What is used: `tf.placeholder`.
@@ -221,3 +223,98 @@ def _unguarded(node: ast.AST) -> Iterator[ast.AST]:
 
 def _expects_failure(handler: ast.ExceptHandler) -> bool:
     return handler.type is None or any(name in ast.unparse(handler.type) for name in _GUARDS)
+
+
+# ---- GPUs
+
+_CHOICE: Final = re.compile(r"cuda|gpu|cpu|device|nccl|gloo|backend|available", re.IGNORECASE)
+"""What a test has with which a program chooses between GPUs and CPUs."""
+
+_TESTS: Final = ("test", "iter", "subject")
+"""The fields of nodes that decide whether other nodes are executed."""
+
+
+def gpu_use(trees: Mapping[Path, ast.Module]) -> tuple[Use, ...]:
+    """Return the calls of PyTorch that fail without a GPU; none if the program may leave them out.
+
+    It may if it has such a test or names Gloo, in any place. A call in a `try` that expects errors
+    does not count, nor does one in a function that is not used.
+
+    Args:
+        trees: The syntax trees of the program and of the modules that it imports.
+    """
+    used, optional = names_in(trees.values()), set[ast.AST]()
+    for node in chain.from_iterable(map(ast.walk, trees.values())):
+        tests = [node] if isinstance(node, ast.BoolOp) else []
+        tests += filter(None, (getattr(node, field, None) for field in _TESTS))
+        may_choose = any(_CHOICE.search(ast.unparse(test)) for test in tests)
+        if may_choose or getattr(node, "value", None) == "gloo":
+            return ()
+        if isinstance(node, ast.Try) and node.handlers:
+            optional.update(chain.from_iterable(map(ast.walk, node.body)))
+        elif isinstance(node, ast.FunctionDef) and node.name not in used:
+            optional.update(ast.walk(node))
+    found = [
+        Use(need, file, node.lineno)
+        for file, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and node not in optional
+        for need in _needs(node)
+    ]
+    return tuple({use.what: use for use in reversed(found)}.values())[::-1]
+
+
+def _needs(call: ast.Call) -> Iterator[str]:
+    """Yield what a call needs of a GPU."""
+    function = ast.unparse(call.func)
+    if function == "torch.cuda.set_device":
+        yield function
+    elif function.rpartition(".")[2] == "init_process_group":
+        backends = [*call.args[:1], *(each.value for each in call.keywords)]
+        if any(getattr(value, "value", None) == "nccl" for value in backends):
+            yield "backend nccl"
+
+
+# ---- the cluster
+
+_BUILDS_CLUSTER: Final = frozenset(
+    {"ClusterSpec", "SimpleClusterResolver", "ClusterDef", "ClusterDeviceFilters", "Server"}
+)
+_ADDRESS: Final = re.compile(
+    r"(?:grpc://)?(?!127\.|0\.0\.0\.0|localhost:)"
+    r"(?P<host>\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w.-]*(?=:\d{4})):\d{1,5}"
+)
+"""An address of a server on another host; a name with a shorter number may be a device."""
+
+_OF_JOB: Final = re.compile(r"-*(?:job_?name|task_?type|worker_?type|role(?:_?name)?|lab_task)")
+"""A name or a text of a program that learns its job."""
+
+
+def knows_its_job(trees: Sequence[ast.Module]) -> bool:
+    """Whether a program names a flag or a variable with the job of its task."""
+    words = names_in(trees) | texts_in(trees)
+    return any(_OF_JOB.fullmatch(word.lower().replace("-", "_").lstrip("_")) for word in words)
+
+
+def fixed_hosts_notice(
+    program: str, trees: Sequence[ast.Module], jobs: Mapping[str, int], nodes: Collection[str]
+) -> str:
+    """Return the notice that a program's own cluster has addresses of other hosts, or "".
+
+    Args:
+        program: The program's name.
+        trees: The syntax trees of the program and of the modules that it imports.
+        jobs: Job to its number of tasks.
+        nodes: The config's nodes, whose names are hosts.
+    """
+    texts = texts_in(trees)
+    addresses = filter(None, (_ADDRESS.fullmatch(text) for text in sorted(texts)))
+    address = next((found[0] for found in addresses if found["host"] not in nodes), None)
+    gets_hosts = any(text.rstrip("=").endswith("hosts") for text in texts)
+    has_cluster = not names_in(trees).isdisjoint(_BUILDS_CLUSTER)
+    if address is None or gets_hosts or sum(jobs.values()) == 1 or not has_cluster:
+        return ""
+    return (
+        f"{short(program)} has addresses of other hosts in its source, such as {address}: its tasks"
+        " do not find each other; replace them by NODE:PORT of the config"
+    )
