@@ -62,7 +62,7 @@ def output(*arguments: str, **variables: str) -> GpuView:
 def test_device_nodes(tmp_path: Path) -> None:
     for name in ("nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm", "nvidia", "null", "nvidia1x"):
         (tmp_path / name).touch()
-    assert list(gpu_nodes(tmp_path)) == [2, 10]
+    assert [path.name for path in gpu_nodes(tmp_path)] == ["nvidia10", "nvidia2"]
 
 
 IN_CONTAINER = """

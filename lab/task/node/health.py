@@ -13,6 +13,7 @@ later check runs on and tests once a second, until a test fails or `WATCH_S` are
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -35,18 +36,13 @@ _IFF_UP = 0x1
 _IFF_LOOPBACK = 0x8
 
 
-def gpu_nodes(devices: Path = DEVICES) -> dict[int, Path]:
-    """Minor number of each NVIDIA GPU → its device node, ascending; `/dev/nvidiactl` is not one.
+def gpu_nodes(devices: Path = DEVICES) -> list[Path]:
+    """The device nodes of the NVIDIA GPUs; `/dev/nvidiactl` is not one.
 
     Raises:
         OSError: The directory cannot be read.
     """
-    nodes = {}
-    for path in devices.iterdir():
-        minor = path.name.removeprefix("nvidia")
-        if minor != path.name and minor.isascii() and minor.isdecimal():
-            nodes[int(minor)] = path
-    return dict(sorted(nodes.items()))
+    return sorted(path for path in devices.iterdir() if re.fullmatch("nvidia[0-9]+", path.name))
 
 
 def has_network(interfaces: Path = INTERFACES) -> bool:
@@ -80,7 +76,7 @@ def lost_gpu(devices: Path = DEVICES, known: Path = GPUS_FILE) -> str | None:
     try:
         first = known.read_text(encoding="ascii").split()
     except FileNotFoundError:
-        usable = [str(path) for path in gpu_nodes(devices).values() if _may_open(path)]
+        usable = [str(path) for path in gpu_nodes(devices) if _may_open(path)]
         known.write_text("\n".join(usable), encoding="ascii")
         return None
     for name in first:
