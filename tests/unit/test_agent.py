@@ -21,7 +21,7 @@ from lab.task.agent.agent import Agent
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.ending import GRACE_S
-from lab.task.agent.launcher import Launcher
+from lab.task.agent.program import Launcher
 from lab.volume import TaskStatus
 from lab.volume.control import cancel
 from lab.volume.files import REFUSED_S

@@ -98,7 +98,7 @@ def refusing(patch: pytest.MonkeyPatch, times: float) -> None:
 def test_lines_wait_for_a_full_volume_and_are_counted_if_it_stays_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: float, lost: int
 ) -> None:
-    monkeypatch.setattr("lab.task.agent.appender.REFUSED_S", 0.5 if lost else PATIENCE_S)
+    monkeypatch.setattr("lab.task.agent.output.REFUSED_S", 0.5 if lost else PATIENCE_S)
     refusing(monkeypatch, refusals)
     output, _ = pump(tmp_path, b"lab kind=step seq=0\nline\n" * 2)
     assert output.records_lost == lost

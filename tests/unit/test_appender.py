@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.task.agent.appender import Appender
+from lab.task.agent.output import Appender
 from lab.volume import files
 from lab.volume.files import REFUSED_S, is_read_only
 from lab.volume.status import digest_of
@@ -100,8 +100,11 @@ def test_refusing_too_long_is_a_fault(path: Path, volume: Volume) -> None:
     assert (file.lost, path.read_bytes()) == (2, b"")
 
 
-def test_excess_lines_are_counted(path: Path, volume: Volume) -> None:
-    file = Appender(path, limit=10)
+def test_excess_lines_are_counted(
+    path: Path, volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.task.agent.output.BUFFER_BYTES", 10)
+    file = Appender(path)
     volume.room = 0
     file.append(DATA)
     file.append(b"three\nfour\n")

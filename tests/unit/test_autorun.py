@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.task.agent import autorun
-from lab.task.agent.autorun import Autorun, AutorunError, report, train
+from lab.task.agent.autorun import AutorunError, report, requested, train
 from lab.volume import STALL_S, Request, RunSpec, TaskStatus, Volume
 from lab.volume.control import cancel, requests, submit
 from lab.volume.states import Cause, State
@@ -29,8 +29,8 @@ def volume(tmp_path: Path) -> Volume:
     return Volume(tmp_path)
 
 
-def read(**changes: str) -> Autorun:
-    found = Autorun.from_environ({**VARIABLES, **changes})
+def read(**changes: str) -> Request:
+    found = requested({**VARIABLES, **changes})
     assert found is not None
     return found
 
@@ -61,23 +61,23 @@ def checkpoint(volume: Volume, request: Request) -> None:
         (folder / name).write_text(name)
 
 
-def test_the_variables_become_a_request() -> None:
-    request = read().request
+def test_the_variables_become_a_request(capsys: pytest.CaptureFixture[str]) -> None:
+    request = read()
     assert (request.spec.experiment, request.spec.program) == ("async", "mnist_async.py")
     assert request.spec.args == ("--epochs=5", "--seed=7")
     assert request.spec.start == {"worker-1": "10s"}
     assert request.spec.faults == ("stop worker-1 after 9 steps",)
     assert request.spec.ready_s == STALL_S
-    longer = read(LAB_RUN="async --epochs=5 --stall=10m --seed=7").request
+    longer = read(LAB_RUN="async --epochs=5 --stall=10m --seed=7")
     assert (longer.spec.args, longer.spec.ready_s) == (request.spec.args, 600)
     assert longer.autorun != request.autorun  # it is another run, which is trained
-    drawn = read(LAB_RUN="async").request.spec.args
+    drawn = read(LAB_RUN="async").spec.args
     assert [each.partition("=")[0] for each in drawn] == ["--seed"]
     found = read(
         LAB_RUN_TERMS='{"faults": ["cut:5s worker-1 after 9 steps", "kill ps-0 after 5s"]}'
     )
-    assert found.skipped == ("cut:5s b after 9 steps",)  # it needs a client
-    assert found.request.spec.faults == ("kill ps-0 after 5s",)
+    assert "skipped cut:5s b after 9 steps: a network fault needs" in capsys.readouterr().out
+    assert found.spec.faults == ("kill ps-0 after 5s",)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_variables_that_mean_nothing(name: str, value: str, message: str) -> Non
 
 def test_without_a_run_it_does_nothing_and_cannot_end_with_it() -> None:
     for once in ("", "0"):
-        assert Autorun.from_environ({**VARIABLES, "LAB_RUN": " ", "LAB_ONCE": once}) is None
+        assert requested({**VARIABLES, "LAB_RUN": " ", "LAB_ONCE": once}) is None
     with pytest.raises(AutorunError, match="LAB_ONCE needs a run; name one"):
         read(LAB_RUN=" ", LAB_ONCE="1")
 

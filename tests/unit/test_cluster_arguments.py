@@ -17,7 +17,7 @@ from lab.run.fitting import check_texts
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.settings import command, settings_of
-from lab.task.agent.autorun import Autorun
+from lab.task.agent.autorun import requested
 from lab.volume import Request, RunSpec
 from lab.volume.run_spec import fill_in, has_placeholders
 from tests.support.cli import Host
@@ -169,6 +169,6 @@ def test_a_rendered_run_has_the_variables_of_the_config() -> None:
         **{"LAB_RUN": planned.command, "LAB_RUN_TERMS": planned.terms},
         "LAB_CLUSTER": json.dumps({"ps": ["tf1:1"], "worker": ["tf2:1"]}),
     }
-    autorun = Autorun.from_environ(environ)
-    assert autorun is not None
-    assert autorun.request.spec.env == {"worker": {"A": "$x"}}
+    request = requested(environ)
+    assert request is not None
+    assert request.spec.env == {"worker": {"A": "$x"}}

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from ipaddress import ip_address
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,10 +66,17 @@ def port() -> Iterator[int]:
         accepted.result(60).close()
 
 
-def a_contact(*others: str) -> Contact:
-    """A contact for which each look at the clock takes a minute."""
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the clock takes a minute."""
     seconds = count(step=60)
-    return Contact("127.0.0.1:2222", others, monotonic=lambda: float(next(seconds)))
+    monkeypatch.setattr(
+        connections, "time", SimpleNamespace(monotonic=lambda: float(next(seconds)))
+    )
+
+
+def a_contact(*others: str) -> Contact:
+    return Contact("127.0.0.1:2222", others)
 
 
 def looked(contact: Contact, pid: int, others: tuple[int, ...] = (), times: int = 3) -> bool | None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from lab.task.agent.failure_hints import (
+from lab.task.agent.outcomes import (
     CHIEF,
     DOWNLOAD,
     FEWER_TASKS,
@@ -16,9 +16,10 @@ from lab.task.agent.failure_hints import (
     NO_INTERNET,
     ONE_FILE,
     SHARED_MEMORY,
+    ProgramEnd,
     explained,
+    failed,
 )
-from lab.task.agent.outcomes import ProgramEnd, failed
 from lab.task.agent.output_parser import OutputParser, RecordTags
 from lab.volume import TaskStatus
 

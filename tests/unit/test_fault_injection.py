@@ -12,9 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from lab.task.agent import fault_injection
 from lab.task.agent.fault_injection import FaultInjector, Throttle
 from lab.task.agent.process import ChildProcess
 from lab.volume import Request, RunSpec, Volume, control
@@ -53,9 +55,9 @@ def make(volume: Volume) -> Iterator[Make]:
     """Makes the disturbances of worker-1 on tf2; no thread of theirs outlives the test."""
     made = []
 
-    def one(*texts: str, task: str = "worker-1", **more: Callable[[], float]) -> FaultInjector:
+    def one(*texts: str, task: str = "worker-1") -> FaultInjector:
         request = Request("r1", RunSpec("t", "p.py", faults=texts), {})
-        made.append(FaultInjector(request, task, "tf2", volume, **more))
+        made.append(FaultInjector(request, task, "tf2", volume))
         return made[-1]
 
     yield one
@@ -69,6 +71,13 @@ def sleeper(tmp_path: Path) -> Iterator[ChildProcess]:
     program = ChildProcess([sys.executable, "-c", "while True: pass"], {}, tmp_path)
     yield program
     program.reap()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(fault_injection, "time", SimpleNamespace(monotonic=made))
+    return made
 
 
 def throttles() -> list[threading.Thread]:
@@ -121,9 +130,10 @@ def test_a_fault_is_injected_once_on_an_unwritable_volume(make: Make, volume: Vo
     assert faulty.step(victim, 1.0, None) == []
 
 
-def test_network_faults_of_the_client_are_recorded(make: Make, volume: Volume) -> None:
-    clock = Clock()
-    faulty = make("cut:5s tf2", monotonic=clock)
+def test_network_faults_of_the_client_are_recorded(
+    make: Make, volume: Volume, clock: Clock
+) -> None:
+    faulty = make("cut:5s tf2")
     assert faulty.step(None, 1.0, None) == []
     control.inject_fault(volume, "r1", "cut:5s tf2")
     assert faulty.current_fault == ""
@@ -171,9 +181,8 @@ def test_a_pause_stops_the_program_for_its_time(make: Make, sleeper: ChildProces
     wait_for(lambda: faulty.step(sleeper, 2.0, None) == ["fault over: pause:0.5s worker-1"], "said")
 
 
-def test_a_paused_program_receives_sigterm(make: Make, sleeper: ChildProcess) -> None:
-    clock = Clock()
-    faulty = make("pause:60s worker-1", monotonic=clock)
+def test_a_paused_program_receives_sigterm(make: Make, sleeper: ChildProcess, clock: Clock) -> None:
+    faulty = make("pause:60s worker-1")
     faulty.step(sleeper, 1.0, None)
     wait_for(lambda: state(sleeper) == "T", "the program stands still")
     faulty.release()

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,9 +14,10 @@ from lab.backends.local import supervisor as local
 from lab.backends.local.state import EnvironmentRecord, TaskRecord
 from lab.backends.local.state import StateDir as LocalPlace
 from lab.backends.process import ProcessHandle
+from lab.task.agent import program
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.fork_client import ConnectionClosed, ForkClient, ForkRefused, receive, send
-from lab.task.agent.launcher import Launcher
+from lab.task.agent.program import Launcher
 from lab.volume import Request, RunSpec
 from tests.support.local import a_record
 
@@ -87,10 +89,13 @@ def request(**more: bool) -> Request:
     return Request("r1", RunSpec("x", "program.py", **more), {"worker": ["n:1"]})
 
 
-def test_a_program_waits_for_the_import_with_a_limit(pair: Pair, tmp_path: Path) -> None:
+def test_a_program_waits_for_the_import_with_a_limit(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "program.py").write_text("import tensorflow\n")
     now = 0.0
-    starter = Launcher(place(tmp_path), ForkClient(pair[0]), lambda: now)
+    monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=lambda: now))
+    starter = Launcher(place(tmp_path), ForkClient(pair[0]))
     assert starter.wake_fds == ()  # no program waits for it
     assert not starter.is_ready(request())
     assert starter.wake_fds == (pair[0].fileno(),)

@@ -20,7 +20,7 @@ from lab.network import interface
 from lab.runtimes import RUNTIMES
 from lab.task.agent import command
 from lab.task.agent.agent_config import AgentConfig
-from lab.task.agent.cpus import cpus_of_task
+from lab.task.agent.command import cpus_of_task
 from lab.task.agent.ring import Ring
 from lab.volume import Request, RunSpec
 from lab.volume.run_spec import own_policy

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.agent import import_analysis
+from lab.task.agent.program import import_refusal
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 SOMETHING = "it runs code before it imports TensorFlow, or does not import it"
@@ -37,20 +37,20 @@ def test_why_a_program_imports_for_itself(tmp_path: Path, source: str, why_not: 
     (tmp_path / "random.py").touch()  # in front of Python's own
     program = tmp_path / "program.py"
     program.write_text(source)
-    assert import_analysis.unavailable_reason(program) == why_not
+    assert import_refusal(program) == why_not
 
 
 def test_a_program_beside_another_tensorflow_imports_that(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import tensorflow\n")
     (tmp_path / "tensorflow").mkdir()
-    assert import_analysis.unavailable_reason(program) == "it imports tensorflow before TensorFlow"
+    assert import_refusal(program) == "it imports tensorflow before TensorFlow"
 
 
 def test_no_source(tmp_path: Path) -> None:
-    assert import_analysis.unavailable_reason(tmp_path / "none.py") == "its source cannot be read"
+    assert import_refusal(tmp_path / "none.py") == "its source cannot be read"
 
 
 @pytest.mark.parametrize("name", ["mnist_async", "mnist_sync", "hello", "all_reduce"])
 def test_the_labs_programs_do_not(name: str) -> None:
-    assert import_analysis.unavailable_reason(SCRIPTS / f"{name}.py") is None
+    assert import_refusal(SCRIPTS / f"{name}.py") is None

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from lab.experiments.policy import OnFailure
-from lab.task.agent.failure_hints import NO_INTERNET, SHARED_MEMORY
 from lab.task.agent.outcomes import (
     LOCALHOST,
     LONGER,
+    NO_INTERNET,
+    SHARED_MEMORY,
     ProgramEnd,
     TaskOutcome,
     failed,

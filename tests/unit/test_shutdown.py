@@ -42,7 +42,6 @@ def test_the_signals_of_a_stop(grace_s: float, *, after_peers: bool, steps: list
     for seconds, event, expected in steps:
         now = BEGAN + seconds
         if event == "kill":
-            stop = stop.at_once(now)
-        stop, number = stop.due(now, alone=event == "alone")
-        assert number == expected, f"after {seconds:g} s"
+            stop.kill_at = now
+        assert stop.due(now, alone=event == "alone") == expected, f"after {seconds:g} s"
     assert stop.outcome == OUTCOME

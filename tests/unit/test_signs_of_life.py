@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.task.agent.own_status import SignsOfLife
 from lab.task.agent.process import (
     ChildProcess,
     cpu_time_s,
@@ -18,7 +19,6 @@ from lab.task.agent.process import (
     oom_kills,
     shared_oom_counters,
 )
-from lab.task.agent.signs_of_life import SignsOfLife
 from lab.volume.clock import Stopwatch
 from tests.support.agents import wait_for
 
@@ -36,11 +36,15 @@ from tests.support.agents import wait_for
     ],
 )
 def test_signs_of_life(
-    patience_s: float, looks: list[tuple[float, int, float | None]], counts: list[int]
+    patience_s: float,
+    looks: list[tuple[float, int, float | None]],
+    counts: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Looks: the time, the printed lines, and the CPU time."""
     now = 0.0
-    signs = SignsOfLife(patience_s, lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    signs = SignsOfLife(patience_s)
     found = []
     for now, lines, cpu_s in looks:  # noqa: B007 (the clock reads it)
         found.append(signs.count(lines, lambda cpu_s=cpu_s: cpu_s))

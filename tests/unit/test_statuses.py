@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from lab.backends.environment_dir import EnvironmentDir
+from lab.task.agent.agent import RequestQueue
 from lab.task.agent.agent_log import AgentLog
-from lab.task.agent.request_queue import RequestQueue
 from lab.task.sdk.program import ended_tasks
 from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume import status as statuses

@@ -18,6 +18,7 @@ import stat
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -25,13 +26,15 @@ from lab.task.agent.agent_config import AgentConfig, AgentConfigError
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.execution import POLL_S, Execution
 from lab.task.agent.fork_client import ForkClient
-from lab.task.agent.launcher import Launcher
 from lab.task.agent.process import set_subreaper
-from lab.task.agent.request_queue import RequestQueue
+from lab.task.agent.program import Launcher
+from lab.text import short
 from lab.variables import LAB_OUTPUT, LAB_TASK
-from lab.volume import Volume
-from lab.volume.files import REFUSED_S, Patience
+from lab.volume import Request, Volume
+from lab.volume.files import REFUSED_S, Patience, read_regular
 from lab.volume.heartbeat import Heartbeat
+from lab.volume.states import State
+from lab.volume.status import read_status, write_lost
 
 _EXIT_USAGE = 2
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -92,24 +95,93 @@ class StopSignal:
             self.count, self._counted_s = self.count + 1, now
 
 
-class Agent:
-    """Executes requests one after the other."""
+@dataclass(eq=False)
+class RequestQueue:
+    """The requests of one task; a handled one is not read again."""
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        agent_log: AgentLog,
-        stop: StopSignal,
-        launcher: Launcher,
-        *,
-        once: bool = False,
-    ) -> None:
-        self._config = config
-        self._once = once
+    volume: Volume
+    task: str
+    agent_log: AgentLog
+    _known: set[str] = field(default_factory=set)
+
+    def next(self) -> Request | None:
+        """The oldest request that this task has not executed yet.
+
+        A request that has begun and not ended belongs to an earlier process of this agent. It is
+        executed again if the run's policy allows restarts; otherwise the task is lost.
+
+        Raises:
+            OSError: The volume cannot be read, or the lost status cannot be written.
+        """
+        waiting = []
+        for name in self._new_names():
+            request = self._read(name)
+            if request is None or self.task not in request.tasks():
+                self._known.add(name)
+                continue
+            path = self.volume.status(request.run_id, self.task)
+            status = read_status(path, self.task)
+            if status.state is State.PENDING or (
+                not status.state.ended and status.attempt < request.spec.restarts
+            ):
+                waiting.append(request)
+                continue
+            self._known.add(name)
+            if not status.state.ended:
+                reason = "its agent restarted during the run"
+                write_lost(path, status, reason)
+                self.agent_log.notify(f"run {request.run_id}: lost: {reason}")
+        return min(
+            waiting, key=lambda request: (request.submitted_unix, request.run_id), default=None
+        )
+
+    def mark_served(self, request: Request) -> None:
+        """Ignore this request from now on."""
+        self._known.add(f"{request.run_id}.json")
+
+    def _new_names(self) -> list[str]:
+        try:
+            # Unlike `glob`, `listdir` does not hide errors.
+            names = os.listdir(self.volume.requests)  # noqa: PTH208  (ten times a second)
+        except FileNotFoundError:
+            return []
+        new = set(names) - self._known
+        return [name for name in new if name.endswith(".json") and not name.startswith(".")]
+
+    def _read(self, name: str) -> Request | None:
+        try:
+            request = Request.from_json(read_regular(self.volume.requests / name))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            # Requests are written atomically, so this one will not change.
+            self.agent_log.notify(f"requests/{short(name)} is not a request: {short(str(error))}")
+            return None
+        return request if name == f"{request.run_id}.json" else None
+
+
+@dataclass(eq=False)
+class Agent:
+    """Executes requests one after the other.
+
+    Attributes:
+        config: The settings.
+        agent_log: Receives lines for the user.
+        stop: Why and when it must stop.
+        launcher: Starts the programs.
+        once: Whether it ends after the first run.
+    """
+
+    config: AgentConfig
+    agent_log: AgentLog
+    stop: StopSignal
+    launcher: Launcher
+    once: bool = False
+
+    def __post_init__(self) -> None:
+        """Prepare the agent; it changes nothing."""
+        config, notify = self.config, self.agent_log.notify
         self._is_done = False
-        self._agent_log = agent_log
-        self._stop = stop
-        self._launcher = launcher
         self._volume = Volume(config.runs)
         self._heartbeat = Heartbeat(
             self._volume,
@@ -118,11 +190,11 @@ class Agent:
             address=config.address,
             gpus=config.gpus,
         )
-        self._queue = RequestQueue(self._volume, config.task, agent_log)
+        self._queue = RequestQueue(self._volume, config.task, self.agent_log)
         self._execution: Execution | None = None
         self._patience = Patience(
             REFUSED_S,
-            lambda error: agent_log.notify(f"run volume {config.runs}: {error}; trying again"),
+            lambda error: notify(f"run volume {config.runs}: {error}; trying again"),
         )
 
     def run(self) -> None:
@@ -134,14 +206,14 @@ class Agent:
         self._heartbeat.announce()
         self._log_start()
         try:
-            while self._stop.reason is None and not self._is_done:
+            while self.stop.reason is None and not self._is_done:
                 self._poll()
                 if self._execution is None:
-                    self._stop.wait(POLL_S)
+                    self.stop.wait(POLL_S)
                 else:
-                    self._stop.wait(self._execution.pause_s, self._execution.wake_fds)
-            if self._stop.reason is not None:
-                self._shut_down(self._stop.reason)
+                    self.stop.wait(self._execution.pause_s, self._execution.wake_fds)
+            if self.stop.reason is not None:
+                self._shut_down(self.stop.reason)
         finally:
             if self._execution is not None:
                 self._execution.abort()
@@ -165,14 +237,14 @@ class Agent:
             if request is None:
                 return
             execution = Execution(
-                self._config, request, self._agent_log, self._launcher, self._heartbeat.beat
+                self.config, request, self.agent_log, self.launcher, self._heartbeat.beat
             )
             self._queue.mark_served(request)
             self._execution = execution
             self._execution.begin()
         if self._execution.step():
             self._execution = None
-            self._is_done = self._once
+            self._is_done = self.once
 
     def _shut_down(self, reason: str) -> None:
         """End the program with a grace period; a second stop signal ends it at once."""
@@ -183,19 +255,19 @@ class Agent:
         execution.interrupt(reason)
         while self._execution is execution and not execution.cannot_end:
             self._poll()
-            self._stop.wait(POLL_S, execution.wake_fds)
-            if self._stop.count > signals_seen:
-                signals_seen = self._stop.count
+            self.stop.wait(POLL_S, execution.wake_fds)
+            if self.stop.count > signals_seen:
+                signals_seen = self.stop.count
                 execution.interrupt(reason, grace_s=0.0)
         self._execution = None
 
     def _log_start(self) -> None:
-        config = self._config
-        self._agent_log.notify(
+        config = self.config
+        self.agent_log.notify(
             f"{config.task} of {config.project} runs on {config.node}, "
             f"address {config.address}, GPUs: {config.gpus}"
         )
-        self._agent_log.notify("waiting for a run; start one with: python -m lab run async")
+        self.agent_log.notify("waiting for a run; start one with: python -m lab run async")
 
 
 def _write_to(file: Path) -> None:
@@ -236,7 +308,8 @@ def main(arguments: Sequence[str] = ()) -> int:
     options = _options(arguments)
     agent_log = AgentLog(stamped=stat.S_ISREG(os.fstat(1).st_mode))
     stop = StopSignal(leash=options.leash)
-    fork_client = None if options.forkserver is None else ForkClient.of(options.forkserver)
+    descriptor = options.forkserver
+    fork_client = None if descriptor is None else ForkClient(socket.socket(fileno=descriptor))
     try:
         Agent(config, agent_log, stop, Launcher(config, fork_client), once=options.once).run()
     except OSError as error:

@@ -52,26 +52,29 @@ class AgentConfig:
         Raises:
             AgentConfigError: A variable is missing or invalid.
         """
-        missing = [name for name in _NEEDED if not environ.get(name)]
-        if missing:
-            raise AgentConfigError(f"{', '.join(missing)} not set")
-        task = environ[var.LAB_TASK]
+
+        def needed(name: str) -> str:
+            if value := environ.get(name):
+                return value
+            raise AgentConfigError(f"{name} not set")
+
+        task, text = needed(var.LAB_TASK), needed(var.LAB_CLUSTER)
         if not TASK.fullmatch(task):
             raise AgentConfigError(f"LAB_TASK is not a task name: {task!r}")
         try:
-            cluster = json.loads(environ[var.LAB_CLUSTER])
+            cluster = json.loads(text)
             job, _, index = task.rpartition("-")
             _ = cluster[job][int(index)]
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise AgentConfigError(f"LAB_CLUSTER is not a cluster spec with {task}") from error
         return cls(
-            project=environ[var.LAB_PROJECT],
-            node=environ[var.LAB_NODE],
+            project=needed(var.LAB_PROJECT),
+            node=needed(var.LAB_NODE),
             task=task,
             cluster=cluster,
-            runs=Path(environ[var.LAB_RUNS]),
-            scripts=Path(environ[var.LAB_SCRIPTS]),
-            data=Path(environ[var.LAB_DATA]),
+            runs=Path(needed(var.LAB_RUNS)),
+            scripts=Path(needed(var.LAB_SCRIPTS)),
+            data=Path(needed(var.LAB_DATA)),
             gpus=_gpus(environ),
             runtime=environ.get(var.LAB_RUNTIME, ""),
             locks=not environ.get(var.LAB_CLOCK),
@@ -96,17 +99,6 @@ class AgentConfig:
     def address(self) -> str:
         """The `host:port` of the task's TensorFlow server."""
         return self.cluster[self.job][self.index]
-
-
-_NEEDED = (
-    var.LAB_PROJECT,
-    var.LAB_NODE,
-    var.LAB_TASK,
-    var.LAB_CLUSTER,
-    var.LAB_RUNS,
-    var.LAB_SCRIPTS,
-    var.LAB_DATA,
-)
 
 
 def _gpus(environ: Mapping[str, str]) -> str:

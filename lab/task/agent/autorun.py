@@ -25,7 +25,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -63,56 +63,46 @@ class AutorunError(ValueError):
     """The run cannot be started; the message contains the reason and a hint."""
 
 
-@dataclass(frozen=True, slots=True)
-class Autorun:
-    """The run that the variables describe.
+def requested(environ: Mapping[str, str]) -> Request | None:
+    """Read the variables; return the request, with a run id and a seed, or None without a run.
 
-    Attributes:
-        request: The request, with a run id and a seed.
-        skipped: The network faults, which need a client.
+    It prints a line for each network fault, which it leaves out: they need a client.
+
+    Raises:
+        AutorunError: A variable is invalid, or does not fit the cluster.
     """
-
-    request: Request
-    skipped: tuple[str, ...] = ()
-
-    @classmethod
-    def from_environ(cls, environ: Mapping[str, str]) -> Autorun | None:
-        """Read the variables; None if they describe no run.
-
-        Raises:
-            AutorunError: A variable is invalid, or does not fit the cluster.
-        """
-        text = environ.get(var.LAB_RUN, "").strip()
-        if not text:
-            if _once(environ):
-                raise AutorunError("LAB_ONCE needs a run; name one, such as LAB_RUN=async")
-            return None
-        cluster = _json(environ, var.LAB_CLUSTER)
-        hosts = [host.rpartition(":")[0] for host in chain.from_iterable(cluster.values())]
-        nodes = dict(zip(task_names(cluster), hosts, strict=True))
-        options = _json(environ, var.LAB_RUN_TERMS)
-        start, faults = options.get("start", {}), options.get("faults", [])
-        env = options.get("env", {})
-        try:
-            argv = shlex.split(text)
-        except ValueError as error:
-            raise AutorunError(f"LAB_RUN: {error}; write it as in a shell") from error
-        request = _request(argv, cluster, environ.get(var.LAB_RUNTIME, ""))
-        experiment = EXPERIMENTS[request.spec.experiment]
-        try:
-            wanted = [check_target(parse(text), nodes) for text in (*experiment.faults, *faults)]
-        except ValueError as error:
-            raise AutorunError(f"LAB_RUN_TERMS: {error}") from error
-        digest = hashlib.sha256(json.dumps([argv, start, faults, env]).encode()).hexdigest()
-        spec = replace(
-            request.spec,
-            args=with_seed(experiment, request.spec.args),
-            start=start,
-            env=env,
-            faults=tuple(fault.text for fault in wanted if not fault.kind.on_network),
-        )
-        requested = replace(request, spec=spec, autorun=digest)
-        return cls(requested, tuple(fault.text for fault in wanted if fault.kind.on_network))
+    text = environ.get(var.LAB_RUN, "").strip()
+    if not text:
+        if _once(environ):
+            raise AutorunError("LAB_ONCE needs a run; name one, such as LAB_RUN=async")
+        return None
+    cluster = _json(environ, var.LAB_CLUSTER)
+    hosts = [host.rpartition(":")[0] for host in chain.from_iterable(cluster.values())]
+    nodes = dict(zip(task_names(cluster), hosts, strict=True))
+    options = _json(environ, var.LAB_RUN_TERMS)
+    start, faults = options.get("start", {}), options.get("faults", [])
+    env = options.get("env", {})
+    try:
+        argv = shlex.split(text)
+    except ValueError as error:
+        raise AutorunError(f"LAB_RUN: {error}; write it as in a shell") from error
+    request = _request(argv, cluster, environ.get(var.LAB_RUNTIME, ""))
+    experiment = EXPERIMENTS[request.spec.experiment]
+    try:
+        wanted = [check_target(parse(text), nodes) for text in (*experiment.faults, *faults)]
+    except ValueError as error:
+        raise AutorunError(f"LAB_RUN_TERMS: {error}") from error
+    digest = hashlib.sha256(json.dumps([argv, start, faults, env]).encode()).hexdigest()
+    spec = replace(
+        request.spec,
+        args=with_seed(experiment, request.spec.args),
+        start=start,
+        env=env,
+        faults=tuple(fault.text for fault in wanted if not fault.kind.on_network),
+    )
+    for fault in (each for each in wanted if each.kind.on_network):
+        _print(f"skipped {fault.text}: a network fault needs `lab run`")
+    return replace(request, spec=spec, autorun=digest)
 
 
 def _once(environ: Mapping[str, str]) -> bool:
@@ -167,8 +157,8 @@ def _request(arguments: Sequence[str], cluster: ClusterSpec, runtime: str) -> Re
     )
 
 
-def train(autorun: Autorun, volume: Volume) -> Request:
-    """Train the run, unless it has ended already, and follow it to its end.
+def train(request: Request, volume: Volume) -> Request:
+    """Train the requested run, unless it has ended already, and follow it to its end.
 
     Returns:
         The newest request of this run, which has ended.
@@ -176,7 +166,7 @@ def train(autorun: Autorun, volume: Volume) -> Request:
     Raises:
         OSError: The volume cannot be used.
     """
-    last = _last(volume, autorun.request.autorun)
+    last = _last(volume, request.autorun)
     if last is not None and not state_of(volume, last).ended:
         _print(f"run {last.run_id} is under way")
         _follow(volume, last)
@@ -185,7 +175,6 @@ def train(autorun: Autorun, volume: Volume) -> Request:
     if last is not None and not is_interrupted(volume, last):
         _print(f"run {last.run_id} has ended already; it is not trained again")
         return last
-    request = autorun.request
     with uploads(volume, request.run_id):
         if last is not None:
             request = next_request(volume, last, request, _print)
@@ -262,11 +251,9 @@ def main() -> int:
         signal.signal(number, lambda *_: sys.exit(int(once)))
     volume = Volume(Path(os.environ[var.LAB_RUNS]))
     try:
-        autorun = Autorun.from_environ(os.environ)
-        if autorun is not None:
-            for fault in autorun.skipped:
-                _print(f"skipped {fault}: a network fault needs `lab run`")
-            request = train(autorun, volume)
+        request = requested(os.environ)
+        if request is not None:
+            request = train(request, volume)
             state, lines = report(volume, request)
             for line in lines:
                 _print(line)

@@ -6,19 +6,22 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from typing import Final
 
 import lab
 from lab import variables as var
 from lab.frameworks import FRAMEWORKS, JAX, TENSORFLOW, Rank
 from lab.network.interface import address_of, check_hostname, interface_of
 from lab.task.agent.agent_config import AgentConfig
-from lab.task.agent.cpus import cpus_of_task
 from lab.task.lazy_keras import defer_keras
 from lab.task.program_flags import RANK_PLACEHOLDERS
 from lab.volume import Request, Volume
 from lab.volume.run_spec import CLUSTER_ARGS, LISTINGS, fill_in, module_files
+
+_CPU_MAX: Final = Path("/sys/fs/cgroup/cpu.max")
 
 
 def program_path(config: AgentConfig, request: Request) -> Path:
@@ -46,9 +49,10 @@ def argv(config: AgentConfig, request: Request) -> list[str]:
     own = request.spec.own
     has_data = request.spec.data_dir and not request.spec.listing
     data = [f"--data_dir={config.data / request.spec.data_dir}"] if has_data else []
+    launcher = FRAMEWORKS[request.spec.framework].launcher
     return [
         sys.executable,
-        *_launcher(config, request),
+        *(["-m", launcher] if has_launcher(config, request) else []),
         *_runner(request),
         *_start(config, request),
         *([] if own else _filled_in(config, request, CLUSTER_ARGS)),
@@ -61,11 +65,6 @@ def has_launcher(config: AgentConfig, request: Request) -> bool:
     """Whether a launcher starts the program once for each GPU, because the task has several."""
     is_rank = config.task in request.ranks()
     return bool(FRAMEWORKS[request.spec.framework].launcher) and is_rank and config.gpu_count > 1
-
-
-def _launcher(config: AgentConfig, request: Request) -> list[str]:
-    is_used = has_launcher(config, request)
-    return ["-m", FRAMEWORKS[request.spec.framework].launcher] if is_used else []
 
 
 def _runner(request: Request) -> list[str]:
@@ -113,8 +112,12 @@ def environ(
     """The environment variables: the agent's own, and those that identify the task."""
     framework = FRAMEWORKS[request.spec.framework]
     base = _inherited(inherited) | _user_environ(config, request)
-    start_file = Volume(config.runs).start(request.run_id, config.task)
+    volume = Volume(config.runs)
+    start_file = volume.start(request.run_id, config.task)
     data_dir = request.spec.data_dir
+    # A module expects to be started in the directory of its packages.
+    first = [str(program_folder(config, request))] if request.spec.module else []
+    packages = [str(volume.packages(request.run_id))] if request.spec.packages else []
     tf_config = {"cluster": request.cluster, "task": {"type": config.job, "index": config.index}}
     return {
         **(
@@ -125,13 +128,13 @@ def environ(
         **base,
         **_no_proxy(request, base),
         **_framework_environ(config, request, attempt),
-        **_python_environ(inherited, _module_folder(config, request), _packages(config, request)),
+        **_python_environ(inherited, first, packages),
         **({var.LAB_DATA_DIR: str(config.data / data_dir)} if data_dir else {}),
         **({"TF_CONFIG": json.dumps(tf_config)} if _has_tf_config(request) else {}),
         **({var.LAB_CLUSTER: json.dumps(request.cluster)} if request.spec.is_completed else {}),
         var.LAB_TASK: config.task,
         var.LAB_ATTEMPT: str(attempt),
-        var.LAB_RUN_DIR: str(Volume(config.runs).run(request.run_id)),
+        var.LAB_RUN_DIR: str(volume.run(request.run_id)),
         # A user's own program has no start file: it begins at once.
         **({var.LAB_START: str(start_file)} if request.spec.waits else {}),
     }
@@ -158,16 +161,6 @@ def environ_of_import(inherited: Mapping[str, str], runtime: str) -> dict[str, s
 def _inherited(inherited: Mapping[str, str]) -> dict[str, str]:
     # The agent's own variables would mislead a program that starts other programs.
     return {name: value for name, value in inherited.items() if name not in _AGENT_ONLY}
-
-
-def _module_folder(config: AgentConfig, request: Request) -> list[str]:
-    """The directory of a module's packages, in which the program expects to be started."""
-    return [str(program_folder(config, request))] if request.spec.module else []
-
-
-def _packages(config: AgentConfig, request: Request) -> list[str]:
-    """The directory of the packages that the user's own program needs beside its runtime."""
-    return [str(Volume(config.runs).packages(request.run_id))] if request.spec.packages else []
 
 
 def _python_environ(
@@ -197,6 +190,24 @@ def _threads(config: AgentConfig, request: Request) -> str:
     """The number of threads of each process of a task: its share of the task's CPUs."""
     processes = config.gpu_count if has_launcher(config, request) else 1
     return str(max(1, cpus_of_task(len(request.tasks())) // processes))
+
+
+def cpus_of_task(tasks: int, limit: Path = _CPU_MAX) -> int:
+    """Return the number of CPUs of this agent's task, at least 1.
+
+    A task has CPUs of its own if it is pinned to them, as by `lab`, a container engine or Slurm, or
+    if its container has a limit, as on Kubernetes. Otherwise all tasks may run on this host.
+
+    Args:
+        tasks: The number of all tasks.
+        limit: The limit of the container's cgroup: `QUOTA PERIOD`, or `max PERIOD`.
+    """
+    host = os.cpu_count() or 1
+    own = len(os.sched_getaffinity(0))
+    with suppress(OSError, ValueError):  # no container, or no limit
+        quota, period = map(int, limit.read_text("utf-8").split())
+        own = min(own, quota // period)
+    return max(1, own if own < host else host // tasks)
 
 
 def _framework_environ(config: AgentConfig, request: Request, attempt: int) -> dict[str, str]:

@@ -17,7 +17,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import chain
 from pathlib import Path
@@ -25,8 +25,7 @@ from typing import Final, NamedTuple
 
 from lab.task.agent.process import family
 
-_CLOSED: Final = "06"
-_STATES: Final = frozenset({"01", "04", "05", _CLOSED, "08", "09", "0B"})
+_STATES: Final = frozenset({"01", "04", "05", "06", "08", "09", "0B"})
 """The states of connections that are or were established, as `<net/tcp_states.h>` numbers them. An
 end that has closed its connection is in TIME_WAIT (06) for a minute, and has no inode any more."""
 
@@ -59,12 +58,7 @@ class Contact:
     """Looks for connections of one task's program to the programs of the other tasks."""
 
     def __init__(
-        self,
-        address: str,
-        others: Collection[str],
-        *,
-        talked: bool | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, address: str, others: Collection[str], *, talked: bool | None = None
     ) -> None:
         """Prepare for the first program.
 
@@ -72,14 +66,12 @@ class Contact:
             address: `host:port` of the task.
             others: The same of the other tasks.
             talked: The answer of an earlier process of this agent.
-            monotonic: A clock in seconds that never goes backwards.
         """
         hosts = {other.rpartition(":")[0] for other in others}
         self._host = address.rpartition(":")[0]
         self._elsewhere = hosts - {self._host}
         self._ports = {int(each.rpartition(":")[2]) for each in (address, *others)}
         self._talked, self._is_unclear, self._looks = bool(talked), False, 0
-        self._monotonic = monotonic
         self._program, self._is_launched, self._ignored_port = 0, False, 0
         self._began = self._due = 0.0
         # Those that do not count: older ones, and those of the program to itself.
@@ -105,7 +97,7 @@ class Contact:
             ignored_port: The port of a service of the agents; 0: there is none.
         """
         self._program, self._is_launched, self._ignored_port = program, is_launched, ignored_port
-        self._began = self._due = self._monotonic()
+        self._began = self._due = time.monotonic()
         self._known |= {(each.local, each.remote) for each in connections()}
 
     def look(self, others: Iterable[int] = ()) -> None:
@@ -114,7 +106,7 @@ class Contact:
         Args:
             others: The programs of other tasks, if they are processes of this node.
         """
-        now = self._monotonic()
+        now = time.monotonic()
         if self._talked or now < self._due:
             return
         self._due = now + min(_LATER_LOOKS_S, max(_FIRST_LOOKS_S, (now - self._began) / 10))
@@ -124,10 +116,18 @@ class Contact:
         counted = _sockets(processes - {self._program}) if self._is_launched else own
         listed = [*self._connections()]
         inodes = {(each.local, each.remote): each.inode for each in listed}
-        for each in listed:
-            if each.inode in counted:
-                other_end = inodes.get((each.remote, each.local))
-                self._consider(each, other_end, own, others)
+        for each in (each for each in listed if each.inode in counted):
+            other_end = inodes.get((each.remote, each.local))
+            if other_end is None:  # it is on another node
+                self._talked |= each.remote[0] in _addresses(self._elsewhere)
+                # The nodes may have a second network, as for InfiniBand.
+                self._is_unclear |= not each.remote[0].is_global
+            elif other_end in own:
+                self._known.add((each.local, each.remote))
+            elif other_end in _sockets(chain.from_iterable(map(family, others))):
+                self._talked = True
+            else:
+                self._is_unclear = True
         self._is_unclear |= any(map(_has_other_ways, processes))
 
     def end(self) -> None:
@@ -143,29 +143,6 @@ class Contact:
         for each in connections():
             if not self._ignored_port or self._ignored_port not in {each.local[1], each.remote[1]}:
                 yield each
-
-    def _consider(
-        self, connection: Connection, other_end: int | None, own: set[int], others: Iterable[int]
-    ) -> None:
-        """Draw the conclusion from one connection of the program.
-
-        Args:
-            connection: The connection.
-            other_end: The inode of its other end, if that is on this node.
-            own: The inodes of the program's sockets.
-            others: The programs of other tasks on this node.
-        """
-        address = connection.remote[0]
-        if other_end is None:
-            self._talked |= address in _addresses(self._elsewhere)
-            # The nodes may have a second network, as for InfiniBand.
-            self._is_unclear |= not address.is_global
-        elif other_end in own:
-            self._known.add((connection.local, connection.remote))
-        elif other_end in _sockets(chain.from_iterable(map(family, others))):
-            self._talked = True
-        else:
-            self._is_unclear = True
 
 
 def connections() -> Iterator[Connection]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from lab.task.agent import outcomes
@@ -22,7 +22,7 @@ GRACE_S: Final = 5.0
 """Seconds from SIGTERM to SIGKILL."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Shutdown:
     """The stop of a program.
 
@@ -51,76 +51,52 @@ class Shutdown:
         term_at = now + grace_s if after_peers else now
         return cls(outcome, term_at, term_at + grace_s)
 
-    def at_once(self, now: float) -> Shutdown:
-        """The same stop without a further grace period."""
-        return replace(self, kill_at=now)
-
-    def due(self, now: float, *, alone: bool) -> tuple[Shutdown, signal.Signals | None]:
-        """Return the signal that is due, or None, and the stop after it.
+    def due(self, now: float, *, alone: bool) -> signal.Signals | None:
+        """Return the signal that is due, which counts as sent, or None.
 
         Args:
             now: The time.
             alone: Whether all other tasks have ended.
         """
         if now >= self.kill_at:
-            return self, signal.SIGKILL
+            return signal.SIGKILL
         if self.term_at is not None and (now >= self.term_at or alone):
-            return replace(self, term_at=None, kill_at=now + GRACE_S), signal.SIGTERM
-        return self, None
+            self.term_at, self.kill_at = None, now + GRACE_S
+            return signal.SIGTERM
+        return None
 
 
+@dataclass(eq=False)
 class Ending:
     """The end of one task in one run; once an outcome is decided, it stays.
 
     Attributes:
+        volume: The run volume.
+        request: The run.
+        status: The task's status.
+        statuses: The statuses of all tasks.
+        starter: Its ring is closed at the end.
+        fault_injector: Its faults end before a signal is sent.
+        notify: Receives lines for the user.
+        may_restart: Whether another process of this agent may continue an interrupted task.
         is_interrupted: Whether this agent stops before its task has ended; the task may restart.
     """
 
-    def __init__(
-        self,
-        volume: Volume,
-        request: Request,
-        *,
-        status: OwnStatus,
-        statuses: Statuses,
-        starter: ProgramStarter,
-        fault_injector: FaultInjector,
-        notify: Callable[[str], None],
-    ) -> None:
-        """Begin without an outcome.
-
-        Args:
-            volume: The run volume.
-            request: The run.
-            status: The task's status.
-            statuses: The statuses of all tasks.
-            starter: Has started processes beside the program; closed at the end.
-            fault_injector: Its faults end before a signal is sent.
-            notify: Receives lines for the user.
-        """
-        self._volume, self._request = volume, request
-        self._status, self._statuses = status, statuses
-        self._starter, self._fault_injector = starter, fault_injector
-        self._notify = notify
-        self._shutdown: Shutdown | None = None  # None: the program is not being stopped
-        self._may_restart = False
-        self.is_interrupted = False
+    volume: Volume
+    request: Request
+    status: OwnStatus
+    statuses: Statuses
+    starter: ProgramStarter
+    fault_injector: FaultInjector
+    notify: Callable[[str], None]
+    may_restart: bool = False
+    is_interrupted: bool = False
+    _shutdown: Shutdown | None = None  # None: the program is not being stopped
 
     @property
     def outcome(self) -> TaskOutcome | None:
         """How the task ends; None: its program is not being stopped."""
         return None if self._shutdown is None else self._shutdown.outcome
-
-    def interrupt(self, reason: str, *, may_restart: bool, grace_s: float = GRACE_S) -> None:
-        """End the program because this agent must stop.
-
-        Args:
-            reason: Why it must stop.
-            may_restart: Whether another process of this agent may continue.
-            grace_s: Seconds from SIGTERM to SIGKILL.
-        """
-        self._may_restart = may_restart
-        self.stop(TaskOutcome(State.CANCELLED, reason, Cause.INTERRUPTED), grace_s=grace_s)
 
     def stop(self, outcome: TaskOutcome, *, grace_s: float = GRACE_S) -> None:
         """End the program: SIGTERM, and after the grace SIGKILL. The first outcome stays.
@@ -130,12 +106,12 @@ class Ending:
         """
         now = time.monotonic()
         if self._shutdown is None:
-            self._fault_injector.release()
-            is_service = outcomes.is_service(self._request, self._status.now.task)
+            self.fault_injector.release()
+            is_service = outcomes.is_service(self.request, self.status.now.task)
             after_peers = is_service and outcome.state is State.CANCELLED
             self._shutdown = Shutdown.begin(outcome, now, grace_s=grace_s, after_peers=after_peers)
         elif not grace_s:
-            self._shutdown = self._shutdown.at_once(now)
+            self._shutdown.kill_at = now
 
     def stop_if_cancelled(self) -> bool:
         """End the program if the user has cancelled the run; return whether it ends."""
@@ -149,36 +125,36 @@ class Ending:
         if self._shutdown is None:
             return
         now = time.monotonic()
-        shutdown = self._shutdown.at_once(now) if self._is_killed() else self._shutdown
-        alone = outcomes.others_ended(self._request, statuses)
-        self._shutdown, number = shutdown.due(now, alone=alone)
+        if self._is_killed():
+            self._shutdown.kill_at = now
+        number = self._shutdown.due(now, alone=outcomes.others_ended(self.request, statuses))
         if number is not None and program is not None:
             program.process.signal(number)
             program.process.signal(signal.SIGCONT)  # a stopped program handles no signal
 
     def end(self, outcome: TaskOutcome) -> None:
         """Write how the task ends, unless a restarted agent can continue."""
-        self._starter.close()
+        self.starter.ring.close()
         is_interrupted = outcome.cause is Cause.INTERRUPTED and self.cancelled() is None
-        if self._may_restart and is_interrupted:
+        if self.may_restart and is_interrupted:
             # A restarted agent continues with a new attempt; if none starts, the task is lost.
             self.is_interrupted = True
             return
-        reported = self._statuses.refresh()[self._status.now.task]
+        reported = self.statuses.refresh()[self.status.now.task]
         if reported.state.ended:
             # The other agents have already reacted to this end, so the state stays.
             outcome = TaskOutcome(reported.state, reported.reason, reported.cause)
-        self._status.end(outcome, self._starter.records_sha256)
+        self.status.end(outcome, self.starter.digest.hexdigest())
         why = f": {outcome.reason}" if outcome.reason else ""
-        self._notify(f"{outcome.state}{why}")
+        self.notify(f"{outcome.state}{why}")
 
     def cancelled(self) -> TaskOutcome | None:
         """The outcome if the user has cancelled the run; else None."""
-        reason = cancel_reason(self._volume, self._request.run_id)
+        reason = cancel_reason(self.volume, self.request.run_id)
         if reason is None:
             return None
         return TaskOutcome(State.CANCELLED, reason, Cause.INTERRUPTED)
 
     def _is_killed(self) -> bool:
         """Whether the user wants the run to end at once."""
-        return self._volume.kill(self._request.run_id).exists()
+        return self.volume.kill(self.request.run_id).exists()

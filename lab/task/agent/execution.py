@@ -6,6 +6,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
@@ -15,11 +16,10 @@ from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.connections import Contact
 from lab.task.agent.ending import GRACE_S, Ending
 from lab.task.agent.fault_injection import FaultInjector
-from lab.task.agent.launcher import WAITS, Launcher
 from lab.task.agent.outcomes import TaskOutcome
 from lab.task.agent.own_status import OwnStatus
 from lab.task.agent.process import is_stopped
-from lab.task.agent.program import Program, ProgramStarter, StartFile
+from lab.task.agent.program import WAITS, Launcher, Program, ProgramStarter, StartFile
 from lab.volume import Request, Volume
 from lab.volume.clock import Stopwatch
 from lab.volume.continuation import next_step
@@ -34,6 +34,7 @@ _STOP_LOOK_S: Final = 1.0
 _TOGETHER_POLL_S: Final = 0.005  # per task; waiting tasks poll faster, so that they begin together
 
 
+@dataclass(eq=False)
 class Execution:
     """Starts the program, watches it and the other tasks, and ends it.
 
@@ -42,37 +43,33 @@ class Execution:
     of the task. The exit code does not change this outcome.
 
     Attributes:
+        config: The agent's settings.
+        request: The run.
+        agent_log: Receives lines for the user.
+        launcher: Starts the program.
+        beat: Updates the agent's heartbeat; called while a step takes long.
         pause_s: Seconds until the next poll, unless something wakes the agent.
     """
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        request: Request,
-        agent_log: AgentLog,
-        launcher: Launcher,
-        beat: Callable[[], None],
-    ) -> None:
-        """Prepare the execution; it changes nothing.
+    config: AgentConfig
+    request: Request
+    agent_log: AgentLog
+    launcher: Launcher
+    beat: Callable[[], None]
 
-        Args:
-            config: The agent's settings.
-            request: The run.
-            agent_log: Receives lines for the user.
-            launcher: Starts the program.
-            beat: Updates the agent's heartbeat; called while a step takes long.
+    def __post_init__(self) -> None:
+        """Prepare the execution; it changes nothing.
 
         Raises:
             OSError: The volume cannot be read.
         """
-        self._config, self._request = config, request
-        self._agent_log, self._beat = agent_log, beat
+        config, request = self.config, self.request
         self._volume = volume = Volume(config.runs)
         self._status = OwnStatus(
             volume,
             request,
             config.task,
-            lambda error: agent_log.notify(self._cannot_write(error).reason),
+            lambda error: self.agent_log.notify(self._cannot_write(error).reason),
         )
         self._statuses = Statuses(volume, request.run_id, request.tasks())
         self._statuses.refresh()  # later calls raise no error
@@ -82,7 +79,7 @@ class Execution:
         elapsed_s = max(0.0, self._status.now_unix() - request.submitted_unix)
         self._submitted = time.monotonic() - elapsed_s
         self._fault_injector = FaultInjector(request, config.task, config.node, volume)
-        self._starter = ProgramStarter(config, request, agent_log, launcher, beat)
+        self._starter = ProgramStarter(config, request, self.agent_log, self.launcher, self.beat)
         self._ending = Ending(
             volume,
             request,
@@ -113,7 +110,7 @@ class Execution:
     def wake_fds(self) -> tuple[int, ...]:
         """Descriptors that get readable when the agent must act before the next poll."""
         if self._program is None:
-            return self._starter.wake_fds if self._waits_for == WAITS else ()
+            return self.launcher.wake_fds if self._waits_for == WAITS else ()
         return () if self._program.process.ended() else self._program.process.wake_fds
 
     @property
@@ -125,7 +122,7 @@ class Execution:
     def _has_ended(self) -> bool:
         """Whether the task has ended, and the other tasks can see that."""
         return self._status.now.state.ended and (
-            self._status.is_written or self._statuses.refresh()[self._config.task].state.ended
+            self._status.is_written or self._statuses.refresh()[self.config.task].state.ended
         )
 
     @property
@@ -177,14 +174,14 @@ class Execution:
     def interrupt(self, reason: str, *, grace_s: float = GRACE_S) -> None:
         """End the program because this agent must stop and may not restart."""
         # Nothing restarts an agent of a job of Slurm, which has no locks.
-        restarts = self._request.spec.restarts if self._config.locks else 0
-        may_restart = self._status.now.attempt < restarts
-        self._ending.interrupt(reason, may_restart=may_restart, grace_s=grace_s)
+        restarts = self.request.spec.restarts if self.config.locks else 0
+        self._ending.may_restart = self._status.now.attempt < restarts
+        self._ending.stop(TaskOutcome(State.CANCELLED, reason, Cause.INTERRUPTED), grace_s=grace_s)
 
     def abort(self) -> None:
         """Kill the program at once; write no status."""
         self._fault_injector.release()
-        self._starter.close()
+        self._starter.ring.close()
         if self._running is not None:
             self._running.process.reap()
 
@@ -195,36 +192,29 @@ class Execution:
         if (outcome := self._starter.without_program()) is not None:
             self._ending.stop(outcome)
             return
-        request, task, elapsed_s = self._request, self._config.task, self._elapsed_s
+        request, task, elapsed_s = self.request, self.config.task, self._elapsed_s
+        path = command.program_path(self.config, request)
         try:
             if starts.may_start(request, task, statuses, elapsed_s):
                 self._waits_for = self._starter.waits_for(self._status.now.attempt)
             else:
                 self._waits_for = starts.waits_for(request, task, statuses, elapsed_s)
-        except OSError as error:
-            self._ending.stop(
-                TaskOutcome(State.FAILED, f"no rendezvous for Horovod: {error.strerror}")
-            )
-            return
-        if self._waits_for:
-            for_time = starts.waits_for_time(request, task, statuses, elapsed_s)
-            self._status.wait(self._waits_for, for_time=for_time)
-            return
-        path = command.program_path(self._config, request)
-        try:
+            if self._waits_for:
+                for_time = starts.waits_for_time(request, task, statuses, elapsed_s)
+                self._status.wait(self._waits_for, for_time=for_time)
+                return
             self._program, how = self._starter.start(self._status.now.attempt)
         except OSError as error:
-            self._ending.stop(
-                TaskOutcome(State.FAILED, f"{path} cannot be started: {error.strerror}")
-            )
+            reason = f"{path} cannot be started: {error.strerror}"
+            self._ending.stop(TaskOutcome(State.FAILED, reason))
             return
         self._notify(f"{path.name} has started{how and f', {how}'}")
         if attempt := self._status.now.attempt:
             self._program.output.note(f"attempt {attempt} begins: {self._status.now.reason}")
         self._contact.begin(
             self._program.process.pid,
-            is_launched=command.has_launcher(self._config, request),
-            ignored_port=self._starter.rendezvous_port(self._status.now.attempt),
+            is_launched=command.has_launcher(self.config, request),
+            ignored_port=self._starter.ring.port(self._status.now.attempt),
         )
         self._status.start(self._program)
 
@@ -232,17 +222,17 @@ class Execution:
         """Let the program train as soon as it may, and publish its progress."""
         self._allow_training(program, statuses)
         self._look_for_stop(program)
-        others = (status for other, status in statuses.items() if other != self._config.task)
+        others = (status for other, status in statuses.items() if other != self.config.task)
         self._contact.look(status.pid for status in others if status.pid)
         self._status.progress(program.output.parser, self._note, self._contact.talked)
-        if starts.is_steady(self._request, statuses):
+        if starts.is_steady(self.request, statuses):
             self.pause_s = _STEADY_POLL_S
         elif self._waits_for and self._status.now.state is State.READY:
-            self.pause_s = min(POLL_S, _TOGETHER_POLL_S * len(self._request.tasks()))
+            self.pause_s = min(POLL_S, _TOGETHER_POLL_S * len(self.request.tasks()))
 
     def _allow_training(self, program: Program, statuses: TaskStatuses) -> None:
         """Write the start file, which lets the program train, as soon as it may train."""
-        request, task = self._request, self._config.task
+        request, task = self.request, self.config.task
         joins_at = starts.joins_at(request, task, statuses)
         if not request.spec.waits or self._start_file.exists():
             joins = joins_at and self._status.now.state is not State.TRAINING
@@ -251,12 +241,15 @@ class Execution:
         elif not starts.may_train(request, task, statuses, self._elapsed_s):
             waits_for = starts.waits_for(request, task, statuses, self._elapsed_s)
             self._waits_for = waits_for if program.output.parser.started else ""
-        elif (error := self._start_file.write(joins_at)) is not None:
-            self._ending.stop(self._cannot_write(error))
+        else:
+            try:
+                self._start_file.write(joins_at)
+            except OSError as error:
+                self._ending.stop(self._cannot_write(error))
 
     def _restart(self, reason: str, cause: Cause | None) -> None:
         """Begin a new attempt after the program's end; it starts as soon as it may."""
-        self._starter.close()
+        self._starter.ring.close()
         self._begin_attempt(reason, cause)
         self._restart_reason = ""
         self._program = None
@@ -264,7 +257,7 @@ class Execution:
     def _begin_attempt(self, reason: str, cause: Cause | None) -> None:
         """Write the status of a new attempt, and remove the start file of the last one."""
         self._start_file.remove()
-        peers = self._statuses.refresh().values() if self._request.spec.gang else ()
+        peers = self._statuses.refresh().values() if self.request.spec.gang else ()
         self._status.begin_attempt(reason, cause, peers)
 
     # ---- while it runs
@@ -288,7 +281,7 @@ class Execution:
         """Inject the faults that are due."""
         if self._ending.outcome is not None:
             return
-        step = starts.highest_global_step(self._request, statuses)
+        step = starts.highest_global_step(self.request, statuses)
         process = None if self._running is None else self._running.process
         for line in self._fault_injector.step(process, self._elapsed_s, step):
             self._notify(line)
@@ -299,11 +292,11 @@ class Execution:
         self._peers.check()
         # If the volume refuses writes, the next step tries again.
         with contextlib.suppress(OSError):
-            self._peers.declare_lost(self._volume, self._request.run_id, statuses)
+            self._peers.declare_lost(self._volume, self.request.run_id, statuses)
 
     def _check_stop(self, statuses: TaskStatuses) -> None:
         """Stop or restart the program if there is a reason."""
-        request, task, program = self._request, self._config.task, self._program
+        request, task, program = self.request, self.config.task, self._program
         is_awaited = starts.awaited_task(request, statuses) is not None
         progress = outcomes.progress(request, statuses)
         must_progress = outcomes.must_progress(request, statuses)
@@ -333,11 +326,11 @@ class Execution:
 
     def _cancel_for_time(self, statuses: TaskStatuses) -> None:
         """Cancel the run for all tasks; each agent reads the cancel file at its next poll."""
-        limit_s, hint = self._request.spec.max_time_s, next_step(self._request, statuses)
+        limit_s, hint = self.request.spec.max_time_s, next_step(self.request, statuses)
         # If the volume refuses writes, the next step tries again.
         with contextlib.suppress(OSError):
             reason = f"the time limit of {limit_s:g} s is reached; {hint}"
-            cancel(self._volume, self._request.run_id, reason)
+            cancel(self._volume, self.request.run_id, reason)
 
     # ---- the end
 
@@ -349,10 +342,10 @@ class Execution:
             cancelled: The outcome if the user has cancelled the run.
         """
         self._fault_injector.release()
-        end = program.finish(self._fault_injector.ending_fault(program.process), self._beat)
+        end = program.finish(self._fault_injector.ending_fault(program.process), self.beat)
         self._contact.end()
         self._status.end_program(program, end, self._note, self._contact.talked)
-        ps_count = len(self._request.cluster.get("ps", ()))
+        ps_count = len(self.request.cluster.get("ps", ()))
         failed = outcomes.failed(end, ps_count=ps_count)
         mine, statuses = self._status.now, self._statuses.refresh()
         if program.output.fault is not None:
@@ -365,7 +358,7 @@ class Execution:
             self._ending.end(cancelled)
         elif self._restart_reason and end.code <= 0:  # else it failed by itself
             self._restart(self._restart_reason, Cause.PEER_LOST)
-        elif starts.may_start_again(self._request, mine, statuses, failed.reason, failed.cause):
+        elif starts.may_start_again(self.request, mine, statuses, failed.reason, failed.cause):
             self._notify(f"{failed.reason}; it starts again")
             self._restart(failed.reason, failed.cause)
         else:
@@ -376,13 +369,16 @@ class Execution:
 
         They decide whether the run succeeds.
         """
-        if outcomes.is_service(self._request, self._config.task):
+        if outcomes.is_service(self.request, self.config.task):
             self._status.wait_for_others()
         else:
             self._ending.end(TaskOutcome(State.SUCCEEDED))
 
     def _notify(self, line: str) -> None:
-        self._agent_log.notify(f"run {self._request.run_id}: {line}")
+        self.agent_log.notify(f"run {self.request.run_id}: {line}")
 
     def _cannot_write(self, error: OSError | None) -> TaskOutcome:
-        return outcomes.cannot_write(self._config.runs, error)
+        """The outcome if the run volume cannot be written."""
+        detail = f": {error.strerror}" if error is not None else ""
+        reason = f"the run volume {self.config.runs} cannot be written{detail}; make room on it"
+        return TaskOutcome(State.FAILED, reason, Cause.VOLUME)

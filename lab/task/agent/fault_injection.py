@@ -11,7 +11,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -46,9 +46,8 @@ class Throttle:
     to another process. No signal is sent once `release` has returned.
     """
 
-    def __init__(self, process: Process, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, process: Process) -> None:
         self.process = process
-        self._monotonic = monotonic
         self._changed = threading.Condition()
         self._holds: list[tuple[float, float]] = []  # (end time, share of the time that it runs)
         self._began = 0.0
@@ -58,7 +57,7 @@ class Throttle:
     def hold(self, seconds: float, share: float = 0.0) -> None:
         """Run it for only this share of the time from now on. The smallest active share applies."""
         with self._changed:
-            now = self._monotonic()
+            now = time.monotonic()
             self._holds.append((now + seconds, share))
             if self._thread is None:
                 self._began = now
@@ -78,7 +77,7 @@ class Throttle:
     def _work(self) -> None:
         with self._changed:
             while True:
-                now = self._monotonic()
+                now = time.monotonic()
                 self._holds = [(until, share) for until, share in self._holds if until > now]
                 if not self._holds or self.process.ended():
                     break
@@ -112,14 +111,7 @@ class FaultInjector:
     restarted agent does not inject them twice.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        task: str,
-        node: str,
-        volume: Volume,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, request: Request, task: str, node: str, volume: Volume) -> None:
         """Create an injector.
 
         Args:
@@ -127,12 +119,10 @@ class FaultInjector:
             task: This agent's task.
             node: Its node.
             volume: The run volume.
-            monotonic: A clock in seconds that never goes backwards.
         """
         self._task = task
         self._node = node
         self._folder = volume.faults(request.run_id)
-        self._monotonic = monotonic
         # By names that stay the same after a restart of the agent.
         self._pending: dict[str, Fault] = {}
         self._read_numbers: set[int] = set()
@@ -223,7 +213,7 @@ class FaultInjector:
         elif program is not None and not fault.kind.on_network:
             self._throttle_of(program).hold(fault.seconds, fault.share)
         if fault.seconds:
-            self._active.append((self._monotonic() + fault.seconds, fault))
+            self._active.append((time.monotonic() + fault.seconds, fault))
         self._lines.append(f"{DONE}{fault.text}")
         return True
 
@@ -234,7 +224,7 @@ class FaultInjector:
         return self._throttle
 
     def _expire(self) -> None:
-        now = self._monotonic()
+        now = time.monotonic()
         self._lines += [f"{OVER}{fault.text}" for until, fault in self._active if until <= now]
         self._active = [(until, fault) for until, fault in self._active if until > now]
 

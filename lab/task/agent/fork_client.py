@@ -77,19 +77,14 @@ class ForkClient:
         """Use a socket.
 
         Args:
-            sock: One socket of a pair; only the fork server has the other one.
+            sock: One socket of a pair, which this process has inherited; only the fork server has
+                the other one.
         """
         self._sock = sock
+        self._sock.set_inheritable(False)  # in a program it would keep the connection open
         self._sock.settimeout(_ANSWER_S)
         self._is_settled = False
         self.unavailable_reason: str | None = None
-
-    @classmethod
-    def of(cls, descriptor: int) -> ForkClient:
-        """Use a socket that this process has inherited as this descriptor."""
-        sock = socket.socket(fileno=descriptor)
-        sock.set_inheritable(False)  # in a program it would keep the connection open
-        return cls(sock)
 
     @property
     def wake_fds(self) -> tuple[int, ...]:

@@ -48,14 +48,9 @@ COMMAND: Final = f"import sys; sys.path.pop(0); import {__name__} as own; own.ru
 
 MODULE: Final = "tensorflow"
 
-_PER_TASK: Final = frozenset(
-    {
-        # They differ per task. TensorFlow reads them later than at the import.
-        "TF_CONFIG",
-        "CUDA_VISIBLE_DEVICES",
-        "no_grpc_proxy",
-    }
-)
+_PER_TASK: Final = frozenset({"TF_CONFIG", "CUDA_VISIBLE_DEVICES", "no_grpc_proxy"})
+"""Variables that differ per task. TensorFlow reads them later than at the import."""
+
 _LAB: Final = "LAB_"
 _NOT_STARTED: Final = 126
 """A shell's exit code for a program that it found and could not start."""
@@ -84,17 +79,10 @@ class Imported:
 
     def unavailable_reason(self, environ: Mapping[str, str]) -> str | None:
         """Why a program with these variables must import TensorFlow itself, or None."""
-        before, wanted = _relevant_environ(self.before), _relevant_environ(environ)
-        differ = sorted(name for name in {*before, *wanted} if before.get(name) != wanted.get(name))
+        names = {*self.before, *environ} - _PER_TASK
+        differ = sorted(name for name in names if self.before.get(name) != environ.get(name))
+        differ = [name for name in differ if not name.startswith(_LAB)]
         return f"it needs another value of {', '.join(differ)}" if differ else None
-
-
-def _relevant_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in environ.items()
-        if name not in _PER_TASK and not name.startswith(_LAB)
-    }
 
 
 def run_server(argv: Sequence[str]) -> None:
@@ -274,8 +262,13 @@ def run_as_main(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
     _, program, *arguments = argv
     os.environ.clear()
     os.environ.update(environ)
-    _forget_randomness()
-    _forget_the_host()
+    # Otherwise all forked programs would draw the same numbers. Python seeds its own generator
+    # after a fork; TensorFlow draws no numbers at its import.
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed()
+    # The task's node has another name.
+    if platform := sys.modules.get("platform"):
+        vars(platform)["_uname_cache"] = None
     for name in [name for name in sys.modules if name.partition(".")[0] == "lab"]:
         # The program imports the modules of lab as they are on disk now.
         del sys.modules[name]
@@ -299,18 +292,3 @@ def _prepare_process(parent: int, request: Mapping[str, Any], output: int) -> No
     cpus = os.sched_getaffinity(request["agent"])
     if cpus != os.sched_getaffinity(0):
         os.sched_setaffinity(0, cpus)
-
-
-def _forget_randomness() -> None:
-    """Seed NumPy again; otherwise all forked programs would draw the same numbers.
-
-    Python seeds its own generator after a fork. TensorFlow draws no numbers at its import.
-    """
-    if numpy_random := sys.modules.get("numpy.random"):
-        numpy_random.seed()
-
-
-def _forget_the_host() -> None:
-    """Clear the cached host name, because the task's node has another name."""
-    if platform := sys.modules.get("platform"):
-        vars(platform)["_uname_cache"] = None

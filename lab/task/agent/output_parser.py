@@ -83,12 +83,11 @@ class Lines:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The lines that are now complete, without line ends."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, rest = (self._rest + data).split(b"\n")
         for line in lines:
             yield from _split(line)
-        while len(self._rest) > MAX_LINE_BYTES:
-            yield self._rest[:MAX_LINE_BYTES] + _MARK
-            self._rest = self._rest[MAX_LINE_BYTES:]
+        *parts, self._rest = _split(rest)
+        yield from parts
 
     def close(self) -> Iterator[bytes]:
         """The last line, if it had no line end."""
@@ -178,13 +177,15 @@ class OutputParser:
             prefix, line = self._split_record(whole)
             # The other writer's line continues after the record, so the log gets it in one piece.
             log += prefix
-            record = self._record(line)
+            record = _parse(line)
             if record is None:
                 log += line + b"\n"
                 self.error_lines.feed(line)
                 record = self._derived(line)
                 shown = self._terminal_line(whole, record)
             else:
+                # A program with only event records may print its steps as a listing does.
+                self._writes_records |= record["kind"] != "event"
                 shown = readable(record)
                 self.own_lines += 1
             if record is not None:
@@ -212,10 +213,10 @@ class OutputParser:
 
     def _update_progress(self, record: Record, now: float) -> None:
         """Update the progress from a record."""
-        step = record.get("global_step")
+        step, status = record.get("global_step"), record.get("status")
         if isinstance(step, int) and (self.global_step is None or step > self.global_step):
             self.global_step, self.stepped_unix = step, now
-        self.started = self.started or _is_ready(record)
+        self.started |= status == READY or (record["kind"] == "start" and status != STARTING)
         if record["kind"] in _TRAINING:
             self.training, self.message = True, ""
         elif record["kind"] == "final":
@@ -240,15 +241,6 @@ class OutputParser:
             at = line.find(_PREFIX, at + 1)
         return b"", line
 
-    def _record(self, line: bytes) -> Record | None:
-        """The record in a line; None if there is none, or an invalid one."""
-        record = _parse(line)
-        if record is None:
-            return None
-        # A program with only event records may print its steps as a listing does.
-        self._writes_records = self._writes_records or record["kind"] != "event"
-        return record
-
     def _derived(self, line: bytes) -> Record | None:
         """The record of a line in a listing's or TensorFlow's format; None for other lines."""
         is_rest, self._is_cut = self._is_cut, line.endswith(_MARK)
@@ -270,9 +262,3 @@ def _parse(line: bytes) -> Record | None:
         return parse_record(line.decode())
     except (RecordError, UnicodeDecodeError):
         return None
-
-
-def _is_ready(record: Record) -> bool:
-    if record["kind"] == "start":
-        return record.get("status") != STARTING
-    return record.get("status") == READY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -11,7 +12,6 @@ from lab.task.agent.outcomes import ProgramEnd, TaskOutcome, signal_name
 from lab.task.agent.output_parser import OutputParser
 from lab.task.agent.process import cpu_time_s
 from lab.task.agent.program import Program
-from lab.task.agent.signs_of_life import SignsOfLife
 from lab.text import LONGEST_REASON, short
 from lab.volume import Attempt, Request, TaskStatus, Volume, states
 from lab.volume.clock import unix_time
@@ -19,14 +19,20 @@ from lab.volume.files import REFUSED_S, Patience
 from lab.volume.states import Cause, State
 from lab.volume.status import read_status, write_status
 
-_RETRY_S: Final = 1.0
-"""Seconds until a refused status is written again."""
-
 _NOTIFY_S: Final = 1.0
 """Minimum seconds between two writes of a status with the same state."""
 
 _EARLIER: Final = 5
 """Earlier attempts in a status. The status file must fit into one block of the disk."""
+
+_PERIOD_S: Final = 10.0
+"""Maximum seconds between two looks for a sign of life. TensorFlow logs every ten seconds that it
+waits, so such a burst counts as part of a long wait."""
+
+_ALIVE: Final = 0.02
+"""The share of a CPU core from which a silent program counts as alive. A program of TensorFlow 2.21
+that waits for a missing server uses less than 0.01 cores (measured by its process times). A program
+that drives a GPU uses more: CUDA spins, or TensorFlow polls, while it waits for the GPU."""
 
 
 class OwnStatus:
@@ -34,6 +40,7 @@ class OwnStatus:
 
     Attributes:
         now: The current status, even if the disk refused it.
+        is_written: Whether it is on the disk.
     """
 
     def __init__(
@@ -52,7 +59,7 @@ class OwnStatus:
         """
         self._path = volume.status(request.run_id, task)
         self._reported_at = 0.0
-        self._retry_at: float | None = None
+        self.is_written = True
         self._patience = Patience(REFUSED_S, refused)
         self.now = read_status(self._path, task)
         self._clock_offset_s = unix_time() - time.monotonic()
@@ -60,18 +67,13 @@ class OwnStatus:
         self._records_lost = 0  # in all attempts
 
     @property
-    def is_written(self) -> bool:
-        """Whether the current status is on the disk."""
-        return self._retry_at is None
-
-    @property
     def has_failed(self) -> bool:
         """Whether the disk has refused the current status for `REFUSED_S`."""
         return self._patience.is_over
 
     def retry(self) -> None:
-        """Write a refused status again, if the retry time has come."""
-        if self._retry_at is not None and time.monotonic() >= self._retry_at:
+        """Write a refused status again."""
+        if not self.is_written:
             self._write(self.now)
 
     def now_unix(self) -> float:
@@ -193,14 +195,13 @@ class OwnStatus:
         """Write a status; if the disk refuses it, `retry` writes it again later."""
         states.check(self.now.state, status.state)
         self.now = status
-        self._reported_at = time.monotonic()
+        self._reported_at, self.is_written = time.monotonic(), False
         try:
             write_status(self._path, status, durable=durable)
-            self._retry_at = None
+            self.is_written = True
             self._patience.succeed()
         except OSError as error:
             self._patience.fail(error)
-            self._retry_at = time.monotonic() + _RETRY_S
 
     def _publish(self, status: TaskStatus) -> None:
         """Write a changed status: a new state at once, other changes once a second."""
@@ -209,3 +210,38 @@ class OwnStatus:
         elif status != self.now and time.monotonic() - self._reported_at >= _NOTIFY_S:
             # Not durable: after a crash of the host, the records still have this data.
             self._write(status, durable=False)
+
+
+class SignsOfLife:
+    """Counts the signs of life of one task's program, for the agents of all tasks.
+
+    A sign of life is a printed line that is not TensorFlow's own, or CPU time.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        """Start with no sign.
+
+        Args:
+            patience_s: Maximum seconds without a sign; 0: no limit, and nothing is counted.
+        """
+        self._period_s = min(_PERIOD_S, patience_s / 3) or math.inf
+        self._looked_at = time.monotonic()
+        self._lines = 0
+        self._cpu_s: float | None = None
+        self._count = 0
+
+    def count(self, lines: int, cpu_time_s: Callable[[], float | None]) -> int:
+        """The number of signs so far; at most one for each period.
+
+        Args:
+            lines: The number of lines that the program has printed, without TensorFlow's own.
+            cpu_time_s: Returns its CPU time in seconds; None: unknown, which counts as a sign.
+        """
+        now = time.monotonic()
+        if now - self._looked_at >= self._period_s:
+            cpu_s = cpu_time_s()
+            worked_s = math.inf if cpu_s is None else cpu_s - (self._cpu_s or 0.0)
+            share = worked_s / (now - self._looked_at)
+            self._count += lines != self._lines or share >= _ALIVE
+            self._looked_at, self._lines, self._cpu_s = now, lines, cpu_s
+        return self._count

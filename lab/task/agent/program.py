@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import re
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -13,8 +17,7 @@ from lab.frameworks import FRAMEWORKS
 from lab.task.agent import command, ring
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
-from lab.task.agent.fork_client import ForkedProgram
-from lab.task.agent.launcher import WAITS, Launcher
+from lab.task.agent.fork_client import ForkClient, ForkedProgram, ForkRefused
 from lab.task.agent.outcomes import ProgramEnd, TaskOutcome
 from lab.task.agent.output import Output
 from lab.task.agent.output_parser import OutputParser, RecordTags
@@ -27,34 +30,32 @@ from lab.volume.status import digest_of
 _DRAIN_S: Final = 3.0
 """Seconds in which the pipe of an ended program must end, too."""
 
+_PATIENCE_S: Final = 60.0
+"""Maximum seconds that a program waits for the import. A new process starts much sooner."""
 
+WAITS: Final = "waits for TensorFlow, which is imported once for all tasks"
+
+_TENSORFLOW: Final = "tensorflow"
+# `lab` is the recorder and related modules; TensorFlow itself imports NumPy.
+_HARMLESS: Final = sys.stdlib_module_names | {"lab", "numpy"}
+
+
+@dataclass(eq=False)
 class Program:
-    """One start of a task's program: its process and its output.
+    """One start of a task's program, which has just been started: its process and its output.
 
     Attributes:
         process: The process.
         output: Reads its output.
+        lost_peer: Matches the message of its error if another task was lost.
         is_running: False after `finish`.
     """
 
-    def __init__(
-        self,
-        process: ChildProcess | ForkedProgram,
-        output: Output,
-        lost_peer: re.Pattern[str] | None = None,
-    ) -> None:
-        """Watch a program that has just been started.
-
-        Args:
-            process: The process.
-            output: Reads its output.
-            lost_peer: Matches the message of its error if another task was lost.
-        """
-        self._oom_kills = all_oom_kills()
-        self._lost_peer = lost_peer
-        self.process = process
-        self.output = output
-        self.is_running = True
+    process: ChildProcess | ForkedProgram
+    output: Output
+    lost_peer: re.Pattern[str] | None
+    is_running: bool = True
+    _oom_kills: tuple[int | None, int | None] = field(default_factory=all_oom_kills)
 
     def finish(self, fault: str, beat: Callable[[], None]) -> ProgramEnd:
         """Kill the orphans of the ended program, read the rest of its output, and return its end.
@@ -68,7 +69,7 @@ class Program:
         self.is_running = False
         oom_kills, parser = all_oom_kills(), self.output.parser
         error_line = parser.error_lines.error_line()
-        lost_peer = self._lost_peer is not None and self._lost_peer.search(error_line)
+        lost_peer = self.lost_peer is not None and self.lost_peer.search(error_line)
         return ProgramEnd(
             code,
             error_line=error_line,
@@ -91,19 +92,18 @@ class StartFile:
         """Whether it was written in this attempt."""
         return self._path.exists()
 
-    def write(self, joins_at: int | None) -> OSError | None:
-        """Write it; return the error if the volume has refused it for `REFUSED_S`.
+    def write(self, joins_at: int | None) -> None:
+        """Write it; if the volume refuses it, the next call tries again.
 
         Args:
             joins_at: The global step that the program must wait for itself, or None.
+
+        Raises:
+            OSError: The volume has refused it for `REFUSED_S`.
         """
-        try:
+        with self._patience:
             self._path.parent.mkdir(exist_ok=True)  # fails if the run was removed
             write_atomically(self._path, str(joins_at or ""), durable=False)
-        except OSError as error:
-            return error if self._patience.fail(error) else None
-        self._patience.succeed()
-        return None
 
     def remove(self) -> None:
         """Remove the file of the last attempt."""
@@ -111,55 +111,155 @@ class StartFile:
             self._path.unlink(missing_ok=True)
 
 
+@dataclass(eq=False)
+class Launcher:
+    """Starts the programs of one task, one after the other.
+
+    Attributes:
+        config: The agent's settings.
+        fork_client: The connection to the fork server; None: there is no fork server.
+    """
+
+    config: AgentConfig
+    fork_client: ForkClient | None = None
+    _since: float | None = None
+
+    @property
+    def wake_fds(self) -> tuple[int, ...]:
+        """Descriptors that get readable when a waiting program may start."""
+        return () if self.fork_client is None or self._since is None else self.fork_client.wake_fds
+
+    def is_ready(self, request: Request) -> bool:
+        """Whether the program may start now, forked or as a new process."""
+        if self.fork_client is None or self.fork_client.is_settled():
+            return True
+        if self.no_fork_reason(request):
+            return True
+        if self._since is None:
+            self._since = time.monotonic()
+        if time.monotonic() - self._since < _PATIENCE_S:
+            return False
+        self.fork_client.disconnect("the import takes too long")
+        return True
+
+    def start(
+        self, request: Request, environ: Mapping[str, str], folder: Path
+    ) -> tuple[ChildProcess | ForkedProgram, str]:
+        """Start the program.
+
+        Returns:
+            The program, and a text that describes how it was started; "" without a fork server.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        argv = command.argv(self.config, request)
+        has_sessions = command.has_launcher(self.config, request)
+        if self.fork_client is None:
+            return ChildProcess(argv, environ, folder, has_sessions=has_sessions), ""
+        why_not = self.no_fork_reason(request)
+        if why_not is None:
+            try:
+                return self.fork_client.spawn(argv, environ, folder), "forked from the fork server"
+            except ForkRefused as reason:
+                why_not = str(reason)
+        child = ChildProcess(argv, environ, folder, has_sessions=has_sessions)
+        return child, f"as a new process: {why_not}"
+
+    def no_fork_reason(self, request: Request) -> str | None:
+        """Why the request or the program's source does not allow a fork; None if they do."""
+        if request.spec.listing:
+            return "a printed program uses TensorFlow 1"
+        if request.spec.own:
+            return "a user's own program imports TensorFlow itself"
+        if request.spec.env:
+            return "TensorFlow may read its variables when it is imported"
+        if self.config.gpus != "none":
+            return "it uses GPUs"
+        return import_refusal(command.program_path(self.config, request))
+
+
+def import_refusal(program: Path) -> str | None:
+    """Why a program must import TensorFlow itself; None if it may be imported earlier.
+
+    It may if the program only has a docstring and harmless imports before its import of TensorFlow.
+    A program that runs other code first, such as setting a variable for TensorFlow, must import
+    TensorFlow itself.
+
+    Args:
+        program: The path of its source.
+    """
+    try:
+        body = ast.parse(program.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return "its source cannot be read"
+    for statement in body:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue  # the docstring
+        modules = _modules(statement)
+        if not modules:
+            break
+        for name in sorted(modules):
+            if name not in _HARMLESS | {_TENSORFLOW} or _lies_beside(program, name):
+                return f"it imports {name} before TensorFlow"
+        if _TENSORFLOW in modules:
+            return None
+    return "it runs code before it imports TensorFlow, or does not import it"
+
+
+def _lies_beside(program: Path, module: str) -> bool:
+    """Whether the program's directory has a module of this name, which Python finds first."""
+    return any((program.parent / name).exists() for name in (f"{module}.py", module))
+
+
+def _modules(statement: ast.stmt) -> set[str]:
+    """The packages that a statement imports; empty if it is not an import."""
+    if isinstance(statement, ast.Import):
+        return {alias.name.partition(".")[0] for alias in statement.names}
+    if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+        return {statement.module.partition(".")[0]}
+    return set()
+
+
+@dataclass(eq=False)
 class ProgramStarter:
-    """Starts the programs of one task in one run, one after the other."""
+    """Starts the programs of one task in one run, one after the other.
 
-    def __init__(
-        self,
-        config: AgentConfig,
-        request: Request,
-        agent_log: AgentLog,
-        launcher: Launcher,
-        beat: Callable[[], None],
-    ) -> None:
+    Attributes:
+        config: The agent's settings.
+        request: The run.
+        agent_log: Receives the programs' lines.
+        launcher: Starts the process.
+        beat: Called while the records of an earlier process of this agent are read.
+        digest: The digest of all records that were written.
+        ring: Horovod's ring, with what the last attempt has started beside its program.
+    """
+
+    config: AgentConfig
+    request: Request
+    agent_log: AgentLog
+    launcher: Launcher
+    beat: InitVar[Callable[[], None]]
+
+    def __post_init__(self, beat: Callable[[], None]) -> None:
         """Read the records of an earlier process of this agent; this changes nothing.
-
-        Args:
-            config: The agent's settings.
-            request: The run.
-            agent_log: Receives the programs' lines.
-            launcher: Starts the process.
-            beat: Called while it reads.
 
         Raises:
             OSError: The volume cannot be read.
         """
-        self._config = config
-        self._request = request
-        self._agent_log = agent_log
-        self._launcher = launcher
-        self._ring = ring.Ring(config, request)
-        self._volume = Volume(config.runs)
+        self.ring = ring.Ring(self.config, self.request)
+        self.volume = Volume(self.config.runs)
         # A restarted agent appends to the records of its earlier process.
-        self._digest = digest_of(self._volume.records(request.run_id, config.task), beat)
-
-    @property
-    def records_sha256(self) -> str:
-        """The digest of all records that were written."""
-        return self._digest.hexdigest()
-
-    @property
-    def wake_fds(self) -> tuple[int, ...]:
-        """Descriptors that get readable when TensorFlow is imported."""
-        return self._launcher.wake_fds
+        path = self.volume.records(self.request.run_id, self.config.task)
+        self.digest = digest_of(path, beat)
 
     def without_program(self) -> TaskOutcome | None:
         """The outcome of a task that has no program to start; else None."""
-        if self._request.spec.program_of(self._config.task) is None:
+        if self.request.spec.program_of(self.config.task) is None:
             return TaskOutcome(State.SUCCEEDED, "this task has no program in this run")
-        path = command.program_path(self._config, self._request)
+        path = command.program_path(self.config, self.request)
         if not path.is_file():
-            reason = f"no program {path}; put it into {self._config.scripts}"
+            reason = f"no program {path}; put it into {self.config.scripts}"
             return TaskOutcome(State.FAILED, reason)
         return None
 
@@ -169,9 +269,9 @@ class ProgramStarter:
         Raises:
             OSError: Horovod's rendezvous cannot be started.
         """
-        if not self._launcher.is_ready(self._request):
+        if not self.launcher.is_ready(self.request):
             return WAITS
-        return "" if self._ring.is_ready(attempt) else ring.WAITS
+        return "" if self.ring.is_ready(attempt) else ring.WAITS
 
     def start(self, attempt: int) -> tuple[Program, str]:
         """Start the program of this attempt.
@@ -182,12 +282,12 @@ class ProgramStarter:
         Raises:
             OSError: It cannot be started.
         """
-        config, request, volume = self._config, self._request, self._volume
+        config, request, volume = self.config, self.request, self.volume
         environ = command.environ(config, request, attempt, os.environ)
-        environ |= self._ring.environ(attempt)
+        environ |= self.ring.environ(attempt)
         files = volume.files(request.run_id)
         files.mkdir(exist_ok=True)  # an earlier attempt may have removed it
-        process, how = self._launcher.start(request, environ, files)
+        process, how = self.launcher.start(request, environ, files)
         try:
             output = Output(
                 process.output,
@@ -199,8 +299,8 @@ class ProgramStarter:
                     shown_folder=request.spec.folder,
                     record=request.spec.record,
                 ),
-                self._agent_log.echo,
-                digest=self._digest,
+                self.agent_log.echo,
+                digest=self.digest,
             )
         except OSError:
             # Without an output thread the program would never end.
@@ -210,11 +310,3 @@ class ProgramStarter:
         program = Program(process, output, FRAMEWORKS[request.spec.framework].lost_peer)
         output.start()
         return program, how
-
-    def rendezvous_port(self, attempt: int) -> int:
-        """The port of Horovod's rendezvous, which an agent serves; 0 without one."""
-        return self._ring.port(attempt)
-
-    def close(self) -> None:
-        """End the processes that the last attempt has started beside its program."""
-        self._ring.close()

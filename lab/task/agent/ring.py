@@ -1,22 +1,24 @@
-"""Horovod's ring, as the agent of one task sees it.
+"""Horovod's ring, as the agent of one task sees it, and its rendezvous.
 
 Horovod's launcher sets variables in which each rank finds its number and the rendezvous, at which
 the ranks find each other. Here the agents do this. The agent of rank 0 starts the rendezvous before
 its program and ends it after it. The other agents read its port from the run volume. Each attempt
-of the run has its own rendezvous.
+of the run has its own rendezvous: `python -m lab.task.agent.ring HOST FILE ATTEMPT`.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from lab.experiments.faults import parse_trigger
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.process import child_setup
 from lab.volume import READY_S, Request, Volume
-from lab.volume.files import read_regular
+from lab.volume.files import read_regular, write_atomically
 
 WAITS: Final = "waits for the rendezvous of Horovod's rank 0"
 
@@ -55,7 +57,7 @@ class Ring:
             if self._server is None:
                 self._start(attempt)
             elif self._server.poll() is not None:
-                raise OSError(0, "it has ended; see the agent's output")
+                raise OSError(0, "Horovod's rendezvous has ended; see the agent's output")
         return bool(self.port(attempt))
 
     def environ(self, attempt: int) -> dict[str, str]:
@@ -98,9 +100,36 @@ class Ring:
 
     def _start(self, attempt: int) -> None:
         self._file.unlink(missing_ok=True)  # an earlier process of this agent may have written it
-        module = [sys.executable, "-P", "-m", "lab.task.agent.rendezvous"]
+        module = [sys.executable, "-P", "-m", "lab.task.agent.ring"]
         self._server = subprocess.Popen(
             [*module, self._host, str(self._file), str(attempt)],
             stdin=subprocess.DEVNULL,
             preexec_fn=child_setup(),  # noqa: PLW1509 (the agent has one thread now)
         )
+
+
+def serve(arguments: Sequence[str]) -> None:
+    """Serve a rendezvous until a signal ends the process; it takes a free port of the host.
+
+    It is an HTTP server at which the ranks register the ports of their rings.
+
+    Args:
+        arguments: The host, the file that receives the attempt and the port, and the attempt.
+
+    Raises:
+        OSError: The host has no free port, or the file cannot be written.
+    """
+    # Only this process needs Horovod.
+    from horovod.runner.http.http_server import (  # noqa: PLC0415
+        RendezvousHandler,
+        RendezvousHTTPServer,
+    )
+
+    host, path, attempt = arguments
+    server = RendezvousHTTPServer((host, 0), RendezvousHandler, verbose=0)
+    write_atomically(Path(path), f"{attempt} {server.server_address[1]}", durable=False)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1:])
