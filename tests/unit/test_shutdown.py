@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
-from lab.task.agent.ending import GRACE_S, Shutdown
+from lab.task.agent import ending, outcomes
+from lab.task.agent.ending import GRACE_S, Ending
 from lab.task.agent.outcomes import TaskOutcome
 from lab.volume.states import Cause, State
 
@@ -37,11 +40,24 @@ Step = tuple[float, str, int | None]
         "service, at once",
     ],
 )
-def test_the_signals_of_a_stop(grace_s: float, *, after_peers: bool, steps: list[Step]) -> None:
-    stop = Shutdown.begin(OUTCOME, BEGAN, grace_s=grace_s, after_peers=after_peers)
-    for seconds, event, expected in steps:
+def test_the_signals_of_a_stop(
+    grace_s: float, *, after_peers: bool, steps: list[Step], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, event = BEGAN, ""
+    monkeypatch.setattr(ending, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(outcomes, "is_service", lambda *_: after_peers)
+    monkeypatch.setattr(outcomes, "others_ended", lambda *_: event == "alone")
+    stop, program = Ending(*(Mock() for _ in range(7))), Mock()
+    monkeypatch.setattr(
+        stop.volume.kill.return_value, "exists", lambda: event == "kill", raising=False
+    )
+    stop.stop(OUTCOME, grace_s=grace_s)
+    for seconds, event, expected in steps:  # noqa: B007 (the fakes read it)
         now = BEGAN + seconds
-        if event == "kill":
-            stop.kill_at = now
-        assert stop.due(now, alone=event == "alone") == expected, f"after {seconds:g} s"
+        program.reset_mock()
+        stop.escalate(program, {})
+        sent = [call.args[0] for call in program.process.signal.call_args_list]
+        assert sent == ([] if expected is None else [expected, signal.SIGCONT]), (
+            f"after {seconds:g} s"
+        )
     assert stop.outcome == OUTCOME

@@ -22,50 +22,6 @@ GRACE_S: Final = 5.0
 """Seconds from SIGTERM to SIGKILL."""
 
 
-@dataclass(slots=True)
-class Shutdown:
-    """The stop of a program.
-
-    Attributes:
-        outcome: How its task ends.
-        term_at: When SIGTERM is due, on the monotonic clock in seconds; None: it was sent.
-        kill_at: When SIGKILL is due.
-    """
-
-    outcome: TaskOutcome
-    term_at: float | None
-    kill_at: float
-
-    @classmethod
-    def begin(
-        cls, outcome: TaskOutcome, now: float, *, grace_s: float, after_peers: bool
-    ) -> Shutdown:
-        """Plan a stop.
-
-        Args:
-            outcome: How the task ends.
-            now: The time.
-            grace_s: Seconds from SIGTERM to SIGKILL; 0 kills at once.
-            after_peers: Delay SIGTERM until the other tasks have ended, at most by the grace.
-        """
-        term_at = now + grace_s if after_peers else now
-        return cls(outcome, term_at, term_at + grace_s)
-
-    def due(self, now: float, *, alone: bool) -> signal.Signals | None:
-        """Return the signal that is due, which counts as sent, or None.
-
-        Args:
-            now: The time.
-            alone: Whether all other tasks have ended.
-        """
-        if now >= self.kill_at:
-            return signal.SIGKILL
-        if self.term_at is not None and (now >= self.term_at or alone):
-            self.term_at, self.kill_at = None, now + GRACE_S
-            return signal.SIGTERM
-        return None
-
-
 @dataclass(eq=False)
 class Ending:
     """The end of one task in one run; once an outcome is decided, it stays.
@@ -78,6 +34,7 @@ class Ending:
         starter: Its ring is closed at the end.
         fault_injector: Its faults end before a signal is sent.
         notify: Receives lines for the user.
+        outcome: How the task ends; None: its program is not being stopped.
         may_restart: Whether another process of this agent may continue an interrupted task.
         is_interrupted: Whether this agent stops before its task has ended; the task may restart.
     """
@@ -89,14 +46,11 @@ class Ending:
     starter: ProgramStarter
     fault_injector: FaultInjector
     notify: Callable[[str], None]
+    outcome: TaskOutcome | None = None
     may_restart: bool = False
     is_interrupted: bool = False
-    _shutdown: Shutdown | None = None  # None: the program is not being stopped
-
-    @property
-    def outcome(self) -> TaskOutcome | None:
-        """How the task ends; None: its program is not being stopped."""
-        return None if self._shutdown is None else self._shutdown.outcome
+    _term_at: float | None = None  # when SIGTERM is due, on the monotonic clock; None: it was sent
+    _kill_at: float = 0.0  # when SIGKILL is due
 
     def stop(self, outcome: TaskOutcome, *, grace_s: float = GRACE_S) -> None:
         """End the program: SIGTERM, and after the grace SIGKILL. The first outcome stays.
@@ -105,13 +59,15 @@ class Ending:
         then the chief may save the variables that the service holds.
         """
         now = time.monotonic()
-        if self._shutdown is None:
+        if self.outcome is None:
             self.fault_injector.release()
             is_service = outcomes.is_service(self.request, self.status.now.task)
             after_peers = is_service and outcome.state is State.CANCELLED
-            self._shutdown = Shutdown.begin(outcome, now, grace_s=grace_s, after_peers=after_peers)
+            self.outcome = outcome
+            self._term_at = now + grace_s if after_peers else now
+            self._kill_at = self._term_at + grace_s
         elif not grace_s:
-            self._shutdown.kill_at = now
+            self._kill_at = now
 
     def stop_if_cancelled(self) -> bool:
         """End the program if the user has cancelled the run; return whether it ends."""
@@ -121,16 +77,22 @@ class Ending:
         return True
 
     def escalate(self, program: Program | None, statuses: TaskStatuses) -> None:
-        """Send the next due signal to the program, if one runs that must end."""
-        if self._shutdown is None:
-            return
-        now = time.monotonic()
-        if self._is_killed():
-            self._shutdown.kill_at = now
-        number = self._shutdown.due(now, alone=outcomes.others_ended(self.request, statuses))
+        """Send the next due signal to the program, which must end, if it still runs."""
+        number = self._due_signal(statuses)
         if number is not None and program is not None:
             program.process.signal(number)
             program.process.signal(signal.SIGCONT)  # a stopped program handles no signal
+
+    def _due_signal(self, statuses: TaskStatuses) -> signal.Signals | None:
+        """Return the signal that is due, which counts as sent, or None."""
+        now = time.monotonic()
+        if now >= self._kill_at or self._is_killed():
+            return signal.SIGKILL
+        is_alone = outcomes.others_ended(self.request, statuses)
+        if self._term_at is not None and (now >= self._term_at or is_alone):
+            self._term_at, self._kill_at = None, now + GRACE_S
+            return signal.SIGTERM
+        return None
 
     def end(self, outcome: TaskOutcome) -> None:
         """Write how the task ends, unless a restarted agent can continue."""
