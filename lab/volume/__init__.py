@@ -21,7 +21,6 @@ These files exist::
 """
 
 from lab.volume.layout import (
-    LOST_AFTER_S,
     READY_S,
     RUN_ID,
     STALL_S,
@@ -34,10 +33,9 @@ from lab.volume.layout import (
     task_names,
 )
 from lab.volume.run_spec import Request, RunSpec
-from lab.volume.status import Attempt, TaskStatus
+from lab.volume.states import Attempt, TaskStatus
 
 __all__ = [
-    "LOST_AFTER_S",
     "READY_S",
     "RUN_ID",
     "STALL_S",

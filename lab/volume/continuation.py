@@ -10,18 +10,15 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lab.experiments.policy import OnFailure
 from lab.experiments.registry import EXPERIMENTS, with_defaults
 from lab.volume.control import read_fault, requests
 from lab.volume.layout import Volume
 from lab.volume.run_spec import Request, RunSpec, registered
-from lab.volume.states import Cause, State, outcome
+from lab.volume.states import Cause, State, TaskStatus, outcome
 from lab.volume.status import read_statuses, write_lost
-
-if TYPE_CHECKING:
-    from lab.volume.status import TaskStatus
 
 CHECKPOINT: Final = re.compile(r"model-[0-9]+\.(index|data-[0-9]{5}-of-[0-9]{5})|checkpoint")
 """The files of the programs' checkpoints."""

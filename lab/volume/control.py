@@ -23,8 +23,8 @@ from lab.volume.clock import unix_time
 from lab.volume.files import read_regular, write_atomically
 from lab.volume.layout import PACKAGES, RUN_ID, Volume
 from lab.volume.run_spec import Request
-from lab.volume.states import State, run_state
-from lab.volume.status import TaskStatus, read_statuses, write_status
+from lab.volume.states import State, TaskStatus, run_state
+from lab.volume.status import read_statuses, write_status
 
 INCOMING: Final = ("program", "files", "checkpoints", PACKAGES)
 """The directories that a client may upload for a run before its request."""

@@ -21,8 +21,8 @@ from typing import Final
 from lab.volume.clock import Stopwatch
 from lab.volume.files import write_atomically
 from lab.volume.layout import LOST_AFTER_S, Volume
-from lab.volume.states import State
-from lab.volume.status import TaskStatus, read_status, write_lost
+from lab.volume.states import State, TaskStatus
+from lab.volume.status import read_status, write_lost
 
 _NO_WAIT: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A program may have replaced an agent's lock by a pipe or a link."""
@@ -104,12 +104,16 @@ class _Peer:
     """What is known of another agent.
 
     Attributes:
+        heartbeat: Its heartbeat file.
+        lock: The file that it locks.
         stamp: The time of its heartbeat, and for how long it has not changed.
         pending: Whether it has not begun the run when this process began to watch.
         seen: Whether it has run.
         lock_free: Whether its lock is free.
     """
 
+    heartbeat: Path
+    lock: Path
     stamp: Stopwatch = field(default_factory=Stopwatch)
     pending: bool = False
     seen: bool = False
@@ -132,10 +136,8 @@ class PeerMonitor:
             patient: Whether an agent that has ended may start again. Then a free lock does not
                 count, only the missing heartbeat.
         """
-        self._paths: dict[str, Path] = {task: volume.agent(task) for task in tasks}
-        self._locks: dict[str, Path] = {task: volume.agent_lock(task) for task in self._paths}
         self._patient = patient
-        self._peers = {task: _Peer() for task in self._paths}
+        self._peers = {task: _Peer(volume.agent(task), volume.agent_lock(task)) for task in tasks}
         self._locks_checked_at = 0.0
 
     def check(self) -> None:
@@ -143,13 +145,12 @@ class PeerMonitor:
         now = time.monotonic()
         if now - self._locks_checked_at >= BEAT_S:
             self._locks_checked_at = now
-            for task, lock in self._locks.items():
-                self._peers[task].lock_free = _is_free(lock)
-        for task, path in self._paths.items():
-            peer = self._peers[task]
+            for peer in self._peers.values():
+                peer.lock_free = _is_free(peer.lock)
+        for peer in self._peers.values():
             last = peer.stamp.value
             try:
-                stamp = path.stat().st_mtime_ns
+                stamp = peer.heartbeat.stat().st_mtime_ns
             except FileNotFoundError:
                 peer.stamp.look(last)
                 continue
@@ -158,8 +159,7 @@ class PeerMonitor:
             peer.stamp.look(stamp)
             if stamp != last and not peer.seen:
                 # Without locks, the agents may be on hosts with other clocks: only a change counts.
-                has_lock = self._locks[task].exists()
-                fresh = has_lock and abs(time.time() - stamp / 1e9) < LOST_AFTER_S
+                fresh = peer.lock.exists() and abs(time.time() - stamp / 1e9) < LOST_AFTER_S
                 peer.seen = fresh or last is not None
 
     def lost_reason(self, task: str) -> str | None:

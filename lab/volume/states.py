@@ -1,4 +1,4 @@
-"""The states of a task and of a run, the allowed transitions, and how a run has ended.
+"""The states and the status of a task, the allowed transitions, and how a run has ended.
 
 This table is the whole state machine; each writer of a state checks it::
 
@@ -12,12 +12,15 @@ This table is the whole state machine; each writer of a state checks it::
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
 from lab.experiments.policy import OnFailure
+from lab.volume.decoding import from_json
 from lab.volume.run_spec import RunSpec
 
 
@@ -104,32 +107,85 @@ def run_state(states: Iterable[State]) -> State:
     return present.pop() if len(present) == 1 else State.STARTING
 
 
-class EndedTask(Protocol):
-    """The part of a task's status that the policy needs."""
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An earlier attempt of a task's program, and how it ended.
 
-    @property
-    def task(self) -> str:
-        """`worker-0`."""
+    Attributes:
+        reason: Why it ended, as a text.
+        cause: Why it ended, as a fixed term.
+        started_unix: When it started, in seconds since the epoch, or None.
+        ended_unix: When it ended, in seconds since the epoch.
+        global_step: The highest global step in its records, or None.
+    """
 
-    @property
-    def state(self) -> State:
-        """The final state."""
+    reason: str
+    cause: Cause | None
+    started_unix: float | None
+    ended_unix: float
+    global_step: int | None
 
-    @property
-    def cause(self) -> Cause | None:
-        """Why it did not succeed."""
 
-    @property
-    def ended_unix(self) -> float | None:
-        """The time of the end, in seconds since the epoch."""
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """The status of one task of one run, as its agent last wrote it.
 
-    @property
-    def global_step(self) -> int | None:
-        """The highest global step in its records, or None."""
+    Attributes:
+        task: `worker-0`.
+        state: The state.
+        attempt: 0 for the first start of the program; each restart adds 1.
+        reason: Why it is in this state, as a text; may be empty.
+        cause: Why it did not succeed, as a fixed term; None while it runs or if it succeeded.
+        exit_code: The program's exit code; None while it runs or if a signal ended it.
+        signal: The name of the signal that ended the program (`SIGKILL`), or None.
+        pid: The program's process id in its environment, or None.
+        started_unix: When the program started, in seconds since the epoch, or None.
+        ended_unix: When it ended, in seconds since the epoch, or None.
+        global_step: The highest global step in its records, or None.
+        stepped_unix: When the agent read that step, in seconds since the epoch, or None.
+        signs_of_life: The number of its program's signs of life, counted until its first step.
+        message: The text of its newest event, often what it waits for; may be empty.
+        talked: Whether its program has ever had a connection to that of another task; None: not
+            known, or not looked for.
+        earlier: The attempts before this one, in order.
+        records_sha256: SHA-256 of its records after its end; "" before it, and for a task
+            that another agent declared lost.
+        records_lost: The number of records that could not be written to the run volume.
+        fix: The end of the reason if it says how to fix it; may be empty.
+    """
 
-    @property
-    def talked(self) -> bool | None:
-        """Whether its program has had a connection to another task; None: not known."""
+    task: str
+    state: State
+    attempt: int = 0
+    reason: str = ""
+    cause: Cause | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    pid: int | None = None
+    started_unix: float | None = None
+    ended_unix: float | None = None
+    global_step: int | None = None
+    stepped_unix: float | None = None
+    signs_of_life: int = 0
+    message: str = ""
+    talked: bool | None = None
+    earlier: tuple[Attempt, ...] = ()
+    records_sha256: str = ""
+    records_lost: int = 0
+    fix: str = ""
+
+    def to_json(self) -> str:
+        """Return one line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> TaskStatus:
+        """Decode a status.
+
+        Raises:
+            ValueError: The text is not a status.
+        """
+        return from_json(text, cls, "task status")
 
 
 class RequestedRun(Protocol):
@@ -150,7 +206,7 @@ def is_optional(run: RequestedRun, task: str) -> bool:
     return free and run.spec.on_failure is OnFailure.CONTINUE
 
 
-def outcome(run: RequestedRun, statuses: Mapping[str, EndedTask]) -> tuple[State, list[str]]:
+def outcome(run: RequestedRun, statuses: Mapping[str, TaskStatus]) -> tuple[State, list[str]]:
     """Return the final state of a run whose tasks have all ended, and the tasks that caused it.
 
     The worst final state of a task is that of the run. A cancelled service does not count, nor does
@@ -172,7 +228,7 @@ def outcome(run: RequestedRun, statuses: Mapping[str, EndedTask]) -> tuple[State
     return state, [status.task for status in sorted(failed, key=blame)]
 
 
-def never_talked(run: RequestedRun, statuses: Mapping[str, EndedTask]) -> bool:
+def never_talked(run: RequestedRun, statuses: Mapping[str, TaskStatus]) -> bool:
     """Whether the tasks should have talked to each other, and certainly none of them has."""
     trained = [status for status in statuses.values() if not run.spec.is_service(status.task)]
     return (
@@ -186,7 +242,7 @@ def _harmless(run: RequestedRun, task: str, state: State) -> bool:
     return state is not State.SUCCEEDED and is_optional(run, task)
 
 
-def blame(status: EndedTask) -> tuple[bool, int, float]:
+def blame(status: TaskStatus) -> tuple[bool, int, float]:
     """Return the order of tasks that did not succeed: the one that the run's reason names is first.
 
     A task that only lost another one comes last. Lost and cancelled tasks come after failed ones,

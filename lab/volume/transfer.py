@@ -19,8 +19,8 @@ from lab.volume.framing import MAX_DATA, is_safe
 from lab.volume.heartbeat import PeerMonitor
 from lab.volume.layout import PACKAGES, Chunk, Volume
 from lab.volume.run_spec import Request
-from lab.volume.states import Cause, State
-from lab.volume.status import Statuses, TaskStatus
+from lab.volume.states import Cause, State, TaskStatus
+from lab.volume.status import Statuses
 
 _POLL_S = 0.2
 _LAST_POLL_S = 0.02

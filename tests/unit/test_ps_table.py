@@ -9,8 +9,8 @@ import pytest
 from lab.api.environments import TaskRow
 from lab.backends.environment import TaskInfo
 from lab.cli.commands.ps import _show_tasks
+from lab.volume import TaskStatus
 from lab.volume.states import State
-from lab.volume.status import TaskStatus
 
 NODE = "node-of-a-long-name"
 GPUS = ("GPU-11111111-1111-1111-1111-111111111111", "GPU-22222222-2222-2222-2222-222222222222")
