@@ -79,7 +79,7 @@ def network_cut() -> Iterator[str]:
     Raises:
         LinkError: There is no interface, or the permission is missing.
     """
-    with _netlink() as netlink:
+    with link.netlink_to_kernel("the change") as netlink:
         name, index = link.interface(netlink)
         routes = list(_routes(netlink, index))
         _set(netlink, index, "down")
@@ -111,7 +111,7 @@ def network_slowed(
     """
     rate_bits = before[0] if rate_bits is None else rate_bits
     delay_us = before[1] if delay_us is None else delay_us
-    with _netlink() as netlink:
+    with link.netlink_to_kernel("the change") as netlink:
         name, index = link.interface(netlink)
         try:
             link.clear(netlink, index)
@@ -129,19 +129,6 @@ def network_slowed(
             link.clear(netlink, index)
             if before != (None, None):
                 link.apply_link(*before)
-
-
-@contextlib.contextmanager
-def _netlink() -> Iterator[Any]:
-    """Open a connection to the kernel that turns its errors into `LinkError`."""
-    # Imported here: the import takes 0.4 s.
-    from pyroute2 import IPRoute, NetlinkError  # noqa: PLC0415
-
-    try:
-        with IPRoute() as netlink:
-            yield netlink
-    except NetlinkError as error:
-        raise LinkError(f"the kernel refused the change: {os.strerror(error.code)}") from error
 
 
 def _mtu(netlink: Any, index: int) -> int:  # noqa: ANN401

@@ -25,7 +25,6 @@ Exit codes: 0 the host is blocked, 1 the kernel refused, 2 wrong usage.
 from __future__ import annotations
 
 import ipaddress
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,11 +82,8 @@ def block(hosts: Sequence[str], *, replies: bool = False) -> None:
         LinkError: There is not exactly one interface, the permission is missing, or the kernel has
             no packet filter.
     """
-    # Imported here: the import takes 0.4 s.
-    from pyroute2 import IPRoute, NetlinkError  # noqa: PLC0415
-
     try:
-        with IPRoute() as netlink:
+        with link.netlink_to_kernel("to block the host") as netlink:
             _, index = link.interface(netlink)
             networks = [
                 ipaddress.IPv4Interface(f"{address.get('address')}/{address['prefixlen']}").network
@@ -99,10 +95,6 @@ def block(hosts: Sequence[str], *, replies: bool = False) -> None:
             for host in () if replies else sorted({*hosts} - {*servers}):
                 netlink.route("replace", dst=f"{host}/32", type="unreachable")
             netlink.route("replace", dst=_EVERYWHERE, type="unreachable")
-    except NetlinkError as error:
-        raise LinkError(
-            f"the kernel refused to block the host: {os.strerror(error.code)}"
-        ) from error
     except OSError as error:
         raise LinkError(f"the kernel has no packet filter: {error.strerror}") from error
 

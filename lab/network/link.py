@@ -7,8 +7,10 @@ through netlink and act on outgoing packets. If both nodes of a connection have 
 from __future__ import annotations
 
 import errno
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from lab.experiments.faults import MAX_DELAY_US, MAX_RATE_BITS
@@ -45,6 +47,23 @@ def link_of(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
     return rate_bits or None, delay_us or None
 
 
+@contextmanager
+def netlink_to_kernel(doing: str) -> Iterator[Any]:
+    """Open a connection to the kernel that turns its errors into `LinkError`.
+
+    Args:
+        doing: What is asked of it, for the message: `the change`.
+    """
+    # Imported here: the import takes 0.4 s, and only nodes with a link need it.
+    from pyroute2 import IPRoute, NetlinkError  # noqa: PLC0415
+
+    try:
+        with IPRoute() as netlink:
+            yield netlink
+    except NetlinkError as error:
+        raise LinkError(f"the kernel refused {doing}: {os.strerror(error.code)}") from error
+
+
 def apply_link(rate_bits: int | None, delay_us: int | None) -> str:
     """Apply a link to the one interface of this network namespace besides the loopback.
 
@@ -62,10 +81,7 @@ def apply_link(rate_bits: int | None, delay_us: int | None) -> str:
         LinkError: There is not exactly one such interface, the kernel lacks a queueing discipline,
             or the permission is missing.
     """
-    # Imported here: the import takes 0.4 s, and only nodes with a link need it.
-    from pyroute2 import IPRoute  # noqa: PLC0415
-
-    with IPRoute() as netlink:
+    with netlink_to_kernel("the link") as netlink:
         name, index = interface(netlink)
         clear(netlink, index)
         shape(netlink, index, rate_bits, delay_us)
