@@ -107,11 +107,26 @@ class Kind(StrEnum):
 _EXAMPLES: Final[Mapping[Kind, str]] = {
     Kind.KILL: "kill",
     Kind.STOP: "stop",
-    Kind.PAUSE: "pause:10s",
+    Kind.PAUSE: f"pause:10s, at most {MAX_DURATION_S:g}s",
     Kind.SLOW: "slow:0.3 or slow:0.3,30s",
     Kind.LINK: "link:rate=10mbit, link:delay=20ms or link:rate=10mbit,delay=20ms,30s",
-    Kind.CUT: "cut:5s",
+    Kind.CUT: f"cut:5s, at most {MAX_DURATION_S:g}s",
 }
+_ARGUMENTS: Final[Mapping[Kind, tuple[set[str], set[str]]]] = {
+    Kind.KILL: (set(), set()),
+    Kind.STOP: (set(), set()),
+    Kind.PAUSE: ({"seconds"}, set()),
+    Kind.SLOW: ({"share"}, {"seconds"}),
+    Kind.LINK: ({"rate_bits", "delay_us"}, {"seconds"}),
+    Kind.CUT: ({"seconds"}, set()),
+}
+"""The attributes of which each kind needs one at least, and those that it may have, too."""
+
+_AMOUNTS: Final = {
+    "rate": ("rate_bits", RATE, MAX_RATE_BITS),
+    "delay": ("delay_us", DELAY, MAX_DELAY_US),
+}
+"""The named arguments of a link: attribute, units, and maximum in the smallest unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +182,19 @@ def parse(text: str) -> Fault:
     """
     arguments = text.split()
     if not arguments:
-        raise ValueError(f"a fault is missing; write one such as {_EXAMPLES[Kind.PAUSE]} worker-1")
+        raise ValueError("a fault is missing; write one such as pause:10s worker-1")
     name, colon, raw = arguments[0].partition(":")
     kind = _kind(name)
-    if colon and not raw:
-        raise ValueError(f"{arguments[0]!r} has nothing after the colon; write {_EXAMPLES[kind]}")
+    values = _parse_arguments(kind, raw.split(",") if colon else [])
+    if values is None:
+        problem = f"{arguments[0]!r} lacks an argument, or has a wrong one"
+        raise ValueError(f"{problem}; write {_EXAMPLES[kind]}")
     if len(arguments) == 1:
         raise ValueError(f"{arguments[0]!r} has no target; add a task or a node after it")
     target, rest = arguments[1], arguments[2:]
     if not _TARGET.fullmatch(target):
         raise ValueError(f"{target!r} is not a target; name a task or a node")
-    return Fault(kind, target, _start_time(rest), **_parse_arguments(kind, raw))
+    return Fault(kind, target, _start_time(rest), **values)
 
 
 def parse_all(text: str) -> tuple[Fault, ...]:
@@ -244,81 +261,31 @@ def _kind(name: str) -> Kind:
         raise ValueError(f"no fault {name!r}; {suggestion(name, Kind)}there are {kinds}") from None
 
 
-def _parse_arguments(kind: Kind, raw: str) -> dict[str, Any]:
-    """Parse the arguments after the colon; return attributes of the fault."""
-    if kind in {Kind.KILL, Kind.STOP}:
-        if raw:
-            raise ValueError(f"{kind} takes no argument; write {_EXAMPLES[kind]}")
-        return {}
-    parts = raw.split(",") if raw else []
-    if kind in {Kind.PAUSE, Kind.CUT}:
-        if len(parts) != 1:
-            raise ValueError(f"{kind} needs one duration; write {_EXAMPLES[kind]}")
-        return {"seconds": _duration(parts[0])}
-    if kind is Kind.SLOW:
-        if len(parts) not in {1, 2}:
-            raise ValueError(f"slow needs a share of the time; write {_EXAMPLES[kind]}")
-        return {"share": _share(parts[0]), "seconds": _duration_of(parts[1:])}
-    return _parse_link(parts)
+def _parse_arguments(kind: Kind, parts: Sequence[str]) -> dict[str, Any] | None:
+    """Return attributes of the fault; None if an argument is wrong, missing or given twice."""
+    needed, further = _ARGUMENTS[kind]
+    values = dict(map(_argument, parts))
+    is_complete = not needed or bool(needed & values.keys())
+    is_known = values.keys() <= needed | further and None not in values.values()
+    if not is_complete or not is_known or len(values) < len(parts):
+        return None
+    return {"seconds": DEFAULT_DURATION_S, **values} if further else values
 
 
-def _parse_link(parts: Sequence[str]) -> dict[str, Any]:
-    readers = {
-        "rate": ("rate_bits", RATE, MAX_RATE_BITS),
-        "delay": ("delay_us", DELAY, MAX_DELAY_US),
-    }
-    attributes: dict[str, Any] = {}
-    times = [part for part in parts if "=" not in part]
-    for part in (part for part in parts if "=" in part):
-        name, _, raw = part.partition("=")
-        if name not in readers:
-            raise ValueError(
-                f"link has no argument {name!r}; {suggestion(name, readers)}it has rate and delay"
-            )
-        attribute, units, most = readers[name]
-        if attribute in attributes:
-            raise ValueError(f"the {name} of a link is given twice; give it once")
-        attributes[attribute] = _amount(part, raw, units, most)
-    if not attributes or len(times) > 1:
-        raise ValueError(f"link needs a rate or a delay; write {_EXAMPLES[Kind.LINK]}")
-    return {**attributes, "seconds": _duration_of(times)}
-
-
-def _amount(part: str, raw: str, units: Mapping[str, int], most: int) -> int:
-    """Parse an amount; return it in the smallest unit."""
-    try:
-        amount = parse_amount(raw, units)
-    except ValueError:
-        amount = 0
-    if not 0 < amount <= most:
-        example = _EXAMPLES[Kind.LINK].rpartition(" ")[2].removeprefix("link:")
-        raise ValueError(
-            f"{part!r} is not a number with a unit ({', '.join(units)}); write it as in {example}"
-        )
-    return amount
-
-
-def _share(raw: str) -> float:
-    share = float(raw) if re.fullmatch(r"0?\.[0-9]{1,3}", raw) else 0.0
-    if not share:
-        raise ValueError(f"{raw!r} is not a share between 0 and 1; write {_EXAMPLES[Kind.SLOW]}")
-    return share
-
-
-def _duration(raw: str) -> float:
-    seconds = duration_s(raw)
-    if seconds is None:
-        raise ValueError(f"{raw!r} is not a duration, such as 10s or 1m30s")
-    seconds = round(seconds, 3)
-    if not 0 < seconds <= MAX_DURATION_S:
-        raise ValueError(
-            f"{raw} is not a valid duration of a fault; give at most {MAX_DURATION_S:g}s"
-        )
-    return seconds
-
-
-def _duration_of(parts: Sequence[str]) -> float:
-    return _duration(parts[0]) if parts else DEFAULT_DURATION_S
+def _argument(part: str) -> tuple[str, float | None]:
+    """Return an attribute of a fault and its value, which is None if it is wrong."""
+    name, equals, raw = part.partition("=")
+    if equals and name in _AMOUNTS:
+        attribute, units, most = _AMOUNTS[name]
+        try:
+            amount = parse_amount(raw, units)
+        except ValueError:
+            amount = 0
+        return attribute, amount if 0 < amount <= most else None
+    if re.fullmatch(r"0?\.[0-9]{1,3}", part):
+        return "share", float(part) or None
+    seconds = round(duration_s(part) or 0.0, 3)
+    return "seconds", seconds if 0 < seconds <= MAX_DURATION_S else None
 
 
 def _start_time(arguments: list[str]) -> Trigger | None:

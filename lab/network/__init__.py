@@ -6,12 +6,9 @@ packages need.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lab.variables import LAB_LINK
-
-if TYPE_CHECKING:
-    from lab.experiments.faults import Fault
 
 MTU: Final = 65_535
 """Maximum bytes of a packet between nodes without a link; the largest value, as on the loopback.
@@ -22,11 +19,6 @@ then made an eighth more steps.
 
 FAULT_MODULE: Final = "lab.network.fault"
 """The program that injects a fault."""
-
-
-def fault_arguments(fault: Fault) -> tuple[str, ...]:
-    """Return the arguments of that program for a fault."""
-    return (fault.action,)
 
 
 def link_environ(rate_bits: int | None, delay_us: int | None) -> dict[str, str]:

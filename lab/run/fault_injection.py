@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import Final
 
 from lab.backends.environment import Environment
 from lab.errors import InputError, LabError
 from lab.experiments.faults import Fault, Kind, check_target, due, parse, parse_all
 from lab.log import LOG
-from lab.network import fault_arguments
 from lab.threads import in_background, signals_blocked
 
 END_S: Final = 2.0
@@ -87,28 +87,20 @@ def input_error(error: ValueError) -> InputError:
 class NetworkFaults:
     """Starts the network faults of one run when they are due, each in its own thread."""
 
-    def __init__(
-        self,
-        environment: Environment,
-        run_id: str,
-        faults: Iterable[str],
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, environment: Environment, run_id: str, faults: Iterable[str]) -> None:
         """Start the clock of the faults: the run has just been submitted.
 
         Args:
             environment: The environment of the run.
             run_id: The run.
             faults: The faults of its request.
-            monotonic: A monotonic clock, in seconds.
 
         Raises:
             ValueError: A text is not a fault.
         """
         self._environment = environment
         self._run_id = run_id
-        self._monotonic = monotonic
-        self._began = monotonic()
+        self._began = time.monotonic()
         parsed = [parse(text) for text in faults]
         self._waiting = [fault for fault in parsed if fault.kind.on_network]
         self._started: list[tuple[Fault, Future[None]]] = []
@@ -119,11 +111,12 @@ class NetworkFaults:
         Args:
             global_step: The run's global step, or None before the first step.
         """
-        elapsed_s = self._monotonic() - self._began
+        elapsed_s = time.monotonic() - self._began
         for fault in [waiting for waiting in self._waiting if due(waiting, elapsed_s, global_step)]:
             self._waiting.remove(fault)
             with signals_blocked():
-                self._started.append((fault, in_background(lambda fault=fault: self._do(fault))))  # type: ignore[misc]
+                injection = partial(inject, self._environment, self._run_id, fault)
+                self._started.append((fault, in_background(injection)))
         self._report_end()
 
     def end(self) -> None:
@@ -149,9 +142,6 @@ class NetworkFaults:
             elif error is not None:
                 raise error
 
-    def _do(self, fault: Fault) -> None:
-        inject(self._environment, self._run_id, fault)
-
 
 def inject(environment: Environment, run_id: str, fault: Fault) -> None:
     """Inject a fault into a run that is under way.
@@ -167,7 +157,7 @@ def inject(environment: Environment, run_id: str, fault: Fault) -> None:
     if not fault.kind.on_network:
         environment.inject_fault(run_id, fault.text)
         return
-    environment.inject_network_fault(fault.target, fault_arguments(fault))
+    environment.inject_network_fault(fault.target, (fault.action,))
     try:
         environment.inject_fault(run_id, fault.text)
     except (LabError, OSError) as error:

@@ -114,7 +114,6 @@ class PrintedLines:
         run_id: str,
         show: Callable[[str, Sequence[str]], None],
         report_once: Callable[[str], None],
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start with empty logs.
 
@@ -122,10 +121,8 @@ class PrintedLines:
             run_id: The run.
             show: Receives a task and its lines, in order.
             report_once: Receives a message for each hidden line; reports the first one.
-            monotonic: A monotonic clock, in seconds.
         """
-        self._run_id, self._show = run_id, show
-        self._report_once, self._monotonic = report_once, monotonic
+        self._run_id, self._show, self._report_once = run_id, show, report_once
         self._tasks: dict[str, _Task] = {}
 
     def feed(self, task: str, data: bytes) -> None:
@@ -133,7 +130,7 @@ class PrintedLines:
         state = self._tasks.setdefault(task, _Task())
         *lines, state.rest = (state.rest + data).split(b"\n")
         own = [(line, state.limit) for line in lines if not self._is_hidden(state, line)]
-        second = int(self._monotonic())
+        second = int(time.monotonic())
         if second != state.second:
             self._report_left_out(task, state)
             state.second, state.shown = second, 0

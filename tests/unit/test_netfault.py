@@ -13,7 +13,6 @@ import pytest
 
 from lab.experiments.faults import parse
 from lab.network import fault as netfault
-from lab.network import fault_arguments
 from lab.network.fault import fault_of
 from tests.support.network import Netlink, in_network
 
@@ -23,8 +22,8 @@ FAULTS = "cut:5s cut:0.5s link:rate=10mbit,30s link:delay=2ms,4s link:rate=9kbit
 @pytest.mark.parametrize("text", FAULTS.split())
 def test_fault_arguments(text: str) -> None:
     fault = parse(f"{text} tf2 after 5s")
-    assert fault_arguments(fault) == (text,)
-    assert replace(fault, target="node", when=None) == fault_of(fault_arguments(fault))
+    assert fault.action == text
+    assert replace(fault, target="node", when=None) == fault_of((fault.action,))
 
 
 WRONG = "cut cut:0s cut:nan cut:9999s link:5s link:rate=x,5s link:rate=8mbit,-5s pause:5s"

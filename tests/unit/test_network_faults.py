@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -47,10 +48,14 @@ def recorded(environment: FakeEnvironment) -> list[str]:
     return [control.read_fault(path).text for path in control.injected_faults(folder).values()]
 
 
-def test_network_faults_start_when_due(environment: FakeEnvironment, notices: list[str]) -> None:
+def test_network_faults_start_when_due(
+    environment: FakeEnvironment, notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [50.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("lab.run.fault_injection.time", clock)
     texts = ("cut:5s tf2 after 3s", "kill worker-1", "link:rate=8kbit tf3 after 500 steps")
-    faulting = NetworkFaults(environment, "r1", texts, lambda: now[0])
+    faulting = NetworkFaults(environment, "r1", texts)
     now[0] += 2.9
     faulting.tick(499)
     assert environment.disturbed == []
@@ -159,7 +164,7 @@ def test_a_refused_process(monkeypatch: pytest.MonkeyPatch) -> None:
             inside.inject_fault("tf2", [], list(words), {}, within_s=within_s)
         return str(caught.value)
 
-    assert refusal(words=("cut:9999s",)).startswith("node tf2: 9999s is not a valid duration of")
+    assert refusal(words=("cut:9999s",)).startswith("node tf2: 'cut:9999s' lacks an arg")
     script = "echo a warning >&2; echo 'error: no netem; load it' >&2"
     assert refusal("sh", "-c", script) == "node tf2: no netem; load it"
     assert refusal("true") == "node tf2: it ended without output"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -42,7 +43,7 @@ class Shown:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.now = 0.0
-        self.printed = PrintedLines("r1", self.show, View().report_once, lambda: self.now)
+        self.printed = PrintedLines("r1", self.show, View().report_once)
 
     def show(self, task: str, lines: object) -> None:
         assert isinstance(lines, list)
@@ -232,8 +233,10 @@ def test_without_a_line_of_a_library_no_line_is_hidden(lines: list[bytes]) -> No
     assert not any(hidden.has(line) for line in lines)
 
 
-def test_a_flood_is_counted_and_named(notices: list[str]) -> None:
+def test_a_flood_is_counted_and_named(notices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Shown()
+    clock = SimpleNamespace(monotonic=lambda: shown.now)
+    monkeypatch.setattr("lab.run.program_output.time", clock)
     shown.printed.feed("a-0", b"x\n" * (MOST_PER_S - 1))
     shown.printed.feed("a-0", b"x\n" * 5)
     shown.printed.feed("b-0", b"y\n")
