@@ -35,33 +35,24 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def rate(text: str) -> float:
-    """Parse a positive, finite number."""
-    if not 0 < (value := _number(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return value
+def _number(what: str, fits: Callable[[float], bool]) -> Callable[[str], float]:
+    """Return a parser of numbers that fit; NaN fits nowhere."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not fits(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return value
+
+    return parse
 
 
-def amount(text: str) -> float:
-    """Parse a finite number from 0."""
-    if not 0 <= (value := _number(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
-    return value
-
-
-def share(text: str) -> float:
-    """Parse a share: a number above 0 and at most 1."""
-    value = rate(text)
-    if value > 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is more than 1")
-    return value
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+rate: Final = _number("a positive number", lambda value: 0 < value < math.inf)
+amount: Final = _number("a number from 0", lambda value: 0 <= value < math.inf)
+share: Final = _number("a share, above 0 and at most 1", lambda value: 0 < value <= 1)
 
 
 def boolean(text: str) -> bool:

@@ -92,7 +92,7 @@ def test_the_memory_fraction_is_from_a_variable(
     monkeypatch.setenv("LAB_GPU_MEMORY_FRACTION", "0.25")
     assert flags(*CLUSTER, WORKERS)["gpu_memory_fraction"] == 0.25
     monkeypatch.setenv("LAB_GPU_MEMORY_FRACTION", "2")
-    assert refusal(capsys, *CLUSTER, WORKERS).endswith("'2' is more than 1")
+    assert refusal(capsys, *CLUSTER, WORKERS).endswith("'2' is not a share, above 0 and at most 1")
 
 
 @pytest.mark.parametrize(
