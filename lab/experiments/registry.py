@@ -44,7 +44,7 @@ class Experiment:
         faults: The faults to inject into each of its runs; see `lab.experiments.faults`.
         results: Names of the results that each run must have; the program reports their limits.
         expected: The expected outcome, as a text.
-        lesson: Its page in `docs/tutorials/lessons/`, or "".
+        page: Its page in `docs/tutorials/lessons/`; "": the one with its name.
         runtime: Its runtime, a key of `lab.runtimes.RUNTIMES`.
     """
 
@@ -67,13 +67,18 @@ class Experiment:
     faults: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     expected: str = ""
-    lesson: str = ""
+    page: str = ""
     runtime: str = "tensorflow"
 
     @property
     def framework(self) -> str:
         """Its framework: `tensorflow` of the runtime `tensorflow-2.15`."""
         return self.runtime.partition("-")[0]
+
+    @property
+    def lesson(self) -> str:
+        """Its page in `docs/tutorials/lessons/`: `async.md`."""
+        return self.page or f"{self.name}.md"
 
 
 def misfit(wanted: Experiment, tasks: Mapping[str, int]) -> str:
@@ -149,7 +154,6 @@ _ASYNC: Final = Experiment(
     name="async",
     program="mnist_async.py",
     summary="every worker updates the shared parameters on its own, at once",
-    lesson="async.md",
     flags=flags(*_MNIST, "eval_every"),
     steps_add_up=True,
     joins_at_step=True,
@@ -158,7 +162,6 @@ _SYNC: Final = Experiment(
     name="sync",
     program="mnist_sync.py",
     summary="one update of the shared parameters per round of gradients",
-    lesson="sync.md",
     flags=flags(*_MNIST, "eval_every", "replicas_to_aggregate"),
     gang=True,
 )
@@ -167,7 +170,7 @@ _ASYNC_FAST: Final = Experiment(
     name="async-fast",
     program="async_fast.py",
     summary="async, several times quicker: a step is one message there and one back",
-    lesson="speed.md",
+    page="speed.md",
     counts={"ps": 1},
     flags=flags("epochs", *_STEPS, "steps_per_call", "one_core", "eval_every"),
     steps_add_up=True,
@@ -177,7 +180,7 @@ _MIRRORED: Final = Experiment(
     name="mirrored",
     program="all_reduce.py",
     summary="all-reduce between the GPUs of one host",
-    lesson="all-reduce.md",
+    page="all-reduce.md",
     jobs=("worker",),
     services=(),
     args=("--strategy=mirrored", "--model=mlp"),
@@ -196,7 +199,6 @@ _ESTIMATOR: Final = Experiment(
     name="estimator",
     program="estimator.py",
     summary="TensorFlow 1's Estimator: chief, ps, workers and evaluator by TF_CONFIG",
-    lesson="estimator.md",
     jobs=("chief", "ps", "worker", "evaluator"),
     counts={"chief": 1, "evaluator": 1},
     cluster="clusters/estimator.yaml",
@@ -215,7 +217,6 @@ _DDP: Final = Experiment(
     name="ddp",
     program="ddp.py",
     summary="PyTorch's DistributedDataParallel: all-reduce between the workers",
-    lesson="ddp.md",
     jobs=("worker",),
     cluster="clusters/workers.yaml",
     services=(),
@@ -234,12 +235,17 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         _ASYNC,
         _SYNC,
         replace(
-            _ASYNC, name="async-mlp", summary="the blog's model, every worker on its own", args=_MLP
+            _ASYNC,
+            name="async-mlp",
+            summary="the blog's model, every worker on its own",
+            page="async.md",
+            args=_MLP,
         ),
         replace(
             _SYNC,
             name="sync-mlp",
             summary="the blog's model, one update per round of gradients",
+            page="sync.md",
             args=_MLP,
         ),
         _ASYNC_FAST,
@@ -256,7 +262,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="hello",
             program="hello.py",
             summary="servers of one job; each evaluates a greeting",
-            lesson="hello.md",
             jobs=("local",),
             services=(),
             has_data=False,
@@ -267,7 +272,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="placement",
             program="device_placement.py",
             summary="where operations run: tf.device, soft placement, device setter",
-            lesson="placement.md",
             has_data=False,
             results=(
                 "where they should be",
@@ -280,7 +284,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="linear",
             program="linear.py",
             summary="a separate client trains a line on one of two servers",
-            lesson="linear.md",
             jobs=("worker", "client"),
             services=("worker",),
             counts={"client": 1},
@@ -296,7 +299,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="in-graph",
             program="in_graph.py",
             summary="one client builds the graph, with a replica on each worker",
-            lesson="in-graph.md",
             jobs=("ps", "worker", "client"),
             services=("ps", "worker"),
             counts={"client": 1},
@@ -308,7 +310,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="model-parallel",
             program="model_parallel.py",
             summary="one model split across two tasks, which exchange activations",
-            lesson="model-parallel.md",
             jobs=("worker", "client"),
             services=("worker",),
             counts={"worker": 2, "client": 1},
@@ -320,7 +321,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="towers",
             program="towers.py",
             summary="one host, several GPUs: gradients averaged by hand",
-            lesson="towers.md",
             jobs=("worker",),
             services=(),
             counts={"worker": 1},
@@ -348,7 +348,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="coordinator",
             program="coordinator.py",
             summary="TensorFlow 2's parameter servers: a chief assigns steps",
-            lesson="coordinator.md",
             jobs=("chief", "ps", "worker"),
             services=("ps", "worker"),
             policy=RESTART,
@@ -361,7 +360,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="evaluator",
             program="evaluator.py",
             summary="a task that tests each checkpoint while the others train",
-            lesson="evaluator.md",
             jobs=("ps", "worker", "evaluator"),
             args=("--checkpoint_every=2",),
             flags=flags(*_MNIST),
@@ -374,7 +372,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="staleness",
             program="staleness.py",
             summary="late gradients and their effect on the training",
-            lesson="staleness.md",
             args=("--global_steps=300", "--learning_rate=1"),
             flags=flags(*_TRAINING, "gpu_memory_fraction", "pause"),
             steps_add_up=True,
@@ -386,6 +383,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             _ESTIMATOR,
             name="estimator-mirrored",
             summary="an Estimator with a strategy: all-reduce between the GPUs of one host",
+            page="estimator.md",
             jobs=("worker",),
             services=(),
             counts={"worker": 1},
@@ -399,7 +397,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="horovod",
             program="horovod_ring.py",
             summary="Horovod's ring all-reduce between the workers: no parameter servers",
-            lesson="horovod.md",
             jobs=("worker",),
             cluster="clusters/workers.yaml",
             services=(),
@@ -417,7 +414,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="fsdp",
             program="fsdp.py",
             summary="PyTorch's FSDP: each rank stores a part of the parameters",
-            lesson="fsdp.md",
             results=("bytes of this rank", "bytes of all ranks"),
             expected="the ranks' parts are the whole model; the training is that of ddp",
         ),
@@ -426,7 +422,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="local-sgd",
             program="local_sgd.py",
             summary="steps alone, then the mean of all ranks' parameters",
-            lesson="local-sgd.md",
             flags=flags(*_TRAINING, "average_every"),
             results=("means", "ranks that differ"),
             expected="after the last mean all ranks have the same parameters, bit by bit",
@@ -435,7 +430,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="torch-async",
             program="torch_async.py",
             summary="PyTorch: a parameter server, made of messages",
-            lesson="torch-async.md",
             counts={"ps": 1},
             flags=flags(*_TRAINING),
             steps_add_up=True,
@@ -447,7 +441,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             name="jax-dp",
             program="jax_dp.py",
             summary="JAX: the compiler adds the all-reduce between the workers",
-            lesson="jax-dp.md",
             jobs=("worker",),
             cluster="clusters/workers.yaml",
             services=(),
