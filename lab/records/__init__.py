@@ -132,19 +132,15 @@ def parse_record(line: str) -> Record | None:
 
 
 def _text(name: str, value: Value) -> str:
-    if FIELDS[name] is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise RecordError(f"{name} is not a number: {value!r}")
-        return repr(float(value))  # the shortest text that parses to the same number
-    if FIELDS[name] is int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise RecordError(f"{name} is not a whole number: {value!r}")
-        if not is_in_range(value):
-            raise RecordError(f"{name} does not fit into 64 bits")
-        return str(value)
-    if not isinstance(value, str):
-        raise RecordError(f"{name} is not a text: {value!r}")
-    return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=True)
+    kind = FIELDS[name]
+    if kind is str and isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=True)
+    if kind is not str and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if kind is float:
+            return repr(float(value))  # the shortest text that parses to the same number
+        if isinstance(value, int) and is_in_range(value):
+            return str(value)
+    raise RecordError(f"{name} cannot be {value!r}")
 
 
 def _value(name: str, raw: str) -> Value:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from typing import Final
 
 from lab.records import Record
-from lab.records.printed_numbers import fraction, number, whole
 
 GROUPS: Final = ("step", "global_step", "local_step", "epoch", "loss", "accuracy")
 """The groups that an expression may name; `step` means `global_step`."""
@@ -21,6 +21,11 @@ meanwhile: the agent's heartbeat waits. The client tries an expression before a 
 
 SLOW_S: Final = 1.0
 """Seconds for one line after which the expression is no longer applied."""
+
+_WHOLE: Final = re.compile(r"\d{1,18}|\d{1,3}(?:,\d{3}){1,5}")  # fits into 64 bits
+_NUMBER: Final = re.compile(
+    r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d++)(?:\.\d*+)?|\.\d++)(?:e[-+]?\d{1,9})?|[-+]?(?:nan|inf)"
+)
 
 
 class PatternError(ValueError):
@@ -84,3 +89,29 @@ def _value(name: str, text: str) -> int | float | None:
     if name == "loss":
         return number(text)
     return fraction(text, percent=percent) if name == "accuracy" else whole(text)
+
+
+def whole(text: str) -> int | None:
+    """Return a step or an epoch, such as `1200` or `1,200`; None for other text."""
+    return int(text.replace(",", "")) if _WHOLE.fullmatch(text) else None
+
+
+def number(text: str) -> float | None:
+    """Return a number, such as `1e-05`, `0.25` or `nan`; None for other text."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    return float(text.replace(",", ""))
+
+
+def fraction(text: str, *, percent: bool = False) -> float | None:
+    """Return an accuracy from 0 to 1; None for other text.
+
+    Args:
+        text: A fraction, or a percentage if it is greater than 1.
+        percent: Whether a per cent sign follows it.
+    """
+    value = number(text)
+    if value is None or math.isnan(value):
+        return None
+    value = value / 100 if percent or value > 1 else value
+    return value if 0 <= value <= 1 else None

@@ -99,12 +99,9 @@ def _read_header(line: bytes) -> tuple[Chunk, int]:
         offset, size = (None, 0) if fault else (raw["offset"], raw["size"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise FrameError(f"not a frame: {line[:80]!r}") from error
-    if not isinstance(path, str) or not is_safe(path):
-        raise FrameError(f"a frame with an unsafe path: {path!r:.80}")
-    if not isinstance(fault, str) or not isinstance(kept, bool):
-        raise FrameError(f"a frame with an impossible fault: {fault!r:.80}")
-    if not (offset is None or (type(offset) is int and offset >= 0)):
-        raise FrameError(f"a frame with an impossible offset: {offset!r:.80}")
-    if type(size) is not int or not 0 <= size <= MAX_DATA:
-        raise FrameError(f"a frame with an impossible size: {size!r:.80}")
+    is_file = isinstance(path, str) and is_safe(path) and isinstance(fault, str)
+    is_place = offset is None or (type(offset) is int and offset >= 0)
+    is_size = type(size) is int and 0 <= size <= MAX_DATA and isinstance(kept, bool)
+    if not (is_file and is_place and is_size):
+        raise FrameError(f"not a frame: {line[:80]!r}")
     return Chunk(path, offset, b"", fault, kept), size
