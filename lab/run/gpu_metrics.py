@@ -11,12 +11,11 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lab.backends.names import capabilities
 from lab.gpu import NvmlError, nvml
@@ -39,19 +38,6 @@ PERIOD_S: Final = 1.0
 
 PATIENCE_S: Final = 2.0
 """Seconds that the end of a run waits for a driver that does not answer."""
-
-_LONGEST_LINE: Final = 4096
-
-
-class Gpus(Protocol):
-    """Open GPUs."""
-
-    def sample(self) -> Sequence[Sample]:
-        """Return a sample of each GPU."""
-
-
-Open = Callable[[Sequence[str]], AbstractContextManager[Gpus]]
-"""Opens GPUs by their device ids."""
 
 
 def lines_of(
@@ -118,10 +104,6 @@ def sample_until(
     path: Path,
     gpus: Mapping[str, Sequence[str]],
     view: View,
-    *,
-    opened: Open | None = None,
-    clock: Callable[[], float] = time.time,
-    monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
     """Append a line for each GPU and task to a file, once a second.
 
@@ -130,17 +112,16 @@ def sample_until(
         path: The file; the first sample creates it.
         gpus: Device ids of the GPUs of each task.
         view: Receives the utilisation at each moment.
-        opened: Opens the GPUs; None: by NVML.
-        clock: A clock, in seconds since the epoch.
-        monotonic: A monotonic clock, in seconds.
     """
     ids = tuple(dict.fromkeys(gpu for devices in gpus.values() for gpu in devices))
     try:
-        with (opened or Sampler)(ids) as open_gpus:
-            due, answered = monotonic(), False
-            offset_s = clock() - due  # as in records, a later change of the clock does not count
+        with open_gpus(ids) as sample:
+            due, answered = time.monotonic(), False
+            offset_s = (
+                time.time() - due
+            )  # as in records, a later change of the clock does not count
             while not end.is_set():
-                moment, samples = offset_s + monotonic(), open_gpus.sample()
+                moment, samples = offset_s + time.monotonic(), sample()
                 if end.is_set():
                     return
                 answered = answered or bool(samples)
@@ -150,21 +131,18 @@ def sample_until(
                 lines = lines_of(moment, samples, gpus)
                 append_lines(path, lines)
                 view.gpus(next(use_by_moment(lines))[1])
-                due = next_due(due, monotonic())
-                end.wait(due - monotonic())
+                # The next whole period: missed samples are skipped.
+                missed = math.floor((time.monotonic() - due) / PERIOD_S)
+                due += PERIOD_S * max(1, missed + 1)
+                end.wait(due - time.monotonic())
     except NvmlError as error:
         LOG.warning(f"no GPU telemetry from here on: {error.what}")
     except OSError as error:
         LOG.warning(f"no GPU telemetry from here on: {path.name}: {error.strerror or error}")
 
 
-def next_due(due: float, now: float) -> float:
-    """Return the next time after `now`, in whole periods from `due`; missed times are skipped."""
-    return due + PERIOD_S * max(1, math.floor((now - due) / PERIOD_S) + 1)
-
-
 def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Append whole lines; first cut off half a line that a killed process wrote.
+    """Append whole lines.
 
     Raises:
         OSError: The lines cannot be written; the file then ends with the last whole line before.
@@ -173,22 +151,9 @@ def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o644)
     try:
-        size = _cut_half_line(descriptor)
-        append_whole(descriptor, data, size)
+        append_whole(descriptor, data, os.fstat(descriptor).st_size)
     finally:
         os.close(descriptor)
-
-
-def _cut_half_line(descriptor: int) -> int:
-    """Cut off the bytes after the last line end; return the new size."""
-    size = os.fstat(descriptor).st_size
-    start = max(0, size - _LONGEST_LINE)
-    last = os.pread(descriptor, size - start, start)
-    if not last or last.endswith(b"\n"):
-        return size
-    size = start + last.rfind(b"\n") + 1
-    os.ftruncate(descriptor, size)
-    return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,84 +161,53 @@ class Sample:
     """One GPU or slice at one moment; None means unknown.
 
     Attributes:
-        device_id: The UUID, or index as text, as requested.
+        device_id: The UUID.
         utilisation: Share of the driver's last sample period in which a kernel ran, 0 to 1; None
             for a MIG slice: no driver reports it.
         memory_used_bytes: Memory in use.
         power_w: Power of the whole GPU, in watts; None for a MIG slice.
-        memory_bytes: All its memory.
     """
 
     device_id: str
     utilisation: float | None
     memory_used_bytes: int | None
     power_w: float | None
-    memory_bytes: int | None = None
 
 
-class Sampler:
-    """Samples GPUs inside a `with` block; the driver is opened once."""
+@contextmanager
+def open_gpus(device_ids: Iterable[str]) -> Iterator[Callable[[], Sequence[Sample]]]:
+    """Open the driver for a `with` block; yield a function that samples the GPUs that answer.
 
-    def __init__(self, device_ids: Collection[str]) -> None:
-        self._device_ids = tuple(device_ids)
-        self._stack = ExitStack()
-        self._handles: dict[str, Handle] = {}
+    A GPU that is lost, or of another host, is left out.
 
-    def __enter__(self) -> Self:
-        """Open the driver and find the GPUs; an unknown one is left out.
+    Raises:
+        NoDriverError: No driver answers.
+    """
+    with nvml.session() as library:
+        handles: dict[str, Handle] = {}
+        for device_id in device_ids:
+            with suppress(library.NVMLError):
+                handles[device_id] = library.nvmlDeviceGetHandleByUUID(device_id)
+        yield lambda: [
+            sample
+            for device_id, handle in handles.items()
+            if (sample := _sample(library, device_id, handle)) is not None
+        ]
 
-        Raises:
-            NoDriverError: No driver answers.
-        """
-        with ExitStack() as stack:
-            self._library: Library = stack.enter_context(nvml.session())
-            for device_id in self._device_ids:
-                # A GPU that is lost, or of another host, cannot be sampled.
-                with suppress(self._library.NVMLError):
-                    self._handles[device_id] = self._handle(device_id)
-            self._stack = stack.pop_all()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._handles.clear()
-        self._stack.close()
+def _sample(library: Library, device_id: str, handle: Handle) -> Sample | None:
+    def ask(question: Callable[[], T]) -> T | None:
+        # If the GPU is lost, all other questions to it would fail, too.
+        unknown = set(Condition) - {Condition.GPU_LOST}
+        return nvml.answer_or(library, question, None, unknown)
 
-    def sample(self) -> list[Sample]:
-        """Sample the GPUs, without those that do not answer; raises nothing."""
-        taken = (self._sample(device_id, handle) for device_id, handle in self._handles.items())
-        return [sample for sample in taken if sample is not None]
-
-    def _handle(self, device_id: str) -> Handle:
-        if device_id.isdecimal():
-            return self._library.nvmlDeviceGetHandleByIndex(int(device_id))
-        return self._library.nvmlDeviceGetHandleByUUID(device_id)
-
-    def _sample(self, device_id: str, handle: Handle) -> Sample | None:
-        nvml = self._library
-        utilisation = power = None
-        try:
-            memory = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
-            if not device_id.startswith(SLICE):  # some drivers report the whole GPU for it
-                utilisation = self._ask(
-                    lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-                )
-                power = self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000)  # from mW
-        except nvml.NVMLError:
-            return None
-        if utilisation is None and memory is None and power is None:
-            return None
-        used, size = (None, None) if memory is None else (int(memory.used), int(memory.total))
-        return Sample(device_id, utilisation, used, power, size)
-
-    def _ask(self, question: Callable[[], T]) -> T | None:
-        """Return an answer, or None if the driver gives none.
-
-        Raises:
-            NVMLError: The GPU is lost: all other questions to it would fail, too.
-        """
-        return nvml.answer_or(self._library, question, None, set(Condition) - {Condition.GPU_LOST})
+    utilisation = power = None
+    try:
+        used = ask(lambda: int(library.nvmlDeviceGetMemoryInfo(handle).used))
+        if not device_id.startswith(SLICE):  # some drivers report the whole GPU for it
+            utilisation = ask(lambda: library.nvmlDeviceGetUtilizationRates(handle).gpu / 100)
+            power = ask(lambda: library.nvmlDeviceGetPowerUsage(handle) / 1000)  # from mW
+    except library.NVMLError:
+        return None
+    known = utilisation, used, power
+    return None if known == (None, None, None) else Sample(device_id, *known)

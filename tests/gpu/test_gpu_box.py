@@ -13,7 +13,7 @@ import pytest
 
 from lab.backends.compose.backend import ComposeBackend
 from lab.gpu import Inventory, read_host
-from lab.run.gpu_metrics import Sampler
+from lab.run.gpu_metrics import open_gpus
 from lab.units import MIB
 from tests.gpu.host import no_cuda
 from tests.gpu.trainings import (
@@ -96,8 +96,8 @@ def test_each_unknown_field_has_a_reason(inventory: Inventory) -> None:
 
 def test_every_gpu_can_be_sampled(inventory: Inventory) -> None:
     gpus = [gpu.device_id for gpu in inventory.gpus]
-    with Sampler(gpus) as sampler:
-        used = {each.device_id: each.memory_used_bytes for each in sampler.sample()}
+    with open_gpus(gpus) as sample:
+        used = {each.device_id: each.memory_used_bytes for each in sample()}
     assert [gpu for gpu in gpus if used.get(gpu) is None] == []
 
 

@@ -132,8 +132,7 @@ def test_the_inventory_of_a_host(name: str, driver: Have, snapshot: SnapshotAsse
         if part.memory_mib is not None:
             has_power = not is_slice and "nvmlDeviceGetPowerUsage" not in card.fails
             power = card.power_mw and card.power_mw / 1000 if has_power else None
-            memory = size(part.used_mib), power, size(part.memory_mib)
-            samples.append([part.uuid, gpu["utilisation"], *memory])
+            samples.append([part.uuid, gpu["utilisation"], size(part.used_mib), power])
     assert [list(each.values()) for each in found["samples"]] == samples
     assert [list(each.values()) for each in found["pairs"]] == (
         list(pairs_of(box)) if opens else []

@@ -20,7 +20,7 @@ import dataclasses, json, os, sys
 from lab.config import parse_cluster
 from lab.errors import LabError
 from lab.gpu import NvmlError, driver, read_host, take_inventory
-from lab.run.gpu_metrics import Sampler
+from lab.run.gpu_metrics import open_gpus
 from lab.placement.place import place
 driver.TIMEOUT_S = float(sys.argv[2])
 def see(variables, mode, config):
@@ -34,8 +34,8 @@ def see(variables, mode, config):
         if mode:
             found["pinned"] = [task.gpus for task in place(cluster, seen).tasks]
         elif seen.gpus:
-            with Sampler([gpu.device_id for gpu in seen.gpus] + ["GPU-of-no-box"]) as sampler:
-                found["samples"] = [dataclasses.asdict(each) for each in sampler.sample()]
+            with open_gpus([gpu.device_id for gpu in seen.gpus] + ["GPU-of-no-box"]) as sample:
+                found["samples"] = [dataclasses.asdict(each) for each in sample()]
     except LabError as error:
         faults = [error.fault] if isinstance(error, NvmlError) else []
         found |= {"error": str(error), "exit_code": error.exit_code}
