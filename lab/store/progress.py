@@ -76,6 +76,8 @@ class TaskProgress:
         lost: The number of missing sequence numbers; records without one are ignored here.
         attempt: The newest attempt.
         message: The newest event's message.
+        trained: The times of the newest attempt's first and newest step record, in seconds since
+            the epoch, or None.
         results: Name to the newest result of the experiment with this name.
         global_marks: Time and global step of the first and of the newest step record.
         peaks: Attempt to time and global step of its highest step record.
@@ -104,9 +106,7 @@ class TaskProgress:
     lost: int = 0
     attempt: int = 0
     message: str = ""
-    _first: tuple[float, int] | None = None
-    _newest: tuple[float, int] | None = None
-    _trained: tuple[float, float] | None = None
+    trained: tuple[float, float] | None = None
     results: dict[str, Result] = field(default_factory=dict)
     global_marks: list[tuple[float, int]] = field(default_factory=list)
     peaks: dict[int, tuple[float, int]] = field(default_factory=dict)
@@ -174,15 +174,11 @@ class TaskProgress:
 
         None if its records are all of one step.
         """
-        if self._first is None or self._newest is None:
+        if self.attempt not in self.image_marks:
             return None
-        seconds, steps = self._newest[0] - self._first[0], self._newest[1] - self._first[1]
+        first, newest = self.image_marks[self.attempt]
+        seconds, steps = newest.time_unix - first.time_unix, newest.local_step - first.local_step
         return steps / seconds if seconds > 0 and steps > 0 else None
-
-    @property
-    def trained(self) -> tuple[float, float] | None:
-        """The times of its first and newest step record, in seconds since the epoch, or None."""
-        return self._trained
 
     def _count(self, record: dict[str, Any]) -> None:
         """Count missing sequence numbers: `seq` rises by one for each record of an attempt."""
@@ -191,7 +187,7 @@ class TaskProgress:
             return
         if attempt > self.attempt:
             self.attempt = attempt
-            self._first = self._newest = self._trained = None  # local steps start from 0 again
+            self.trained = None
         if not is_whole(seq):
             return
         expected = self._expected.get(attempt, FIRST_SEQ)
@@ -232,7 +228,7 @@ class TaskProgress:
         time, step = self._time(record), record.get("local_step")
         if time is None:
             return
-        self._trained = (self._trained[0] if self._trained else time, time)
+        self.trained = (self.trained[0] if self.trained else time, time)
         if is_whole(record.get("global_step")):
             mark = (time, record["global_step"])
             self.global_marks = [*self.global_marks[:1], mark]
@@ -244,15 +240,13 @@ class TaskProgress:
         newest = ImageMark(time, step, examples if is_whole(examples) else None)
         first, _ = self.image_marks.get(self.attempt, (newest, newest))
         self.image_marks[self.attempt] = first, newest
-        if self._first is None:
-            self._first = (time, step)
+        if first is newest:
             step_time = record.get("step_time_s")
             # The record comes after `step` steps; the first one ended (step - 1) steps earlier.
             if self.first_step_unix is None and step <= 1:
                 self.first_step_unix = time
             elif self.first_step_unix is None and is_number(step_time):
                 self.first_step_unix = time - (step - 1) * step_time
-        self._newest = (time, step)
 
     def _event(self, record: dict[str, Any]) -> None:
         """Record a fault, or the checkpoint from which a program resumed: it has a global step."""

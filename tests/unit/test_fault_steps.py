@@ -9,8 +9,7 @@ import pytest
 
 from lab.lessons.check import MeasuredRun, check_stage
 from lab.lessons.lesson import load_lesson
-from lab.store.fault_steps import faults_met
-from lab.store.summarize import summary_of
+from lab.store.summarize import faults_met, summary_of
 from lab.store.summary import FaultSummary
 from lab.volume.states import State
 from tests.support.fakes import record
