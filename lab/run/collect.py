@@ -23,7 +23,7 @@ from lab.errors import LabError
 from lab.log import LOG
 from lab.records.reader import LineReader
 from lab.run import lifecycle
-from lab.run.patience import DISK_ERRORS, patiently
+from lab.run.lifecycle import DISK_ERRORS, patiently
 from lab.run.program_output import PrintedLines
 from lab.run.state import all_ended, state_under_way
 from lab.run.view import View
@@ -351,7 +351,10 @@ def _follow(
         try:
             collect(run, environment, view, follow=True, tick=tick)
         except LabError as error:
-            if _has_stopped(environment):
+            stopped = False
+            with suppress(LabError):
+                stopped = lifecycle.has_stopped(environment)
+            if stopped:
                 LOG.warning(f"{error.what}; collecting the rest")
                 with suppress(LabError):  # the first error names the cause
                     collect(run, environment, view, tick=tick, rest=True)
@@ -364,11 +367,3 @@ def _follow(
             time.sleep(_AGAIN_S)
         else:
             return
-
-
-def _has_stopped(environment: Environment) -> bool:
-    """Whether an environment has certainly stopped."""
-    try:
-        return lifecycle.has_stopped(environment)
-    except LabError:
-        return False

@@ -69,17 +69,14 @@ def find(argument: str, store: Path, among: Sequence[Environment], here: str | N
         LabError: A run volume cannot be read.
     """
     stored = {run.run_id: info for run, info in infos(store).items()}
-    where = "any environment"
-    if before_last(argument) is None:
-        requested = [] if stored.get(argument) else among
-        named = stored
-    else:
+    requested, named, where = among, stored, "any environment"
+    if before_last(argument) is not None:
         requested = _of_here(among, here)
         where = f"{store} or an environment {here!r}" if here else where
-        foreign = {environment.project for environment in among} - {
-            each.project for each in requested
-        }
+        foreign = {each.project for each in among} - {each.project for each in requested}
         named = {run_id: info for run_id, info in stored.items() if _counts(info, foreign)}
+    elif stored.get(argument):
+        requested = []  # its own environment is enough, see below
     on_volumes = _runs(requested)
     begun = {run_id: request.submitted_unix for run_id, (request, _) in on_volumes.items()}
     begun |= {run_id: info.started_unix if info else 0.0 for run_id, info in named.items()}
@@ -92,9 +89,7 @@ def find(argument: str, store: Path, among: Sequence[Environment], here: str | N
         if info.imported:
             return LocatedRun(run, None, None)
         if wanted not in on_volumes:
-            on_volumes = _runs(
-                [environment for environment in among if environment.project == info.project]
-            )
+            on_volumes = _runs([each for each in among if each.project == info.project])
     return _located(run, on_volumes)
 
 

@@ -1,21 +1,35 @@
-"""Whether an experiment fits a config, and has its program."""
+"""Whether an experiment fits a config, has its program, and makes the steps of its run.
+
+Workers may wait for steps, and a resumed run makes those that are left.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from lab.config import Cluster, load_cluster
+from lab.config import load_cluster, validation
 from lab.errors import InputError
-from lab.experiments.registry import EXPERIMENTS, Experiment
-from lab.formatting import counted
+from lab.experiments.faults import parse_trigger
+from lab.experiments.registry import (
+    EXPERIMENTS,
+    Experiment,
+    hyperparameters,
+    misfit,
+    with_defaults,
+)
 from lab.frameworks import FRAMEWORKS
+from lab.placement.plan import Plan
 from lab.program.python_source import Sources
 from lab.project import DEFAULT_CLUSTER, SCRIPTS, Project
 from lab.shipped import SHIPPED
+from lab.store.directory import RunDir, RunStatus
+from lab.store.run_info import RunInfo
 from lab.text import short, suggestion
 from lab.volume import RunSpec
+from lab.volume.continuation import global_end, has_checkpoint
 from lab.volume.run_spec import PLACEHOLDER
 
 
@@ -63,26 +77,11 @@ def check_jobs(wanted: Experiment, project: Project) -> None:
         InputError: A job is missing, unused, or has the wrong number of tasks. The hint names a
             config that fits, if there is one.
     """
-    cluster, config = project.cluster, project.config_name
-    missing = [job for job in wanted.jobs if job not in cluster.jobs]
-    idle = [job for job in cluster.jobs if job not in wanted.jobs]
-    miscounted = _miscounted(wanted, cluster)
-    if not missing and not idle and not miscounted:
-        return
-    if missing:
-        problem = f"needs the job {missing[0]!r}, which {config} lacks"
-        fix = "add it under `jobs:`"
-    elif miscounted:
-        job, count = miscounted[0], wanted.counts[miscounted[0]]
-        tasks = len(cluster.jobs[job].on)
-        problem = f"needs {counted(count, 'task')} of the job {job!r}, but {config} has {tasks}"
-        fix = "change the job under `jobs:`"
-    else:
-        problem = f"cannot use the job {idle[0]!r} of {config}"
-        fix = "remove it from `jobs:`"
-    raise InputError(
-        f"experiment {wanted.name!r} {problem}", try_config(wanted, project.root) or fix
-    )
+    if why := misfit(wanted, project.cluster.task_counts):
+        raise InputError(
+            f"{project.config_name}: experiment {wanted.name!r} {why}",
+            try_config(wanted, project.root) or "change its `jobs:`",
+        )
 
 
 def check_program(wanted: Experiment, root: Path) -> None:
@@ -116,19 +115,9 @@ def _configs(wanted: Experiment, folder: Path) -> Sequence[Path]:
     return [*first, folder / DEFAULT_CLUSTER, *sorted((folder / "clusters").glob("*.yaml"))]
 
 
-def _miscounted(wanted: Experiment, cluster: Cluster) -> list[str]:
-    """Return the jobs whose number of tasks is not the one that the experiment needs."""
-    return [
-        job
-        for job, count in wanted.counts.items()
-        if job in cluster.jobs and len(cluster.jobs[job].on) != count
-    ]
-
-
 def _fits(path: Path, wanted: Experiment) -> bool:
     try:
-        cluster = load_cluster(path)
-        return set(cluster.jobs) == set(wanted.jobs) and not _miscounted(wanted, cluster)
+        return not misfit(wanted, load_cluster(path).task_counts)
     except (InputError, OSError):
         return False
 
@@ -139,3 +128,123 @@ def _relative(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     name = path.relative_to(SHIPPED) if path.is_relative_to(SHIPPED) else path
     return str(path if name.exists() else name)
+
+
+def check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path | None) -> None:
+    """Check that training reaches every step after which a worker joins.
+
+    Raises:
+        InputError: Training ends before one of the steps.
+        DataError: The data cannot be read.
+    """
+    joins = any(parse_trigger(text).steps is not None for text in spec.start.values())
+    if not experiment.steps_add_up or not joins:
+        return
+    parameters = with_defaults(experiment, spec.args)
+    epochs, batch_size = parameters.get("epochs"), parameters.get("batch_size")
+    if not isinstance(epochs, int) or not isinstance(batch_size, int):
+        return  # the program itself refuses such values
+    all_steps = parameters.get("global_steps") or 0
+    validation.check_joins(
+        spec.start,
+        [task.name for task in plan.tasks if task.job == validation.WORKER],
+        own_steps=0 if all_steps else epochs * (_training_images(data) // batch_size),
+        all_steps=all_steps,
+    )
+
+
+def resumed_args(
+    run: RunDir,
+    status: RunStatus,
+    experiment: Experiment,
+    requested: RunSpec,
+    data: Path | None,
+) -> tuple[str, ...]:
+    """Return all arguments of a program that resumes a run; the user's arguments take precedence.
+
+    Raises:
+        InputError: The run cannot be resumed.
+        DataError: The data cannot be read.
+    """
+    info = check_resumable(run, experiment, None if data is None else str(data), status)
+    given = hyperparameters(experiment, requested.args)
+    if "checkpoint_dir" in given:
+        raise InputError(
+            f"--resume uses the checkpoints of run {run.run_id}", "leave out --checkpoint_dir"
+        )
+    argv = (*_inherited_args(info, given), *requested.args)
+    parameters = with_defaults(experiment, argv)
+    if experiment.steps_add_up:
+        end = global_end(parameters, epoch_workers(info), lambda: _training_images(data))
+        argv += tuple(end)
+    return argv
+
+
+def check_resumable(
+    run: RunDir, wanted: Experiment, data_dir: str | None, status: RunStatus
+) -> RunInfo:
+    """Check that a run can be resumed.
+
+    Args:
+        run: The run.
+        wanted: The experiment to train.
+        data_dir: The directory of the user's own data, or None.
+        status: The status of the run.
+
+    Raises:
+        InputError: The run is of another experiment, used the user's own data and none is given,
+            has not ended, is not completely collected, was imported, or has no checkpoint.
+    """
+    info = status.info
+    if info.imported:
+        raise InputError(
+            f"run {run.run_id} was imported: it cannot be resumed", "resume a run of this host"
+        )
+    if info.spec.own or info.spec.experiment != wanted.name:
+        raise InputError(
+            f"run {run.run_id} is a run of {info.spec.experiment!r}, not of {wanted.name!r}",
+            "resume it with its own experiment; a program of your own cannot be resumed",
+        )
+    if info.spec.data_dir and data_dir is None:
+        raise InputError(
+            f"run {run.run_id} was trained on your own data, {info.spec.data_dir}",
+            "give the same data again with --data_dir",
+        )
+    if not status.state.ended or status.note:
+        raise InputError(
+            f"run {run.run_id} is {status.state} and not completely collected",
+            status.note
+            or f"end it with `lab cancel {run.run_id}`, and collect it with `lab attach`",
+        )
+    if not has_checkpoint(run.checkpoints):
+        raise InputError(
+            f"run {run.run_id} left no checkpoint in {run.checkpoints}",
+            "start a new run; --checkpoint_every 10 saves a checkpoint every 10 seconds",
+        )
+    return info
+
+
+def epoch_workers(info: RunInfo) -> int:
+    """Return the number of workers whose epochs determine the end of a run, and of resumed runs."""
+    return info.epoch_workers or len(info.cluster.get("worker", ()))
+
+
+def _inherited_args(info: RunInfo, own: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the arguments of a run for a run that resumes from it.
+
+    `--global_steps` is left out if the user gives the epochs or the batch size anew.
+
+    Args:
+        info: The run.
+        own: The program's flags that the user gives now, by name.
+    """
+    args = info.spec.args
+    if not own.keys() & {"epochs", "batch_size"}:
+        return args
+    return tuple(argument for argument in args if not argument.startswith("--global_steps="))
+
+
+def _training_images(data: Path | None) -> int:
+    from lab.mnist import load_mnist  # noqa: PLC0415  (imports NumPy, rarely needed here)
+
+    return len(load_mnist(data).train)

@@ -1,25 +1,40 @@
-"""The steps of a run except its collection: record, submit, describe, finish.
+"""The steps of a run except its collection: record, submit, describe, finish; with patience.
 
 Everything that another client needs to continue a run is in `runs/<id>/` and on the run volume.
 """
 
 from __future__ import annotations
 
+import errno
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Final, TypeVar
 
 from lab.backends.environment import Environment
 from lab.errors import LabError
+from lab.log import LOG
 from lab.run.state import all_ended, verdict
 from lab.store.directory import OpenRun, altered_task, read_statuses
 from lab.store.run_info import TaskRow
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary, write_summary
 from lab.volume import ClusterSpec, Request
+from lab.volume.files import Patience
 from lab.volume.layout import PACKAGES
 from lab.volume.states import State
+
+T = TypeVar("T")
+
+DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
+"""The errors of a disk that is full or fails, and not of one file."""
+
+REFUSED_S: Final = 30.0
+"""Seconds for which a client waits for a run store that refuses writes; the run continues."""
+
+_RETRY_S: Final = 1.0
 
 
 def record_environment(run: OpenRun, environment: Environment, cluster: ClusterSpec) -> None:
@@ -132,3 +147,38 @@ def has_ended(run: OpenRun) -> bool:
         LabError: A status cannot be read.
     """
     return all_ended(run.info, read_statuses(run.directory, run.info))
+
+
+def patiently(
+    action: Callable[[], T],
+    wait: Callable[[], None] = lambda: None,
+    size: Callable[[], int] = lambda: 0,
+) -> T:
+    """Repeat an action while the run store refuses writes.
+
+    Args:
+        action: The action. If it fails only after `REFUSED_S`, the disk has accepted writes since.
+        wait: Called before each repetition.
+        size: Returns the bytes that are written. If they have changed since the last refusal, the
+            disk has accepted writes since.
+
+    Raises:
+        OSError: The run store refuses writes for `REFUSED_S`.
+    """
+
+    def refused(error: OSError) -> None:
+        cause = (error.strerror or str(error)).lower()
+        LOG.warning(f"the run store cannot be written: {cause}; the run continues")
+
+    patience = Patience(REFUSED_S, refused)
+    while True:
+        began = time.monotonic()
+        try:
+            return action()
+        except OSError as error:
+            if time.monotonic() - began > REFUSED_S:
+                patience.succeed()
+            if error.errno not in DISK_ERRORS or patience.fail(error, progress=size()):
+                raise
+        time.sleep(_RETRY_S)
+        wait()

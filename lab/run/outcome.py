@@ -1,9 +1,10 @@
-"""Check whether a run succeeded; if not, report the failed tasks."""
+"""Check whether a run succeeded; if not, report the failed tasks, or tasks that never talked."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,21 +13,35 @@ from rich.text import Text
 from lab.errors import LabError
 from lab.formatting import between, counted, number
 from lab.log import LOG
-from lab.run.contact import advice, contact_notice
 from lab.run.program_output import own_lines
 from lab.run.state import explain
 from lab.store.directory import RunDir, read_statuses
+from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
 from lab.tables import width_of
 from lab.text import LONGEST_REASON, MAX_LINE_BYTES, printed, short, visible
 from lab.volume import TaskStatus
-from lab.volume.states import NEVER_TALKED, Cause, State
+from lab.volume.run_spec import module_files
+from lab.volume.states import NEVER_TALKED, Cause, State, never_talked
 
 LOG_LINES: Final = 15
 """The number of last lines of a failed task's log that are shown."""
 
 _TAIL_BYTES: Final = LOG_LINES * 2 * MAX_LINE_BYTES
 """The number of bytes at a log's end that are searched for them; an agent splits longer lines."""
+
+_STARTS_RANKS: Final = re.compile(r"\bmp\.spawn\(|multiprocessing\.spawn\b|start_processes\(")
+_SETS_CLUSTER: Final = re.compile(r"environ(?:\[|\.setdefault\()[\"']TF_CONFIG[\"'](?:\] *=|,)")
+_PLACE_FLAG: Final = re.compile(
+    r"[\"'](--(?:world[-_]size|num[-_]processes|nnodes|(?:local|node)[-_]rank|rank|process[-_]id"
+    r"|coordinator[-_a-z]*|master[-_]addr|init[-_]method|dist[-_](?:url|backend)))[\"']"
+)
+_FORMS_CLUSTER: Final = {
+    "torch": (r"init_process_group|init_device_mesh", "never calls init_process_group"),
+    "jax": (r"distributed\.initialize", "never calls jax.distributed.initialize"),
+    "tensorflow": (r"ClusterSpec|Strategy|TF_CONFIG|RunConfig|hvd", "builds no cluster"),
+}
+"""Framework to how its programs find their other tasks, and what to say without it."""
 
 
 def check_succeeded(run: RunDir, summary: Summary) -> None:
@@ -40,14 +55,14 @@ def check_succeeded(run: RunDir, summary: Summary) -> None:
     report_unread(run, summary)
     blamed = _report_failed(run, summary.reason.partition(" ")[0])
     if summary.state == State.SUCCEEDED:
-        if notice := contact_notice(run, run.read()):
+        if notice := _contact_notice(run, run.read()):
             LOG.warning(notice)
         _check_results(run, summary)
         check_collected(summary)
         return
     fix, reason = f"see its logs and records in {run.path}", summary.reason
     if reason == NEVER_TALKED:
-        fix = advice(run, run.read())
+        fix = _advice(run, run.read())
     if blamed:
         fix = blamed.fix or f"the whole log is {run.log(blamed.task)}"
         reason = reason.removesuffix(f"; {blamed.fix}")
@@ -164,3 +179,44 @@ def report_unread(run: RunDir, summary: Summary) -> None:
     early = f"{Path(info.spec.program).name} ended before its first step" if is_early else ""
     if notice := unread_notice(run, info) or early:
         LOG.warning(notice)
+
+
+def _advice(run: RunDir, info: RunInfo) -> str:
+    """Return what to change in the program of a run whose tasks never talked to each other."""
+    source = "\n".join(_sources(run, info))
+    expression, lack = _FORMS_CLUSTER[info.spec.framework]
+    flags = dict.fromkeys(_PLACE_FLAG.findall(source))
+    unset = [flag for flag in flags if not any(flag in text for text in info.spec.args)]
+    if _STARTS_RANKS.search(source):
+        advice = "it starts its ranks itself: run it on one task, as in clusters/single.yaml"
+    elif _SETS_CLUSTER.search(source):
+        advice = "it sets a TF_CONFIG of its own: leave that to lab"
+    elif unset:
+        advice = f"give it {' and '.join(unset[:2])} after --, with placeholders such as {{rank}}"
+    elif info.spec.own and not re.search(expression, source):
+        advice = f"it {lack}: run it on one task, as in clusters/single.yaml"
+    else:
+        advice = f"see what its tasks wait for in {run.path}"
+    return f"{advice}; if each may train alone, write `needs: nothing` into the config"
+
+
+def _sources(run: RunDir, info: RunInfo) -> Iterator[str]:
+    spec = info.spec
+    for program in {*spec.programs.values()} or {spec.program}:
+        for name in module_files(program) if spec.module else (program,):
+            path = (run.program / name).resolve()
+            if path.is_relative_to(run.program.resolve()) and path.is_file():
+                yield path.read_text("utf-8", "replace")
+
+
+def _contact_notice(run: RunDir, info: RunInfo) -> str:
+    """Return the notice about tasks of a successful run that never talked to another one, or ""."""
+    statuses = read_statuses(run, info, skip_damaged=True)
+    if never_talked(info, statuses):
+        return f"warning: {NEVER_TALKED}"
+    trained = [status for status in statuses.values() if status.global_step is not None]
+    silent = [status.task for status in trained if status.talked is False]
+    if not info.spec.must_talk or not any(status.talked for status in statuses.values()):
+        return ""
+    names = ", ".join(silent)
+    return f"warning: {names} never exchanged data with another task" if silent else ""

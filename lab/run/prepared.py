@@ -25,10 +25,16 @@ from lab.placement.plan import Plan
 from lab.program import names_a_program
 from lab.project import Project, check_data_dir
 from lab.run.fault_injection import check_followed, check_targets
-from lab.run.fitting import check_jobs, check_program, check_texts, experiment_named
+from lab.run.fitting import (
+    check_jobs,
+    check_joins,
+    check_program,
+    check_texts,
+    experiment_named,
+    resumed_args,
+)
 from lab.run.planning import make_plan, report_warnings
 from lab.run.recovery import collect_orphans
-from lab.run.steps import check_joins, resumed_args
 from lab.store.directory import RunDir
 from lab.store.names import find_run
 from lab.volume import RunSpec
@@ -176,7 +182,8 @@ def _prepare_run(
         from lab.run.status import StatusProber, status_or_warn  # noqa: PLC0415
 
         status = status_or_warn(resumes, StatusProber(backends))
-        spec = replace(spec, args=resumed_args(resumes, status, experiment, options.spec, data))
+        args = resumed_args(resumes, status, experiment, options.spec, data)
+        spec = replace(spec, args=args, resumed_from=resumes.run_id)
     check_joins(experiment, spec, placed.plan, data)
     if options.detach:
         check_followed(map(parse, spec.faults))

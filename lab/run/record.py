@@ -14,8 +14,8 @@ from typing import Any, Final
 from lab import __version__
 from lab.experiments.registry import with_seed
 from lab.placement.plan import Plan
+from lab.run.fitting import epoch_workers
 from lab.run.prepared import PreparedRun
-from lab.run.steps import epoch_workers
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo, TaskRow, parameters_of
 from lab.volume import Request, new_run_id
@@ -37,9 +37,6 @@ def create_run(prepared: PreparedRun) -> RunDir:
     spec, plan, project = prepared.spec, prepared.plan, prepared.project
     if experiment := registered(spec):
         spec = replace(spec, args=with_seed(experiment, spec.args))
-    old = prepared.resumes.read() if prepared.resumes else None
-    if old is not None:
-        spec = replace(spec, resumed_from=old.run_id)
     info = RunInfo(
         run_id=new_run_id(spec.experiment),
         spec=spec,
@@ -52,7 +49,7 @@ def create_run(prepared: PreparedRun) -> RunDir:
         plan=asdict(plan),
         git=git_state(project.root),
         versions=versions(),
-        epoch_workers=epoch_workers(old) if old else 0,
+        epoch_workers=epoch_workers(prepared.resumes.read()) if prepared.resumes else 0,
         notices=prepared.notices,
         started_unix=time.time(),
         **parameters_of(spec),

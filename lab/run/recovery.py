@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -26,18 +26,8 @@ from lab.volume import Request
 from lab.volume.states import State
 
 
-def collect_runs(
-    environment: Environment,
-    store: Path,
-    *,
-    anywhere: bool = False,
-) -> list[str]:
-    """Collect every run of an environment that is not complete in the run store.
-
-    Args:
-        environment: The environment.
-        store: The run store.
-        anywhere: Leave out runs that are complete in another run store.
+def collect_runs(environment: Environment, store: Path) -> list[str]:
+    """Collect every run of an environment that is complete in no run store.
 
     Returns:
         The runs that have not ended.
@@ -46,12 +36,11 @@ def collect_runs(
         LabError: A run cannot be collected.
     """
     under_way = []
-    known = environment.collected() if anywhere else {}
+    known = environment.collected()
     for request in environment.runs():
         run = RunDir(store / safe_run_id(request.run_id))
-        other = _elsewhere(run, known)
-        if not run.info_path.is_file() and _is_complete(other):
-            LOG.info(f"run {run.run_id} is already collected, in {other.path}")
+        if not run.info_path.is_file() and _is_collected(run, known):
+            LOG.info(f"run {run.run_id} is already collected, in {known[run.run_id]}/{run.run_id}")
         elif needs_collection(run):
             summary = collect_one(request, environment, store)
             if not State(summary.state).ended:
@@ -70,9 +59,10 @@ def _has_open_tasks(run: RunDir, info: RunInfo) -> bool:
     return info.state.ended and not all_ended(info, statuses)
 
 
-def _elsewhere(run: RunDir, known: Mapping[str, str]) -> RunDir:
-    """The directory in which a run is collected, as the run volume notes it."""
-    return RunDir(Path(known.get(run.run_id, run.path.parent)) / run.run_id)
+def _is_collected(run: RunDir, known: Mapping[str, str]) -> bool:
+    """Whether a run is complete in the run store, or in the one that the run volume notes."""
+    elsewhere = RunDir(Path(known.get(run.run_id, run.path.parent)) / run.run_id)
+    return _is_complete(run) or _is_complete(elsewhere)
 
 
 def _is_complete(run: RunDir) -> bool:
@@ -91,7 +81,7 @@ def collect_orphans(backend: Backend, project: str, store: Path) -> None:
     """
     environment = backend.find_any(project)
     if environment is not None:
-        collect_runs(environment, store, anywhere=True)
+        collect_runs(environment, store)
 
 
 def collect_one(
@@ -163,42 +153,36 @@ def _reopen(run: OpenRun, environment: Environment, request: Request) -> None:
         lifecycle.describe(run, environment)
 
 
-def uncollected_runs(environment: Environment, store: Path) -> list[str]:
-    """Return the runs of an environment that have uncollected files on its run volume.
+def keeps_files(environment: Environment, store: Path, last: RunDir | None = None) -> bool:
+    """Whether a run volume must be kept, because files of its runs are in no run store.
+
+    If so, report why, and how to remove it.
+
+    Args:
+        environment: The environment.
+        store: The run store.
+        last: This client's last run: its program may have damaged its request.
 
     Raises:
         LabError: The run volume, or a `run.json`, cannot be read.
     """
-    runs = [RunDir(store / safe_run_id(request.run_id)) for request in environment.runs()]
-    return [
-        run.run_id
-        for run in runs
-        if run.info_path.is_file() and any(file.kept for file in run.read().left)
-    ]
-
-
-def incomplete_runs(environment: Environment, store: Path) -> list[str]:
-    """Return the runs of an environment that are complete in no run store.
-
-    Raises:
-        LabError: The run volume cannot be read.
-    """
     known = environment.collected()
     runs = [RunDir(store / safe_run_id(request.run_id)) for request in environment.runs()]
-    return [
-        run.run_id
-        for run in runs
-        if not (_is_complete(run) or _is_complete(_elsewhere(run, known)))
-    ]
+    left = [run.run_id for run in runs if _has_left(run) or not _is_collected(run, known)]
+    if not left and last is not None and last.info_path.is_file() and not last.complete():
+        left = [last.run_id]
+    if left:
+        LOG.warning(
+            f"the run volume of {environment.project!r} is kept: not all files of run"
+            f" {', '.join(left)} were collected; `lab attach {left[0]} --all-sizes` collects files"
+            f" of any size, `lab down {environment.project} --discard` removes the volume"
+        )
+    return bool(left)
 
 
-def report_kept(environment: Environment, runs: Sequence[str]) -> None:
-    """Report why a run volume is kept, and how to remove it."""
-    LOG.warning(
-        f"the run volume of {environment.project!r} is kept: not all files of run"
-        f" {', '.join(runs)} were collected; `lab attach {runs[0]} --all-sizes` collects files of"
-        f" any size, `lab down {environment.project} --discard` removes the volume"
-    )
+def _has_left(run: RunDir) -> bool:
+    """Whether files of a run with data were not collected."""
+    return run.info_path.is_file() and any(file.kept for file in run.read().left)
 
 
 def collected_rows(runs: Mapping[RunDir, RunInfo | None], prober: StatusProber) -> list[Row]:

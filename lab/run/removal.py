@@ -17,13 +17,7 @@ from lab.log import LOG
 from lab.run import run_queue
 from lab.run.discovery import under_way
 from lab.run.lifecycle import has_stopped
-from lab.run.recovery import (
-    collect_one,
-    collect_runs,
-    incomplete_runs,
-    report_kept,
-    uncollected_runs,
-)
+from lab.run.recovery import collect_one, collect_runs, keeps_files
 from lab.store.directory import RunDir, safe_run_id
 
 FOLLOWER_S: Final = 30.0
@@ -48,21 +42,18 @@ def run_all(actions: Iterable[Callable[[], None]]) -> None:
         LabError: The last failure, or the input error.
     """
     failures: list[LabError] = []
-    try:
-        for action in actions:
-            try:
-                action()
-            except InputError:
-                raise
-            except LabError as error:
-                failures.append(error)
-        if failures:
-            raise failures[-1]
-    except LabError as last:
-        for failure in dict.fromkeys(map(str, failures)):
-            if failure != str(last):
-                LOG.warning(failure)
-        raise
+    for action in actions:
+        try:
+            action()
+        except LabError as error:
+            failures.append(error)
+            if isinstance(error, InputError):
+                break
+    for failure in dict.fromkeys(map(str, failures)):
+        if failure != str(failures[-1]):
+            LOG.warning(failure)
+    if failures:
+        raise failures[-1]
 
 
 class _Changed(Exception):  # noqa: N818  (a state)
@@ -76,9 +67,7 @@ def remove_stopped(environment: Environment, runs_dir: Path) -> None:
         if not has_stopped(environment):
             raise _Changed
 
-    if not has_stopped(environment) or incomplete_runs(environment, runs_dir):
-        return
-    if not _keeps_files(environment, runs_dir):
+    if has_stopped(environment) and not keeps_files(environment, runs_dir):
         with suppress(_Changed):
             with_lock_retry(partial(environment.down, unless=unless))
 
@@ -117,14 +106,6 @@ def remove(
     LOG.info(f"environment {environment.project!r} ({environment.backend}) is removed")
 
 
-def _keeps_files(environment: Environment, runs_dir: Path) -> bool:
-    """Whether a run volume must be kept because it has uncollected files; if so, report it."""
-    left = uncollected_runs(environment, runs_dir)
-    if left:
-        report_kept(environment, left)
-    return bool(left)
-
-
 def _is_removed(environment: Environment) -> bool:
     """Whether another command has certainly removed an environment, or does so at once."""
     known = backends(environment.backend)
@@ -147,7 +128,7 @@ def _collect_and_remove(environment: Environment, runs_dir: Path, ask: Confirm) 
     """
     seen = {request.run_id for request in environment.runs()}
     _cancel_followed(environment, runs_dir, ask)
-    under_way_ids = collect_runs(environment, runs_dir, anywhere=True)
+    under_way_ids = collect_runs(environment, runs_dir)
     if under_way_ids:
         ask(under_way_ids[0])
     for request in environment.runs() if under_way_ids else ():
@@ -159,7 +140,7 @@ def _collect_and_remove(environment: Environment, runs_dir: Path, ask: Confirm) 
         if any(request.run_id not in seen for request in environment.runs()):
             raise _Changed
 
-    keeps = partial(_keeps_files, environment, runs_dir)
+    keeps = partial(keeps_files, environment, runs_dir)
     try:
         with_lock_retry(partial(environment.down, unless=unless, keeps=keeps))
     except _Changed:

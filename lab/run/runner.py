@@ -19,10 +19,10 @@ from lab.run.collect import follow
 from lab.run.discovery import PATIENCE_S, under_way
 from lab.run.fault_injection import NetworkFaults
 from lab.run.gpu_metrics import sampled
-from lab.run.patience import patiently
+from lab.run.lifecycle import patiently
 from lab.run.prepared import PreparedRun
 from lab.run.record import create_run, prepare_continuation
-from lab.run.recovery import incomplete_runs, report_kept, uncollected_runs
+from lab.run.recovery import keeps_files
 from lab.run.run_queue import turn
 from lab.run.view import MakeView, View
 from lab.store.directory import OpenRun, RunDir
@@ -43,10 +43,6 @@ COLLECT_S: Final = 4.0
 
 DOWN_S: Final = 30.0
 """The time limit, in seconds, for removing an environment after an interrupt; 2 s is usual."""
-
-
-class _OtherRunUnderWay(Exception):  # noqa: N818  (a state)
-    """Another client's run is under way in the environment."""
 
 
 class RunInterruptedError(KeyboardInterrupt):
@@ -205,11 +201,11 @@ def _execute_one(
             environment = place.prepare()
             lifecycle.record_environment(opened, environment, environment.cluster_spec())
             if view is None:
-                _detach(opened, environment)
+                _train(opened, environment, None)
                 place.keep = True
             else:
                 with view(opened.info) as shown, sampled(run, opened.info, shown):
-                    _follow(opened, environment, shown)
+                    _train(opened, environment, shown)
             summary = patiently(partial(lifecycle.finish, opened))
         except (KeyboardInterrupt, LabError, OSError) as error:
             # If the disk is still full, a second OSError must not hide the first error.
@@ -255,43 +251,29 @@ def _may_have(environment: Environment, run: OpenRun) -> bool:
     return any(request.run_id == run.run_id for request in requests)
 
 
-def _detach(run: OpenRun, environment: Environment) -> None:
-    """Submit the run, for other clients to follow; an interrupt during this cancels the run."""
-    try:
-        _submit(run, environment)
-        _describe(run, environment)
-    except KeyboardInterrupt:
-        _stop(run, environment, View())
-        raise
-
-
-def _follow(run: OpenRun, environment: Environment, view: View) -> None:
+def _train(run: OpenRun, environment: Environment, view: View | None) -> None:
     """Submit the run and follow it; after an interrupt or an OSError, cancel it.
 
-    A run that continues another one is already submitted.
+    A run that continues another one is already submitted. Without a view, other clients follow.
     """
     with ExitStack() as ending:
         try:
             if not run.info.has_started:
-                _submit(run, environment)
+                with signals.block_interrupts():
+                    lifecycle.submit(run, environment)
+                patiently(run.update)
             _describe(run, environment)
-            faults = NetworkFaults(environment, run.run_id, run.info.spec.faults)
-            ending.callback(faults.end)
-            follow(run, environment, view, faults.tick)
+            if view is not None:
+                faults = NetworkFaults(environment, run.run_id, run.info.spec.faults)
+                ending.callback(faults.end)
+                follow(run, environment, view, faults.tick)
         except KeyboardInterrupt:
-            _stop(run, environment, view)
+            _stop(run, environment, view or View())
             raise
         except OSError as error:
             with suppress(LabError):  # the run may not be submitted yet
                 environment.cancel(run.run_id, f"the client failed: {error}")
             raise
-
-
-def _submit(run: OpenRun, environment: Environment) -> None:
-    """Submit the run and write that into `run.json`, with patience if the run store is full."""
-    with signals.block_interrupts():
-        lifecycle.submit(run, environment)
-    patiently(run.update)
 
 
 def _describe(run: OpenRun, environment: Environment) -> None:
@@ -338,41 +320,30 @@ def teardown(run: RunDir, environment: Environment) -> None:
         run: This client's last run in the environment.
         environment: The environment.
     """
-    first_error = sys.exception()
-    again = f"try again with `lab down {environment.project}`"
 
     def unless() -> None:
         other = under_way(environment, besides=run.run_id)
         if other is not None:
-            raise _OtherRunUnderWay(other)
-
-    def keeps() -> bool:
-        store = run.path.parent
-        run_ids = {*uncollected_runs(environment, store), *incomplete_runs(environment, store)}
-        left = sorted(run_ids)
-        if not left and run.info_path.is_file() and not run.complete():
-            left = [run.run_id]  # its program has damaged its request
-        if left:
-            report_kept(environment, left)
-        return bool(left)
+            raise LabError(f"run {other} is under way in it")
 
     def down() -> None:
+        keeps = partial(keeps_files, environment, run.path.parent, run)
         with_lock_retry(lambda: environment.down(unless=unless, keeps=keeps))
 
+    problem, interrupted = "", isinstance(sys.exception(), KeyboardInterrupt)
     try:
-        if isinstance(first_error, KeyboardInterrupt):
+        if interrupted:
             with signals_blocked():
                 removal = in_background(down)
             removal.result(DOWN_S)
         else:
             down()
-    except _OtherRunUnderWay as other:
-        LOG.warning(f"environment {environment.project!r} stays up: run {other} is under way in it")
-    except Busy as error:
-        LOG.warning(f"environment {environment.project!r} stays up: {error.what}; {again}")
     except TimeoutError:
-        LOG.warning(
-            f"environment {environment.project!r} is not removed after {DOWN_S:g} s; {again}"
-        )
+        problem = f"it is not removed after {DOWN_S:g} s"
     except (LabError, OSError) as error:
-        LOG.warning(f"{error}; {again}")
+        problem = error.what if isinstance(error, Busy) else str(error)
+    if problem:
+        LOG.warning(
+            f"environment {environment.project!r} stays up: {problem};"
+            f" try again with `lab down {environment.project}`"
+        )

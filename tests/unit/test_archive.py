@@ -21,8 +21,8 @@ from lab.cli import main
 from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS
 from lab.run.discovery import find, locate
+from lab.run.fitting import check_resumable
 from lab.run.recovery import collect_one
-from lab.run.steps import check_resumable
 from lab.store import archive, names
 from lab.store.directory import RunDir, RunStatus
 from lab.store.names import find_run

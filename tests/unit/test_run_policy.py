@@ -287,8 +287,11 @@ def test_sync_ends_at_its_planned_step(environment: FakeEnvironment, cli: Cli) -
         ("another experiment", "run {} is a run of 'async', not of 'sync'"),
         ("own data", "was trained on your own data, /data; give the same data"),
         ("partial", "is failed and not completely collected; not collected: `lab attach {}"),
-        ("training", "has not ended: it is training; no client follows it: `lab attach {}"),
-        ("followed", "has not ended: it is training; end it with `lab cancel"),
+        (
+            "training",
+            "is training and not completely collected; no client follows it: `lab attach {}",
+        ),
+        ("followed", "is training and not completely collected; end it with `lab cancel"),
         ("no checkpoint", "left no checkpoint in"),
     ],
 )

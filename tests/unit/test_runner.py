@@ -19,10 +19,10 @@ from lab.backends import state as locking
 from lab.backends.environment import NO_PARTS
 from lab.errors import LabError
 from lab.log import shown_by
-from lab.run import lifecycle, patience
+from lab.run import lifecycle
 from lab.run import runner as conducting
 from lab.run.fault_injection import NetworkFaults
-from lab.run.patience import REFUSED_S, patiently
+from lab.run.lifecycle import REFUSED_S, patiently
 from lab.run.runner import execute_run
 from lab.run.view import View
 from lab.store.directory import RunDir
@@ -286,7 +286,7 @@ def test_a_run_that_was_not_collected_is_never_removed(
     damaged: bool,
 ) -> None:
     """Whatever the error is, and also if the run's program has damaged its request."""
-    for module in ("collect", "patience"):
+    for module in ("collect", "lifecycle"):
         monkeypatch.setattr(f"lab.run.{module}.REFUSED_S", 0.0)
 
     def fail() -> None:
@@ -420,7 +420,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     made = SimpleNamespace(now=1000.0)
     made.monotonic = lambda: made.now
     made.sleep = lambda seconds: setattr(made, "now", made.now + seconds)
-    monkeypatch.setattr(patience, "time", made)
+    monkeypatch.setattr(lifecycle, "time", made)
     monkeypatch.setattr("lab.volume.files.time", made)
     return made
 

@@ -16,7 +16,7 @@ import pytest
 from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS, hyperparameters, with_seed
 from lab.run import discovery
-from lab.run.recovery import collect_runs
+from lab.run.recovery import collect_one, collect_runs
 from lab.run.runner import execute_run
 from lab.run.view import View
 from lab.store.directory import RunDir, runs_path
@@ -129,11 +129,11 @@ def test_a_run_is_not_collected_again_while_it_is_complete_elsewhere(
     one, two = tmp_path / "one", tmp_path / "two"
     collect_runs(environment, one)
     assert environment.collected() == {"r1": str(one)}
-    assert collect_runs(environment, two, anywhere=True) == []
+    assert collect_runs(environment, two) == []
     assert notices[1:] == [f"run r1 is already collected, in {one / 'r1'}"]
     assert not two.exists()
     # `lab attach` names this very directory.
-    collect_runs(environment, two)
+    collect_one(environment.runs()[0], environment, two)
     assert (two / "r1/summary.json").is_file()
     assert environment.collected() == {"r1": str(two)}
 
@@ -158,7 +158,7 @@ def test_a_note_that_is_wrong_keeps_no_run_from_being_collected(
     if lie == "refused":
         monkeypatch.setattr(environment, "mark_collected", refuse)
     environment.volume.collected("r1").write_text(str(tmp_path / lie) if lie.isalpha() else lie)
-    collect_runs(environment, home, anywhere=True)
+    collect_runs(environment, home)
     assert RunDir(home / "r1").complete()
 
 
