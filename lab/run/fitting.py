@@ -29,7 +29,7 @@ from lab.store.directory import RunDir, RunStatus
 from lab.store.run_info import RunInfo
 from lab.text import short, suggestion
 from lab.volume import RunSpec
-from lab.volume.continuation import global_end, has_checkpoint
+from lab.volume.continuation import global_end, has_checkpoint, training_images
 from lab.volume.run_spec import PLACEHOLDER
 
 
@@ -148,7 +148,7 @@ def check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path | 
     validation.check_joins(
         spec.start,
         [task.name for task in plan.tasks if task.job == validation.WORKER],
-        own_steps=0 if all_steps else epochs * (_training_images(data) // batch_size),
+        own_steps=0 if all_steps else epochs * (training_images(data) // batch_size),
         all_steps=all_steps,
     )
 
@@ -175,8 +175,7 @@ def resumed_args(
     argv = (*_inherited_args(info, given), *requested.args)
     parameters = with_defaults(experiment, argv)
     if experiment.steps_add_up:
-        end = global_end(parameters, epoch_workers(info), lambda: _training_images(data))
-        argv += tuple(end)
+        argv += global_end(parameters, epoch_workers(info), data)
     return argv
 
 
@@ -242,9 +241,3 @@ def _inherited_args(info: RunInfo, own: Mapping[str, Any]) -> tuple[str, ...]:
     if not own.keys() & {"epochs", "batch_size"}:
         return args
     return tuple(argument for argument in args if not argument.startswith("--global_steps="))
-
-
-def _training_images(data: Path | None) -> int:
-    from lab.mnist import load_mnist  # noqa: PLC0415  (imports NumPy, rarely needed here)
-
-    return len(load_mnist(data).train)

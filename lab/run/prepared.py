@@ -34,7 +34,7 @@ from lab.run.fitting import (
     resumed_args,
 )
 from lab.run.planning import make_plan, report_warnings
-from lab.run.recovery import collect_orphans
+from lab.run.recovery import collect_runs
 from lab.store.directory import RunDir
 from lab.store.names import find_run
 from lab.volume import RunSpec
@@ -249,7 +249,9 @@ def find_place(
     report_warnings(placed, project.cluster, mode)
     for notice in backend.notices(plan):
         LOG.info(notice)
-    collect_orphans(backend, plan.name, runs_dir)
+    orphan = backend.find_any(plan.name)
+    if orphan is not None:
+        collect_runs(orphan, runs_dir)
     return backend, None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any, Final
 
 from lab import __version__
 from lab.experiments.registry import with_seed
-from lab.placement.plan import Plan
 from lab.run.fitting import epoch_workers
 from lab.run.prepared import PreparedRun
 from lab.store.directory import RunDir
@@ -44,7 +42,12 @@ def create_run(prepared: PreparedRun) -> RunDir:
         cluster=plan.cluster_spec(),
         cluster_file=str(project.path or ""),
         cluster_sha256=plan.cluster_sha256,
-        tasks=tuple(_task_rows(plan)),
+        tasks=tuple(
+            TaskRow(
+                task=each.name, node=each.node, address=f"{each.node}:{each.port}", gpus=each.gpus
+            )
+            for each in plan.tasks
+        ),
         gpus=tuple(dict.fromkeys(gpu for task in plan.tasks for gpu in task.gpus)),
         plan=asdict(plan),
         git=git_state(project.root),
@@ -93,16 +96,6 @@ def prepare_continuation(old: RunDir, request: Request) -> RunDir:
     run = RunDir(old.path.parent / info.run_id)
     run.create(info)
     return run
-
-
-def _task_rows(plan: Plan) -> Iterator[TaskRow]:
-    for task in plan.tasks:
-        yield {
-            "task": task.name,
-            "node": task.node,
-            "address": f"{task.node}:{task.port}",
-            "gpus": task.gpus,
-        }
 
 
 def versions() -> dict[str, str]:

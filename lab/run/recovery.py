@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from lab.backends.base import Backend
 from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.log import LOG
@@ -71,17 +70,6 @@ def _is_complete(run: RunDir) -> bool:
         return run.complete() and run.read().run_id == run.run_id
     except (LabError, OSError, ValueError):
         return False
-
-
-def collect_orphans(backend: Backend, project: str, store: Path) -> None:
-    """Collect the runs of a stopped environment, before a new environment replaces it.
-
-    Raises:
-        LabError: A run cannot be collected.
-    """
-    environment = backend.find_any(project)
-    if environment is not None:
-        collect_runs(environment, store)
 
 
 def collect_one(

@@ -94,7 +94,10 @@ def remove(
     if discard:
         with_lock_retry(environment.down)
     else:
-        ask = partial(_confirm_cancel, environment, confirm)
+
+        def ask(run_id: str) -> None:
+            confirm(f"run {run_id} is under way in {environment.project}: cancel it?")
+
         try:
             while not _collect_and_remove(environment, runs_dir, ask):
                 pass
@@ -146,10 +149,6 @@ def _collect_and_remove(environment: Environment, runs_dir: Path, ask: Confirm) 
     except _Changed:
         return False
     return True
-
-
-def _confirm_cancel(environment: Environment, confirm: Confirm, run_id: str) -> None:
-    confirm(f"run {run_id} is under way in {environment.project}: cancel it?")
 
 
 def _cancel_followed(environment: Environment, runs_dir: Path, ask: Confirm) -> None:

@@ -54,9 +54,7 @@ def copy_checkpoints(source: Path, target: Path) -> None:
             shutil.copyfile(path, target / path.name)
 
 
-def global_end(
-    parameters: Mapping[str, Any], workers: int, training_images: Callable[[], int]
-) -> tuple[str, ...]:
+def global_end(parameters: Mapping[str, Any], workers: int, data: Path | None) -> tuple[str, ...]:
     """Return the flag that ends a resumed run at the planned last step of the earlier run.
 
     It is valid only for experiments in which each local step is an update. In these the global step
@@ -65,17 +63,20 @@ def global_end(
     Args:
         parameters: The program's flags by name.
         workers: The number of workers in the earlier run.
-        training_images: Returns the number of training images.
+        data: The user's own data; None: the shipped data.
 
     Returns:
         `--global_steps=N`; empty if the flags already have it, or if the program has no epochs.
+
+    Raises:
+        DataError: The data cannot be read.
     """
     epochs, batch_size = parameters.get("epochs"), parameters.get("batch_size")
     if parameters.get("global_steps") or not isinstance(epochs, int):
         return ()
     if not isinstance(batch_size, int):
         return ()  # the program refuses it
-    return (f"--global_steps={epochs * (training_images() // batch_size) * workers}",)
+    return (f"--global_steps={epochs * (training_images(data) // batch_size) * workers}",)
 
 
 def mark_lost(volume: Volume, reason: str) -> None:
@@ -147,7 +148,8 @@ def next_request(
     if experiment.steps_add_up:
         parameters = with_defaults(experiment, args)
         workers = len(last.cluster.get("worker", ()))
-        args += global_end(parameters, workers, lambda: _training_images(last.spec.data_dir))
+        data = Path(last.spec.data_dir) if last.spec.data_dir else None
+        args += global_end(parameters, workers, data)
     incoming = volume.incoming(request.run_id)
     shutil.rmtree(incoming, ignore_errors=True)
     copy_checkpoints(source, incoming / "checkpoints")
@@ -170,7 +172,12 @@ def continued_spec(volume: Volume, last: Request) -> RunSpec:
     return replace(spec, restarts=left, on_failure=spec.on_failure if left else OnFailure.FAIL)
 
 
-def _training_images(data_dir: str) -> int:
+def training_images(data: Path | None) -> int:
+    """Return the number of training images of the user's own data; None: of the shipped data.
+
+    Raises:
+        DataError: The data cannot be read.
+    """
     from lab.mnist import load_mnist  # noqa: PLC0415  (NumPy, for a resumed run alone)
 
-    return len(load_mnist(Path(data_dir) if data_dir else None).train)
+    return len(load_mnist(data).train)
