@@ -173,18 +173,13 @@ class KerasBars:
 
 
 def _book(line: bytes) -> Record | None:
-    if step := _BOOK_STEP.fullmatch(b"".join(line.split())):
-        epoch, global_step, local_step, loss = step.groups()
-        record: Record = (
-            {"kind": "step"} if epoch is None else {"kind": "epoch", "epoch": int(epoch)}
-        )
-        return {
-            **record,
-            "local_step": int(local_step),
-            "global_step": int(global_step),
-            "loss": float(loss),
-        }
-    return None
+    step = _BOOK_STEP.fullmatch(b"".join(line.split()))
+    if step is None:
+        return None
+    epoch, global_step, local_step, loss = step.groups()
+    record: Record = {"kind": "step"} if epoch is None else {"kind": "epoch", "epoch": int(epoch)}
+    numbers = {"local_step": int(local_step), "global_step": int(global_step), "loss": float(loss)}
+    return record | numbers
 
 
 def _tensorflow(line: bytes) -> Record | None:

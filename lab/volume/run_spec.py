@@ -15,7 +15,7 @@ from typing import Any, Final
 from lab.experiments.policy import FAIL, RESTART, OnFailure, Policy
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.frameworks import FRAMEWORKS, TENSORFLOW
-from lab.volume.decoding import from_json
+from lab.volume.files import from_json
 from lab.volume.layout import (
     READY_S,
     RUN_ID,

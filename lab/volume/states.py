@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from lab.experiments.policy import OnFailure
-from lab.volume.decoding import from_json
+from lab.volume.files import from_json
 from lab.volume.run_spec import RunSpec
 
 
