@@ -154,10 +154,12 @@ def tensorflow_1_use(trees: Mapping[Path, ast.Module], python_2: Mapping[Path, i
     """
     first: Use | None = None
     for file, tree in trees.items():
-        for base, name, line in _uses(tree, _aliases(tree)):
-            if name.partition(".")[0] in _ONLY_2:
+        bases = {*_aliases(tree), _TENSORFLOW}
+        for name, line in _names(tree):
+            base, _, member = name.partition(".")
+            if base in bases and member.partition(".")[0] in _ONLY_2:
                 return None
-            if first is None and (only_1 := _ONLY_1.match(name)):
+            if first is None and base in bases and (only_1 := _ONLY_1.match(member)):
                 first = Use(f"{base}.{only_1[0]}", file, line)
     if first is None and _TENSORFLOW in imported_packages(trees):
         first = next((Use("Python 2", file, line) for file, line in python_2.items()), None)
@@ -175,14 +177,6 @@ def _aliases(tree: ast.Module) -> Set[str]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             other.add(node.id)
     return plain - other
-
-
-def _uses(tree: ast.Module, aliases: Set[str]) -> Iterator[tuple[str, str, int]]:
-    """Yield each unguarded use: the module's name, the name within it, and the line."""
-    for name, line in _names(tree):
-        base, _, member = name.partition(".")
-        if base in {*aliases, _TENSORFLOW}:
-            yield base, member, line
 
 
 def _names(tree: ast.Module) -> Iterator[tuple[str, int]]:

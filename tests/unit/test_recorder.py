@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -32,7 +33,8 @@ class Output:
     descriptor: int
 
     def recorder(self) -> Recorder:
-        return Recorder("worker", 1, environment=RUN, descriptor=self.descriptor)
+        with patch.dict(os.environ, RUN):
+            return Recorder("worker", 1, descriptor=self.descriptor)
 
     def records(self) -> list[Record]:
         """Everything that was written; each line must be a record."""
@@ -67,7 +69,7 @@ def test_every_record_carries_its_context_and_no_change_of_the_clock(
 
 
 def test_by_hand_there_is_no_run(output: Output) -> None:
-    Recorder("ps", 0, environment={}, descriptor=output.descriptor).write("start")
+    Recorder("ps", 0, descriptor=output.descriptor).write("start")
     (record,) = output.records()
     assert (record["run"], record["attempt"]) == ("by-hand", 0)
 

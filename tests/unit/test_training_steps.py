@@ -25,7 +25,7 @@ class Training:
         self.now_s = 1000.0
         self._path = path
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
-        self.recorder = Recorder("worker", 0, environment={}, descriptor=self._descriptor)
+        self.recorder = Recorder("worker", 0, descriptor=self._descriptor)
 
     def steps(self, first: int, last: int, each_s: float = 0.01, **fields: Any) -> None:
         """Report one step after the other; local and global steps are equal."""
@@ -144,7 +144,7 @@ def test_a_test_is_due_when_its_global_step_is_reached(
 @pytest.mark.parametrize(("task_index", "eval_every"), [(1, 250), (0, 0)])
 def test_no_test_is_due(tmp_path: Path, task_index: int, eval_every: int) -> None:
     with (tmp_path / "records").open("wb") as file:
-        recorder = Recorder("worker", task_index, environment={}, descriptor=file.fileno())
+        recorder = Recorder("worker", task_index, descriptor=file.fileno())
         recorder.begin_training(Namespace(record_every=1, batch_size=1, eval_every=eval_every))
         recorder.step(10_000, 10_000)
         assert not recorder.test_is_due()

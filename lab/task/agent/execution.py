@@ -153,7 +153,9 @@ class Execution:
         if self._status.now.state.ended:
             return self._has_ended
         statuses = self._statuses.refresh()
-        self._declare_lost(statuses)
+        self._peers.check()
+        with contextlib.suppress(OSError):  # if the volume refuses it, the next step tries again
+            self._peers.declare_lost(self._volume, self.request.run_id, statuses)
         self._inject(statuses)
         self.pause_s = POLL_S
         program, running = self._program, self._running
@@ -287,12 +289,6 @@ class Execution:
             self._notify(line)
             if self._program is not None:
                 self._program.output.note(line)
-
-    def _declare_lost(self, statuses: TaskStatuses) -> None:
-        self._peers.check()
-        # If the volume refuses writes, the next step tries again.
-        with contextlib.suppress(OSError):
-            self._peers.declare_lost(self._volume, self.request.run_id, statuses)
 
     def _check_stop(self, statuses: TaskStatuses) -> None:
         """Stop or restart the program if there is a reason."""

@@ -92,12 +92,6 @@ def cluster_spec(
     return spec
 
 
-def _addresses(hosts: str, addresses: str) -> list[str]:
-    """The addresses of the nodes; Slurm may know an address that differs from the name."""
-    known = dict(line.split(maxsplit=1) for line in addresses.splitlines())
-    return [known.get(name, name) for name in hosts.split()]
-
-
 def task_environ(
     components: Components, component: int, environ: Mapping[str, str]
 ) -> dict[str, str] | None:
@@ -184,9 +178,11 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
             return 0
         components: Components = json.loads(environ[var.LAB_SLURM_NODES])
         if arguments[0] == "cluster":
-            _, hosts, addresses, *jobs = arguments
-            number = int(environ["SLURM_JOB_ID"])
-            cluster = cluster_spec(components, jobs, _addresses(hosts, addresses), number)
+            _, names, addresses, *jobs = arguments
+            # Slurm may know an address that differs from the name.
+            known = dict(line.split(maxsplit=1) for line in addresses.splitlines())
+            hosts = [known.get(name, name) for name in names.split()]
+            cluster = cluster_spec(components, jobs, hosts, int(environ["SLURM_JOB_ID"]))
             if int(environ.get("SLURM_RESTART_COUNT", "0")):
                 begin_again(Volume(Path(environ[var.LAB_RUNS])), cluster)
             sys.stdout.write(json.dumps(cluster))

@@ -79,12 +79,10 @@ def lost_gpu(devices: Path = DEVICES, known: Path = GPUS_FILE) -> str | None:
         usable = [str(path) for path in gpu_nodes(devices) if _may_open(path)]
         known.write_text("\n".join(usable), encoding="ascii")
         return None
-    for name in first:
-        path = Path(name)
-        if not path.exists():
-            return f"GPU lost: {name} is missing; {_fix()}"
+    for path in map(Path, first):
         if not _may_open(path):
-            return f"GPU lost: {name} cannot be opened: permission denied; {_fix()}"
+            fault = "cannot be opened: permission denied" if path.exists() else "is missing"
+            return f"GPU lost: {path} {fault}; {_fix()}"
     return None
 
 

@@ -9,7 +9,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Self, SupportsFloat, SupportsIndex
@@ -50,26 +49,16 @@ class Recorder:
         task: The task's name, `worker-0` for `/job:worker/task:0`.
     """
 
-    def __init__(
-        self,
-        job_name: str,
-        task_index: int,
-        *,
-        environment: Mapping[str, str] | None = None,
-        descriptor: int = 1,
-    ) -> None:
+    def __init__(self, job_name: str, task_index: int, *, descriptor: int = 1) -> None:
         """Create a recorder: `seq` is 0 in the first record, `elapsed_s` counts from now.
 
         Args:
             job_name: The task's job.
             task_index: The task's index in its job.
-            environment: The environment variables with `LAB_RUN_DIR` and `LAB_ATTEMPT`; those of
-                the process by default.
             descriptor: The file descriptor to write to; stdout by default.
         """
-        environment = os.environ if environment is None else environment
-        self.run = Path(environment.get(LAB_RUN_DIR, "")).name or BY_HAND
-        self.attempt = int(environment.get(LAB_ATTEMPT) or 0)
+        self.run = Path(os.environ.get(LAB_RUN_DIR, "")).name or BY_HAND
+        self.attempt = int(os.environ.get(LAB_ATTEMPT) or 0)
         self.task = f"{job_name}-{task_index}"
         self._job_name = job_name
         self._task_index = task_index

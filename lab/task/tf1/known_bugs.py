@@ -220,7 +220,9 @@ def record_missing_files() -> list[str]:
     return noted
 
 
-def missing_file_line(error: BaseException, noted: Sequence[str], program: str) -> str | None:
+def missing_file_line(
+    error: BaseException | None, noted: Sequence[str], program: str
+) -> str | None:
     """Return the last line for a program that a missing data file has ended; else None.
 
     Args:
@@ -264,10 +266,7 @@ def exit_on_missing_file(noted: Sequence[str], program: str) -> None:
     def leave(ended: threading.ExceptHookArgs) -> None:
         with _PRINTING:
             original_hook(ended)
-        line = (
-            None if ended.exc_value is None else missing_file_line(ended.exc_value, noted, program)
-        )
-        if line is not None:
+        if line := missing_file_line(ended.exc_value, noted, program):
             exit_with_line(line)
 
     threading.excepthook = leave
