@@ -144,7 +144,7 @@ class Recorder:
 
     def test_is_due(self) -> bool:
         """Whether the chief must test the parameters now: every `--eval_every` global steps."""
-        return self._steps.test_is_due
+        return self._steps.global_step >= self._steps.next_test
 
     def step(
         self,
@@ -171,13 +171,15 @@ class Recorder:
                 has the mean of the steps since the last record.
             **fields: Further fields of the record, such as `loss`.
         """
-        kind = self._steps.add(int(local_step), int(global_step))
+        steps = self._steps
+        kind = steps.add(int(local_step), int(global_step))
         if staleness is not None:
-            self._steps.add_staleness(int(staleness), staleness_sum)
+            total = steps.staleness_sum + staleness if staleness_sum is None else staleness_sum
+            steps.staleness, steps.staleness_sum = int(staleness), int(total)
         if wait_time_s is not None:
-            self._steps.add_wait(float(wait_time_s))
+            steps.waited_s = (steps.waited_s or 0.0) + float(wait_time_s)
         if kind is not None:
-            self.write(kind, **self._steps.record(), **fields)
+            self.write(kind, **steps.record(), **fields)
 
     def finish(self, **fields: str | Number) -> None:
         """Write the last record: the training has succeeded with the last reported step."""
@@ -199,6 +201,12 @@ class Steps:
     """Counts the steps of one task, and times them since the last record.
 
     `Recorder.begin_training` explains the settings. The first interval starts now.
+
+    Attributes:
+        staleness: The staleness of the last step, or None.
+        staleness_sum: The sum for all steps.
+        waited_s: The time for which the last steps waited for other tasks, or None.
+        next_test: The global step of the next test.
     """
 
     every: int = 1
@@ -208,15 +216,15 @@ class Steps:
     global_step: int = 0
     last_step: int = 0
     test_every: int = 0
+    staleness: int | None = None
+    staleness_sum: int = 0
+    waited_s: float | None = None
 
     def __post_init__(self) -> None:
         """Start the first interval."""
-        self._next_test = self.test_every or math.inf
+        self.next_test = self.test_every or math.inf
         self._local_step = self._recorded_step = 0
         self._recorded_s = self._stepped_s = time.monotonic()
-        self._waited_s: float | None = None
-        self._staleness: int | None = None
-        self._staleness_sum = 0
 
     def add(self, local_step: int, global_step: int) -> Literal["step", "epoch"] | None:
         """Count all steps up to this one; return the kind of its record, or None if none is due."""
@@ -232,24 +240,10 @@ class Steps:
         )
         return "step" if is_due else None
 
-    def add_staleness(self, staleness: int, total: int | None) -> None:
-        """Store the staleness of the last step, and the sum for all steps if it is given."""
-        self._staleness = staleness
-        self._staleness_sum = self._staleness_sum + staleness if total is None else int(total)
-
-    def add_wait(self, wait_s: float) -> None:
-        """Add the time for which the last steps waited for other tasks."""
-        self._waited_s = (self._waited_s or 0.0) + wait_s
-
-    @property
-    def test_is_due(self) -> bool:
-        """Whether the last step has reached the global step of the next test."""
-        return self.global_step >= self._next_test
-
     def add_test(self, global_step: int) -> None:
         """Count a test of these parameters; exclude its time from the next step time."""
         if self.test_every:
-            self._next_test = (global_step // self.test_every + 1) * self.test_every
+            self.next_test = (global_step // self.test_every + 1) * self.test_every
         now = time.monotonic()
         self._recorded_s += now - self._stepped_s
         self._stepped_s = now
@@ -258,11 +252,11 @@ class Steps:
         """Return the fields of the last step's record, and start the next interval."""
         steps = self._local_step - self._recorded_step
         fields = self.totals() | {"step_time_s": (self._stepped_s - self._recorded_s) / steps}
-        if self._staleness is not None:
-            fields["staleness"] = self._staleness
-        if self._waited_s is not None:
-            fields["wait_time_s"] = self._waited_s / steps
-            self._waited_s = 0.0
+        if self.staleness is not None:
+            fields["staleness"] = self.staleness
+        if self.waited_s is not None:
+            fields["wait_time_s"] = self.waited_s / steps
+            self.waited_s = 0.0
         self._recorded_step, self._recorded_s = self._local_step, self._stepped_s
         return fields
 
@@ -275,8 +269,8 @@ class Steps:
         }
         if self.local_steps_per_epoch or self.global_steps_per_epoch:
             fields["epoch"] = self._epochs(before=1)
-        if self._staleness is not None:
-            fields["staleness_sum"] = self._staleness_sum
+        if self.staleness is not None:
+            fields["staleness_sum"] = self.staleness_sum
         return fields
 
     def _epochs(self, before: int = 0) -> int:
