@@ -21,7 +21,6 @@ from lab.task.agent.agent import Agent
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.ending import GRACE_S
-from lab.task.agent.program import Launcher
 from lab.volume import TaskStatus
 from lab.volume.control import cancel
 from lab.volume.files import REFUSED_S
@@ -95,7 +94,7 @@ def test_an_idle_agent_ends_if_a_directory_of_the_volume_cannot_be_used(
     damaged.mkdir()
     idle = Idle(damaged, monkeypatch)
     config = AgentConfig.from_environ(stage.environ("worker-0"))
-    agent = Agent(config, AgentLog(1), idle, Launcher(config))
+    agent = Agent(config, AgentLog(1), idle)
     with pytest.raises(NotADirectoryError):
         agent.run()
     assert REFUSED_S <= idle.now - 100 < REFUSED_S + 3

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,7 +18,7 @@ from lab.backends.process import ProcessHandle
 from lab.task.agent import program
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.forkserver import ConnectionClosed, ForkClient, ForkRefused, receive, send
-from lab.task.agent.program import Launcher
+from lab.task.agent.program import ProgramStarter
 from lab.volume import Request, RunSpec
 from tests.support.local import a_record
 
@@ -80,13 +81,12 @@ def test_a_refusal_names_its_reason(pair: Pair, tmp_path: Path) -> None:
     assert cradle.unavailable_reason is None  # another program may be forked
 
 
-def place(root: Path, gpus: str = "none") -> AgentConfig:
+def a_starter(root: Path, pair: Pair, gpus: str = "none", **more: bool) -> ProgramStarter:
+    cluster = {"worker": ["n:1"]}
     paths = {"runs": root, "scripts": root, "data": root}
-    return AgentConfig("p", "n", "worker-0", {"worker": ["n:1"]}, **paths, gpus=gpus)
-
-
-def request(**more: bool) -> Request:
-    return Request("r1", RunSpec("x", "program.py", **more), {"worker": ["n:1"]})
+    config = AgentConfig("p", "n", "worker-0", cluster, **paths, gpus=gpus)
+    request = Request("r1", RunSpec("x", "program.py", **more), cluster)
+    return ProgramStarter(config, request, Mock(), ForkClient(pair[0]), lambda: None)
 
 
 def test_a_program_waits_for_the_import_with_a_limit(
@@ -95,14 +95,12 @@ def test_a_program_waits_for_the_import_with_a_limit(
     (tmp_path / "program.py").write_text("import tensorflow\n")
     now = 0.0
     monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=lambda: now))
-    starter = Launcher(place(tmp_path), ForkClient(pair[0]))
-    assert starter.wake_fds == ()  # no program waits for it
-    assert not starter.is_ready(request())
-    assert starter.wake_fds == (pair[0].fileno(),)
+    starter = a_starter(tmp_path, pair)
+    assert not starter.is_ready()
     now = 59.0
-    assert not starter.is_ready(request())
+    assert not starter.is_ready()
     now = 61.0
-    assert starter.is_ready(request())
+    assert starter.is_ready()
     assert hung_up(pair[1])
 
 
@@ -127,9 +125,9 @@ def test_not_forked(
     pair: Pair, tmp_path: Path, more: dict[str, bool], gpus: str, why_not: str | None
 ) -> None:
     (tmp_path / "program.py").write_text("import tensorflow\n")
-    starter = Launcher(place(tmp_path, gpus), ForkClient(pair[0]))
-    assert starter.no_fork_reason(request(**more)) == why_not
-    assert starter.is_ready(request(**more)) is (why_not is not None)
+    starter = a_starter(tmp_path, pair, gpus, **more)
+    assert starter.no_fork_reason() == why_not
+    assert starter.is_ready() is (why_not is not None)
 
 
 def record(*gpus: tuple[str, ...], runtime: str = "tensorflow") -> EnvironmentRecord:

@@ -27,7 +27,6 @@ from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.execution import POLL_S, Execution
 from lab.task.agent.forkserver import ForkClient
 from lab.task.agent.process import set_subreaper
-from lab.task.agent.program import Launcher
 from lab.text import short
 from lab.variables import LAB_OUTPUT, LAB_TASK
 from lab.volume import Request, Volume
@@ -168,14 +167,14 @@ class Agent:
         config: The settings.
         agent_log: Receives lines for the user.
         stop: Why and when it must stop.
-        launcher: Starts the programs.
+        fork_client: The connection to the fork server; None: there is no fork server.
         once: Whether it ends after the first run.
     """
 
     config: AgentConfig
     agent_log: AgentLog
     stop: StopSignal
-    launcher: Launcher
+    fork_client: ForkClient | None = None
     once: bool = False
 
     def __post_init__(self) -> None:
@@ -237,7 +236,7 @@ class Agent:
             if request is None:
                 return
             execution = Execution(
-                self.config, request, self.agent_log, self.launcher, self._heartbeat.beat
+                self.config, request, self.agent_log, self.fork_client, self._heartbeat.beat
             )
             self._queue.mark_served(request)
             self._execution = execution
@@ -282,14 +281,6 @@ def _write_to(file: Path) -> None:
     os.close(descriptor)
 
 
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("lab.task.agent", add_help=False)
-    parser.add_argument("--once", action="store_true")
-    parser.add_argument("--leash", action="store_true")
-    parser.add_argument("--forkserver", type=int)
-    return parser.parse_args(arguments)
-
-
 def main(arguments: Sequence[str] = ()) -> int:
     """Run the agent that the environment variables describe; return the exit code.
 
@@ -305,13 +296,17 @@ def main(arguments: Sequence[str] = ()) -> int:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_USAGE
     set_subreaper()
-    options = _options(arguments)
+    parser = argparse.ArgumentParser("lab.task.agent", add_help=False)
+    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--leash", action="store_true")
+    parser.add_argument("--forkserver", type=int)
+    options = parser.parse_args(arguments)
     agent_log = AgentLog(stamped=stat.S_ISREG(os.fstat(1).st_mode))
     stop = StopSignal(leash=options.leash)
     descriptor = options.forkserver
     fork_client = None if descriptor is None else ForkClient(socket.socket(fileno=descriptor))
     try:
-        Agent(config, agent_log, stop, Launcher(config, fork_client), once=options.once).run()
+        Agent(config, agent_log, stop, fork_client, once=options.once).run()
     except OSError as error:
         agent_log.notify(
             f"error: the run volume {config.runs} cannot be used: {error}; check its mount"

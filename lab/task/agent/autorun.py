@@ -166,7 +166,8 @@ def train(request: Request, volume: Volume) -> Request:
     Raises:
         OSError: The volume cannot be used.
     """
-    last = _last(volume, request.autorun)
+    same = [each for each in requests(volume) if each.autorun == request.autorun]
+    last = same[-1] if same else None
     if last is not None and not state_of(volume, last).ended:
         _print(f"run {last.run_id} is under way")
         _follow(volume, last)
@@ -182,11 +183,6 @@ def train(request: Request, volume: Volume) -> Request:
     _print(f"run {request.run_id}: {shlex.join((request.spec.experiment, *request.spec.args))}")
     _follow(volume, request)
     return request
-
-
-def _last(volume: Volume, digest: str) -> Request | None:
-    mine = [request for request in requests(volume) if request.autorun == digest]
-    return mine[-1] if mine else None
 
 
 def _submit(volume: Volume, request: Request) -> None:

@@ -16,10 +16,11 @@ from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.connections import Contact
 from lab.task.agent.ending import GRACE_S, Ending
 from lab.task.agent.fault_injection import FaultInjector
+from lab.task.agent.forkserver import ForkClient
 from lab.task.agent.outcomes import TaskOutcome
 from lab.task.agent.own_status import OwnStatus
 from lab.task.agent.process import is_stopped
-from lab.task.agent.program import WAITS, Launcher, Program, ProgramStarter, StartFile
+from lab.task.agent.program import WAITS, Program, ProgramStarter, StartFile
 from lab.volume import Request, Volume
 from lab.volume.clock import Stopwatch
 from lab.volume.continuation import next_step
@@ -46,7 +47,7 @@ class Execution:
         config: The agent's settings.
         request: The run.
         agent_log: Receives lines for the user.
-        launcher: Starts the program.
+        fork_client: The connection to the fork server; None: there is no fork server.
         beat: Updates the agent's heartbeat; called while a step takes long.
         pause_s: Seconds until the next poll, unless something wakes the agent.
     """
@@ -54,7 +55,7 @@ class Execution:
     config: AgentConfig
     request: Request
     agent_log: AgentLog
-    launcher: Launcher
+    fork_client: ForkClient | None
     beat: Callable[[], None]
 
     def __post_init__(self) -> None:
@@ -79,7 +80,7 @@ class Execution:
         elapsed_s = max(0.0, self._status.now_unix() - request.submitted_unix)
         self._submitted = time.monotonic() - elapsed_s
         self._fault_injector = FaultInjector(request, config.task, config.node, volume)
-        self._starter = ProgramStarter(config, request, self.agent_log, self.launcher, self.beat)
+        self._starter = ProgramStarter(config, request, self.agent_log, self.fork_client, self.beat)
         self._ending = Ending(
             volume,
             request,
@@ -110,7 +111,8 @@ class Execution:
     def wake_fds(self) -> tuple[int, ...]:
         """Descriptors that get readable when the agent must act before the next poll."""
         if self._program is None:
-            return self.launcher.wake_fds if self._waits_for == WAITS else ()
+            client = self.fork_client if self._waits_for == WAITS else None
+            return () if client is None else client.wake_fds
         return () if self._program.process.ended() else self._program.process.wake_fds
 
     @property

@@ -187,15 +187,11 @@ def import_once() -> tuple[Imported, str | None]:
     # The garbage collector ignores frozen objects, so all processes share their memory pages.
     gc.collect()
     gc.freeze()
-    _prefork()
-    return Imported(before, changed), _unsafe_reason()
-
-
-def _prefork() -> None:
-    """Fork a process that ends at once: libraries that stop threads before a fork do so now."""
+    # A fork that ends at once: libraries that stop threads before a fork do so now.
     if not (pid := os.fork()):
         os._exit(0)
     os.waitpid(pid, 0)
+    return Imported(before, changed), _unsafe_reason()
 
 
 def _unsafe_reason() -> str | None:
@@ -221,7 +217,9 @@ def run_task_parent(sock: socket.socket, imported: Imported) -> NoReturn:
     while (request := _next_request(sock, answer)) is not None:
         message, output = request
         if output is None:
-            answer = {"code": _reap(message["reap"])}
+            _, status = os.waitpid(message["reap"], 0)
+            process.reap_children()  # the program's orphans
+            answer = {"code": os.waitstatus_to_exitcode(status)}
             continue
         pid, reason = None, imported.unavailable_reason(message["environ"])
         try:
@@ -272,13 +270,6 @@ def _enter_namespaces(agent: int) -> None:
                 raise OSError(number, os.strerror(number))
         finally:
             os.close(descriptor)
-
-
-def _reap(pid: int) -> int:
-    """Kill the program's orphans and return its exit code, negative for a signal."""
-    _, status = os.waitpid(pid, 0)
-    process.reap_children()
-    return os.waitstatus_to_exitcode(status)
 
 
 def run_program(

@@ -112,28 +112,61 @@ class StartFile:
 
 
 @dataclass(eq=False)
-class Launcher:
-    """Starts the programs of one task, one after the other.
+class ProgramStarter:
+    """Starts the programs of one task in one run, one after the other.
 
     Attributes:
         config: The agent's settings.
+        request: The run.
+        agent_log: Receives the programs' lines.
         fork_client: The connection to the fork server; None: there is no fork server.
+        beat: Called while the records of an earlier process of this agent are read.
+        digest: The digest of all records that were written.
+        ring: Horovod's ring, with what the last attempt has started beside its program.
     """
 
     config: AgentConfig
-    fork_client: ForkClient | None = None
-    _since: float | None = None
+    request: Request
+    agent_log: AgentLog
+    fork_client: ForkClient | None
+    beat: InitVar[Callable[[], None]]
 
-    @property
-    def wake_fds(self) -> tuple[int, ...]:
-        """Descriptors that get readable when a waiting program may start."""
-        return () if self.fork_client is None or self._since is None else self.fork_client.wake_fds
+    def __post_init__(self, beat: Callable[[], None]) -> None:
+        """Read the records of an earlier process of this agent; this changes nothing.
 
-    def is_ready(self, request: Request) -> bool:
+        Raises:
+            OSError: The volume cannot be read.
+        """
+        self.ring = ring.Ring(self.config, self.request)
+        self.volume = Volume(self.config.runs)
+        # A restarted agent appends to the records of its earlier process.
+        path = self.volume.records(self.request.run_id, self.config.task)
+        self.digest = digest_of(path, beat)
+        self._since: float | None = None  # when the program began to wait for the fork server
+
+    def without_program(self) -> TaskOutcome | None:
+        """The outcome of a task that has no program to start; else None."""
+        if self.request.spec.program_of(self.config.task) is None:
+            return TaskOutcome(State.SUCCEEDED, "this task has no program in this run")
+        path = command.program_path(self.config, self.request)
+        if not path.is_file():
+            reason = f"no program {path}; put it into {self.config.scripts}"
+            return TaskOutcome(State.FAILED, reason)
+        return None
+
+    def waits_for(self, attempt: int) -> str:
+        """What the program of this attempt waits for, as text; "" if it can be started.
+
+        Raises:
+            OSError: Horovod's rendezvous cannot be started.
+        """
+        if not self.is_ready():
+            return WAITS
+        return "" if self.ring.is_ready(attempt) else ring.WAITS
+
+    def is_ready(self) -> bool:
         """Whether the program may start now, forked or as a new process."""
-        if self.fork_client is None or self.fork_client.is_settled():
-            return True
-        if self.no_fork_reason(request):
+        if self.fork_client is None or self.fork_client.is_settled() or self.no_fork_reason():
             return True
         if self._since is None:
             self._since = time.monotonic()
@@ -142,10 +175,21 @@ class Launcher:
         self.fork_client.disconnect("the import takes too long")
         return True
 
-    def start(
-        self, request: Request, environ: Mapping[str, str], folder: Path
-    ) -> tuple[ChildProcess | ForkedProgram, str]:
-        """Start the program.
+    def no_fork_reason(self) -> str | None:
+        """Why the request or the program's source does not allow a fork; None if they do."""
+        spec = self.request.spec
+        if spec.listing:
+            return "a printed program uses TensorFlow 1"
+        if spec.own:
+            return "a user's own program imports TensorFlow itself"
+        if spec.env:
+            return "TensorFlow may read its variables when it is imported"
+        if self.config.gpus != "none":
+            return "it uses GPUs"
+        return import_refusal(command.program_path(self.config, self.request))
+
+    def start(self, attempt: int) -> tuple[Program, str]:
+        """Start the program of this attempt.
 
         Returns:
             The program, and a text that describes how it was started; "" without a fork server.
@@ -153,30 +197,50 @@ class Launcher:
         Raises:
             OSError: It cannot be started.
         """
-        argv = command.argv(self.config, request)
-        has_sessions = command.has_launcher(self.config, request)
-        if self.fork_client is None:
-            return ChildProcess(argv, environ, folder, has_sessions=has_sessions), ""
-        why_not = self.no_fork_reason(request)
-        if why_not is None:
+        config, request, volume = self.config, self.request, self.volume
+        environ = command.environ(config, request, attempt, os.environ)
+        environ |= self.ring.environ(attempt)
+        files = volume.files(request.run_id)
+        files.mkdir(exist_ok=True)  # an earlier attempt may have removed it
+        process, how = self._launch(environ, files)
+        try:
+            output = Output(
+                process.output,
+                volume.records(request.run_id, config.task),
+                volume.log(request.run_id, config.task),
+                OutputParser(
+                    RecordTags(request.run_id, attempt, config.job, config.index),
+                    folder=str(command.program_folder(config, request)),
+                    shown_folder=request.spec.folder,
+                    record=request.spec.record,
+                ),
+                self.agent_log.echo,
+                digest=self.digest,
+            )
+        except OSError:
+            # Without an output thread the program would never end.
+            process.reap()
+            os.close(process.output)
+            raise
+        program = Program(process, output, FRAMEWORKS[request.spec.framework].lost_peer)
+        output.start()
+        return program, how
+
+    def _launch(
+        self, environ: Mapping[str, str], folder: Path
+    ) -> tuple[ChildProcess | ForkedProgram, str]:
+        """Start the process; see `start`."""
+        argv, why_not = command.argv(self.config, self.request), self.no_fork_reason()
+        if self.fork_client is not None and why_not is None:
             try:
-                return self.fork_client.spawn(argv, environ, folder), "forked from the fork server"
+                process = self.fork_client.spawn(argv, environ, folder)
             except ForkRefused as reason:
                 why_not = str(reason)
+            else:
+                return process, "forked from the fork server"
+        has_sessions = command.has_launcher(self.config, self.request)
         child = ChildProcess(argv, environ, folder, has_sessions=has_sessions)
-        return child, f"as a new process: {why_not}"
-
-    def no_fork_reason(self, request: Request) -> str | None:
-        """Why the request or the program's source does not allow a fork; None if they do."""
-        if request.spec.listing:
-            return "a printed program uses TensorFlow 1"
-        if request.spec.own:
-            return "a user's own program imports TensorFlow itself"
-        if request.spec.env:
-            return "TensorFlow may read its variables when it is imported"
-        if self.config.gpus != "none":
-            return "it uses GPUs"
-        return import_refusal(command.program_path(self.config, request))
+        return child, f"as a new process: {why_not}" if self.fork_client else ""
 
 
 def import_refusal(program: Path) -> str | None:
@@ -219,94 +283,3 @@ def _modules(statement: ast.stmt) -> set[str]:
     if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
         return {statement.module.partition(".")[0]}
     return set()
-
-
-@dataclass(eq=False)
-class ProgramStarter:
-    """Starts the programs of one task in one run, one after the other.
-
-    Attributes:
-        config: The agent's settings.
-        request: The run.
-        agent_log: Receives the programs' lines.
-        launcher: Starts the process.
-        beat: Called while the records of an earlier process of this agent are read.
-        digest: The digest of all records that were written.
-        ring: Horovod's ring, with what the last attempt has started beside its program.
-    """
-
-    config: AgentConfig
-    request: Request
-    agent_log: AgentLog
-    launcher: Launcher
-    beat: InitVar[Callable[[], None]]
-
-    def __post_init__(self, beat: Callable[[], None]) -> None:
-        """Read the records of an earlier process of this agent; this changes nothing.
-
-        Raises:
-            OSError: The volume cannot be read.
-        """
-        self.ring = ring.Ring(self.config, self.request)
-        self.volume = Volume(self.config.runs)
-        # A restarted agent appends to the records of its earlier process.
-        path = self.volume.records(self.request.run_id, self.config.task)
-        self.digest = digest_of(path, beat)
-
-    def without_program(self) -> TaskOutcome | None:
-        """The outcome of a task that has no program to start; else None."""
-        if self.request.spec.program_of(self.config.task) is None:
-            return TaskOutcome(State.SUCCEEDED, "this task has no program in this run")
-        path = command.program_path(self.config, self.request)
-        if not path.is_file():
-            reason = f"no program {path}; put it into {self.config.scripts}"
-            return TaskOutcome(State.FAILED, reason)
-        return None
-
-    def waits_for(self, attempt: int) -> str:
-        """What the program of this attempt waits for, as text; "" if it can be started.
-
-        Raises:
-            OSError: Horovod's rendezvous cannot be started.
-        """
-        if not self.launcher.is_ready(self.request):
-            return WAITS
-        return "" if self.ring.is_ready(attempt) else ring.WAITS
-
-    def start(self, attempt: int) -> tuple[Program, str]:
-        """Start the program of this attempt.
-
-        Returns:
-            The program, and a text that describes how it was started; "" without a fork server.
-
-        Raises:
-            OSError: It cannot be started.
-        """
-        config, request, volume = self.config, self.request, self.volume
-        environ = command.environ(config, request, attempt, os.environ)
-        environ |= self.ring.environ(attempt)
-        files = volume.files(request.run_id)
-        files.mkdir(exist_ok=True)  # an earlier attempt may have removed it
-        process, how = self.launcher.start(request, environ, files)
-        try:
-            output = Output(
-                process.output,
-                volume.records(request.run_id, config.task),
-                volume.log(request.run_id, config.task),
-                OutputParser(
-                    RecordTags(request.run_id, attempt, config.job, config.index),
-                    folder=str(command.program_folder(config, request)),
-                    shown_folder=request.spec.folder,
-                    record=request.spec.record,
-                ),
-                self.agent_log.echo,
-                digest=self.digest,
-            )
-        except OSError:
-            # Without an output thread the program would never end.
-            process.reap()
-            os.close(process.output)
-            raise
-        program = Program(process, output, FRAMEWORKS[request.spec.framework].lost_peer)
-        output.start()
-        return program, how
