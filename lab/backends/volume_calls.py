@@ -6,11 +6,11 @@ import io
 import json
 import tarfile
 from abc import abstractmethod
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Final, Protocol
+from typing import Final
 
 from lab.backends.engine.client import NotFound
 from lab.backends.environment import NO_PARTS, Command, Environment, Wanted
@@ -39,16 +39,10 @@ _MAX_ARGUMENTS: Final = 10
 left out are sent from the beginning."""
 
 
-class Channel(Protocol):
-    """Calls of the volume's module in one container."""
-
-    def call(self, *arguments: str) -> Generator[bytes, None, None]:
-        """Call the module, and yield pieces of its standard output.
-
-        Raises:
-            NotFound: The container stopped during the call.
-            LabError: The call failed; the message is the end of its standard error.
-        """
+# It raises `NotFound` if the container stopped during the call, and another `LabError` if the call
+# failed; the message is the end of its standard error.
+Channel = Callable[..., Generator[bytes, None, None]]
+"""Calls the volume's module in one container; yields pieces of its standard output."""
 
 
 class CalledEnvironment(Environment):
@@ -63,12 +57,12 @@ class CalledEnvironment(Environment):
             LabError: It cannot be reached.
         """
 
-    def avoid(self, channel: Channel) -> None:
-        """Prefer other channels, because this one failed."""
+    def avoid(self) -> None:
+        """Prefer other containers, because the last one failed."""
 
     def call(self, *arguments: str) -> bytes:
-        """Call the volume's module, and return what it prints; see `Channel.call`."""
-        return b"".join(self.channel().call(*arguments))
+        """Call the volume's module, and return what it prints; see `Channel`."""
+        return b"".join(self.channel()(*arguments))
 
     @abstractmethod
     def upload(self, run_id: str, parts: Mapping[str, Path]) -> None:
@@ -99,7 +93,7 @@ class CalledEnvironment(Environment):
             channel = self.channel()
         except NotFound:
             return []  # half booted: it has no volume yet
-        text = b"".join(channel.call("requests")).decode("utf-8", errors="replace")
+        text = b"".join(channel("requests")).decode("utf-8", errors="replace")
         try:
             return [Request.from_json(line) for line in text.splitlines()]
         except ValueError as error:
@@ -131,19 +125,18 @@ class CalledEnvironment(Environment):
             "--rest": wanted.rest,
         }
         switches = [option for option, is_set in options.items() if is_set]
-        channel = self.channel()
         parts = islice(_split(wanted.offsets), _MAX_ARGUMENTS)
-        with closing(channel.call("ship", wanted.run_id, *parts, *switches)) as stream:
+        with closing(self.channel()("ship", wanted.run_id, *parts, *switches)) as stream:
             try:
                 yield from decode_frames(stream)
             except FrameError as error:
-                self.avoid(channel)
+                self.avoid()
                 raise NotFound(
                     f"collecting run {wanted.run_id} stopped: {error}",
                     f"continue with `lab attach {wanted.run_id}`",
                 ) from error
             except NotFound:
-                self.avoid(channel)
+                self.avoid()
                 raise
 
 

@@ -124,11 +124,11 @@ def test_offsets_of_many_files_fit_into_arguments(
     files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = Mock()
-    channel.call.return_value = (each for each in [TICK])
+    channel.return_value = (each for each in [TICK])
     monkeypatch.setattr(ComposeEnvironment, "channel", lambda _: channel)
     offsets = {f"model/a file with a \u00fc/{number}": number for number in range(files)}
     list(ComposeEnvironment(an_engine(), "mnist").stream("r", offsets, follow=True))
-    ship, run_id, *arguments, switch = channel.call.call_args.args
+    ship, run_id, *arguments, switch = channel.call_args.args
     assert (ship, run_id, switch) == ("ship", "r", "--follow")
     assert all(len(word.encode()) <= 100_000 for word in arguments)
     assert (len(arguments) > 1) == (files > 1)

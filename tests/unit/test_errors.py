@@ -12,7 +12,6 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import docker.errors
@@ -290,7 +289,7 @@ class Answering(ComposeEnvironment):
     answer = b""
 
     def channel(self) -> Any:
-        return SimpleNamespace(call=lambda *_: (each for each in [self.answer]))
+        return lambda *_: (each for each in [self.answer])
 
 
 def answering(answer: bytes) -> Answering:

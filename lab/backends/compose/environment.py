@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
@@ -59,76 +59,56 @@ _ERASE_LINE: Final = "\x1b[2K"
 _OCI_TITLE: Final = "org.opencontainers.image.title=lab"
 
 
-@dataclass(frozen=True, slots=True)
-class ExecChannel:
-    """Calls through a running task container.
+def call_in_task(
+    engine: Engine, container_id: str, *arguments: str
+) -> Generator[bytes, None, None]:
+    """Call the volume's module in a running task container; see `Channel`.
 
     The exec passes no `user`, so that it runs as the user of PID 1, which owns the volume.
     """
+    doing = f"calling {arguments[0]} on the run volume"
+    with engine_errors(doing):
+        api = engine.client().api
+        # The engine does not end an exec whose caller has ended. With `--leash` the module ends
+        # itself at the end of its standard input, to which the client writes nothing.
+        leash = ["--leash"] if "--follow" in arguments else []
+        command = [*MODULE, *arguments, *leash]
+        exec_id = api.exec_create(container_id, command, stdin=True)["Id"]
+        output: Output = api.exec_start(exec_id, stream=True, demux=True)
+    printed = yield from stdout_of(output, doing)
+    with engine_errors(doing):
+        code = engine.client().api.exec_inspect(exec_id)["ExitCode"]
+    raise_for_exit_code(doing, code, printed)
 
-    engine: Engine
-    container_id: str
 
-    def call(self, *arguments: str) -> Generator[bytes, None, None]:
-        """Call the volume's module.
+def call_in_reader(
+    engine: Engine, project: str, volume: str, image: str, *arguments: str
+) -> Generator[bytes, None, None]:
+    """Call the volume's module in a short-lived container, when no task container runs.
 
-        Yields:
-            Pieces of its standard output.
-
-        Raises:
-            NotFound: The container stopped during the call.
-            LabError: The call failed; the message is the end of its standard error.
-        """
-        doing = f"calling {arguments[0]} on the run volume"
+    It has the volume, but no network, no capabilities and a read-only root; see `Channel`.
+    """
+    doing = f"calling {arguments[0]} on the run volume"
+    with engine_errors(doing):
+        container = engine.create(
+            project,
+            image,
+            [*MODULE, *arguments],
+            environment={LAB_RUNS: RUNS_MOUNT},
+            volumes={volume: {"bind": RUNS_MOUNT, "mode": "rw"}},
+            network_mode="none",
+        )
+    try:
         with engine_errors(doing):
-            api = self.engine.client().api
-            # The engine does not end an exec whose caller has ended. With `--leash` the module ends
-            # itself at the end of its standard input, to which the client writes nothing.
-            leash = ["--leash"] if "--follow" in arguments else []
-            command = [*MODULE, *arguments, *leash]
-            exec_id = api.exec_create(self.container_id, command, stdin=True)["Id"]
-            output: Output = api.exec_start(exec_id, stream=True, demux=True)
+            output: Output = container.attach(stream=True, logs=True, demux=True)
+            container.start()
         printed = yield from stdout_of(output, doing)
         with engine_errors(doing):
-            code = self.engine.client().api.exec_inspect(exec_id)["ExitCode"]
+            code = container.wait()["StatusCode"]
         raise_for_exit_code(doing, code, printed)
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderChannel:
-    """Calls through a short-lived container of the tasks' image, when no task container runs.
-
-    It has the volume, but no network, no capabilities and a read-only root.
-    """
-
-    engine: Engine
-    project: str
-    volume: str
-    image: str
-
-    def call(self, *arguments: str) -> Generator[bytes, None, None]:
-        """Call the volume's module; see `ExecChannel.call`."""
-        doing = f"calling {arguments[0]} on the run volume"
+    finally:
         with engine_errors(doing):
-            container = self.engine.create(
-                self.project,
-                self.image,
-                [*MODULE, *arguments],
-                environment={LAB_RUNS: RUNS_MOUNT},
-                volumes={self.volume: {"bind": RUNS_MOUNT, "mode": "rw"}},
-                network_mode="none",
-            )
-        try:
-            with engine_errors(doing):
-                output: Output = container.attach(stream=True, logs=True, demux=True)
-                container.start()
-            printed = yield from stdout_of(output, doing)
-            with engine_errors(doing):
-                code = container.wait()["StatusCode"]
-            raise_for_exit_code(doing, code, printed)
-        finally:
-            with engine_errors(doing):
-                container.remove(force=True)
+            container.remove(force=True)
 
 
 def stdout_of(output: Output, doing: str) -> Generator[bytes, None, bytes]:
@@ -191,6 +171,7 @@ class ComposeEnvironment(CalledEnvironment):
 
     def __init__(self, engine: Engine, project: str) -> None:
         self._engine = engine
+        self._called = ""  # the id of the container of the last call
         self._broken: set[str] = set()  # ids of containers that stopped during a call
         self.project = project
         self.containers = self.inspect()
@@ -269,10 +250,9 @@ class ComposeEnvironment(CalledEnvironment):
             raise LabError(f"node {node} is not running: {detail}", f"see `lab ps {self.project}`")
         inject_fault(self._engine, self.project, anchor, arguments)
 
-    def avoid(self, channel: Channel) -> None:
+    def avoid(self) -> None:
         """Prefer other containers: for a moment the engine shows an ended one as running."""
-        if isinstance(channel, ExecChannel):
-            self._broken.add(channel.container_id)
+        self._broken.add(self._called)
 
     def logs(
         self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
@@ -355,12 +335,13 @@ class ComposeEnvironment(CalledEnvironment):
             release(self.backend, self.project, self._engine.id())
         cli.remove_compose_file(self.project)
 
-    def channel(self) -> ExecChannel | ReaderChannel:
+    def channel(self) -> Channel:
         """Return a channel through a running task, else through a container of its own."""
         tasks = self._task_containers().values()
         if running := [info for info in tasks if info.running]:
             best = min(running, key=lambda info: (info.id in self._broken, not info.up))
-            return ExecChannel(self._engine, best.id)
+            self._called = best.id
+            return partial(call_in_task, self._engine, best.id)
         with engine_errors("looking for the run volume"):
             client = self._engine.client()
             volumes = client.volumes.list(filters={"label": f"{PROJECT}={self.project}"})
@@ -375,7 +356,7 @@ class ComposeEnvironment(CalledEnvironment):
                 f"no image is left to read the volume {names[0]}",
                 "build it with `lab build`",
             )
-        return ReaderChannel(self._engine, self.project, names[0], ids[0])
+        return partial(call_in_reader, self._engine, self.project, names[0], ids[0])
 
     def _containers(self) -> list[dict[str, Any]]:
         """The engine's data about each container, without its changing state."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import Any, Final
@@ -22,7 +22,13 @@ from lab.backends.kubernetes.pods import OWNER, PROJECT, SCRIPTS, Object, base_n
 from lab.backends.kubernetes.render import QUEUE
 from lab.backends.log_tail import merged_lines
 from lab.backends.names import KUBERNETES
-from lab.backends.volume_calls import MODULE, CalledEnvironment, archive_of, raise_for_exit_code
+from lab.backends.volume_calls import (
+    MODULE,
+    CalledEnvironment,
+    Channel,
+    archive_of,
+    raise_for_exit_code,
+)
 from lab.errors import LabError
 from lab.log import LOG
 from lab.text import short, visible
@@ -96,21 +102,14 @@ CLAIM: Final = "PersistentVolumeClaim"
 _POD_POLL_S: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class PodChannel:
-    """Calls of the volume's module in a pod."""
-
-    api: Api
-    pod: str
-
-    def call(self, *arguments: str) -> Generator[bytes, None, None]:
-        """Call the module; see `Channel`."""
-        leash = ["--leash"] if "--follow" in arguments else []
-        try:
-            yield from self.api.call(self.pod, [*MODULE, *arguments, *leash])
-        except CallError as error:
-            doing = f"calling {arguments[0]} on the run volume"
-            raise_for_exit_code(doing, error.code, error.what.encode())
+def call_in_pod(api: Api, pod: str, *arguments: str) -> Generator[bytes, None, None]:
+    """Call the volume's module in a pod; see `Channel`."""
+    leash = ["--leash"] if "--follow" in arguments else []
+    try:
+        yield from api.call(pod, [*MODULE, *arguments, *leash])
+    except CallError as error:
+        doing = f"calling {arguments[0]} on the run volume"
+        raise_for_exit_code(doing, error.code, error.what.encode())
 
 
 class VolumePod:
@@ -336,9 +335,9 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
 
     # ---- the run volume
 
-    def channel(self) -> PodChannel:
+    def channel(self) -> Channel:
         """Return a channel by the pod of the run volume, which is started if it does not run."""
-        return PodChannel(self.api, self._volume_pod.name())
+        return partial(call_in_pod, self.api, self._volume_pod.name())
 
     def upload(self, run_id: str, parts: Mapping[str, Path]) -> None:
         """Copy the project's programs, and the parts of a run; see `CalledEnvironment`."""
