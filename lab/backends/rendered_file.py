@@ -262,7 +262,16 @@ def planned_run(cluster: Cluster, override: str = "") -> PlannedRun | None:
         return None
     if override:
         arguments = tuple(shlex.split(override))
-        _check(cluster, arguments[0])
+        name = arguments[0]
+        if name not in EXPERIMENTS:
+            raise InputError(f"--run: no experiment {name!r}", "see `lab experiments`")
+        if why := misfit(EXPERIMENTS[name], cluster.task_counts):
+            raise InputError(f"--run: {name} {why}", "choose another experiment or config")
+        if RUN_SERVICE in cluster.nodes:
+            raise InputError(
+                f"--run: the config has a node {RUN_SERVICE!r}; both become services",
+                "give the node another name",
+            )
     else:
         arguments = cluster.run.arguments if cluster.run else ()
     text = shlex.join(arguments)
@@ -294,15 +303,3 @@ def runtime_of(run: PlannedRun | None, requested: str | None, default: str) -> s
             "leave out --framework, or leave out the run with `--run none`",
         )
     return needed
-
-
-def _check(cluster: Cluster, name: str) -> None:
-    if name not in EXPERIMENTS:
-        raise InputError(f"--run: no experiment {name!r}", "see `lab experiments`")
-    if why := misfit(EXPERIMENTS[name], cluster.task_counts):
-        raise InputError(f"--run: {name} {why}", "choose another experiment or config")
-    if RUN_SERVICE in cluster.nodes:
-        raise InputError(
-            f"--run: the config has a node {RUN_SERVICE!r}; both become services",
-            "give the node another name",
-        )

@@ -169,5 +169,5 @@ def test_fork_servers(
     if opened.pid is not None:
         os.waitpid(opened.pid, 0)
     for task in tasks:
-        opened.close_client_end(task)
+        opened.ends[task].close()
     assert all(end.fileno() == -1 for end in opened.ends.values())

@@ -88,16 +88,6 @@ def image_digest(engine: Engine, name: str) -> str | None:
         return None
 
 
-def can_pull(engine: Engine, name: str) -> bool:
-    """Whether the engine can pull an image of this name from a registry."""
-    try:
-        with engine_errors("querying the registry"):
-            engine.client().images.get_registry_data(name)
-    except LabError:
-        return False
-    return True
-
-
 CPU: Final = ("TensorFlow for CPUs (about 334 MB)", "; the image takes 1.7 GB")
 CUDA: Final = ("TensorFlow with CUDA's libraries (about 3.4 GB)", "; the image takes 6.7 GB")
 _SIZES: Final[Mapping[str, tuple[str, str]]] = {
@@ -175,9 +165,16 @@ class ImageBuilder:
         return f"the image {name} holds another version of lab's code than this lab"
 
     def has_base(self) -> bool:
-        """Whether the engine has the base image, or can pull it."""
+        """Whether the engine has the base image, or can pull it from a registry."""
         base = self.image.base
-        return image_exists(self.engine, base) or can_pull(self.engine, base)
+        if image_exists(self.engine, base):
+            return True
+        try:
+            with engine_errors("querying the registry"):
+                self.engine.client().images.get_registry_data(base)
+        except LabError:
+            return False
+        return True
 
     def ensure(self) -> None:
         """Build the image, unless the engine has it with this version of lab's code; see `build`.

@@ -7,7 +7,7 @@ The flavour `jobset` is one JobSet with a replicated job for each job of the clu
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -180,7 +180,8 @@ class Objects:
         A replicated job can wait for one other only. So each service waits for the one before it,
         and the other jobs for the last one.
         """
-        services = self._services()
+        run = self._run
+        services = EXPERIMENTS[run.arguments[0]].services if run is not None else ("ps",)
         templates, last = self._templates(), ""
         for name, tasks in sorted(
             self._groups.items(), key=lambda group: group[1][0].job not in services
@@ -191,9 +192,6 @@ class Objects:
             if tasks[0].job in services:
                 last = name
             yield replicated
-
-    def _services(self) -> Sequence[str]:
-        return EXPERIMENTS[self._run.arguments[0]].services if self._run else ("ps",)
 
 
 def groups_of(plan: Plan, *, is_plain: bool) -> dict[str, list[PlannedTask]]:

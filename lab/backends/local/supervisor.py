@@ -56,11 +56,6 @@ class ForkServer:
     pid: int | None = None
     ends: Mapping[str, socket.socket] = field(default_factory=dict)
 
-    def close_client_end(self, task: str) -> None:
-        """Close this process's copy of the agent's end, so that only the agent has it."""
-        if end := self.ends.get(task):
-            end.close()
-
 
 def start_forkserver(record: EnvironmentRecord, state_dir: StateDir) -> ForkServer:
     """Start the fork server, if programs of this environment can be forked.
@@ -192,7 +187,8 @@ class Supervisor:
                 pass_fds=descriptors,
                 process_group=0,  # and no session: see `ChildProcess` in `lab.task.agent.process`
             )
-        self._forkserver.close_client_end(task.task)
+        if end is not None:  # only the agent has it then
+            end.close()
         self._agents[agent.pid] = task.task
         # `_reap` reaps it, so that Popen must not wait for it.
         agent.returncode = 0
