@@ -82,11 +82,11 @@ def network_cut() -> Iterator[str]:
     with link.netlink_to_kernel("the change") as netlink:
         name, index = link.interface(netlink)
         routes = list(_routes(netlink, index))
-        _set(netlink, index, "down")
+        netlink.link("set", index=index, state="down")
         try:
             yield name
         finally:
-            _set(netlink, index, "up")
+            netlink.link("set", index=index, state="up")
             for route in routes:
                 # The kernel restores the routes of the address itself.
                 netlink.route("replace", oif=index, **route)
@@ -115,7 +115,8 @@ def network_slowed(
         name, index = link.interface(netlink)
         try:
             link.clear(netlink, index)
-            largest = _HEADERS + (_mtu(netlink, index) if rate_bits is not None else 0)
+            mtu = netlink.get_links(index)[0].get("mtu") if rate_bits is not None else 0
+            largest = _HEADERS + int(mtu)
             link.shape(
                 netlink,
                 index,
@@ -129,14 +130,6 @@ def network_slowed(
             link.clear(netlink, index)
             if before != (None, None):
                 link.apply_link(*before)
-
-
-def _mtu(netlink: Any, index: int) -> int:  # noqa: ANN401
-    return int(netlink.get_links(index)[0].get("mtu"))
-
-
-def _set(netlink: Any, index: int, state: str) -> None:  # noqa: ANN401
-    netlink.link("set", index=index, state=state)
 
 
 def _routes(netlink: Any, index: int) -> Iterator[dict[str, Any]]:  # noqa: ANN401

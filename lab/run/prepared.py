@@ -171,7 +171,17 @@ def _prepare_run(
 ) -> PreparedRun:
     experiment, own = _experiment(options, project)
     data = _own_data(options, experiment)
-    placed = beside.placed if beside is not None else _placed(options, project, experiment)
+    if beside is not None:
+        placed = beside.placed
+    else:
+        placed = make_plan(
+            project.cluster,
+            options.gpus,
+            runtime=experiment.runtime,
+            backend=options.backend,
+            own=options_of(options.backend, options.option),
+            file=project.path,
+        )
     spec = replace(options.spec, experiment=experiment.name).completed(experiment)
     spec = spec if own is None else own.complete(spec)
     spec = _resolve(spec, options, experiment, project.cluster, placed.plan)
@@ -260,17 +270,6 @@ def _own_data(options: RunOptions, experiment: Experiment) -> Path | None:
     if data is not None and not experiment.has_data:
         raise InputError(f"experiment {experiment.name!r} reads no data", "leave out --data_dir")
     return data
-
-
-def _placed(options: RunOptions, project: Project, experiment: Experiment) -> Placed:
-    return make_plan(
-        project.cluster,
-        options.gpus,
-        runtime=experiment.runtime,
-        backend=options.backend,
-        own=options_of(options.backend, options.option),
-        file=project.path,
-    )
 
 
 def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnProgram | None]:

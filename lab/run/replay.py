@@ -8,7 +8,7 @@ out.
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -106,11 +106,6 @@ class Recording:
         events += _gpu_events(run, place)
         return cls(info, sorted(events, key=attrgetter("at_s")), length_s)
 
-    def between(self, after_s: float, until_s: float) -> Sequence[Event]:
-        """Return the events after one moment, up to another; both in seconds of the run."""
-        first = bisect_right(self.events, after_s, key=attrgetter("at_s"))
-        return self.events[first : bisect_right(self.events, until_s, key=attrgetter("at_s"))]
-
 
 class Player:
     """Plays a recording through a view, which must have the player's clock.
@@ -133,8 +128,10 @@ class Player:
             speed: Seconds of the run in one second.
         """
         at_s, shown_s, before = 0.0, -1.0, time.monotonic()
+        waiting = deque(self.recording.events)
         while shown_s < self.recording.length_s:
-            for event in self.recording.between(shown_s, at_s):
+            while waiting and waiting[0].at_s <= at_s:
+                event = waiting.popleft()
                 self._now_unix = self.recording.info.zero_unix + event.at_s
                 event.show(view)
             self._now_unix = self.recording.info.zero_unix + at_s
