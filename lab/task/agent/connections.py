@@ -109,7 +109,7 @@ class Contact:
         now = time.monotonic()
         if self._talked or now < self._due:
             return
-        self._due = now + min(_LATER_LOOKS_S, max(_FIRST_LOOKS_S, (now - self._began) / 10))
+        self._due = now + min(_LATER_LOOKS_S, max(_FIRST_LOOKS_S, (now - self._began) / 100))
         self._looks += 1
         processes = family(self._program).keys()
         own = _sockets(processes)
