@@ -26,22 +26,8 @@ from lab.task.program_flags import QUIET, complete_flags, restore_flags
 from lab.task.request_ids import number_requests, place_of
 from lab.task.sdk.program import ProgramError, ended_tasks
 from lab.task.sdk.recorder import Recorder
-from lab.task.tf1 import known_bugs, numpy_1
+from lab.task.tf1 import known_bugs, numpy_1, sessions
 from lab.task.tf1.import_hook import provide
-from lab.task.tf1.known_bugs import (
-    called_operation_line,
-    exit_on_missing_file,
-    exit_with_line,
-    missing_file_line,
-    record_missing_files,
-    uncall_operations,
-)
-from lab.task.tf1.sessions import (
-    hide_cancelled_queue_runners,
-    refuse_stale_checkpoints,
-    shorten_polling,
-    shorten_stop,
-)
 from lab.volume.run_spec import module_files
 
 _FAITHFUL, _FIX = "--faithful", "--mend"
@@ -67,7 +53,7 @@ def main() -> None:
     except OSError as error:
         sys.exit(f"error: {program} cannot be read ({error.strerror}); check the path")
     if fix_faults:
-        tree = uncall_operations(tree, notify)
+        tree = known_bugs.uncall_operations(tree, notify)
     mnist.provide()  # before TensorFlow imports Keras
     _silence_deprecations()
     optimizer = _optimizer_class(recorder.task if fix_faults else "", notify)
@@ -75,8 +61,8 @@ def main() -> None:
     complete_flags(os.environ, is_quiet=QUIET in switches)
     number_requests(place_of(os.environ), notify)
     _change_sessions(program, faithful=_FAITHFUL in switches)
-    noted = record_missing_files()
-    exit_on_missing_file(noted, program.name)
+    noted = known_bugs.record_missing_files()
+    known_bugs.exit_on_missing_file(noted, program.name)
     try:
         if module:
             run_module(module, arguments, tree)
@@ -85,12 +71,12 @@ def main() -> None:
     except ProgramError as error:
         sys.exit(f"error: {error}")
     except Exception as error:
-        line = called_operation_line(error, folder)
-        line = line or missing_file_line(error, noted, program.name)
+        line = known_bugs.called_operation_line(error, folder)
+        line = line or known_bugs.missing_file_line(error, noted, program.name)
         if line is None:
             raise
         traceback.print_exc()
-        exit_with_line(line)
+        known_bugs.exit_with_line(line)
 
 
 def _find_module(module: str) -> tuple[Path, Path]:
@@ -128,13 +114,13 @@ def _provide_tensorflow(folder: Path, optimizer: type) -> None:
 
 def _change_sessions(program: Path, *, faithful: bool) -> None:
     numpy_1.convert_fetched()
-    hide_cancelled_queue_runners()
+    sessions.hide_cancelled_queue_runners()
     if not faithful:
-        shorten_polling()
-        shorten_stop()
+        sessions.shorten_polling()
+        sessions.shorten_stop()
         # In a run, the program file is a copy made at the start. Started by hand, it is older than
         # all its checkpoints.
-        refuse_stale_checkpoints(program.stat().st_mtime)
+        sessions.refuse_stale_checkpoints(program.stat().st_mtime)
 
 
 def _optimizer_class(fixed_worker: str, notify: known_bugs.NotifyTask) -> type:
