@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from lab.program.python_source import imported_packages, names_in, texts_in, uses_estimator
+from lab.program.python_source import imported_packages, names_in, texts_in
 from lab.runtimes import HERITAGE, RUNTIMES
 from lab.text import short
 
@@ -83,6 +83,15 @@ def needed_tf1(
         return Need("calls Keras's fit in a program for TensorFlow 1", "fails in {}")
     first = next(filter(None, map(_KERAS_2.search, used)), None)
     return first and Need(f"uses {first[0]} of Keras 2", "{} lacks")
+
+
+def uses_estimator(trees: Iterable[ast.Module]) -> bool:
+    """Return whether a program or one of its modules uses TensorFlow's Estimator."""
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr == "estimator")
+        or (isinstance(node, ast.ImportFrom | ast.Import) and "estimator" in ast.unparse(node))
+        for node in chain.from_iterable(map(ast.walk, trees))
+    )
 
 
 def has_coordinator(trees: Mapping[Path, ast.Module]) -> bool:

@@ -16,8 +16,7 @@ from lab.formatting import counted
 from lab.frameworks import FRAMEWORKS, TENSORFLOW, framework_of
 from lab.program import FOR_A_TASK, SUFFIX, TASK, needs
 from lab.program.imports import first_imports
-from lab.program.python2 import Conversion
-from lab.program.python_source import Sources, imported_packages, names_in, texts_in, uses_estimator
+from lab.program.python_source import Conversion, Sources, imported_packages, names_in, texts_in
 from lab.project import user_path
 from lab.text import short
 from lab.volume import RunSpec
@@ -213,7 +212,7 @@ def read_program(
         imports=() if sources.converted else first_imports(folder, sources.trees, own.values()),
         gpu_use=() if is_tensorflow else needs.gpu_use(sources.trees),
         horovod=is_tensorflow and "horovod" in packages,
-        estimator=uses_estimator(trees),
+        estimator=needs.uses_estimator(trees),
         coordinator=needs.has_coordinator(sources.trees),
         need=(
             needs.needed_tf1(

@@ -10,7 +10,7 @@ import pytest
 from lab.config import Cluster, parse_cluster
 from lab.errors import InputError
 from lab.program.own import read_program
-from lab.program.python2 import Conversion
+from lab.program.python_source import Conversion
 from lab.run.own_experiment import experiment_of
 from tests.support.programs import write
 
