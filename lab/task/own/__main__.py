@@ -13,6 +13,7 @@ repeat if the program belongs to a cluster. It imports neither TensorFlow nor Py
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import re
 import sys
@@ -33,7 +34,10 @@ def main() -> None:
         _fill_in_rank(arguments)
     complete_flags(os.environ, is_quiet=is_quiet)
     mnist.provide()
-    _number_requests()
+    # Read now: a program may change the variables.
+    if (place := request_ids.place_of(os.environ)) is not None:
+        notify = functools.partial(print, file=sys.stderr, flush=True)
+        after_import({"tensorflow"}, lambda _: request_ids.number_requests(place, notify))
     after_import({"torch.distributed"}, _finish_threads_at_exit)
     for name in [module for module in sys.modules if module.partition(".")[0] == "lab"]:
         # A module of the program may have the name `lab`.
@@ -68,17 +72,6 @@ def _finish_threads_at_exit(_: object) -> None:
     impossible.
     """
     atexit.register(time.sleep, 0.05)
-
-
-def _number_requests() -> None:
-    """Prevent false refusals of steps by TensorFlow; print a line if that is impossible."""
-
-    def notify(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    # Read now: a program may change the variables.
-    if (place := request_ids.place_of(os.environ)) is not None:
-        after_import({"tensorflow"}, lambda _: request_ids.number_requests(place, notify))
 
 
 main()

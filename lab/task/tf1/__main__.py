@@ -61,8 +61,7 @@ def main() -> None:
     complete_flags(os.environ, is_quiet=QUIET in switches)
     number_requests(place_of(os.environ), notify)
     _change_sessions(program, faithful=_FAITHFUL in switches)
-    noted = known_bugs.record_missing_files()
-    known_bugs.exit_on_missing_file(noted, program.name)
+    noted = known_bugs.record_missing_files(program.name)
     try:
         if module:
             run_module(module, arguments, tree)

@@ -197,11 +197,15 @@ class _CallRemover(ast.NodeTransformer):
 # ---- missing files
 
 
-def record_missing_files() -> list[str]:
+def record_missing_files(program: str) -> list[str]:
     """Record the missing files of all later TensorFlow errors.
 
     A queue runner reads files in its own thread; the main thread gets only the error that the queue
-    is closed.
+    is closed. Without a coordinator the main thread would wait for the queue forever: if a missing
+    file ends a thread, the process ends, too.
+
+    Args:
+        program: The program's name.
 
     Returns:
         A list that grows with each error; it has the files as the program names them.
@@ -209,14 +213,21 @@ def record_missing_files() -> list[str]:
     from tensorflow.python.framework.errors_impl import NotFoundError  # noqa: PLC0415
 
     noted: list[str] = []
-    original_init = NotFoundError.__init__
+    original_init, original_hook = NotFoundError.__init__, threading.excepthook
 
     @functools.wraps(original_init)
     def init_and_record(self: Any, *args: Any, **kwargs: Any) -> None:
         original_init(self, *args, **kwargs)
         noted.extend(_files_in(self))
 
+    def leave(ended: threading.ExceptHookArgs) -> None:
+        with _PRINTING:
+            original_hook(ended)
+        if line := missing_file_line(ended.exc_value, noted, program):
+            exit_with_line(line)
+
     NotFoundError.__init__ = init_and_record
+    threading.excepthook = leave
     return noted
 
 
@@ -249,27 +260,6 @@ def missing_file_line(
     else:
         hint = f"put it beside {program}, and name it in the program's text"
     return f"{MISSING}: {file} is missing; {hint}"
-
-
-def exit_on_missing_file(noted: Sequence[str], program: str) -> None:
-    """End the process when a missing file ends one of its threads.
-
-    Such a thread is a queue runner without a coordinator; the main thread would wait for its queue
-    forever.
-
-    Args:
-        noted: The files that TensorFlow did not find.
-        program: The program's name.
-    """
-    original_hook = threading.excepthook
-
-    def leave(ended: threading.ExceptHookArgs) -> None:
-        with _PRINTING:
-            original_hook(ended)
-        if line := missing_file_line(ended.exc_value, noted, program):
-            exit_with_line(line)
-
-    threading.excepthook = leave
 
 
 def exit_with_line(line: str) -> NoReturn:
