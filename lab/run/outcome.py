@@ -136,30 +136,26 @@ def _check_results(run: RunDir, summary: Summary) -> None:
 
 
 def _report_log(task: str, path: Path) -> bool:
-    """Report the last lines of a task's log, each on one line of the terminal.
+    """Report the last lines of a program in a task's log, each on one line of the terminal.
+
+    Only the end of the log is read.
 
     Returns:
         Whether the log has a line.
     """
-    width = width_of(sys.stderr)
-    lines = _last_lines(path)
-    for line in lines:
-        text = Text(f"{task}  | {printed(line)}".expandtabs())
-        text.truncate(width, overflow="ellipsis")
-        LOG.warning(text.plain)
-    return bool(lines)
-
-
-def _last_lines(path: Path) -> list[bytes]:
-    """Return the last lines of the program in a log; read only the log's end."""
     if not path.is_file():
-        return []
+        return False
     with path.open("rb") as file:
         start = max(0, file.seek(0, 2) - _TAIL_BYTES)
         file.seek(start)
         lines = file.read().split(b"\n")
     lines = lines[1:] if start else lines  # the first line is cut
-    return [line for line in own_lines(lines) if line][-LOG_LINES:]
+    last = [line for line in own_lines(lines) if line][-LOG_LINES:]
+    for line in last:
+        text = Text(f"{task}  | {printed(line)}".expandtabs())
+        text.truncate(width_of(sys.stderr), overflow="ellipsis")
+        LOG.warning(text.plain)
+    return bool(last)
 
 
 def report_unread(run: RunDir, summary: Summary) -> None:

@@ -149,9 +149,7 @@ def _probe(backend: Backend, info: RunInfo) -> VolumeStatus | None:
     if not info.backend and backend.unavailable_reason() is not None:
         return None  # the run cannot have used this backend
     environment = backend.find_any(info.project)
-    if environment is None:
-        return None
-    if all(request.run_id != info.run_id for request in environment.runs()):
+    if environment is None or all(each.run_id != info.run_id for each in environment.runs()):
         return None
     return volume_status(environment, info.run_id)
 

@@ -7,8 +7,9 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -239,20 +240,14 @@ def infos(store: Path) -> dict[RunDir, RunInfo | None]:
     """Return every run of a run store with its `run.json`, the oldest first; None: unreadable."""
     if not store.is_dir():
         return {}
-    infos_of: dict[RunDir, RunInfo | None] = {}
-    for path in store.iterdir():
-        run = RunDir(path)
+    found = []
+    for run in map(RunDir, store.iterdir()):
         if run.info_path.is_file():
-            try:
-                infos_of[run] = run.read()
-            except (LabError, OSError):
-                infos_of[run] = None
-
-    def start(run: RunDir) -> tuple[float, str]:
-        info = infos_of[run]
-        return info.started_unix if info else 0.0, run.run_id
-
-    return {run: infos_of[run] for run in sorted(infos_of, key=start)}
+            info = None
+            with suppress(LabError, OSError):
+                info = run.read()
+            found.append((info.started_unix if info else 0.0, run.run_id, run, info))
+    return {run: info for _, _, run, info in sorted(found, key=itemgetter(0, 1))}
 
 
 def safe_run_id(run_id: str) -> str:

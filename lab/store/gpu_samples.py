@@ -92,8 +92,14 @@ def figures(
         trained: The time from the first step record to the last, by task.
     """
     tasks: dict[str, list[_Moment]] = {}
-    for (task, time), moment_samples in groupby(samples(records), lambda sample: sample[:2]):
-        tasks.setdefault(task, []).append(_moment(time, list(moment_samples)))
+    for (task, time), of_moment in groupby(samples(records), lambda sample: sample[:2]):
+        gpus = list(of_moment)
+        used = _mean([gpu.utilisation for gpu in gpus if gpu.utilisation is not None])
+        memory, power = (
+            _sum([gpu.memory_bytes for gpu in gpus]),
+            _sum([gpu.power_w for gpu in gpus]),
+        )
+        tasks.setdefault(task, []).append(_Moment(time, used, memory, power))
     return {task: _over(moments, trained.get(task)) for task, moments in tasks.items()}
 
 
@@ -104,15 +110,6 @@ class _Moment(NamedTuple):
     utilisation: float | None
     memory_bytes: float | None
     power_w: float | None
-
-
-def _moment(time: float, gpus: Sequence[GpuSample]) -> _Moment:
-    return _Moment(
-        time,
-        _mean([gpu.utilisation for gpu in gpus if gpu.utilisation is not None]),
-        _sum([gpu.memory_bytes for gpu in gpus]),
-        _sum([gpu.power_w for gpu in gpus]),
-    )
 
 
 def _over(moments: Sequence[_Moment], trained: Span | None) -> GpuFigures:
