@@ -85,7 +85,6 @@ DEFAULT_DURATION_S: Final = 30.0
 MAX_RATE_BITS: Final = 10**12
 MAX_DELAY_US: Final = 60 * 10**6
 _TARGET: Final = re.compile(r"[a-z][a-z0-9-]{0,40}")
-_TIMES: Final = "`after 500 steps` or `after 5s`"
 
 
 class Kind(StrEnum):
@@ -289,10 +288,9 @@ def _argument(part: str) -> tuple[str, float | None]:
 
 
 def _start_time(arguments: list[str]) -> Trigger | None:
-    match arguments:
-        case []:
-            return None
-        case ["after", *moment] if moment:
-            return parse_trigger(" ".join(moment))
-        case _:
-            raise ValueError(f"{' '.join(arguments)!r} is not a start time; write {_TIMES}")
+    if not arguments:
+        return None
+    if arguments[0] != "after":
+        moment = " ".join(arguments)
+        raise ValueError(f"{moment!r} is not a start time; write `after 500 steps` or `after 5s`")
+    return parse_trigger(" ".join(arguments[1:]))

@@ -170,7 +170,9 @@ def _prepare_run(
     options: RunOptions, project: Project, runs_dir: Path, beside: PreparedRun | None
 ) -> PreparedRun:
     experiment, own = _experiment(options, project)
-    data = _own_data(options, experiment)
+    data = check_data_dir(options.data_dir)
+    if data is not None and not experiment.has_data:
+        raise InputError(f"experiment {experiment.name!r} reads no data", "leave out --data_dir")
     if beside is not None:
         placed = beside.placed
     else:
@@ -263,13 +265,6 @@ def find_place(
     if orphan is not None:
         collect_runs(orphan, runs_dir)
     return backend, None
-
-
-def _own_data(options: RunOptions, experiment: Experiment) -> Path | None:
-    data = check_data_dir(options.data_dir)
-    if data is not None and not experiment.has_data:
-        raise InputError(f"experiment {experiment.name!r} reads no data", "leave out --data_dir")
-    return data
 
 
 def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnProgram | None]:

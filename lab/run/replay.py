@@ -103,7 +103,10 @@ class Recording:
                 _waiting(info, task),
             )
         ]
-        events += _gpu_events(run, place)
+        events += [
+            Event(place(time_unix, 0.0), "", gpus=use)
+            for time_unix, use in use_by_moment(read_records(run.gpu_samples))
+        ]
         return cls(info, sorted(events, key=attrgetter("at_s")), length_s)
 
 
@@ -259,9 +262,3 @@ def _state_after(state: State, record: Mapping[str, Any]) -> State:
         return State.TRAINING
     is_ready = status == "ready" or (kind == "start" and status != "starting")
     return State.READY if is_ready else state
-
-
-def _gpu_events(run: RunDir, place: Place) -> Iterator[Event]:
-    """Yield the mean utilisation of each task's GPUs, at each moment of `gpu.jsonl`."""
-    for time_unix, use in use_by_moment(read_records(run.gpu_samples)):
-        yield Event(place(time_unix, 0.0), "", gpus=use)

@@ -149,7 +149,10 @@ class TaskProgress:
             step, accuracy = record.get("global_step"), record.get("accuracy")
             self.probe_global_step = step if is_whole(step) else None
             self.final_accuracy = accuracy if is_number(accuracy) else None
-        elif is_number(record.get("accuracy")) and not is_test_during_training(record):
+        elif is_number(record.get("accuracy")) and not (
+            # Only a test during the training has a local step.
+            record.get("kind") == "eval" and "local_step" in record
+        ):
             self.accuracy = record["accuracy"]
 
     @property
@@ -257,11 +260,6 @@ class TaskProgress:
                 self.faults.append((parse(message.removeprefix(DONE)), time))
         if time is not None and is_whole(step) and record.get("attempt"):
             self.resumed.append((time, step))
-
-
-def is_test_during_training(record: dict[str, Any]) -> bool:
-    """Whether this is a test during the training: only these tests have a local step."""
-    return record.get("kind") == "eval" and "local_step" in record
 
 
 def read_progress(path: Path, task: str, times: tuple[float, float] = EVER) -> TaskProgress:
