@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import islice, product
+from itertools import islice, product, takewhile
 from pathlib import Path
 from typing import Final
 
@@ -198,10 +198,7 @@ def _how_to_run(lacking: Sequence[str], command: str) -> str:
 
 def _held(conditions: Sequence[Condition], runs: Mapping[str, MeasuredRun]) -> int:
     """Return the number of conditions that hold before the first that does not."""
-    for done, condition in enumerate(conditions):
-        if not holds(condition, runs):
-            return done
-    return len(conditions)
+    return sum(1 for _ in takewhile(lambda condition: holds(condition, runs), conditions))
 
 
 def holds(condition: Condition, runs: Mapping[str, MeasuredRun]) -> bool:
