@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -10,10 +10,12 @@ from typing import Final
 
 from lab.config.diagnostics import Loc, Problem
 from lab.config.model import Cluster, Job, Node
-from lab.formatting import counted, listed
+from lab.formatting import counted
 
 PS: Final = "ps"
 """The job of the parameter servers: its tasks never get a GPU."""
+
+_NAMED: Final = 4  # maximum number of tasks that a message names
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def _too_many(name: str, node: Node, own: Sequence[TaskSlot]) -> AllocationError
     asking = [slot for slot in own if slot.gpus]
     totals = list(accumulate(slot.gpus or 0 for slot in asking))
     first = next(slot for slot, total in zip(asking, totals, strict=True) if total > node.gpu_count)
-    requested = listed(f"{slot.name}: {slot.gpus}" for slot in asking)
+    requested = _listed(f"{slot.name}: {slot.gpus}" for slot in asking)
     return AllocationError(
         first.loc,
         f"the tasks on {name} need {counted(totals[-1], 'GPU')} ({requested}) and it has "
@@ -141,7 +143,7 @@ def _too_many(name: str, node: Node, own: Sequence[TaskSlot]) -> AllocationError
 def _does_not_divide(
     name: str, node: Node, left: int, equal: Sequence[TaskSlot]
 ) -> AllocationError:
-    tasks = listed(slot.name for slot in equal)
+    tasks = _listed(slot.name for slot in equal)
     if left == 0:
         message = f"no GPU of {name} is left for {tasks} (it has {node.gpu_count})"
     else:
@@ -166,9 +168,15 @@ def _check_sharing(name: str, node: Node, pool: int, shared: Sequence[TaskSlot])
     parts = {slot.name: slot.gpu_memory_fraction for slot in shared if slot.gpu_memory_fraction}
     total = sum(Fraction(repr(part)) for part in parts.values())
     if total > 1:
-        tasks = listed(f"{task}: {part}" for task, part in parts.items())
+        tasks = _listed(f"{task}: {part}" for task, part in parts.items())
         raise AllocationError(
             shared[-1].loc,
             f"the tasks that share a GPU of {name} take {float(total):.6g} of its memory "
             f"({tasks}); the limit is 1.0",
         )
+
+
+def _listed(texts: Iterable[str]) -> str:
+    every = list(texts)
+    more = f", … {len(every) - _NAMED} more" if len(every) > _NAMED else ""
+    return ", ".join(every[:_NAMED]) + more

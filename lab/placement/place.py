@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,7 +14,7 @@ from lab.errors import InputError, LabError
 from lab.formatting import counted, listed
 from lab.gpu import Gpu, Inventory, Process, take_inventory
 from lab.gpu.model import SLICE
-from lab.placement.cpuset import CloseCpus, allocate_cpus
+from lab.placement.cpuset import allocate_cpus
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.text import clipped, short
 from lab.units import memory_for_people
@@ -131,12 +131,14 @@ def _tasks(
             )
     order = [(job, index) for job in cluster.jobs for index in range(len(cluster.jobs[job].on))]
     tasks = [placed[key] for key in order]
+    # A GPU of another host has no known CPUs.
+    near = [tuple(by_id[gpu].cpus if gpu in by_id else () for gpu in task.gpus) for task in tasks]
     limits, shortfalls = allocate_cpus(
         [task.node for task in tasks],
         cluster.nodes,
         _cpu_ids(inventory),
         inventory.memory_bytes,
-        [_near(task.gpus, by_id) for task in tasks],
+        near,
     )
     limited = tuple(
         replace(task, cpus=limit.cpus, cpuset=limit.cpuset, memory_bytes=limit.memory_bytes)
@@ -150,10 +152,6 @@ def _cpu_ids(inventory: Inventory) -> Sequence[int] | None:
     if inventory.cpu_ids:
         return inventory.cpu_ids
     return None if inventory.cpus is None else range(inventory.cpus)
-
-
-def _near(ids: Iterable[str], by_id: Mapping[str, Gpu]) -> CloseCpus:
-    return tuple(by_id[gpu].cpus if gpu in by_id else () for gpu in ids)
 
 
 def _check_slices(job: str, index: int, ids: Sequence[str]) -> None:
