@@ -31,7 +31,6 @@ PATHS: Final[Mapping[str, str]] = {
 }
 
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_POLL_S: Final = 0.5
 _WATCH_S: Final = 60
 _TIMEOUT_S: Final = 30
 """Seconds without data from the server after which a call fails."""
@@ -206,36 +205,6 @@ class Api:
         except ApiError as error:
             if error.status not in {_MISSING, _CONFLICT}:
                 raise
-
-    def remove(
-        self, kinds: Sequence[str], labels: Mapping[str, str], keep: str, within_s: float
-    ) -> Object | None:
-        """Delete objects, and wait until they are gone.
-
-        Args:
-            kinds: Their kinds.
-            labels: Their labels.
-            keep: The name of one that stays, or "".
-            within_s: Seconds to wait.
-
-        Returns:
-            One that is left after this time; None if all are gone.
-
-        Raises:
-            LabError: The server refuses, or does not answer.
-        """
-        deleted: set[str] = set()
-        until = time.monotonic() + within_s
-        while True:
-            resources = [resource for kind in kinds for resource in self.list(kind, labels)]
-            left = [resource for resource in resources if resource["metadata"]["name"] != keep]
-            if not left or time.monotonic() > until:
-                return next(iter(left), None)
-            for resource in left:
-                if resource["metadata"]["uid"] not in deleted:
-                    self.delete(resource)
-                    deleted.add(resource["metadata"]["uid"])
-            time.sleep(_POLL_S)
 
     def logs(
         self, pod: str, *, follow: bool, tail: int | None, since: str | None

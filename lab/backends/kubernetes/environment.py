@@ -529,16 +529,27 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         self._state_dir.remove(keep_volume=keep_volume)
 
     def _remove(self, kinds: Sequence[str], keep: str = "") -> None:
-        """Delete objects of some kinds, and wait until they are gone.
+        """Delete objects of some kinds, except the one to keep, and wait until they are gone.
 
         Raises:
             LabError: One is not gone in time.
         """
-        left = self.api.remove(kinds, self._labels, keep, _END_S)
-        if left is not None:
-            name = f"{left['kind']} {left['metadata']['name']}"
-            why = status.detail(left) if left["kind"] == "Pod" else "it is not removed"
-            raise LabError(
-                f"{self.project}: {name} is left: {why}",
-                f"see `kubectl describe {name.lower()}`, then run `lab down {self.project}`",
-            )
+        deleted: set[str] = set()
+        until = time.monotonic() + _END_S
+        while True:
+            resources = [each for kind in kinds for each in self.api.list(kind, self._labels)]
+            left = [resource for resource in resources if resource["metadata"]["name"] != keep]
+            if not left:
+                return
+            if time.monotonic() > until:
+                name = f"{left[0]['kind']} {left[0]['metadata']['name']}"
+                why = status.detail(left[0]) if left[0]["kind"] == "Pod" else "it is not removed"
+                raise LabError(
+                    f"{self.project}: {name} is left: {why}",
+                    f"see `kubectl describe {name.lower()}`, then run `lab down {self.project}`",
+                )
+            for resource in left:
+                if resource["metadata"]["uid"] not in deleted:
+                    self.api.delete(resource)
+                    deleted.add(resource["metadata"]["uid"])
+            time.sleep(_POD_POLL_S)
