@@ -27,7 +27,6 @@ from lab.api.following import attach
 from lab.api.results import Run
 from lab.cli.run_view import print_summary, view_for_stderr
 from lab.errors import InputError, InterruptError
-from lab.extras import named_extras
 from lab.options import Flag, Switch, presents
 from lab.options.types import whole
 from lab.run.outcome import check_succeeded
@@ -69,7 +68,6 @@ def command(
         check_succeeded(done.directory, summary)
 
 
-@named_extras()
 def _serve(run: str | None, store: Path, speed: float | None, port: int | None) -> None:
     """Serve the page of a run, or of the newest one."""
     if speed is not None and run is None:

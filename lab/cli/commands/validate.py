@@ -39,23 +39,16 @@ def command(
         print_json(json_schema())
         return
     path = cluster_path(cluster, file)
+    found: dict[str, object] = {"file": str(path), "valid": True, "problems": []}
     try:
         config = load_cluster(path)
     except ConfigError as error:
         if json:
-            print_json({"file": str(path), "valid": False, "problems": error.problems})
+            print_json(found | {"valid": False, "problems": error.problems})
         raise
     warnings = idle_gpus(config)
     if json:
-        print_json(
-            {
-                "file": str(path),
-                "valid": True,
-                "problems": [],
-                "warnings": warnings,
-                "sha256": config.sha256,
-            }
-        )
+        print_json(found | {"warnings": warnings, "sha256": config.sha256})
     else:
         for line in warnings:
             LOG.warning(f"warning: {line}")
