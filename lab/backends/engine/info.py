@@ -100,16 +100,12 @@ def check_engine(engine: EngineInfo) -> Outcome:
     return ok(f"Podman {version}")
 
 
-def _uses_cdi(engine: EngineInfo) -> bool:
-    """Whether the engine adds GPUs to containers by CDI; otherwise it uses the toolkit's hook."""
-    devices = engine.info.get("DiscoveredDevices") or ()
-    known = any(str(device.get("ID")).startswith("nvidia.com/gpu=") for device in devices)
-    return engine.kind.is_podman or (known and engine.numbers >= _USES_CDI_SINCE)
-
-
 def check_toolkit(engine: EngineInfo) -> Outcome:
     """Check that the engine can give GPUs to containers."""
-    if _uses_cdi(engine):
+    # It adds GPUs to containers by CDI, or by the toolkit's hook.
+    devices = engine.info.get("DiscoveredDevices") or ()
+    known = any(str(device.get("ID")).startswith("nvidia.com/gpu=") for device in devices)
+    if engine.kind.is_podman or (known and engine.numbers >= _USES_CDI_SINCE):
         return ok("the engine uses CDI")
     if "nvidia" in (engine.info.get("Runtimes") or {}):
         return ok("the engine has the runtime `nvidia`")

@@ -144,10 +144,8 @@ class Supervisor:
     def _is_removed(self) -> bool:
         try:
             self.state_dir.record.lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            return True
-        except OSError:  # the file system does not answer
-            return False
+        except OSError as error:  # another one: the file system does not answer
+            return isinstance(error, FileNotFoundError | NotADirectoryError)
         return False
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
