@@ -27,18 +27,8 @@ NO_PARTS: Final[Mapping[str, Path]] = MappingProxyType({})
 Precondition = Callable[[], None]
 """Raises an error if an environment must not be removed."""
 
-
-def no_precondition() -> None:
-    """Allow the removal."""
-
-
 KeepVolume = Callable[[], bool]
 """Whether to keep the run volume when the rest of an environment is removed."""
-
-
-def remove_volume() -> bool:
-    """Remove the run volume, too."""
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,8 +327,8 @@ class Environment(ABC):
     def down(
         self,
         *,
-        unless: Precondition = no_precondition,
-        keeps: KeepVolume = remove_volume,
+        unless: Precondition = lambda: None,
+        keeps: KeepVolume = lambda: False,
     ) -> None:
         """Remove this environment.
 

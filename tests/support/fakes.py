@@ -20,8 +20,6 @@ from lab.backends.environment import (
     Precondition,
     TaskInfo,
     no_check,
-    no_precondition,
-    remove_volume,
 )
 from lab.backends.state import Busy
 from lab.errors import LabError
@@ -232,8 +230,8 @@ class FakeEnvironment(DirectoryEnvironment):
     def down(
         self,
         *,
-        unless: Precondition = no_precondition,
-        keeps: KeepVolume = remove_volume,
+        unless: Precondition = lambda: None,
+        keeps: KeepVolume = lambda: False,
     ) -> None:
         unless()
         self.end(keep_volume=keeps())
