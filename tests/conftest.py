@@ -45,13 +45,11 @@ FAST = {Path(__file__).parent / name for name in ("unit", "hostile")}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Each group has a marker."""
     for name, group in GROUPS.items():
         config.addinivalue_line("markers", f"{name}: {group.about}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Divide the tests into groups."""
     for item in items:
         if FAST.isdisjoint(item.path.parents):
             mark(item)
@@ -128,7 +126,6 @@ def image(engine: engines.Engine, variables: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(scope="session")
 def class_image(image: str) -> str:
-    """The image of a class for CPUs, built on the image of the tasks."""
     return ensure_image(Engine(), gpus=False, root=engines.ROOT)
 
 
@@ -163,12 +160,10 @@ def torch_image(
 
 @pytest.fixture(scope="session")
 def jax_image(image: str) -> str:
-    """The image with JAX for CPUs."""
     return _image_of(JAX)
 
 
 def _image_of(runtime: Runtime) -> str:
-    """Build the image of a runtime for CPUs."""
     cluster = load_cluster(engines.ROOT / "cluster.yaml")
     plan = replace(place(cluster, take_inventory("none", cluster)), runtime=runtime.name)
     return build_image(plan, root=engines.ROOT)

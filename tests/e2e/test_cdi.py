@@ -27,6 +27,7 @@ from lab.placement.plan import Plan
 from tests.golden.boxes import box
 from tests.support import debian_engine as debian
 from tests.support import engine as engines
+from tests.support.commands import run_command
 
 SUITE = "trixie"
 """The oldest Debian whose engine knows CDI; it does not change any more."""
@@ -85,9 +86,7 @@ def environment(project: None, plan: Plan) -> Iterator[ComposeEnvironment]:
     file.write_text(render(plan, {**DEFAULTS, "gpus-by": "cdi"}))
     compose = ["docker", "compose", "--file", str(file)]
     try:
-        done = subprocess.run(
-            [*compose, "up", "--detach", "--wait"], capture_output=True, text=True, check=False
-        )
+        done = run_command([*compose, "up", "--detach", "--wait"])
         assert done.returncode == 0, done.stderr
         yield ComposeEnvironment(DockerEngine(), plan.name)
     finally:

@@ -35,7 +35,7 @@ from lab.threads import in_background
 from tests.golden.boxes import box, uuid_of
 from tests.support.agents import wait_for
 from tests.support.browser import host
-from tests.support.commands import free_port
+from tests.support.commands import free_port, run_command
 from tests.support.conditions import lacking
 from tests.support.docker import docker, inspect, left_behind, reached
 
@@ -101,14 +101,9 @@ def room(class_image: str, before: dict[str, list[str]]) -> Iterator[ClassDir]:
 
 
 def in_seat(seat: str, *command: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a command in the home directory of a seat."""
     flags = ["--interactive", "--workdir", names.MOUNT]
-    return subprocess.run(
-        ["docker", "exec", *flags, names.seat_object(NAME, seat), *command],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
+    return run_command(
+        ["docker", "exec", *flags, names.seat_object(NAME, seat), *command], input=text
     )
 
 
@@ -140,13 +135,11 @@ def up_with_a_run(room: ClassDir, seat: str) -> Entry:
 
     wait_for(found, f"{seat} has no run", 120)
     one = entry(room, seat)
-    assert one is not None
     assert one.state is State.UP
     return one
 
 
 def addresses(project: str) -> list[str]:
-    """The addresses of the nodes of an environment."""
     network: list[Any] = json.loads(docker("network", "inspect", f"{project}_cluster"))
     return [each["IPv4Address"].partition("/")[0] for each in network[0]["Containers"].values()]
 
@@ -154,7 +147,6 @@ def addresses(project: str) -> list[str]:
 def service_of(room: ClassDir) -> int | None:
     """The process of the queue below JupyterHub."""
     hub = room.hub()
-    assert hub is not None
     with suppress(psutil.NoSuchProcess):
         for each in psutil.Process(hub.pid).children(recursive=True):
             if "lab.classroom.queue.service" in each.cmdline():

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import PATIENCE_S, wait_for
-from tests.support.commands import command, environ, lab, start
+from tests.support.commands import command, end, environ, lab, start
 from tests.support.kube import a_cluster
 from tests.support.terminals import CTRL_C, terminal
 from tests.support.wheels import wheel
@@ -90,8 +90,7 @@ for step in range(30):
 
 
 def summary_of(out: str) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return summary
+    return json.loads(out.splitlines()[-1])
 
 
 @pytest.fixture(
@@ -211,7 +210,6 @@ def counted(run_dir: Path, task: str) -> tuple[list[int], list[int]]:
 
 
 def have_come(run_dir: Path) -> bool:
-    """Whether the first lines and records of every worker are collected."""
     files = [
         run_dir / name for task in WORKERS for name in (f"logs/{task}.log", f"tasks/{task}.jsonl")
     ]
@@ -252,7 +250,6 @@ def test_a_run_is_detached_attached_shown_and_cancelled(project: Path) -> None:
     records = [project / "runs" / run_id / f"tasks/{task}.jsonl" for task in WORKERS]
     wait_for(lambda: all(each.exists() for each in records), "a record of each", PATIENCE_S)
     shown = start(project, "logs", "--follow", "--task", "worker-1", "--since", "0s")
-    assert shown.stdout is not None
     lines = [shown.stdout.readline() for _ in range(50)]
     shown.send_signal(signal.SIGINT)
     shown.communicate(timeout=PATIENCE_S)
@@ -262,8 +259,7 @@ def test_a_run_is_detached_attached_shown_and_cancelled(project: Path) -> None:
     states = json.loads(lab(project, "ps", NAME, "--json")[0])
     assert {row["state"] for row in states if row["task"] != "ps-0"} == {"training"}
     lab(project, "cancel", run_id)
-    _, err = follower.communicate(timeout=PATIENCE_S)
-    assert follower.returncode == 1, err
+    _, err = end(follower, 1)
     assert "cancelled (cancelled by `lab cancel`)" in err
     assert lab(project, "cancel", run_id, code=2)[1].startswith(
         f"error: run {run_id} has already ended"

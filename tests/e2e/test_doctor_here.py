@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support import engine as engines
-from tests.support.commands import start
+from tests.support.commands import run_command, start
 from tests.support.nvml.library import Driver
 
 pytestmark = pytest.mark.tensorflow
@@ -32,11 +31,8 @@ def by_name(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def containers_of(engine: engines.Engine) -> str:
-    """Ids of all containers, running or not."""
     command = ["docker", "ps", "--all", "--quiet"]
-    done = subprocess.run(
-        command, env=engine.environment, capture_output=True, text=True, check=True
-    )
+    done = run_command(command, env=engine.environment, check=True)
     return done.stdout
 
 

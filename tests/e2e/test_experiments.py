@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from lab.mnist import load_mnist
 from tests import oracle
 from tests.support.agents import processes_with
-from tests.support.commands import ROOT, lab
+from tests.support.commands import ROOT, lab, python
 from tests.support.experiments import Project, make_project
 from tests.support.shown import assert_shows
 from tests.support.trained import SEED, assert_close
@@ -27,8 +25,7 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]
     if request.param == "compose":
         request.getfixturevalue("image")
     yield make_project(tmp_path, request.param)
-    left = processes_with(str(tmp_path))
-    assert not left, f"left behind: {left}"
+    assert processes_with(str(tmp_path)) == []
 
 
 def test_servers_greet_each_other_and_end(project: Project) -> None:
@@ -126,13 +123,7 @@ assert placed == {"whole": "/job:ps/task:0/device:CPU:0"}, placed
 def test_the_placement_log_is_whole_although_c_buffers_its_lines() -> None:
     """Without an agent, Python does not run unbuffered."""
     environ = {"PYTHONPATH": f"{ROOT}:{ROOT / 'scripts'}", "CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run(
-        [sys.executable, "-c", BUFFERED_LINE],
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-c", BUFFERED_LINE, env=environ)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import PATIENCE_S, processes_with, wait_for
-from tests.support.commands import command, environ, lab, start
+from tests.support.commands import command, end, environ, lab, start
 from tests.support.disks import fill, small_disk
 from tests.support.terminals import CTRL_C, terminal
 
@@ -67,7 +67,6 @@ def ours(project: Path) -> list[int]:
 
 
 def left(project: Path) -> list[object]:
-    """All that is left of the environment."""
     return [*ours(project), *(project / "state").glob("local/*/")]
 
 
@@ -92,13 +91,10 @@ def the_run(project: Path) -> Path:
 
 
 def info(project: Path) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((the_run(project) / "run.json").read_text())
-    return read
+    return json.loads((the_run(project) / "run.json").read_text())
 
 
 def has_steps(store: Path) -> bool:
-    """Whether steps of both workers are collected."""
-
     def stepped(task: str) -> bool:
         return any(b'"step"' in path.read_bytes() for path in store.glob(f"*/tasks/{task}.jsonl"))
 
@@ -106,7 +102,6 @@ def has_steps(store: Path) -> bool:
 
 
 def trains(store: Path) -> None:
-    """Wait until steps of both workers are collected."""
     wait_for(lambda: has_steps(store), "a step", PATIENCE_S)
 
 
@@ -128,7 +123,6 @@ def test_a_closed_reader_does_not_change_the_outcome(project: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    assert process.stdout is not None
     process.stdout.read(1)
     process.stdout.close()
     process.wait(PATIENCE_S)
@@ -143,8 +137,7 @@ def test_the_first_signal_saves_collects_and_leaves_nothing(
     process = start(project, *RUN)
     trains(project / "runs")
     process.send_signal(number)
-    out, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130, err
+    out, err = end(process, 130)
     assert err.splitlines()[-1].startswith("error: run ")
     assert "cancelled" in out
     assert (info(project)["state"], info(project)["reason"]) == ("cancelled", "interrupted")
@@ -273,8 +266,7 @@ def test_a_full_run_store_leaves_the_run_collectable(project: Path, small: Path)
     process = start(project, *RUN, "--runs-dir", str(small))
     trains(small)
     filler = fill(small)
-    _, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1, err
+    _, err = end(process, 1)
     last = err.splitlines()[-1]
     assert last.startswith("error: "), err
     assert "free some space" in last

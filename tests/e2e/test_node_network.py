@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from lab.backends.local import isolation
-from tests.support.commands import ROOT
+from tests.support.commands import ROOT, run_command
 from tests.support.conditions import lacking, needs_namespaces
 
 ONE_WAY = 31_400 * 200
@@ -74,14 +73,9 @@ def talk(tmp_path: Path, switch: str, rate_bits: int) -> tuple[list[Any], list[A
     needs_namespaces()
     script = tmp_path / "talk.py"
     script.write_text(TALK)
-    arguments = [switch, str(ONE_WAY), str(rate_bits), str(tmp_path / "hosts")]
-    done = subprocess.run(
-        [*isolation.UNSHARE, sys.executable, str(script), *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [sys.executable, script, switch, str(ONE_WAY), str(rate_bits), tmp_path / "hosts"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = run_command([*isolation.UNSHARE, *words], env=env)
     assert done.returncode == 0, done.stderr
     server, client = json.loads(done.stdout)
     return server, client

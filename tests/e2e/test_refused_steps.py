@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from lab.runtimes import HERITAGE
-from tests.support.commands import ROOT, environ
+from tests.support.commands import ROOT, environ, run_command
 from tests.support.conditions import lacking
 
 pytestmark = pytest.mark.tensorflow
 
-PATIENCE_S = 300.0
 STEPS = 500
 
 SIXTEEN_SEEDS = """\
@@ -72,17 +70,7 @@ sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 
 
 def run(folder: Path, tensorflow: str, *arguments: str, lines: str = "") -> tuple[int, str]:
-    """Run a program whose request ids follow from 16 seeds.
-
-    Args:
-        folder: Its directory.
-        tensorflow: The version.
-        arguments: The arguments before the program's path.
-        lines: Its first lines.
-
-    Returns:
-        The number of refused steps, and what it printed on stderr.
-    """
+    """Run a program whose request ids follow from 16 seeds; its refused steps, and its stderr."""
     python: Path | None = Path(sys.executable)
     if tensorflow == HERITAGE.name and (python := HERITAGE.python(ROOT)) is None:
         lacking(f"no {HERITAGE.environment} here; `make {HERITAGE.target}` makes it")
@@ -91,7 +79,7 @@ def run(folder: Path, tensorflow: str, *arguments: str, lines: str = "") -> tupl
     program = folder / "program.py"
     program.write_text(lines + PROGRAM.replace("STEPS", str(STEPS)))
     cluster = {"ps": ["localhost:1"], "worker": ["localhost:2"]}
-    done = subprocess.run(
+    done = run_command(
         [str(python), *arguments, str(program)],
         cwd=folder,
         env={
@@ -102,11 +90,6 @@ def run(folder: Path, tensorflow: str, *arguments: str, lines: str = "") -> tupl
             "LAB_TASK": "worker-0",
             "LAB_RUN_DIR": "/runs/r1",
         },
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return int(done.stdout.splitlines()[-1]), done.stderr

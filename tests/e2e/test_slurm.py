@@ -13,7 +13,7 @@ import pytest
 
 from lab.cli import main
 from lab.runtimes import HERITAGE, RUNTIMES
-from tests.support.commands import call, command, lab, start, until
+from tests.support.commands import call, command, end, lab, only_run, start, until
 from tests.support.conditions import lacking
 from tests.support.engine import ROOT
 from tests.support.rank_programs import add_program
@@ -42,7 +42,6 @@ def submit(slurm: Slurm, *flags: str) -> str:
 
 
 def state(slurm: Slurm, job: str) -> tuple[str, str]:
-    """A job's state and its exit code."""
     shown = slurm.run("scontrol", "--oneliner", "show", "job", job).splitlines()[0]
     found = [re.search(rf"\b{name}=(\S+)", shown) for name in ("JobState", "ExitCode")]
     return found[0][1], found[1][1]
@@ -138,12 +137,6 @@ def waits(project: Path, slurm: Slurm) -> Iterator[str]:
     assert list((project / "state/slurm").glob("*/")) == []
 
 
-def only_run(project: Path) -> dict[str, object]:
-    """The recorded facts of the only run."""
-    (path,) = (project / "runs").glob("*/run.json")
-    return dict(json.loads(path.read_text()))
-
-
 @pytest.mark.tensorflow
 def test_lab_run_trains_in_a_job_and_leaves_nothing(slurm: Slurm, project: Path) -> None:
     out, err = lab(project, "run", "sync", "--backend", "slurm", "--epochs=1", "--json")
@@ -210,8 +203,7 @@ def test_a_full_queue_is_reported_and_ctrl_c_gives_the_place_back(
         _, err = lab(project, "up", "--backend", "slurm", code=1)
         assert "another command uses the slurm environment 'slurm' now" in err
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 130
+        _, err = end(process, 130)
         assert "did not start; its directory is removed" in err
         assert list((project / "runs").iterdir()) == []
     finally:
@@ -223,8 +215,7 @@ def test_ctrl_c_ends_the_run_and_its_job(project: Path, waits: str) -> None:
     process = start(project, "run", waits, "--backend", "slurm")
     until(process, "worker-1: training")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130
+    end(process, 130)
     assert only_run(project)["state"] == "cancelled"
 
 
@@ -251,8 +242,7 @@ def test_programs_have_time_to_end_after_scancel(slurm: Slurm, project: Path) ->
     process = start(project, "run", str(own), "--backend", "slurm")
     until(process, "worker-1: training")
     slurm.run("scancel", f"--name={slurm.lab_jobs()[0]}")
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1
+    end(process, 1)
     assert only_run(project)["state"] == "cancelled"
     for task in ("worker-0", "worker-1"):
         (log,) = (project / "runs").glob(f"*/logs/{task}*")

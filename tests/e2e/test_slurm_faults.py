@@ -13,7 +13,7 @@ import pytest
 from lab.store.directory import RunDir, all_runs
 from lab.store.run_info import RunInfo
 from lab.volume.states import State
-from tests.support.commands import lab, start, until
+from tests.support.commands import end, lab, start, until
 from tests.support.slurm import Slurm, make_project, wait_until
 from tests.torture.clock import make
 
@@ -37,14 +37,12 @@ def project(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def jobs(slurm: Slurm) -> list[str]:
-    """The numbers of the components of lab's job."""
     (name,) = set(slurm.lab_jobs())
     numbers = slurm.run("squeue", "--noheader", "--format=%A", f"--name={name}")
     return sorted(numbers.split(), key=int)
 
 
 def wait_for_node(slurm: Slurm) -> None:
-    """Wait until Slurm has taken back the node that failed."""
     free = {"idle", "planned"}
     wait_until(lambda: slurm.states()["n3"] in free, "n3 does not come back", PATIENCE_S)
 
@@ -67,8 +65,7 @@ def test_a_run_continues_when_slurm_puts_its_job_back(slurm: Slurm, project: Pat
     slurm.run("scontrol", "requeue", job)
     until(process, " waits in the queue: ")
     slurm.start_again(job, PATIENCE_S)
-    out, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, err
+    out, err = end(process)
     (old, first), (new, second) = runs(project)
     assert (first.state, second.state) == (State.CANCELLED, State.SUCCEEDED)
     assert checkpoints(old)  # it was saved at the requeue
@@ -102,10 +99,9 @@ def test_the_failure_of_a_node_ends_other_runs(slurm: Slurm, project: Path) -> N
     until(process, "worker-1: training")
     slurm.kill_node("n3")
     try:
-        process.communicate(timeout=PATIENCE_S)
+        end(process, 1)
     finally:
         slurm.start_node("n3")
-    assert process.returncode == 1
     ((_, info),) = runs(project)
     lost = "worker-1 lost: its agent has sent no heartbeat for 15 s"
     assert (info.state, info.reason) == (State.LOST, lost)
@@ -118,8 +114,7 @@ def test_a_run_is_resumed_after_the_time_limit(slurm: Slurm, project: Path) -> N
     # Slurm warns a minute before the limit, and up to a minute earlier: so not before it trains.
     for number in jobs(slurm):
         slurm.run("scontrol", "update", f"JobId={number}", "TimeLimit=1")
-    out, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 1, err
+    out, err = end(process, 1)
     summary = json.loads(out.splitlines()[-1])
     ((run, info),) = runs(project)
     assert info.state is State.CANCELLED
@@ -138,8 +133,7 @@ def test_clocks_that_differ_by_a_minute_change_nothing(project: Path) -> None:
     process = start(project, *TRAIN, "--epochs=1", "--json", **clock.environ)
     until(process, "worker-1: training")
     clock.set(-60.0)
-    out, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, err
+    out, _ = end(process)
     took_s = time.monotonic() - began_s
     summary = json.loads(out.splitlines()[-1])
     assert (summary["records_lost"], summary["updates_conserved"]) == (0, True)

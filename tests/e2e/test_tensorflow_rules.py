@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from typing import Any, Final
 
 import pytest
 
-from tests.support.commands import PATIENCE_S
+from tests.support.commands import python
 
 pytestmark = pytest.mark.tensorflow
 
@@ -25,8 +23,6 @@ import tensorflow.compat.v1 as v1
 
 found = {}
 
-
-# ---- Functions.
 one, other = tf.Variable(0.0), tf.Variable(0.0)
 
 
@@ -81,8 +77,6 @@ for tensor, value in [
     traced(tensor, value)
 found["traces"] = traces
 
-
-# ---- Variables on several servers.
 with tf.Graph().as_default():
     with v1.device(v1.train.replica_device_setter(ps_tasks=2)):
         whole = v1.get_variable("whole", [784, 500])
@@ -91,7 +85,6 @@ found["whole"] = whole.device
 found["parts"] = sorted((each.device, each.shape.as_list()) for each in parts)
 
 
-# ---- What a server keeps.
 def build():
     variable = v1.get_variable("kept", initializer=0)
     queue = v1.FIFOQueue(2, tf.int32, shapes=[[]], shared_name="queue")
@@ -150,9 +143,7 @@ os._exit(0)
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """What the process reports, and the tasks for which a session waited."""
-    result = subprocess.run(
-        [sys.executable, "-c", TRY], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    result = python("-c", TRY)
     assert result.returncode == 0, result.stderr[-2000:]
     waited = re.findall(r"CreateSession still waiting for response .*/task:(\d)", result.stderr)
     return {**json.loads(result.stdout.splitlines()[-1]), "waited for": {*waited}}

@@ -9,8 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,13 +18,12 @@ import pytest
 
 from lab.mnist import Mnist, load_mnist
 from tests import oracle
-from tests.support.commands import ROOT, environ, lab
+from tests.support.commands import ROOT, Done, environ, lab, python
 from tests.support.experiments import LOCAL, Ran
 
 pytestmark = pytest.mark.tensorflow
 
 PROGRAMS = ROOT / "tests" / "tf1_programs"
-PATIENCE_S = 600.0
 SAMPLE = 6
 
 
@@ -118,9 +115,6 @@ print(json.dumps(said))
 """
 
 
-Ended = subprocess.CompletedProcess[str]
-
-
 def listing(project: Path, name: str, cluster: Path, *arguments: str) -> Ran:
     """Run a program on a cluster of plain processes, without `--listing`."""
     program = str(PROGRAMS / f"{name}.py")
@@ -140,27 +134,18 @@ def start(
     folder: Path,
     *arguments: str,
     switches: Sequence[str] = (),
-) -> Ended:
+) -> Done:
     """Run a program that needs no cluster, in a directory; switches are those of the runner."""
-    return subprocess.run(
-        [sys.executable, "-m", "lab.task.tf1", *switches, str(program), *arguments],
-        cwd=folder,
-        env=environ(folder),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    words = ["-m", "lab.task.tf1", *switches, str(program), *arguments]
+    return python(*words, cwd=folder, env=environ(folder), timeout=600)
 
 
-def started(folder: Path, text: str, *arguments: str, **how: Any) -> Ended:
-    """Run a program with this text."""
+def started(folder: Path, text: str, *arguments: str, **how: Any) -> Done:
     (folder / "program.py").write_text(text)
     return start(folder / "program.py", folder, *arguments, **how)
 
 
-def output(done: Ended) -> list[str]:
+def output(done: Done) -> list[str]:
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
 
@@ -168,9 +153,6 @@ def output(done: Ended) -> list[str]:
 @pytest.fixture(scope="module")
 def mnist() -> Mnist:
     return load_mnist()
-
-
-# ---- Clusters.
 
 
 def accuracies(mnist: Mnist, updates: int) -> oracle.Band:
@@ -231,9 +213,6 @@ def test_a_client_apart_from_two_servers(tmp_path: Path) -> None:
     # intercept lacks: after 120 less than a ten-thousandth.
     (line,) = [line for line in run.log("client-0") if line.startswith("slope")]
     assert line.startswith("slope 2.000, intercept 10.000, both on /job:worker/task:0")
-
-
-# ---- A single process.
 
 
 KERAS = """\
@@ -356,7 +335,7 @@ print("reached", reached)
 
 
 def test_a_checkpoint_of_an_earlier_run_is_not_used(tmp_path: Path) -> None:
-    def go(*switches: str) -> Ended:
+    def go(*switches: str) -> Done:
         # Anew for each run, as the lab does.
         return started(tmp_path, SUPERVISED, switches=switches)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 from lab.volume import TaskStatus
 from lab.volume.states import State
 from tests.support.agents import processes_with
-from tests.support.commands import ROOT, lab
+from tests.support.commands import ROOT, Done, lab, python
 from tests.support.shown import assert_shows
 
 pytestmark = pytest.mark.tensorflow
@@ -113,9 +111,7 @@ print('ended')
 """
 
 
-def alone(
-    folder: Path, text: str, *switches: str, gone: str = ""
-) -> subprocess.CompletedProcess[str]:
+def alone(folder: Path, text: str, *switches: str, gone: str = "") -> Done:
     """One of these workers; another task has ended."""
     program, status = folder / "alone.py", folder / "status"
     program.write_text(text)
@@ -123,14 +119,8 @@ def alone(
     if gone:
         (status / f"{gone}.json").write_text(TaskStatus(gone, State.SUCCEEDED).to_json())
     own = {"LAB_TASK": "worker-0", "LAB_RUN_DIR": str(folder), "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-c", HURRIED, *switches, str(program)],
-        env={**os.environ, **own, "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    env = {**os.environ, **own, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return python("-c", HURRIED, *switches, str(program), env=env)
 
 
 def test_a_queue_runner_that_never_stops_is_recognized(tmp_path: Path) -> None:
@@ -190,7 +180,5 @@ with tf.Session() as session:
 
 def test_the_chief_gets_its_token_after_all_others() -> None:
     """While worker-1 cannot take a token, worker-2 has one, and the chief has none."""
-    done = subprocess.run(
-        [sys.executable, "-c", TOKENS], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = python("-c", TOKENS, cwd=ROOT, check=True)
     assert done.stdout.split() == ["0", "1", "1"]

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.support.commands import PATIENCE_S
+from tests.support.commands import python
 from tests.support.then_and_now import ROOT, TEXT, names, pieces, prose, table
 
 pytestmark = pytest.mark.tensorflow
@@ -87,15 +85,7 @@ def test_names_and_python_of_the_page_are_those_of_tensorflow(tmp_path: Path) ->
     asked = {"names": then, "prose": names(prose(TEXT)), "program": str(program)}
     kept = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     own = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1", "TMPDIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK],
-        input=json.dumps(asked),
-        env={**kept, **own},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    done = python("-c", LOOK, input=json.dumps(asked), env={**kept, **own})
     assert done.returncode == 0, done.stderr[-4000:]
     answers = json.loads(done.stdout.splitlines()[0])
     (version,) = set(re.findall(r"its status in TensorFlow (\d+\.\d+)", TEXT))

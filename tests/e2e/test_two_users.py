@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agents import PATIENCE_S, wait_for
-from tests.support.commands import lab, start
+from tests.support.agents import wait_for
+from tests.support.commands import end, lab, start
 from tests.support.shown import assert_shows
 
 CLUSTER = """\
@@ -77,12 +77,6 @@ def go_on(project: Path) -> None:
     (project / "data/go-on").touch()
 
 
-def end(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
-    out, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == code, err[-4000:]
-    return out, err
-
-
 def test_one_after_the_other_in_one_environment(project: Project) -> None:
     here = project("anna")
     name = "lab-e2e-anna"
@@ -122,7 +116,6 @@ def test_one_after_the_other_in_one_environment(project: Project) -> None:
 
 def seen(process: subprocess.Popen[str], message: str) -> str:
     """The first line of standard error that begins so."""
-    assert process.stderr is not None
     return next(line for line in process.stderr if line.startswith(message))
 
 

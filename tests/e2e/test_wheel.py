@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from lab.mnist import SHIPPED
-from tests.support.commands import ROOT
+from tests.support.commands import ROOT, run_command
 
-PATIENCE_S = 300.0
 SITE = Path("lib") / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 
 
@@ -41,21 +40,15 @@ class Installed:
     folder: Path
 
     def lab(self, line: str, code: int = 0) -> tuple[str, str]:
-        """The output and the error output of a command that ends with this code."""
         kept = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("LAB_", "PYTHON"))
         }
-        done = subprocess.run(
+        done = run_command(
             [self.environment / "bin/lab", *line.split()],
             cwd=self.folder,
             env={**kept, "LAB_STATE": str(self.folder.parent / "state")},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
         )
         assert done.returncode == code, done.stderr[-4000:]
         return done.stdout, done.stderr
@@ -127,9 +120,7 @@ def test_the_images_are_built_from_the_installed_files(installed: Installed) -> 
     )
     python = [installed.environment / "bin/python", "-P", "-c", code]
     state = str(installed.folder / "state")
-    done = subprocess.run(
-        python, env={"LAB_STATE": state}, check=True, capture_output=True, text=True
-    )
+    done = run_command(python, env={"LAB_STATE": state}, check=True)
     count, folder = done.stdout.splitlines()
     assert int(count) > len(list((ROOT / "lab").rglob("*.py")))
     assert folder == f"{state}/image"

@@ -102,7 +102,6 @@ def _alone() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _home() -> Iterator[Path]:
-    """A directory for all state of the tests but the engine's images."""
     home = Path(tempfile.mkdtemp(prefix="lab-kubernetes-", dir="/var/tmp"))
     try:
         (home / "resolv.conf").write_text(debian.RESOLVER)

@@ -15,36 +15,23 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Api:
-    """An API server.
-
-    Attributes:
-        url: Its address.
-        certificate: Its certificate, which it has made itself.
-        token: The token of its user.
-    """
+    """An API server."""
 
     url: str
     certificate: Path
     token: str
 
     def open(self, path: str, body: Mapping[str, Any] | None = None) -> HTTPResponse:
-        """Send a GET, or a POST of an object; the response.
-
-        Raises:
-            urllib.error.HTTPError: The server refuses it.
-            OSError: The server does not answer.
-        """
+        """Send a GET, or a POST of an object; the response."""
         request = urllib.request.Request(  # noqa: S310  # its scheme is https
             self.url + path,
             None if body is None else json.dumps(body).encode(),
             {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
         )
         trust = ssl.create_default_context(cafile=self.certificate)
-        response: HTTPResponse = urllib.request.urlopen(request, context=trust)  # noqa: S310
-        return response
+        return urllib.request.urlopen(request, context=trust)  # noqa: S310
 
     def answer(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, str]:
-        """The code of the answer, and its text, or the message of a refusal."""
         try:
             with self.open(path, body) as response:
                 return response.status, response.read().decode()

@@ -20,15 +20,7 @@ HERE: Final = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Build:
-    """A set of programs and the script that compiles them.
-
-    Attributes:
-        name: The name of the script in this directory, without `.sh`.
-        suite: The Debian release that has the source.
-        version: The version that the script must find; "": it takes any.
-        packages: The packages that the script needs.
-        files: Other files in this directory that the script reads.
-    """
+    """A set of programs and the script that compiles them."""
 
     name: str
     suite: str
@@ -62,11 +54,7 @@ CUSTOM_RESOURCES: Final = Build(
 
 
 def built(what: Build) -> Path:
-    """The directory of the programs, from the user's cache or compiled now.
-
-    Raises:
-        engines.NoEngine: They could not be compiled; with the end of the log.
-    """
+    """The directory of the programs, from the user's cache or compiled now, or `NoEngine`."""
     folder = cache() / "-".join(filter(None, (what.name, what.version, what.digest)))
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _beside(folder, ".lock").open("w") as lock:
@@ -77,7 +65,6 @@ def built(what: Build) -> Path:
 
 
 def cache() -> Path:
-    """The user's cache of the project."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lab/kubernetes"
 
 
@@ -118,7 +105,6 @@ def _compile(what: Build, root: Path, log: Path) -> None:
             stderr=errors,
             text=True,
         )
-        assert process.stdout is not None
         for line in process.stdout:
             say(f"{time.monotonic() - started:4.0f} s  {line.rstrip()}")
     if process.wait() != 0:
@@ -127,5 +113,4 @@ def _compile(what: Build, root: Path, log: Path) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line of progress."""
     print(f"kubernetes: {line}", flush=True)

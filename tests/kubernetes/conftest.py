@@ -71,7 +71,6 @@ def engine(
 
 @pytest.fixture(scope="session")
 def site(places: tuple[Path, Path, Path], engine: engines.Engine) -> Iterator[Site]:
-    """A Kubernetes with one node."""
     programs, home, _ = places
     gateway = "{{(index .IPAM.Config 0).Gateway}}"
     command = ["docker", "network", "inspect", "bridge", "--format", gateway]
@@ -90,7 +89,6 @@ def claim(site: Site, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def own_project(tmp_path: Path) -> Path:
-    """A project with the shipped config of three tasks."""
     (tmp_path / "cluster.yaml").write_bytes((engines.ROOT / "clusters/laptop.yaml").read_bytes())
     (tmp_path / "scripts").symlink_to(engines.ROOT / "scripts")
     (tmp_path / "data").mkdir()

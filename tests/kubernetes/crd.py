@@ -65,7 +65,6 @@ _ANY: Final = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def definition() -> dict[str, Any]:
-    """Return the definition."""
     published = JobsetV1alpha2JobSet.model_json_schema(by_alias=True)
     schema = _schema(published, published["$defs"], "")
     schema["properties"]["metadata"] = {"type": "object"}

@@ -33,14 +33,7 @@ def hosts(endpoints: dict[str, Any]) -> Iterator[str]:
 
 
 def follow(api: Api, file: Path, server: int, end: threading.Event) -> None:
-    """Write the hosts file at each change, and let dnsmasq read it, until `end` is set.
-
-    Args:
-        api: The API server; while it is away, the names stay.
-        file: The hosts file.
-        server: The process of dnsmasq.
-        end: Ends the function, at the next change.
-    """
+    """Write the hosts file at each change, and let dnsmasq read it, until `end` is set."""
     while not end.is_set():
         known: dict[tuple[str, str], list[str]] = {}
         try:

@@ -47,15 +47,7 @@ class KubernetesError(Exception):
 
 @dataclass
 class Site:
-    """A Kubernetes that answers.
-
-    Attributes:
-        home: The directory of all its files.
-        programs: The directory of its programs.
-        engine: The variables by which its engine is found.
-        address: The address of the node, and of the name server.
-        token: The administrator's token.
-    """
+    """A Kubernetes that answers."""
 
     home: Path
     programs: Path
@@ -67,13 +59,11 @@ class Site:
 
     @property
     def api(self) -> Api:
-        """Its API server."""
         certificate = self.home / "apiserver/apiserver.crt"
         return Api(f"https://{self.address}:{PORT}", certificate, self.token)
 
     @property
     def kubeconfig(self) -> Path:
-        """The file with which a client is the administrator."""
         return self.home / "kubeconfig"
 
     @property
@@ -101,7 +91,6 @@ class Site:
         return self._daemons[name]
 
     def end(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
-        """End a daemon."""
         daemon = self._daemons.pop(name)
         daemon.send_signal(how)
         try:
@@ -111,22 +100,13 @@ class Site:
             daemon.wait()
 
     def check(self) -> None:
-        """Check that all daemons run.
-
-        Raises:
-            KubernetesError: One has ended; with the end of its log.
-        """
         for name, daemon in self._daemons.items():
             if daemon.poll() is not None:
                 log = (self.home / f"{name}.log").read_text(errors="replace")[-3000:]
                 raise KubernetesError(f"{name} ended with {daemon.returncode}:\n{log}")
 
     def wait(self, condition: Callable[[], bool], what: str, patience_s: float) -> None:
-        """Wait until a condition holds, while all daemons run.
-
-        Raises:
-            KubernetesError: It takes too long, or a daemon ended.
-        """
+        """Wait until a condition holds, while all daemons run, or `KubernetesError`."""
         until = time.monotonic() + patience_s
         while not condition():
             self.check()
@@ -135,13 +115,7 @@ class Site:
             time.sleep(_POLL_S)
 
     def kubectl(self, *arguments: str, text: str = "", code: int | None = 0) -> str:
-        """Run kubectl in the namespace of the tests; its standard output, or its error if it fails.
-
-        Args:
-            arguments: Its arguments.
-            text: Its standard input.
-            code: The exit code that it must have; None: any.
-        """
+        """Run kubectl; its output, or its error if it fails. With the code None it may fail."""
         done = subprocess.run(
             [
                 *(self.programs / "kubectl", f"--kubeconfig={self.kubeconfig}", "-n", NAMESPACE),
@@ -165,7 +139,6 @@ class Site:
         self.kubectl("apply", "-f", "-", text=json.dumps(given))
 
     def get(self, kind: str, name: str = "", selector: str = "") -> Any:
-        """An object, or the list of objects of a kind."""
         chosen = [kind, *([name] if name else []), *(["-l", selector] if selector else [])]
         found = json.loads(self.kubectl("get", *chosen, "-o", "json"))
         return found if name else found["items"]
@@ -250,17 +223,7 @@ def render_flags(**options: str) -> list[str]:
 
 @contextlib.contextmanager
 def a_site(home: Path, programs: Path, engine: Mapping[str, str], address: str) -> Iterator[Site]:
-    """Start a Kubernetes for as long as the block lasts.
-
-    Args:
-        home: An empty directory.
-        programs: The directory of the compiled programs.
-        engine: The variables by which the engine is found.
-        address: An address of this network namespace that is not the loopback's.
-
-    Raises:
-        KubernetesError: It did not start.
-    """
+    """Start a Kubernetes for as long as the block lasts, or `KubernetesError`."""
     site = Site(home, programs, engine, address)
     with contextlib.ExitStack() as stack:
         stack.callback(site.stop)
@@ -414,11 +377,7 @@ def _start_names(site: Site, stack: contextlib.ExitStack) -> None:
 
 
 def start_custom_resources(site: Site, program: Path) -> Api:
-    """Start an API server for custom resources, whose users are those of the other one.
-
-    Raises:
-        KubernetesError: It did not start.
-    """
+    """Start an API server for custom resources, whose users are those of the other one."""
     home = site.home / "custom-resources"
     site.start(
         "apiextensions-apiserver",

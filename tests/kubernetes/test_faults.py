@@ -8,14 +8,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.kubernetes.site import NODE, Site
-from tests.support.commands import start, until
+from tests.support.commands import end, only_run, start, until
 
-PATIENCE_S = 300.0
 AWAY_S = 60.0
 
 STEP = 'print("worker=0,epoch=0,global_step=%d, local_step=1, loss = 0.5" % {step}, flush=True)'
@@ -63,21 +61,7 @@ def runs(
         each.wait()
 
 
-def end_of(process: subprocess.Popen[str], code: int) -> str:
-    """The rest of a run's messages; it must end with this code."""
-    _, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == code, err
-    return err
-
-
-def only_run(project: Path) -> dict[str, Any]:
-    """The recorded facts of the only run."""
-    (path,) = (project / "runs").glob("*/run.json")
-    return dict(json.loads(path.read_text()))
-
-
 def pod_of(site: Site, task: str) -> str:
-    """The name of a task's pod."""
     (pod,) = site.get("pods", selector=f"lab.task={task}")
     return str(pod["metadata"]["name"])
 
@@ -87,7 +71,7 @@ Runs = Callable[..., subprocess.Popen[str]]
 
 def test_an_image_that_cannot_be_pulled_is_named(project: Path, runs: Runs) -> None:
     process = runs(WAITS, image="127.0.0.1:9/none:1")
-    err = end_of(process, 1)
+    _, err = end(process, 1)
     assert "ImagePull" in err
     assert "127.0.0.1:9/none:1" in err
     assert [*(project / "runs").glob("*/run.json")] == []
@@ -96,7 +80,7 @@ def test_an_image_that_cannot_be_pulled_is_named(project: Path, runs: Runs) -> N
 def test_a_quota_that_is_reached_is_named(site: Site, project: Path, runs: Runs) -> None:
     site.apply("ResourceQuota", "few", spec={"hard": {"pods": "2"}})
     try:
-        err = end_of(runs(WAITS), 1)
+        _, err = end(runs(WAITS), 1)
     finally:
         site.kubectl("delete", "resourcequota", "few")
     assert "exceeded quota: few" in err
@@ -106,14 +90,14 @@ def test_a_pod_that_is_killed_ends_the_run(site: Site, project: Path, runs: Runs
     process = runs(WAITS)
     until(process, "worker-1: training")
     site.kill(pod_of(site, "worker-1"))
-    err = end_of(process, 1)
+    _, err = end(process, 1)
     assert "exit code 137" in err
     assert "worker-1 lost: its agent has sent no heartbeat" in err
     assert only_run(project)["state"] == "lost"
 
 
 def test_a_pod_that_is_evicted_ends_the_run(site: Site, project: Path, runs: Runs) -> None:
-    err = end_of(runs(FILLS), 1)
+    _, err = end(runs(FILLS), 1)
     assert "Evicted" in err
     assert 'exceeds the limit "1Gi"' in err
     # An agent that is stopped in the two seconds before it is killed records its end.
@@ -127,7 +111,7 @@ def test_a_drained_node_ends_the_run(site: Site, project: Path, runs: Runs) -> N
         site.kubectl("drain", NODE, "--force", "--delete-emptydir-data")
     finally:
         site.kubectl("uncordon", NODE)
-    err = end_of(process, 1)
+    _, err = end(process, 1)
     assert "the agent was stopped (SIGTERM)" in err
     assert "its node is closed to new pods, as `kubectl drain` does" in err
     assert only_run(project)["state"] == "cancelled"
@@ -141,7 +125,7 @@ def test_an_api_server_that_is_away_for_a_minute_loses_nothing(
     site.end("kube-apiserver", signal.SIGKILL)
     time.sleep(AWAY_S)
     site.start("kube-apiserver")
-    end_of(process, 0)
+    end(process)
     run = only_run(project)
     assert run["state"] == "succeeded"
     (records,) = (project / "runs").glob("*/tasks/worker-1.jsonl")

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.support import engine as engines
+from tests.support.commands import run_command
 from tests.support.conditions import lacking
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(2700)]
@@ -44,30 +45,14 @@ else:
 
 
 def output(command: list[str | Path], cwd: Path, environment: dict[str, str]) -> str:
-    """The output of a command that must succeed."""
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = run_command(command, cwd=cwd, env=environment, timeout=PATIENCE_S)
     assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
     return done.stdout
 
 
 @dataclass(frozen=True)
 class Room:
-    """A host without a network.
-
-    Attributes:
-        folder: The directory in which lab is installed.
-        namespace: The network namespace.
-        environment: The variables of its user.
-    """
+    """A host without a network."""
 
     folder: Path
     namespace: Path

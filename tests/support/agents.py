@@ -48,13 +48,7 @@ def processes_with(marker: str) -> list[int]:
 
 @dataclass
 class Stage:
-    """A run volume, a scripts directory, and agents.
-
-    Attributes:
-        folder: The directory of both.
-        cluster: The cluster spec.
-        agents: Task to its agent's process.
-    """
+    """A run volume, a scripts directory, and agents."""
 
     folder: Path
     cluster: dict[str, list[str]] = field(default_factory=lambda: {"worker": ["tf1:2222"]})
@@ -67,12 +61,10 @@ class Stage:
         self.scripts.mkdir()
 
     def program(self, text: str, name: str = "program.py") -> str:
-        """Write a training program."""
         (self.scripts / name).write_text(text)
         return name
 
     def environ(self, task: str, **more: str) -> dict[str, str]:
-        """The variables of an agent's process."""
         return {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -123,7 +115,6 @@ class Stage:
         return agent
 
     def output(self, task: str) -> Path:
-        """The output of the agent."""
         return self.folder / f"{task}.out"
 
     def submit(
@@ -134,7 +125,6 @@ class Stage:
         experiment: str = "test",
         **more: object,
     ) -> Request:
-        """Hand in a request."""
         request = specs.request(
             run_id, experiment, self.cluster, program=program, args=args, **more
         )
@@ -142,7 +132,6 @@ class Stage:
         return request
 
     def status(self, task: str, run_id: str = "r1") -> TaskStatus:
-        """The state of a task."""
         return read_status(self.volume.status(run_id, task), task)
 
     def wait_state(
@@ -173,11 +162,9 @@ class Stage:
             wait_for(lambda last=last: beat() != last, f"a heartbeat of {task}")
 
     def log(self, task: str, run_id: str = "r1") -> bytes:
-        """The task's log."""
         return self.volume.log(run_id, task).read_bytes()
 
     def records(self, task: str, run_id: str = "r1") -> list[dict[str, object]]:
-        """The task's records."""
         text = self.volume.records(run_id, task).read_text()
         return [json.loads(line) for line in text.splitlines()]
 

@@ -59,7 +59,6 @@ class Browser:
         )
 
     def get(self, page: str, form: dict[str, str] | None = None) -> tuple[int, str, str]:
-        """The status, the final address and the content of a page, by its path or address."""
         answer = self.client.request("GET" if form is None else "POST", page, data=form)
         return answer.status_code, str(answer.url), answer.text
 
@@ -92,7 +91,6 @@ def signed_in(room: ClassDir, user: str) -> Browser:
 
 
 def started_with(process: psutil.Process, state: str) -> bool:
-    """Whether a process has this state directory: JupyterHub and its services."""
     try:
         return process.environ().get(LAB_STATE) == state
     except psutil.Error:

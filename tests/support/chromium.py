@@ -15,17 +15,12 @@ from tests.support.conditions import lacking
 
 
 class Tab:
-    """A tab of a browser.
-
-    Attributes:
-        page: The page of Playwright.
-    """
+    """A tab of a browser."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
 
     def open(self, url: str) -> None:
-        """Load a page, and wait until it is complete."""
         self.page.goto(url)
 
     def run(self, script: str) -> Any:
@@ -52,9 +47,7 @@ class Tab:
         self.page.wait_for_url(lambda found: "/hub/login" not in found)
 
     def cookies(self) -> list[dict[str, Any]]:
-        """All cookies, as Chromium reports them: Playwright adds a default for SameSite."""
-        found: list[dict[str, Any]] = self._command("Network.getAllCookies")["cookies"]
-        return found
+        return self._command("Network.getAllCookies")["cookies"]
 
     def _command(self, method: str, **parameters: Any) -> Any:
         return self.page.context.new_cdp_session(self.page).send(method, parameters)
@@ -85,7 +78,6 @@ def a_browser(names: str = "") -> Iterator[Tab]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Tab]:
-    """A browser for the tests of a module."""
     try:
         engines.install("chromium")
     except engines.NoEngine as error:

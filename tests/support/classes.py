@@ -43,7 +43,6 @@ def created(found: ClassPlan | None = None) -> ClassDir:
 
 
 def certificate(folder: Path) -> Tls:
-    """The names of files for HTTPS."""
     return Tls.model_construct(certificate=folder / "c.pem", key=folder / "k.pem")
 
 

@@ -25,6 +25,7 @@ from lab.store.run_info import RunInfo
 from lab.volume import Request, RunSpec, Volume
 from lab.volume.states import State
 from tests.support.agents import PATIENCE_S
+from tests.support.commands import python
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, train
 from tests.support.terminals import terminal
 
@@ -83,17 +84,7 @@ class Cli:
 
 
 def lab_process(project: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """The same in a separate process."""
-    return subprocess.run(
-        [sys.executable, "-m", "lab", *words],
-        cwd=project,
-        env=environ(project, **more),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    return python("-m", "lab", *words, cwd=project, env=environ(project, **more))
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
@@ -106,7 +97,6 @@ def refused(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
 
 
 def contents(project: Path) -> dict[str, str]:
-    """Every file of a project, with its content."""
     files = (path for path in project.rglob("*") if path.is_file())
     return {str(path.relative_to(project)): path.read_text("utf-8", "replace") for path in files}
 

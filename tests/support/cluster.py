@@ -84,18 +84,7 @@ def mean_staleness(finals: Sequence[Record]) -> float:
 
 @dataclass
 class Cluster:
-    """The tasks of one run of one program.
-
-    Attributes:
-        program: The program.
-        directory: Where it runs, and where its output is.
-        ps, workers: The number of tasks of each job.
-        flags: The flags of each task.
-        environment: The variables of each task.
-        python: The command of Python.
-        own_variables: Returns a task's own variables, by its job and index.
-        tasks: The started tasks by name.
-    """
+    """The tasks of one run of one program."""
 
     program: Path
     directory: Path
@@ -151,7 +140,6 @@ class Cluster:
         return [task for name, task in sorted(self.tasks.items()) if name.startswith("worker")]
 
     def wait_ready(self) -> None:
-        """Wait until all workers are ready to train."""
         wait_for(lambda: all(task.is_ready for task in self.worker_tasks), "ready", PATIENCE_S)
 
     @property
@@ -183,7 +171,6 @@ def cluster(
 
 @contextlib.contextmanager
 def removed_at_end(made: Cluster) -> Iterator[None]:
-    """Kill the tasks of a cluster when the block ends."""
     try:
         yield
     finally:

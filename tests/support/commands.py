@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,6 @@ def environ(project: Path) -> dict[str, str]:
 
 
 def command(*arguments: str) -> list[str]:
-    """The arguments of a call."""
     return [sys.executable, "-m", "lab", *arguments]
 
 
@@ -49,7 +50,11 @@ def lab(project: Path, *arguments: str, code: int | None = 0, **variables: str) 
 
     With None any code is accepted.
     """
-    process = start(project, *arguments, **variables)
+    return end(start(project, *arguments, **variables), code)
+
+
+def end(process: subprocess.Popen[str], code: int | None = 0) -> tuple[str, str]:
+    """The same of a call that was started; it ends within the time limit, or is killed."""
     try:
         out, err = process.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -59,9 +64,14 @@ def lab(project: Path, *arguments: str, code: int | None = 0, **variables: str) 
     return out, err
 
 
+def only_run(project: Path) -> dict[str, Any]:
+    """The recorded facts of the only run."""
+    (path,) = (project / "runs").glob("*/run.json")
+    return dict(json.loads(path.read_text()))
+
+
 def until(process: subprocess.Popen[str], text: str) -> None:
     """Read a command's standard error up to a text."""
-    assert process.stderr is not None
     lines: list[str] = []
     for line in process.stderr:
         lines.append(line)
@@ -72,25 +82,25 @@ def until(process: subprocess.Popen[str], text: str) -> None:
 
 def call(project: Path, *command: str | Path, **variables: str) -> str:
     """The standard output of another program in a project; it must succeed."""
-    done = subprocess.run(
-        command,
-        cwd=project,
-        env={**environ(project), **variables},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = run_command(command, cwd=project, env={**environ(project), **variables})
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
 
-def python(*words: str | Path, check: bool = False, **options: Any) -> Done:
-    """A call of this Python that has ended; the options are those of `subprocess.run`."""
-    line = [sys.executable, *words]
+def run_command(
+    words: Sequence[str | Path], *, timeout: float = PATIENCE_S, check: bool = False, **options: Any
+) -> Done:
+    """A command that has ended, without input unless the options of `subprocess.run` have it."""
+    if "input" not in options:
+        options.setdefault("stdin", subprocess.DEVNULL)
     return subprocess.run(
-        line, capture_output=True, text=True, timeout=PATIENCE_S, check=check, **options
+        words, capture_output=True, text=True, timeout=timeout, check=check, **options
     )
+
+
+def python(*words: str | Path, **options: Any) -> Done:
+    """The same with this Python."""
+    return run_command([sys.executable, *words], **options)
 
 
 def free_port() -> int:

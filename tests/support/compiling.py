@@ -10,11 +10,7 @@ from tests.support import engine as engines
 
 
 def compile_library(source: Path, library: Path, *flags: str) -> None:
-    """Compile a shared library; its folder is made.
-
-    Raises:
-        NoEngine: There is no C compiler and none was requested, or it failed.
-    """
+    """Compile a shared library; its folder is made. `NoEngine`: there is no C compiler."""
     if shutil.which("gcc") is None:
         if not engines.asked_for():
             raise engines.NoEngine(

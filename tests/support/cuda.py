@@ -8,6 +8,5 @@ from tests.support.compiling import compile_library
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into a folder, for LD_LIBRARY_PATH; it is made."""
     compile_library(Path(__file__).with_name("libcuda.c"), folder / "libcuda.so.1")
     return folder

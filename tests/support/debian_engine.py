@@ -85,15 +85,7 @@ class DebianEngine:
 
 @contextlib.contextmanager
 def a_root(suite: str, packages: Sequence[str] = PACKAGES) -> Iterator[Path]:
-    """A directory with a small Debian for as long as the block lasts.
-
-    Args:
-        suite: The Debian release: `trixie`, or `sid` for the newest packages.
-        packages: The packages to install.
-
-    Raises:
-        engines.NoEngine: It could not be made.
-    """
+    """A directory with a small Debian for as long as the block lasts, or `NoEngine`."""
     if os.geteuid() != 0:
         raise engines.NoEngine("an engine of another Debian release needs root")
     home = Path(tempfile.mkdtemp(prefix="lab-debian-", dir="/var/tmp"))
@@ -117,19 +109,7 @@ def a_debian_engine(
     cdi: bool = True,
     online: bool = False,
 ) -> Iterator[DebianEngine]:
-    """Start the engine of a root for as long as the block lasts.
-
-    Args:
-        root: The directory with Debian; see `a_root`.
-        visible: Directories that the engine sees under their own paths.
-        environment: Variables with which `docker compose` works.
-        store: Where the engine stores images: `overlay2` or `containerd`.
-        cdi: Whether it has GPUs by CDI; Engine 25 or later.
-        online: Whether containers and builds reach the network of this machine.
-
-    Raises:
-        engines.NoEngine: It could not be started.
-    """
+    """Start the engine of a root, which sees the visible directories, or `NoEngine`."""
     home = Path(tempfile.mkdtemp(prefix="lab-debian-engine-", dir="/var/tmp"))
     with contextlib.ExitStack() as stack:
         stack.callback(engines.wipe, home)

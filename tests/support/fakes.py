@@ -56,13 +56,10 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 
 def os_error(number: int) -> OSError:
-    """An error as the system reports it."""
     return OSError(number, os.strerror(number))
 
 
 class Clock:
-    """A clock that a test sets."""
-
     now = 100.0
 
     def __call__(self) -> float:
@@ -97,6 +94,17 @@ def end(volume: Volume, run_id: str, task: str, state: State, **fields: object) 
     write_atomically(volume.status(run_id, task), status.to_json())
 
 
+def end_all(volume: Volume, request: Request, state: State, **fields: object) -> None:
+    """Write the same state for every task of a run."""
+    for task in request.tasks():
+        end(volume, request.run_id, task, state, **fields)
+
+
+def fail(volume: Volume, request: Request) -> None:
+    """A run all of whose tasks fail."""
+    end_all(volume, request, State.FAILED, reason="exit code 3", exit_code=3)
+
+
 def train(volume: Volume, request: Request) -> None:
     """The output of a good asynchronous run of two workers: 300 updates."""
     for worker in range(2):
@@ -121,8 +129,7 @@ def train(volume: Volume, request: Request) -> None:
     log = volume.log(request.run_id, "worker-1")
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"hello \x1b]0;owned\x07\n")
-    for task in request.tasks():
-        end(volume, request.run_id, task, State.SUCCEEDED, exit_code=0)
+    end_all(volume, request, State.SUCCEEDED, exit_code=0)
 
 
 @dataclass
@@ -279,7 +286,6 @@ class FakeBackend(Backend):
         share: bool = False,
     ) -> FakeEnvironment:
         environment = self.made or self.environment
-        assert environment is not None
         if self.made is not None:
             environment.plan, environment.is_down = plan, False
         self.booted += 1

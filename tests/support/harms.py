@@ -25,16 +25,7 @@ NOT_THOSE: Final = "the collected records of {} are not those that its agent wro
 
 @dataclass(frozen=True)
 class Expected:
-    """What is found of a run with a harm.
-
-    Attributes:
-        code: The exit code.
-        reason: The reason for its failure.
-        files: Path to text of what the program wrote.
-        left: Path to the reason why it was not collected.
-        kept: Whether that stays in the run volume.
-        whole: The tasks whose records and log are complete.
-    """
+    """What is found of a run with a harm."""
 
     code: int = 0
     reason: str | None = None

@@ -94,7 +94,6 @@ class Cluster:
         return [*names, *map(str, files)]
 
     def pod(self, task: str) -> Object:
-        """The pod of a task of a plain environment."""
         return next(each for each in self.objects.values() if _labels(each).get("lab.task") == task)
 
     def go_away(self) -> None:
@@ -192,7 +191,6 @@ class Cluster:
     # ---- the kubelet
 
     def environ(self, pod: Object) -> dict[str, str]:
-        """The environment variables of a pod's processes."""
         found: dict[str, str] = {}
         container = pod["spec"]["containers"][0]
         for each in container.get("envFrom", []):
@@ -244,7 +242,6 @@ class Cluster:
         with self.output(name).open("wb") as output:
             # A pipe, as in a container: an agent begins the lines of a file with the time.
             copy = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=output)
-            assert copy.stdin is not None
             with copy.stdin as pipe:
                 self.processes[name] = subprocess.Popen(
                     pod["spec"]["containers"][0]["command"],
@@ -299,8 +296,7 @@ def _templates(kind: str, made: Object) -> Iterator[tuple[int | None, Object, st
 
 
 def _labels(found: Object) -> Mapping[str, str]:
-    labels: Mapping[str, str] = found["metadata"].get("labels", {})
-    return labels
+    return found["metadata"].get("labels", {})
 
 
 def _status(message: str) -> Object:
@@ -431,7 +427,6 @@ class _Handler(BaseHTTPRequestHandler):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        assert process.stdin and process.stdout and process.stderr
         pumps = [
             threading.Thread(target=self._pump, args=[number, stream, lock])
             for number, stream in ((1, process.stdout), (2, process.stderr))

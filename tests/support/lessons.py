@@ -57,9 +57,6 @@ def measured(
     return MeasuredRun(changed(run.info, **given or {}), lambda: summary)
 
 
-# ---- Right runs
-
-
 def runs_of(lesson: str, stage: Stage) -> Runs:
     """The runs of a stage: those of the lesson's commands that fulfil the most conditions."""
     made = [
@@ -153,7 +150,6 @@ def _info(experiment: Experiment, given: Mapping[str, str], faults: Sequence[Fau
 
 
 def _results(flags: Mapping[str, Any], updates: int) -> dict[str, float]:
-    """What the programs report, by name. A result that is missing here is 0."""
     return {
         "tasks that greeted": 3,
         "refused without soft placement": 1,
@@ -173,9 +169,6 @@ def _results(flags: Mapping[str, Any], updates: int) -> dict[str, float]:
         "bytes of all ranks": 1_590_040,
         "means": max(1, updates // flags.get("average_every", 1)),
     }
-
-
-# ---- Wrong runs
 
 
 _FIELDS: Final = {

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from typing import Any
 
 import pyroute2
 
-from tests.support.agents import PATIENCE_S, ROOT
+from tests.support.agents import ROOT
+from tests.support.commands import run_command
 from tests.support.conditions import lacking
 
 LEAD = """
@@ -64,14 +64,10 @@ def fault(*words, **variables):
 
 def in_network(code: str) -> list[str]:
     """Run code on a node with one neighbour; under CI there must be one."""
-    done = subprocess.run(
+    done = run_command(
         ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", LEAD + code],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
     )
     if "unshare failed" in done.stderr or "Operation not permitted" in done.stderr:
         lacking("this kernel allows no network namespaces to this user")

@@ -85,14 +85,7 @@ def until_cancelled(volume: Volume, request: Request) -> None:
 
 @dataclass
 class Containers:
-    """The containers of an environment, whose agents are a thread.
-
-    Attributes:
-        plan: The plan.
-        volume: The run volume on the disk of the seat.
-        tasks_do: What the programs of a run do.
-        is_down: Whether they have ended.
-    """
+    """The containers of an environment, whose agents are a thread."""
 
     plan: Plan
     volume: Volume
@@ -117,7 +110,6 @@ class Containers:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """Stop the agents, which end their programs."""
         STOPPED.add(self.volume.root)
         self.is_down = True
         self._agents.result(PATIENCE_S)
@@ -126,15 +118,7 @@ class Containers:
 
 
 class FakeHost(Host):
-    """A host that boots fake containers at once.
-
-    Attributes:
-        environments: The containers, by the names of their environments.
-        booted: The names of the environments in the order of their boots, with GPUs and network.
-        boots: What happens at each boot.
-        ends: What happens at each end.
-        tasks_do: What the programs of a run do.
-    """
+    """A host that boots fake containers at once."""
 
     def __init__(self) -> None:
         self.environments: dict[str, Containers] = {}
@@ -162,15 +146,12 @@ class FakeHost(Host):
         return project in self.environments and not self.environments[project].is_down
 
     def stop(self) -> None:
-        """Stop all containers, at the end of a test."""
         for each in list(self.environments.values()):  # a boot may still add its own
             each.stop()
 
 
 @dataclass
 class Clock:
-    """A clock that the tests set."""
-
     now: float = field(default_factory=time.time)
 
     def __call__(self) -> float:
@@ -179,15 +160,7 @@ class Clock:
 
 @dataclass
 class QueueUnderTest:
-    """The service, and what the tests may do with it.
-
-    Attributes:
-        host: The host.
-        turns: The turns of the service.
-        url: Its address.
-        root: The project's directory and the home directory in the seats.
-        clock: The clock of the service.
-    """
+    """The service, and what the tests may do with it."""
 
     host: FakeHost
     turns: Turns
@@ -197,7 +170,6 @@ class QueueUnderTest:
     loop: asyncio.AbstractEventLoop
 
     def client(self, name: str) -> Queue:
-        """The client in a seat."""
         return Queue(self.url, f"token-of-{name}")
 
     def up(self, seat: str, gpus: int, check: Check = no_check) -> Environment:
@@ -218,7 +190,6 @@ class QueueUnderTest:
         return future, lines
 
     def seat(self, name: str) -> ClassBackend:
-        """The backend in a seat."""
         with mock.patch.dict(os.environ, {LAB_QUEUE: f"{self.url} token-of-{name}"}):
             return ClassBackend()
 
@@ -229,15 +200,12 @@ class QueueUnderTest:
         return found
 
     def volume(self, seat: str) -> Volume:
-        """The run volume of a seat."""
         return Volume(self.root / "state" / "class" / SEATS[seat] / "runs")
 
     def cancel_reason(self, seat: str) -> str:
-        """Why the run of a seat was cancelled."""
         return control.cancel_reason(self.volume(seat), RUN) or ""
 
     def entry(self, seat: str) -> Entry:
-        """The entry of a seat."""
         return self.turns.ledger.entries[seat]
 
     def state(self, seat: str) -> State | None:
@@ -251,7 +219,6 @@ class QueueUnderTest:
 
 
 def place_on_host(entry: Entry) -> Plan:
-    """The plan of an entry on the fake host."""
     return plan_of(entry, HOST, SeatPlan(entry.seat, (), None, 6.0, 6 << 30, None))
 
 

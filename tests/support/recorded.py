@@ -42,15 +42,7 @@ def make(
     seed: int = 1,
     **changes: Any,
 ) -> RunDir:
-    """Write a run that has succeeded.
-
-    Args:
-        runs: The run store.
-        run_id: The run's id.
-        steps: Steps of each worker.
-        seed: The seed of the invented figures.
-        **changes: Other fields of `run.json`.
-    """
+    """Write a run that has succeeded."""
     given: dict[str, Any] = {
         "experiment": "async",
         "program": "mnist_async.py",
@@ -85,7 +77,6 @@ def make(
 
 
 def write(run: RunDir, task: str, records: Iterator[Mapping[str, Any]]) -> None:
-    """Write the records of a task."""
     run.records(task).parent.mkdir(exist_ok=True)
     text = "".join(f"{json.dumps(record)}\n" for record in records)
     run.records(task).write_text(text, encoding="utf-8")

@@ -21,12 +21,10 @@ def render_file(
     target: str = COMPOSE,
     relative_to: Path = Path(),
 ) -> str:
-    """A config as it is rendered in a project's directory."""
     return render_config(path, target, options, relative_to=relative_to, root=relative_to).text
 
 
 def plan_file(path: Path, mode: str = "index") -> Plan:
-    """The plan of a config."""
     return place_here(load_cluster(path), mode, "tensorflow").plan
 
 

@@ -28,7 +28,6 @@ OWN: Final = 27_500
 
 
 def number(value: float, matters: float, **changes: Any) -> Claim:
-    """A number that a source printed."""
     fields = {
         "kind": "measured",
         "where": "a table",
@@ -90,7 +89,6 @@ class MadeRun:
     workers: tuple[Records, ...]
 
     def but(self, **facts: Any) -> MadeRun:
-        """The same with other settings."""
         return replace(self, info=changed(self.info, **facts))
 
     def with_records(self, kind: str, change: Callable[[int, dict[str, Any]], Any]) -> MadeRun:
@@ -102,7 +100,6 @@ class MadeRun:
         return replace(self, workers=tuple(workers))
 
     def write(self, store: Path) -> RunDir:
-        """Write its files, as `lab run` does."""
         directory = RunDir(store / self.info.run_id)
         directory.create(self.info)
         for index, records in enumerate(self.workers):
@@ -112,7 +109,6 @@ class MadeRun:
         return directory
 
     def read(self) -> MeasuredRun:
-        """The run as `lab` reads it."""
         with tempfile.TemporaryDirectory() as store:
             return MeasuredRun.read(self.write(Path(store)))
 

@@ -107,7 +107,6 @@ def _plain(text: str, *, figures: bool) -> str:
 
 
 def dead_links(text: str, folder: Path) -> list[str]:
-    """Links of a page in this folder to files, or headings, that are not there."""
     return [
         target
         for target in _LINK.findall(text)

@@ -32,15 +32,7 @@ from tests.support.slurm_site import both_start, make_site
 
 @dataclass
 class Site:
-    """A host with one backend.
-
-    Attributes:
-        backend: The backend.
-        plan: A plan that it can boot.
-        root: The project's directory.
-        left: What an environment leaves: processes, containers, jobs, files.
-        before_boot: Prepares one boot.
-    """
+    """A host with one backend."""
 
     backend: Backend
     plan: Plan
@@ -49,7 +41,6 @@ class Site:
     before_boot: Callable[[], object] = lambda: None
 
     def up(self, check: Check = no_check) -> Environment:
-        """Boot the plan."""
         self.before_boot()
         return self.backend.up(self.plan, root=self.root, check=check)
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tests.support.agents import processes_with
 from tests.support.cluster import free_ports
+from tests.support.commands import run_command
 from tests.support.engine import ROOT, NoEngine, install, run, stop, system_path
 
 HINT = "LAB_TEST_SLURM=1 installs and starts one (needs root, Debian or Ubuntu)"
@@ -86,12 +87,7 @@ class NoSlurm(Exception):  # noqa: N818
 
 @dataclass
 class Slurm:
-    """A Slurm that answers.
-
-    Attributes:
-        home: The directory of all its files.
-        environment: The variables by which its commands find it.
-    """
+    """A Slurm that answers."""
 
     home: Path
     environment: Mapping[str, str]
@@ -105,9 +101,7 @@ class Slurm:
     def states(self) -> dict[str, str]:
         """Each node's state, such as `idle`; empty while the controller does not answer."""
         command = ["sinfo", "--noheader", "--Node", "--format=%N %T"]
-        done = subprocess.run(
-            command, env=dict(self.environment), capture_output=True, text=True, check=False
-        )
+        done = run_command(command, env=dict(self.environment))
         return dict(line.split() for line in done.stdout.splitlines())
 
     def start(self, name: str, *command: str) -> None:
@@ -123,7 +117,6 @@ class Slurm:
             )
 
     def start_node(self, name: str) -> None:
-        """Start the daemon of a node."""
         self.start(name, "slurmd", "-D", "-N", name)
 
     def kill_node(self, name: str) -> None:
@@ -154,18 +147,12 @@ class Slurm:
             self.run("scontrol", "update", f"JobId={component}", "StartTime=now")
 
     def check(self) -> None:
-        """Check that all daemons run.
-
-        Raises:
-            NoSlurm: One has ended; with the end of its output.
-        """
         for name, daemon in self._daemons.items():
             if daemon.poll() is not None:
                 printed = (self.home / f"{name}.out").read_text(errors="replace")[-2000:]
                 raise NoSlurm(f"{name} ended with {daemon.returncode}:\n{printed}")
 
     def stop(self) -> None:
-        """Cancel all jobs and end all daemons."""
         with contextlib.suppress(NoSlurm, NoEngine, subprocess.TimeoutExpired):
             command = ["scancel", "--state=RUNNING"]
             subprocess.run(command, env=dict(self.environment), check=False, timeout=STOP_S)
@@ -184,11 +171,7 @@ def asked_for() -> bool:
 
 @contextlib.contextmanager
 def a_slurm() -> Iterator[Slurm]:
-    """A private Slurm for as long as the block lasts.
-
-    Raises:
-        NoSlurm: It was not requested, or it could not be started.
-    """
+    """A private Slurm for as long as the block lasts, or `NoSlurm`."""
     if not asked_for():
         raise NoSlurm(f"no Slurm; {HINT}")
     if os.geteuid() != 0:
@@ -210,11 +193,7 @@ def a_slurm() -> Iterator[Slurm]:
 
 @contextlib.contextmanager
 def slot() -> Iterator[int]:
-    """Hold a number that no other Slurm of the tests has, for its directory and its job numbers.
-
-    Raises:
-        NoSlurm: All are held.
-    """
+    """Hold a number that no other Slurm of the tests has for its files and jobs, or `NoSlurm`."""
     for number in range(SLOTS):
         with (HOMES / f"lab-slurm-{number}.lock").open("w") as lock:
             try:
@@ -233,18 +212,12 @@ def _open_files(process: Path) -> Iterator[Path]:
 
 
 def make_project(folder: Path) -> None:
-    """Make a project's directory, in which a script is submitted."""
     (folder / "scripts").symlink_to(ROOT / "scripts")
     (folder / "data").mkdir()
     (folder / "cluster.yaml").write_bytes((ROOT / "clusters/slurm.yaml").read_bytes())
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience_s: float) -> None:
-    """Wait until a condition holds.
-
-    Raises:
-        NoSlurm: It takes too long.
-    """
     until = time.monotonic() + patience_s
     while not condition():
         if time.monotonic() > until:

@@ -29,13 +29,11 @@ _OF_SPEC = frozenset(each.name for each in fields(RunSpec))
 
 
 def run_info(run_id: str, experiment: str = "async", **facts: Any) -> RunInfo:
-    """A `run.json`."""
     spec, others = parted(facts)
     return RunInfo(run_id, RunSpec(experiment, **spec), **others)
 
 
 def request(run_id: str, experiment: str, cluster: dict[str, list[str]], **facts: Any) -> Request:
-    """A request."""
     spec, others = parted(facts)
     return Request(run_id, RunSpec(experiment, **spec), cluster, **others)
 
@@ -47,7 +45,6 @@ def changed(of: T, **facts: Any) -> T:
 
 
 def update(run: RunDir, **facts: Any) -> None:
-    """Change facts of a run's `run.json`."""
     run.write(changed(run.read(), **facts))
 
 
@@ -114,7 +111,6 @@ def held(run: RunDir) -> Iterator[None]:
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": root},
     ) as other:
-        assert other.stdout is not None
         assert other.stdout.readline() == b"\n"
         yield
         other.communicate(b"\n")

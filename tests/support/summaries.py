@@ -56,7 +56,6 @@ def good() -> dict[str, TaskProgress]:
 
 
 def folded(**records: list[dict[str, Any]]) -> dict[str, TaskProgress]:
-    """Task → progress; keyword `worker_0` for `worker-0`."""
     found = {task: TaskProgress(task) for task in TASKS}
     for name, each in records.items():
         for one in each:
@@ -65,7 +64,6 @@ def folded(**records: list[dict[str, Any]]) -> dict[str, TaskProgress]:
 
 
 def shown(summary: Summary) -> str:
-    """The summary's table."""
     stream = io.StringIO()
     Console(file=stream, width=80).print(result_table(summary))
     return stream.getvalue()

@@ -45,22 +45,15 @@ class Terminal:
     @property
     def code(self) -> int | None:
         """Its exit code; None before its end, and after a signal."""
-        code: int | None = self._child.exitstatus
-        return code
+        return self._child.exitstatus
 
     def type(self, text: str) -> None:
-        """Press these keys."""
         self._child.send(text)
 
     def until(self, pattern: str, within_s: float) -> re.Match[str]:
-        """Read until this text appears; earlier output is not searched again.
-
-        Raises:
-            pexpect.ExceptionPexpect: It did not appear in time; with the last output.
-        """
+        """Read until this text appears; earlier output is not searched again."""
         self._child.expect(re.compile(pattern), timeout=within_s)
-        found: re.Match[str] = self._child.match
-        return found
+        return self._child.match
 
     def press_until(self, key: str, pattern: str, within_s: float) -> None:
         """Press a key each second until this text appears: presses close to each other are one."""

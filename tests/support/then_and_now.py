@@ -86,7 +86,6 @@ def pieces(text: str) -> list[tuple[int, str]]:
 
 
 def prose(text: str) -> str:
-    """The page without its blocks."""
     parts = re.split(rf"^{_FENCE}.*$", text, flags=re.MULTILINE)
     return "\n".join(parts[::2])
 

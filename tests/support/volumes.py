@@ -77,7 +77,6 @@ def collected(environment: Environment, run_id: str, *, follow: bool = True) -> 
 
 
 def states(files: Mapping[str, bytes]) -> dict[str, State]:
-    """The state of each task in collected files."""
     found = [
         TaskStatus.from_json(data.decode())
         for path, data in files.items()

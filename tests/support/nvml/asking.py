@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tests.support.commands import Done, python
 from tests.support.engine import ROOT
 from tests.support.nvml.library import Driver
 
@@ -47,29 +46,17 @@ print(json.dumps([see(*each) for each in json.loads(sys.argv[1])]))
 
 @dataclass(frozen=True)
 class Question:
-    """How the inventory is asked for.
-
-    Attributes:
-        variables: Environment variables.
-        mode: The mode of `take_inventory`, and the GPUs are placed; "": `read_host`.
-        config: The cluster.
-    """
+    """How the inventory is asked for: without a mode by `read_host`, else GPUs are placed, too."""
 
     variables: dict[str, str] = field(default_factory=dict)
     mode: str = ""
     config: str = ONE_GPU
 
 
-def run(driver: Driver, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+def run(driver: Driver, *words: str, **more: str) -> Done:
     """A Python process that finds the host by its driver."""
-    done = subprocess.run(
-        [sys.executable, *words],
-        env={**os.environ, **driver.environment, "PYTHONPATH": str(ROOT), **more},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {**os.environ, **driver.environment, "PYTHONPATH": str(ROOT), **more}
+    done = python(*words, env=env, cwd=ROOT)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -79,10 +66,7 @@ def ask(
 ) -> list[dict[str, Any]]:
     """The answers: each an inventory with samples and pinned GPUs, or an error."""
     asked = json.dumps([list(asdict(each).values()) for each in questions])
-    found: list[dict[str, Any]] = json.loads(
-        run(driver, "-c", _SCRIPT, asked, str(timeout_s), **more).stdout
-    )
-    return found
+    return json.loads(run(driver, "-c", _SCRIPT, asked, str(timeout_s), **more).stdout)
 
 
 def calls(driver: Driver) -> Counter[str]:

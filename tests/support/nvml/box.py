@@ -100,16 +100,11 @@ class Box(_Strict):
 
 
 def load(name: str) -> Box:
-    """A host by the name of its file.
-
-    Raises:
-        pydantic.ValidationError: The file is invalid.
-    """
+    """A host by the name of its file."""
     return Box.model_validate_json((BOXES / f"{name}.json").read_bytes())
 
 
 def lines(host: Box) -> str:
-    """The file that the fake library reads."""
     text = "".join(f"{key} {value}\n" for key, value in _entries(host) if value is not None)
     if len(text.splitlines()) != text.count("\n") or len(text.splitlines()) > 4096:
         raise ValueError("a value with a line break, or more than the library has room for")

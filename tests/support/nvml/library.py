@@ -19,13 +19,7 @@ SOURCE = Path(__file__).with_name("fake_nvml.c")
 
 @dataclass(frozen=True)
 class Driver:
-    """A host for a process.
-
-    Attributes:
-        box: Its parts.
-        environment: The variables with which pynvml finds it.
-        log: A line for each time that the library was opened or closed.
-    """
+    """A host for a process."""
 
     box: Box
     environment: Mapping[str, str]
