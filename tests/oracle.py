@@ -32,7 +32,6 @@ class Step:
 
 
 def initial_parameters(model: str, seed: int) -> Parameters:
-    """Draw the programs' initial parameters: unit normal, or a normal of 0.1 cut off at 2 sigma."""
     random = np.random.default_rng(seed)
     if model == "softmax":
         weights = random.standard_normal((PIXELS, CLASSES), np.float32)
@@ -42,8 +41,7 @@ def initial_parameters(model: str, seed: int) -> Parameters:
         values = random.standard_normal((rows, columns), np.float32)
         while (outside := np.abs(values) > 2).any():
             values[outside] = random.standard_normal(int(outside.sum()), np.float32)
-        scaled: Floats = np.float32(0.1) * values
-        return scaled
+        return np.float32(0.1) * values
 
     weights1, weights2 = truncated(PIXELS, HIDDEN), truncated(HIDDEN, CLASSES)
     zeros1, zeros2 = np.zeros(HIDDEN, np.float32), np.zeros(CLASSES, np.float32)
@@ -59,7 +57,6 @@ def logits(parameters: Parameters, images: Floats) -> Floats:
 
 
 def accuracy(parameters: Parameters, examples: Examples) -> float:
-    """The share of images whose largest logit is that of their label."""
     return float(np.mean(logits(parameters, examples.images).argmax(1) == examples.labels))
 
 
@@ -132,8 +129,7 @@ def apart(one: Parameters, other: Parameters) -> Parameters:
 
     def largest(difference: Floats) -> Floats:
         others = tuple(axis for axis, size in enumerate(difference.shape) if size != HIDDEN)
-        found: Floats = np.abs(difference).max(axis=others, keepdims=True)
-        return found
+        return np.abs(difference).max(axis=others, keepdims=True)
 
     return {name: largest(value - other[name]) for name, value in one.items()}
 

@@ -47,15 +47,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run_cell(cell: Cell, root: Path) -> bool:
-    """Run a cell's tests and record the result; whether all passed.
-
-    Args:
-        cell: The cell.
-        root: The directory with Debian, which has the cell's packages.
-
-    Raises:
-        engines.NoEngine: Its engine or its client could not be had.
-    """
     _say(f"cell {cell.name}")
     visible = [engines.ROOT, Path(tempfile.gettempdir())]
     with (

@@ -53,14 +53,12 @@ class Cell:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Debian's packages of the engine and its client."""
         # Before Debian 13, docker.io has the `docker` command, and there is no docker-cli.
         client = () if self.suite == "bookworm" else ("docker-cli", "docker-buildx")
         return (*client, *["docker-compose"] * (self.compose is Compose.DEBIAN))
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """The tests that it runs."""
         more = TRAINING * self.trains + CDI * self.cdi + ISOLATED * (self.suite == "sid")
         return CONTAINERS + more
 

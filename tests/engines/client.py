@@ -26,15 +26,7 @@ exec {root}/lib64/ld-linux-x86-64.so.2 --library-path {root}/usr/lib/x86_64-linu
 
 @contextlib.contextmanager
 def a_client(cell: Cell, root: Path) -> Iterator[dict[str, str]]:
-    """Variables with which `docker` is the cell's own, for as long as the block lasts.
-
-    Args:
-        cell: The cell.
-        root: The directory with Debian, which has the cell's packages.
-
-    Raises:
-        engines.NoEngine: A plugin could not be installed.
-    """
+    """Variables with which `docker` is the cell's own while the block lasts, or `NoEngine`."""
     if platform.machine() != "x86_64":
         raise engines.NoEngine("the programs of another Debian release run on x86-64 only")
     with tempfile.TemporaryDirectory(prefix="lab-docker-client-") as folder:

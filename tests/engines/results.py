@@ -20,7 +20,6 @@ Row = Mapping[str, str]
 
 
 def read(file: Path = FILE) -> dict[str, Row]:
-    """The recorded rows, by the cell's name."""
     return dict(json.loads(file.read_text("utf-8")))
 
 
@@ -33,7 +32,6 @@ def record(name: str, row: Row, file: Path = FILE, page: Path = PAGE) -> None:
 
 
 def with_table(page: str, rows: Mapping[str, Row]) -> str:
-    """The page with the table of these rows."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     columns = list(next(iter(rows.values())))

@@ -14,12 +14,10 @@ MODES = ("index", "uuid", "none")
 
 
 def uuid_of(index: int) -> str:
-    """The UUID of a card of the box."""
     return f"GPU-{index:08x}-1111-2222-3333-444444444444"
 
 
 def mig_of(index: int) -> str:
-    """The UUID of a MIG slice of the box."""
     return f"MIG-{index:08x}-5555-6666-7777-888888888888"
 
 

@@ -84,7 +84,6 @@ def rendered_files(source: Path, target: str) -> dict[str, str]:
 
 
 def accepted(target: str) -> list[Path]:
-    """The descriptions that a target does not refuse."""
     return [source for source in GOOD if not _refusal(source, target).exists()]
 
 

@@ -137,7 +137,6 @@ class Task(NamedTuple):
 
 
 def trace_faults(task: Task) -> Iterator[str]:
-    """Why the trace does not show that a task computed on all of its GPUs and on no other."""
     if task.kernels is None:
         yield f"{task.name} has no trace"
         return
@@ -169,13 +168,7 @@ def nccl_faults(tasks: Sequence[Task], ranks: int) -> Iterator[str]:
 
 
 def share_faults(task: Task, share: float, memory_bytes: Mapping[str, int]) -> Iterator[str]:
-    """Why a task does not keep to the part of each GPU's memory that the config gives it.
-
-    Args:
-        task: The task.
-        share: `gpu_memory_fraction` of the config.
-        memory_bytes: The memory of each GPU.
-    """
+    """Why a task does not keep to the part of each GPU's memory that the config gives it."""
     for entry in task.listed:
         limit = share * memory_bytes[entry.gpu] + CONTEXT_BYTES
         if entry.memory_bytes is not None and entry.memory_bytes > limit:

@@ -60,7 +60,6 @@ def process_lists() -> Iterator[Listed]:
 
 
 def _look(listed: Listed) -> None:
-    """Read NVML's lists once."""
     for gpu in read_host().gpus:
         for process in gpu.processes:
             with suppress(OSError):  # it has ended, or it belongs to another PID namespace

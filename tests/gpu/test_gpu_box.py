@@ -35,7 +35,6 @@ pytestmark = pytest.mark.timeout(1800)
 
 @pytest.fixture(scope="module")
 def inventory() -> Inventory:
-    """The GPUs of this host."""
     found = read_host()
     if not found.gpus:
         reasons = "; ".join(str(fault) for fault in found.faults) or "the driver lists none"
@@ -45,7 +44,6 @@ def inventory() -> Inventory:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project of all trainings."""
     folder = tmp_path_factory.mktemp("gpu")
     make_project(folder)
     return folder
@@ -60,7 +58,6 @@ def cuda(inventory: Inventory) -> None:
 
 @pytest.fixture
 def containers(inventory: Inventory) -> None:
-    """An engine."""
     if why_not := ComposeBackend().unavailable_reason():
         pytest.skip(why_not)
 

@@ -94,7 +94,6 @@ def make_project(folder: Path) -> None:
 
 
 def lab(project: Path, config: str, *arguments: str, within_s: float = PATIENCE_S) -> str:
-    """The output of a command with this cluster, which must succeed."""
     (project / "cluster.yaml").write_text(config)
     own = {"LAB_RUNS_DIR", "LAB_STATE"}  # of the caller
     limits = {n: value for n, value in os.environ.items() if n.startswith("LAB_") and n not in own}
@@ -112,14 +111,7 @@ def lab(project: Path, config: str, *arguments: str, within_s: float = PATIENCE_
 def faults(
     project: Path, training: Training, backend: str, memory_bytes: Mapping[str, int]
 ) -> Iterator[str]:
-    """Train, print figures, and yield why the run does not show that it used its GPUs.
-
-    Args:
-        project: The project of `make_project`.
-        training: The training.
-        backend: `local` or `compose`.
-        memory_bytes: The memory of each GPU of this host.
-    """
+    """Train, print figures, and yield why the run does not show that it used its GPUs."""
     flags = ["--global-steps", str(STEPS[training.experiment]), "--seed", "7"]
     flags += ["--record-every", "50", "--backend", backend, "--gpus", "uuid", "--json"]
     with process_lists() as listed:
@@ -145,7 +137,6 @@ def faults(
 
 
 def _tasks(run: Path, summary: Mapping[str, Any], listed: Iterable[GpuProcess]) -> Sequence[Task]:
-    """What each task of a run showed."""
     processes = {
         path.parent.name: json.loads(path.read_text())
         for path in (run / "trace").glob("*/process.json")

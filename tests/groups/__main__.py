@@ -59,7 +59,6 @@ def _write_table() -> int:
 
 
 def current_digests() -> dict[str, str]:
-    """Return the digest of each group's inputs."""
     project = Project.read(ROOT)
     return {name: project.digest(group, project.contents) for name, group in GROUPS.items()}
 
@@ -126,13 +125,11 @@ def _conclude(group: Group, outcome: Outcome, digest: str, reason: str) -> None:
 
 
 def _uncommitted() -> str:
-    """What Git lists as changed, without the record of what passed."""
     status = ["git", "status", "--porcelain", "--", ".", f":!{FILE}"]
     return subprocess.run(status, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
 def _pytest(batch: Sequence[Group], arguments: Sequence[str]) -> tuple[int, Mapping[str, Outcome]]:
-    """Run the tests of groups that share a process: the exit code, and what each group did."""
     names = [group.name for group in batch]
     junit = JUNIT / f"{'-'.join(names)}.xml"
     junit.unlink(missing_ok=True)

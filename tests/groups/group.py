@@ -235,7 +235,6 @@ def mark(item: pytest.Item) -> None:
 
 
 def group_of(item: pytest.Item) -> str:
-    """Return the name of a test's group; "" if it is part of every landing."""
     path = item.path.relative_to(item.config.rootpath).as_posix()
     marked = (name for name in GROUPS if item.get_closest_marker(name) is not None)
     needed = (name for fixture, name in FIXTURES.items() if has(item, fixture))
@@ -243,7 +242,6 @@ def group_of(item: pytest.Item) -> str:
 
 
 def has(item: pytest.Item, name: str) -> bool:
-    """Whether a test has a fixture, or a marker of that name."""
     marked = item.get_closest_marker(name) is not None
     return marked or name in getattr(item, "fixturenames", ())
 

@@ -36,11 +36,6 @@ class Source:
 
     @classmethod
     def parse(cls, text: str) -> Source:
-        """Read a source.
-
-        Raises:
-            SyntaxError: It is no Python.
-        """
         imports: set[str] = set()
         texts: set[str] = set()
         prefixes: set[str] = set()
@@ -65,7 +60,6 @@ class Source:
 
 
 def read_sources(root: Path = ROOT) -> dict[str, Source]:
-    """Return all Python files of the project by their paths."""
     return {
         path.relative_to(root).as_posix(): Source.parse(path.read_text("utf-8"))
         for folder in FOLDERS
@@ -74,7 +68,6 @@ def read_sources(root: Path = ROOT) -> dict[str, Source]:
 
 
 def graph_of(sources: Mapping[str, Source]) -> dict[str, frozenset[str]]:
-    """Return which of these files each one names."""
     modules = {module_of(path): path for path in sources}
     return {path: frozenset(_edges(path, each, modules)) for path, each in sources.items()}
 
@@ -87,13 +80,7 @@ def module_of(path: str) -> str:
 def reached(
     graph: Graph, roots: Iterable[str], enter: Callable[[str, str], bool] = lambda *_: True
 ) -> set[str]:
-    """Return the paths that the roots can reach.
-
-    Args:
-        graph: See `graph_of`.
-        roots: Where to begin; they belong to the result.
-        enter: Whether to follow the edge from one path to another.
-    """
+    """Return the paths that the roots can reach."""
     found: set[str] = set()
     left = list(roots)
     while left:

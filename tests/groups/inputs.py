@@ -28,13 +28,7 @@ ENVIRONMENT: Final = "requirements/dev.txt"
 
 @dataclass(frozen=True)
 class Project:
-    """The files of the project, and which of them reach which.
-
-    Attributes:
-        root: Its directory.
-        files: The paths of its files, as Git knows them.
-        sources: The Python files.
-    """
+    """The files of the project, and which of them reach which."""
 
     root: Path
     files: frozenset[str]
@@ -42,7 +36,6 @@ class Project:
 
     @classmethod
     def read(cls, root: Path = ROOT) -> Project:
-        """Read the project in a directory."""
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, text=True
         )
@@ -52,7 +45,6 @@ class Project:
 
     @cached_property
     def graph(self) -> Graph:
-        """Which Python files each one names."""
         return graph_of(self.sources)
 
     @cached_property
@@ -67,18 +59,15 @@ class Project:
 
     @cached_property
     def inputs(self) -> dict[str, set[str]]:
-        """The paths of all files that each group depends on."""
         return {name: self._inputs(group) for name, group in GROUPS.items()}
 
     @cached_property
     def contents(self) -> dict[str, str]:
-        """The SHA-256 of each file."""
         return {
             path: hashlib.sha256((self.root / path).read_bytes()).hexdigest() for path in self.files
         }
 
     def digest(self, group: Group, contents: Mapping[str, str]) -> str:
-        """Return the digest over a group's declaration and these contents of its inputs."""
         parts = [group.command, group.tests, group.shares]
         inputs = [(path, contents[path]) for path in sorted(self.inputs[group.name])]
         return hashlib.sha256(json.dumps([*parts, *inputs]).encode()).hexdigest()
@@ -115,7 +104,6 @@ class Project:
         return found
 
     def _packages(self, program: str) -> set[str]:
-        """The packages that a program and its neighbours import."""
         parts = reached(self.graph, [program], lambda _, to: to.startswith("scripts/"))
         names = (name for path in parts for name in self.sources[path].imports)
         return {name.partition(".")[0] for name in names}

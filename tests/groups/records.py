@@ -61,7 +61,6 @@ def read_records(root: Path) -> dict[str, Record]:
 
 
 def write_records(root: Path, records: Mapping[str, Record]) -> None:
-    """Replace the file with all records."""
     values = _RECORDS.dump_json(dict(sorted(records.items())), indent=1)
     (root / FILE).write_bytes(values + b"\n")
 
@@ -80,6 +79,5 @@ def read_outcomes(junit: Path) -> dict[str, Outcome]:
 
 
 def wall_time(junit: Path) -> float:
-    """Return the seconds that the whole run took, in however many processes."""
     suites = ElementTree.parse(junit).iter("testsuite")  # noqa: S314  (pytest wrote it)
     return sum(float(suite.get("time", "0")) for suite in suites)

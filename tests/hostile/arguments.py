@@ -53,7 +53,6 @@ def prepare(folder: Path) -> None:
 
 
 def attack(seed: int, folder: Path) -> Iterator[str]:
-    """Run one command line, and check the files that are not lab's."""
     if not (folder / "loop").is_symlink():
         prepare(folder)
     words = argument_list(seed)

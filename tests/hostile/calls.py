@@ -53,12 +53,10 @@ class Said:
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text has no control characters."""
     return all(visible(line) == line for line in text.split("\n"))
 
 
 def call(*words: str) -> Said:
-    """Run a command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:

@@ -33,7 +33,6 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
 def attack(seed: int, folder: Path) -> Iterator[str]:
-    """Change a config, check it and render it."""
     path = folder / FILE
     rng = random.Random(seed)  # noqa: S311
     data = rng.choice(SOURCES).read_bytes()

@@ -30,7 +30,6 @@ COMMANDS: Final = (
 
 
 def attack(seed: int, folder: Path) -> Iterator[str]:
-    """Damage a file of a run, and call every command on it."""
     store = folder / "runs"
     copy_runs(store)
     done = damage(store / BAD, random.Random(seed))  # noqa: S311
@@ -51,7 +50,6 @@ def copy_runs(store: Path) -> None:
 
 
 def damage(run: Path, rng: random.Random) -> str:
-    """Damage one file of a run; a text about the damage."""
     files = sorted(path for path in run.rglob("*") if path.suffix in {".json", ".jsonl"})
     path = rng.choice([run / "run.json", run / "summary.json", rng.choice(files)])
     how = rng.randrange(10)

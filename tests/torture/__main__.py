@@ -63,7 +63,6 @@ def _asked(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _cases(asked: argparse.Namespace) -> Iterator[Case]:
-    """The cases of a request, endless without seeds."""
     for case in map(draw, asked.seed or count()):
         wanted = case.backend in asked.backend and case.fault in asked.faults
         if asked.seed or (wanted and not lacks(case.backend, case.fault)):
@@ -78,11 +77,7 @@ def _one(case: Case) -> str:
 
 
 def _start_engine(stack: ExitStack) -> None:
-    """Let all commands use an engine that has the image of this very state of the sources.
-
-    Raises:
-        engines.NoEngine: No engine answers, or the image cannot be built.
-    """
+    """Let all commands use an engine that has the image of this very state of the sources."""
     place = stack.enter_context(workplace())
     if why_not := stack.enter_context(ready(place)):
         raise engines.NoEngine(f"no runs on compose: {why_not}")

@@ -22,8 +22,6 @@ _HOURS_S: Final = (-3600.0, 3600.0)
 
 
 class Fault(StrEnum):
-    """The fault of a run."""
-
     NONE = "none"
     KILL = "kill"  # the program gets SIGKILL
     FREEZE = "freeze"  # the program gets SIGSTOP
@@ -78,7 +76,6 @@ class Case:
 
     @property
     def worker_tasks(self) -> list[str]:
-        """The tasks that train."""
         return _tasks("worker", self.workers)
 
     def workers_on(self, target: str) -> list[str]:
@@ -86,7 +83,6 @@ class Case:
         return [task for task in self.worker_tasks if target in {task, _node(task)}]
 
     def config(self) -> str:
-        """The cluster's config."""
         nodes = ", ".join(f"{node}: {{}}" for node in (PS_NODE, *WORKER_NODES))
         jobs = [
             f"  {job}: {{on: [{', '.join(map(_node, _tasks(job, size)))}], gpus: 0}}\n"

@@ -14,12 +14,7 @@ _BYTES: Final = struct.Struct("=q")
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A time of day that is wrong in all processes of a node.
-
-    Attributes:
-        environ: The variables of every command that starts such processes.
-        file: The file with the offset in nanoseconds.
-    """
+    """A time of day that is wrong in all processes of a node."""
 
     environ: dict[str, str]
     file: Path

@@ -17,13 +17,7 @@ END_S: Final = 15.0
 
 
 class Outcome(NamedTuple):
-    """The end of a run.
-
-    Attributes:
-        state: The run's.
-        exit_code: The command's.
-        cause: The cause of the target task, or of any task without a target; "" for no cause.
-    """
+    """The end of a run."""
 
     state: str
     exit_code: int
@@ -60,12 +54,7 @@ def expected(case: Case) -> frozenset[Outcome]:
 
 
 def patience_s(fault: Fault, cause: str = "") -> float:
-    """Seconds from a fault to the exit of the command, where the run does not end well.
-
-    Args:
-        fault: What happened.
-        cause: lab's name of it; a stalled training is detected after `STALL_S`.
-    """
+    """Seconds from a fault to the exit of the command, where the run does not end well."""
     if fault is Fault.FREEZE:
         return END_S + (STALL_S if cause == "stalled" else READY_S)
     return END_S + _WAITS_S.get(fault, 0.0)

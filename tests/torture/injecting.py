@@ -56,14 +56,7 @@ def _faulty_disk(place: Place) -> Strike:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The objects that a fault may use.
-
-    Attributes:
-        place: The place of the run.
-        client: The command that follows it.
-        deadline: The end of all waiting, on the monotonic clock.
-        strike: Injects the fault, if it was prepared.
-    """
+    """The objects that a fault may use."""
 
     place: Place
     client: subprocess.Popen[bytes]
@@ -115,7 +108,6 @@ def _program(scene: Scene) -> psutil.Process | None:
 
 
 def _inject(scene: Scene, program: psutil.Process | None) -> bool:
-    """Inject the fault; False where its target has ended."""
     match scene.place.case.fault:
         case Fault.KILL:
             return processes.signalled(program, signal.SIGKILL)

@@ -21,16 +21,7 @@ _ENDED: Final = {"succeeded", *_WORST}
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the harness observed of one run.
-
-    Attributes:
-        exit_code: The exit code of the last command that followed the run; None: it was killed.
-        said: The summary that the command printed, or None.
-        home: The collected files.
-        hit_unix: The time of the fault; None: there was none, or it was too late.
-        ended_unix: The time of the command's exit.
-        left: The leftovers of the run.
-    """
+    """What the harness observed of one run."""
 
     exit_code: int | None
     said: Mapping[str, Any] | None
@@ -50,7 +41,6 @@ class Judgement:
 
 
 def judge(case: Case, seen: Seen) -> Judgement:
-    """Compare the observed run with the allowed results."""
     outcome = _outcome(case, seen)
     missed = _missed(case, seen)
     faults = [f"left: {text}" for text in seen.left]

@@ -39,7 +39,6 @@ def left(place: Place) -> list[str]:
 
 
 def clear(place: Place) -> None:
-    """Remove whatever there is, by force."""
     own = _own(place)
     for process in own:
         processes.signalled(process, signal.SIGKILL)
@@ -71,7 +70,6 @@ def _own(place: Place) -> list[psutil.Process]:
 
 
 def _in_engine(place: Place) -> Iterator[tuple[str, str]]:
-    """Kind and name of each object of the run."""
     if place.case.backend != COMPOSE:
         return
     for kind, words in _LISTS.items():

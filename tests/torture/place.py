@@ -36,11 +36,9 @@ class Place:
 
     @property
     def state(self) -> Path:
-        """`LAB_STATE`."""
         return self.folder / "state"
 
     def lab(self, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
-        """Start a command of the lab, away from the terminal, so that Ctrl-C is not its own."""
         environ = {**commands.environ(self.folder), "TMPDIR": str(self.folder / "tmp"), **variables}
         with (self.folder / "said").open("ab") as err, (self.folder / "out").open("ab") as out:
             return subprocess.Popen(
@@ -59,12 +57,10 @@ class Place:
         return object_of(lines[-1]) if lines else None
 
     def run(self) -> Path | None:
-        """The directory of the run, as soon as there is one."""
         runs = [path.parent for path in self.folder.glob("runs/*/run.json")]
         return next((path for path in runs if not path.is_symlink()), None)
 
     def home(self) -> Home:
-        """The collected files so far."""
         run = self.run()
         return Home() if run is None else Home.read(run)
 

@@ -38,7 +38,6 @@ def program(project: str, run_id: str, task: str) -> psutil.Process | None:
 
 
 def agent(project: str, task: str) -> psutil.Process | None:
-    """The agent of a task of an environment of processes."""
     for process in having(LAB_PROJECT=project, LAB_TASK=task):
         if "lab.task.agent" in " ".join(process.info["cmdline"] or ()) and not _run_of(process):
             return process

@@ -14,15 +14,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The files of one run that the checks need; what is missing is empty.
-
-    Attributes:
-        info: `run.json`.
-        summary: `summary.json`.
-        statuses: Task to `status/<task>.json`.
-        records: Task to the lines of `tasks/<task>.jsonl`.
-        torn: Lines that are no record: a torn one, or one in two halves.
-    """
+    """The files of one run that the checks need; what is missing is empty."""
 
     info: Record = field(default_factory=dict)
     summary: Record = field(default_factory=dict)
@@ -32,7 +24,6 @@ class Home:
 
     @classmethod
     def read(cls, run: Path) -> Home:
-        """Read a run's directory."""
         records: dict[str, list[Record]] = defaultdict(list)
         torn: list[str] = []
         for path in run.glob("tasks/*.jsonl"):

@@ -55,7 +55,6 @@ def run(case: Case) -> Judgement:
 
 
 def _words(case: Case) -> list[str]:
-    """The command line of a case, after `lab`."""
     words = ["run", case.experiment, "--backend", case.backend, "--gpus", "none", "--json"]
     words += ["--on-failure", case.policy, "--seed", str(case.seed)]
     words += ["--global_steps", str(case.steps)]
