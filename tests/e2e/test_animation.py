@@ -34,7 +34,6 @@ def tab(browser: Tab) -> Tab:
 
 
 def move(tab: Tab, **sliders: int) -> None:
-    """Move sliders, as a reader does."""
     for name, value in sliders.items():
         slider = f"document.getElementById('{name.replace('_', '-')}')"
         tab.run(f"{slider}.value = {value}")
@@ -44,8 +43,7 @@ def move(tab: Tab, **sliders: int) -> None:
 
 def table(tab: Tab) -> list[list[str]]:
     rows = "[...document.querySelectorAll('tbody tr, tfoot tr')]"
-    found: list[list[str]] = tab.run(f"{rows}.map((row) => [...row.cells].map((c) => c.innerText))")
-    return found
+    return tab.run(f"{rows}.map((row) => [...row.cells].map((c) => c.innerText))")
 
 
 @pytest.mark.parametrize("speeds", SETTINGS, ids=lambda each: f"{len(each.compute_ms)} workers")

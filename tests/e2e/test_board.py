@@ -41,7 +41,6 @@ def board(folder: Path, port: int, *options: str) -> Iterator[str]:
     with subprocess.Popen(
         command, cwd=folder, env=environ(folder), stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         try:
             yield process.stdout.readline().strip()
             process.send_signal(signal.SIGINT)
@@ -51,8 +50,7 @@ def board(folder: Path, port: int, *options: str) -> Iterator[str]:
 
 
 def text(tab: Tab) -> str:
-    found: str = tab.run("document.body.innerText")
-    return found
+    return tab.run("document.body.innerText")
 
 
 def heights(tab: Tab) -> list[list[float]]:
@@ -143,12 +141,13 @@ class Room:
 
 @contextmanager
 def class_board(port: int, room: Room | None = None) -> Iterator[str]:
-    """The board of that class; its address."""
+    """The board of that class, which answers; its address."""
     loop = asyncio.new_event_loop()
     serving = loop.create_task(serve(partial(encoded, "class", room or Room()), port))
     thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([serving])))
     thread.start()
     try:
+        wait_for(lambda: answers(port), "the board", 20)
         yield f"http://127.0.0.1:{port}/?token={token()}"
     finally:
         loop.call_soon_threadsafe(serving.cancel)
@@ -163,7 +162,6 @@ def test_the_board_of_a_class(
     monkeypatch.setenv(LAB_STATE, str(tmp_path))
     with class_board(free_port()) as address:
         browser.show_on(width, dark=width == 390)
-        wait_for(lambda: answers(address), "the board", 20)
         browser.open(address)
         wait_for(lambda: "34:5" in text(browser), "the class", 20)
         assert browser.run("document.querySelectorAll('#seats tr').length") == 30
@@ -181,7 +179,6 @@ def test_a_projector_shows_a_class_of_thirty_without_scrolling(
     monkeypatch.setenv(LAB_STATE, str(tmp_path))
     with class_board(free_port(), Room(stuck=stuck)) as address:
         browser.show_on(1920)
-        wait_for(lambda: answers(address), "the board", 20)
         browser.open(address)
         wait_for(lambda: "seat-30" in text(browser), "the class", 20)
         assert browser.run("document.getElementById('stuck').innerText") == (
@@ -208,7 +205,6 @@ def page(
         if request.param == "class":
             stack.enter_context(pytest.MonkeyPatch.context()).setenv(LAB_STATE, str(folder))
             address = stack.enter_context(class_board(free_port()))
-            wait_for(lambda: answers(address), "the board", 20)
             yield address, " left"
         elif request.param == "recording":
             shown = ("straggler", "--speed", "1000")
@@ -266,7 +262,6 @@ def test_the_board_counts_down_by_the_clock_of_its_server(
     room, real = Room(302.5), time.time
     with class_board(free_port(), room) as address:
         browser.show_on(1920)
-        wait_for(lambda: answers(address), "the board", 20)
         browser.open(address)
         wait_for(lambda: clock(browser) == ("5:02 left", ""), "the clock", 5)
         wait_for(lambda: clock(browser) == ("4:59 left", "bad"), "the last minutes", 10)
@@ -308,11 +303,9 @@ def test_the_keyboard_reaches_every_control(browser: Tab, page: tuple[str, str])
     assert reached == controls
 
 
-def answers(address: str) -> bool:
-    """Whether the board answers by now."""
-    host, port = address.split("/")[2].split(":")
+def answers(port: int) -> bool:
     with socket.socket() as found:
-        return found.connect_ex((host, int(port))) == 0
+        return found.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_it_loads_nothing_from_elsewhere(browser: Tab, tmp_path: Path) -> None:

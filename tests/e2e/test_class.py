@@ -100,7 +100,6 @@ def no_class(class_image: str, pinning: None) -> Iterator[None]:
 
 
 def remove_class() -> None:
-    """Remove the class and the work of its seats, if it is up."""
     folder = ClassDir("e2e")
     if folder.path.exists():
         with TemporaryDirectory() as place:
@@ -120,15 +119,11 @@ def inside(seat: str, program: str, *arguments: str) -> str:
     return in_seat(seat, "python", "-c", program, *arguments)
 
 
-# ---- Use
-
-
 @pytest.fixture(scope="module")
 def trained(room: ClassDir) -> dict[str, Any]:
     """The summary of a training in seat-01, the only run there."""
     train = ["lab", "run", "async", "--epochs", "1", "--gpus", "none", "--json"]
-    summary: dict[str, Any] = json.loads(in_seat("seat-01", *train))
-    return summary
+    return json.loads(in_seat("seat-01", *train))
 
 
 def test_a_student_signs_in_and_trains(room: ClassDir, trained: dict[str, Any]) -> None:
@@ -137,7 +132,6 @@ def test_a_student_signs_in_and_trains(room: ClassDir, trained: dict[str, Any]) 
     assert browser.get(page)[:2] == (200, page)
     assert trained["state"] == "succeeded"
     first, second, _ = seat_statuses(room)
-    assert first.run is not None
     assert (first.run.run_id, first.run.state) == (trained["run_id"], "succeeded")
     assert (first.state, second.state, second.run) == ("ready", "ready", None)
 
@@ -399,8 +393,7 @@ with open("/proc/1/fd/1", "wb") as file:
 
 
 def disk(seat: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(inside(seat, DISK))
-    return found
+    return json.loads(inside(seat, DISK))
 
 
 def disks(room: ClassDir) -> list[SeatDisk]:
@@ -460,9 +453,6 @@ def test_the_output_of_a_seat_is_bounded(room: ClassDir) -> None:
     assert sum(each.stat().st_size for each in log.parent.glob("*.log*")) < 25_000_000
 
 
-# ---- Faults, reset and end
-
-
 def test_a_proxy_that_has_ended_is_started_again(room: ClassDir) -> None:
     """What runs in the seats goes on, and all seats are reached again."""
     inside("seat-01", "import subprocess; subprocess.Popen(['sleep', '600'])")
@@ -483,7 +473,6 @@ def test_a_class_goes_on_after_a_restart_of_the_host(room: ClassDir, tmp_path: P
     inside("seat-03", "open('notebooks/01_async.ipynb', 'w').write('mine')")
     inside("seat-02", FILL)
     before, tokens, hub = disk("seat-02"), room.tokens(), room.hub()
-    assert hub is not None
     subprocess.run(["kill", "-9", str(hub.pid)], check=True)
     wait_for(lambda: not room.is_up, "JupyterHub has ended")
     docker("rm", "--force", *(names.seat_object("e2e", each.seat) for each in disks(room)))
@@ -561,7 +550,6 @@ def test_down_collects_the_work_and_leaves_nothing(
     (tmp_path / "again.csv").write_text(as_csv(read_gradebook(archive)))
     with zipfile.ZipFile(archive) as work:
         assert (tmp_path / "again.csv").read_bytes() == work.read("gradebook.csv")
-    assert hub is not None
     assert not hub.alive()
     no_disk_is_left(room)
     assert host() == before

@@ -222,7 +222,6 @@ def a_class(image: str, folder: Path, *, domain: bool) -> Iterator[ClassDir]:
 
 
 def write(room: ClassDir, seat: str, files: dict[str, str]) -> None:
-    """Write files in a seat, as its student does in a terminal."""
     program = """
 import json, pathlib, sys
 for name, text in json.loads(sys.argv[1]).items():
@@ -234,12 +233,10 @@ for name, text in json.loads(sys.argv[1]).items():
 
 
 def servers(room: ClassDir) -> dict[str, Mapping[str, Any]]:
-    """What JupyterHub knows about the server of each seat."""
     return hub_api(room.stored().plan, room.tokens().service).servers()
 
 
 def notes(room: ClassDir) -> set[str]:
-    """The notes of all tokens."""
     with closing(sqlite3.connect(f"file:{room.path}/hub.sqlite?mode=ro", uri=True)) as database:
         return {str(note) for (note,) in database.execute("select note from api_tokens")}
 
@@ -270,8 +267,7 @@ def attacked(room: ClassDir, tab: Tab, user: str) -> dict[str, str]:
         "password": room.tokens().seats[HOSTILE],
     }
     tab.open(f"{page_of(plan, HOSTILE, 'page')}?{urlencode(query)}")
-    found: dict[str, str] = tab.run("done")
-    return found
+    return tab.run("done")
 
 
 @pytest.fixture(scope="module")
@@ -317,7 +313,6 @@ def test_without_names_the_page_acts_as_the_student_who_opens_it(
 
 
 def rows_of_the_page(heading: str) -> list[str]:
-    """The rows of a table of the page, without its heading."""
     _, _, below = (ROOT / "docs/evidence/seats.md").read_text("utf-8").partition(heading + "\n")
     return below.partition("\n\n")[0].splitlines()[1:]
 

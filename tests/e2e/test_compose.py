@@ -86,14 +86,6 @@ def environment(pinning: None, module_root: Path) -> Iterator[ComposeEnvironment
         docker("volume", "rm", stranger)
 
 
-def request(environment: ComposeEnvironment, run_id: str, *args: str) -> Request:
-    return Request(
-        run_id=run_id,
-        spec=RunSpec(experiment="program", program="program.py", args=args),
-        cluster=environment.cluster_spec(),
-    )
-
-
 def test_every_task_is_up_on_its_node_and_found_from_anywhere(
     environment: ComposeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,15 +98,12 @@ def test_every_task_is_up_on_its_node_and_found_from_anywhere(
     assert {task.detail for task in tasks} == {"running (healthy)"}
     monkeypatch.chdir(tmp_path)
     found = ComposeBackend().find(NAME)
-    assert found is not None
     assert (found.tasks(), found.sources_sha256) == (tasks, digest())
     assert NAME in [each.project for each in ComposeBackend().all()]
     assert ComposeBackend().find("no-such-environment") is None
 
 
-def test_actual_settings(
-    environment: ComposeEnvironment, module_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_actual_settings(environment: ComposeEnvironment, module_root: Path) -> None:
     name, text = environment.boot_file()
     paths = Rendering.at(module_root, module_root / "cluster.yaml", module_root)
     expected = render(place_on(module_root, "uuid"), rendering=paths)
@@ -153,7 +142,8 @@ def test_every_container_is_hardened(environment: ComposeEnvironment) -> None:
 
 
 def test_a_run_from_request_to_collection(environment: ComposeEnvironment) -> None:
-    environment.submit(request(environment, "first"))
+    spec = RunSpec("program", "program.py")
+    environment.submit(Request("first", spec, environment.cluster_spec()))
     files = collected(environment, "first")
     assert states(files) == dict.fromkeys(["ps-0", "worker-0", "worker-1"], "succeeded")
     assert json.loads(files["tasks/worker-1.jsonl"])["task_index"] == 1
@@ -216,9 +206,7 @@ def test_a_name_that_is_taken_is_refused(
     assert all(task.alive for task in environment.tasks())
 
 
-def test_a_boot_that_fails_leaves_nothing(
-    image: str, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_boot_that_fails_leaves_nothing(image: str, root: Path) -> None:
     plan = place_on(root, "none", name="lab-e2e-failing")
     (root / "data").rmdir()
     with pytest.raises(LabError, match=r"bind source path does not exist: .*data"):
@@ -309,7 +297,6 @@ def test_without_the_client(image: str, module_root: Path, flags: str, code: int
         assert backend.find(plan.name) is None
         # All containers have stopped: the run is read from the volume that they left.
         environment = backend.find_any(plan.name)
-        assert environment is not None
         (run,) = environment.runs()
         files = collected(environment, run.run_id)
         assert states(files)["worker-0"] == ("failed" if flags else "succeeded")

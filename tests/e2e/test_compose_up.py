@@ -46,7 +46,6 @@ def up(project: Path) -> Iterator[Callable[[str], list[str]]]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    assert process.stdout is not None
     lines = iter(process.stdout.readline, "")
 
     def until(text: str) -> list[str]:
@@ -65,7 +64,6 @@ def up(project: Path) -> Iterator[Callable[[str], list[str]]]:
 
 
 def ids() -> set[str]:
-    """The containers of tasks."""
     filters = (f"label=lab.project={NAME}", "label=lab.task")
     return set(docker("ps", "--quiet", *(f"--filter={each}" for each in filters)).split())
 

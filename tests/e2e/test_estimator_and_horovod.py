@@ -33,8 +33,7 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]
     elif HERITAGE.python(ROOT) is None:
         lacking(f"no {HERITAGE.environment} here; `make {HERITAGE.target}` makes it")
     yield make_project(tmp_path, request.param)
-    left = processes_with(str(tmp_path))
-    assert not left, f"left behind: {left}"
+    assert processes_with(str(tmp_path)) == []
 
 
 def told(ran: Ran, task: str, begin: str) -> dict[str, Any]:

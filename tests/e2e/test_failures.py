@@ -37,8 +37,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "cluster.yaml").write_text(config(2))
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     yield tmp_path
-    left = processes_with(str(tmp_path))
-    assert not left, f"left behind: {left}"
+    assert processes_with(str(tmp_path)) == []
 
 
 def training(project: Path, *arguments: str) -> subprocess.Popen[str]:

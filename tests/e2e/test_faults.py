@@ -65,7 +65,6 @@ def talking(listen: Sequence[str], ask: Sequence[str]) -> Iterator[Callable[[], 
         subprocess.Popen([*ask, ASK, "tf2", "5"], stdout=subprocess.PIPE, text=True) as client,
     ):
         output = client.stdout
-        assert output is not None
         try:
             assert output.readline() == "up\n"
             yield lambda: float(output.read().split()[-1])
@@ -77,9 +76,6 @@ def talking(listen: Sequence[str], ask: Sequence[str]) -> Iterator[Callable[[], 
 
 CUT: Final = ("cut:2s",)
 SILENT_S: Final = 1.9
-
-
-# ---- Processes
 
 
 @pytest.fixture
@@ -120,8 +116,6 @@ def test_pseudo_nodes_are_cut_and_restored(local: LocalEnvironment) -> None:
     local.inject_network_fault("tf1", ["link:rate=1mbit,60s"])
     local.down()
 
-
-# ---- A run
 
 PROGRAM = """
 import json, os, sys, time
@@ -188,9 +182,6 @@ def test_faults_of_a_run_start_in_time_and_are_recorded(
         f"fault: {kill}",
     ]
     assert events(run, "ps-0") == []
-
-
-# ---- Containers
 
 
 @pytest.fixture

@@ -58,7 +58,6 @@ def write_program(project: Path, text: str) -> None:
 
 
 def logged(project: Path, word: str) -> list[list[str]]:
-    """What follows a word in the lines of the log that have it."""
     lines = lab(project, "logs")[0].splitlines()
     return [line.partition(f"{word} ")[2].split() for line in lines if f"| {word} " in line]
 

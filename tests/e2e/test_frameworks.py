@@ -36,7 +36,6 @@ HOST = "127.0.0.1"
 
 
 def python_with(runtime: str) -> str:
-    """Return the Python with a framework; skip the test where there is none."""
     wanted = RUNTIMES[runtime]
     python = wanted.python(ROOT)
     if python is None:
@@ -54,17 +53,7 @@ def ranks(
     ps: int = 0,
     network: tuple[str, ...] = (),
 ) -> Iterator[Cluster]:
-    """Start a program whose workers are ranks, with the variables that they need.
-
-    Args:
-        runtime: A key of `RUNTIMES`.
-        program: A file in `scripts/`.
-        directory: Where the output is; `run/` in it is the run's directory.
-        flags: The program's flags.
-        workers: The number of workers.
-        ps: The number of parameter servers.
-        network: The command that runs another one in a private network.
-    """
+    """Start a program whose workers are ranks, with the variables that they need."""
     (port,) = free_ports(1)
     of_rank = {"torch": _of_torch, "jax": _of_jax}[runtime]
 
@@ -118,12 +107,10 @@ class PrivateNetwork:
     @classmethod
     @contextlib.contextmanager
     def made(cls) -> Iterator[PrivateNetwork]:
-        """Make it for the time of the block; skip the test where that is impossible."""
         needs_namespaces()
         command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c"]
         pipe = subprocess.PIPE
         with subprocess.Popen([*command, cls._HOLDER], stdin=pipe, stdout=pipe) as holder:
-            assert holder.stdin and holder.stdout
             assert holder.stdout.readline(), "the private network was not made"
             yield cls(holder)
             holder.stdin.close()
@@ -135,7 +122,6 @@ class PrivateNetwork:
 
     @property
     def bytes_sent(self) -> int:
-        """The bytes that its processes have sent, with the headers."""
         lines = Path(f"/proc/{self._pid}/net/dev").read_text().splitlines()
         (counters,) = [line.split() for line in lines if line.split()[0] == "lo:"]
         return int(counters[9])
@@ -151,7 +137,6 @@ def mnist() -> Mnist:
 
 
 def results(made: Cluster) -> list[dict[str, float]]:
-    """The results of each worker by name; all must be within their limits."""
     found = []
     for task in made.worker_tasks:
         for each in task.kind("result"):
@@ -220,8 +205,6 @@ def test_each_rank_of_fsdp_stores_its_rows(tmp_path: Path) -> None:
     assert sum(of_rank) == MLP_BYTES
 
 
-# ---- Local SGD
-
 RATE = 0.1
 
 
@@ -250,9 +233,6 @@ def test_local_sgd_takes_the_mean_of_models_trained_alone(
     for name, value in local_sgd(mnist, WORKERS, 60, every).items():
         assert_close(found[name], value, err_msg=name)
     assert results(made) == [{"means": -(-60 // every), "ranks that differ": 0}] * WORKERS
-
-
-# ---- The parameter server
 
 
 def test_one_worker_and_a_server_make_the_steps_of_the_oracle(tmp_path: Path, mnist: Mnist) -> None:
@@ -304,19 +284,9 @@ def test_the_others_go_on_without_a_lost_worker(tmp_path: Path) -> None:
     assert made.outcome()["global_step"] == made.outcome()["probe"] == 1500
 
 
-# ---- Bytes on the wire
-
-
 @dataclass(frozen=True)
 class Traffic:
-    """What a program sends in one step of the mlp.
-
-    Attributes:
-        bytes: The bytes of all tasks together.
-        ps: The number of parameter servers.
-        workers: The number of workers.
-        flags: Further flags.
-    """
+    """What a program sends in one step of the mlp."""
 
     runtime: str
     program: str
@@ -377,9 +347,6 @@ def test_a_step_sends_the_bytes_of_its_algorithm(tmp_path: Path, sent: Traffic) 
     # A packet of the loopback interface has up to 64 KiB. With 8 KiB, and one acknowledgement for
     # each, headers are 2 x 66 bytes of 8,192.
     assert sent.bytes <= found <= sent.bytes * (1 + 2 * HEADERS / 8192)
-
-
-# ---- A rank that fails
 
 
 @pytest.mark.parametrize(

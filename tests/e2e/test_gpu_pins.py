@@ -59,7 +59,6 @@ def of_pid_1(container: str) -> dict[str, str]:
 
 
 def check_pins(environment: ComposeEnvironment, planned: Mapping[str, tuple[str, ...]]) -> None:
-    """PID 1 and the engine: exactly these GPUs, and none of another task."""
     described = inspect(environment)
     for each in environment.inspect():
         told = of_pid_1(each.name)
@@ -94,7 +93,6 @@ def test_eight_workers_have_a_gpu_each(pinning: None, project: Path, host: Drive
     try:
         assert "GPUs: 8 tasks not proved (no NVIDIA driver in the task), ps-0 sees none" in err
         environment = ComposeBackend().find(PINS)
-        assert environment is not None
         pins = {task.task: task.gpus for task in environment.tasks()}
         assert {gpu for gpus in pins.values() for gpu in gpus} == {
             gpu.uuid for gpu in host.box.cards
@@ -123,9 +121,6 @@ def lose_a_gpu(environment: ComposeEnvironment) -> None:
         environment.submit(request)
     docker("restart", "--time", "1", container)
     wait_for(lambda: all(task.alive for task in environment.tasks()), "a restart helps")
-
-
-# ---- Processes
 
 
 UUIDS = [gpu.uuid for gpu in load("eight-h100").cards]

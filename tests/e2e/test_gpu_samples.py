@@ -73,7 +73,6 @@ def project(box: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def samples(project: Path, run_id: str) -> list[dict[str, Any]]:
-    """The lines of a run's `gpu.jsonl`."""
     text = (project / "runs" / run_id / "gpu.jsonl").read_text()
     assert text.endswith("\n")
     return [json.loads(line) for line in text.splitlines()]

@@ -49,11 +49,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 
 class Run:
-    """A run that a client follows.
-
-    Attributes:
-        folder: Its directory in the run store.
-    """
+    """A run that a client follows."""
 
     def __init__(self, project: Path, *flags: str) -> None:
         words = ["run", "program.py", "--backend", "kubernetes", "-o", "flavour=plain", "--json"]
@@ -66,8 +62,7 @@ class Run:
         """The summary of the run; `messages` has what the client printed."""
         out, self.messages = self.client.communicate(timeout=PATIENCE_S)
         assert out, self.messages
-        summary: dict[str, Any] = json.loads(out.splitlines()[-1])
-        return summary
+        return json.loads(out.splitlines()[-1])
 
     def lines(self, task: str) -> list[int]:
         log = (self.folder / "logs" / f"{task}.log").read_text().splitlines()

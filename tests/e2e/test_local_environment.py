@@ -181,7 +181,6 @@ SHELL = "echo $LAB_TASK $CUDA_VISIBLE_DEVICES; pwd; hostname; ls /proc | grep -c
 
 
 def in_shell(environment: LocalEnvironment, task: str, *script: str) -> list[str]:
-    """The output of a script in the shell of a task."""
     argv = [*environment.shell(task)[:-4], "/bin/sh", "-c", *script]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()

@@ -30,5 +30,4 @@ def test_a_notebook_runs_from_top_to_bottom(
     assert len(all_runs(tmp_path / "runs")) == 2
     stages = check_lesson("tour", load_lesson("tour"), Evidence.read(tmp_path / "runs"))
     assert [each.hint for each in stages] == ["", ""]
-    left = processes_with(str(tmp_path))
-    assert not left, f"left behind: {left}"
+    assert processes_with(str(tmp_path)) == []

@@ -49,14 +49,7 @@ def mnist() -> Mnist:
 
 @dataclass(frozen=True)
 class One:
-    """A training by one worker.
-
-    Attributes:
-        program: The program.
-        recorded: The global steps that it must record; None: all.
-        flags: Its flags.
-        model, rates: Of the oracle's training.
-    """
+    """A training by one worker."""
 
     program: str
     recorded: list[int] | None = None

@@ -23,8 +23,6 @@ pytest_plugins = ["tests.support.chromium"]
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
-    """It does not print the requests."""
-
     def log_message(self, *_: object) -> None:
         pass
 
@@ -47,8 +45,7 @@ def found(tab: Tab, query: str) -> list[str]:
     tab.run(f"{field}.dispatchEvent(new Event('keyup', {{bubbles: true}}))")
     answer = "document.querySelector('.md-search-result__meta').textContent"
     wait_for(lambda: any(map(str.isdigit, tab.run(answer))), f"results for {query}", 30)
-    addresses: list[str] = tab.run(f"{links}.map((each) => each.pathname)")
-    return addresses
+    return tab.run(f"{links}.map((each) => each.pathname)")
 
 
 @pytest.mark.parametrize("query", ["陈旧度", "掉队者", "参数服务器"])

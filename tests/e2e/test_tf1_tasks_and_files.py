@@ -47,8 +47,7 @@ def config(project: Path, jobs: str) -> Path:
 
 
 def of(path: Path) -> dict[str, Any]:
-    info: dict[str, Any] = json.loads((path / "run.json").read_text())
-    return info
+    return json.loads((path / "run.json").read_text())
 
 
 @pytest.mark.parametrize("backend", ["local", pytest.param("compose", marks=pytest.mark.engine)])
