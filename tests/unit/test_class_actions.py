@@ -97,9 +97,6 @@ def test_which_class_is_meant(place: Path, call: Call) -> None:
     assert (place / "first-handouts.html").is_file() and (place / "w-handouts.html").is_file()
 
 
-# ---- up
-
-
 @pytest.fixture
 def booted(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[StoredClass]:
     """What would be booted, on a host with two GPUs."""
@@ -159,8 +156,6 @@ def test_a_class_whose_jupyterhub_ended_goes_on_with_its_own_plan(
     assert call("up").returncode == 0
     assert booted == [folder.stored()]
 
-
-# ---- status
 
 RUN = RunReport("r1", "async", "training", 61.0, 1_200, 2.0)
 HOSTILE = RunReport("\x1b[2J[bold]", "x\x07", "\x1b]0;owned\x07", 1.0, None, None)
@@ -238,9 +233,6 @@ def test_the_end_of_the_class_is_above_the_seats(
     assert datetime.fromisoformat(found).timestamp() == pytest.approx(ends_unix)
 
 
-# ---- time
-
-
 def test_the_teacher_sets_and_removes_the_end(call: Call) -> None:
     folder = running()
     assert call("time").stdout == "the class has no end\n"
@@ -275,9 +267,6 @@ def test_what_is_no_time(text: str) -> None:
     assert str(caught.value).isprintable()
     with pytest.raises(InputError, match="no end to extend; set one with `lab class time 45m`"):
         changed_end("+5m", None, 1.0)
-
-
-# ---- handouts, reset, down
 
 
 def test_the_page_is_written_and_not_printed(place: Path, call: Call) -> None:
@@ -343,8 +332,6 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(classroom, "read_engine", lambda: engine)
     monkeypatch.setattr(classroom, "unavailable_reason", lambda: "only root can")
 
-
-# ---- lab class validate
 
 TLS = "tls: {certificate: c.pem, key: k.pem}\n"
 
@@ -445,9 +432,6 @@ def test_a_class_without_gpus_does_not_query_the_driver(
     assert (done.returncode, asked) == (0, ["none"])
 
 
-# ---- The facts of the host
-
-
 def test_the_routes_of_the_host(tmp_path: Path) -> None:
     table = tmp_path / "route"
     table.write_text(
@@ -530,9 +514,6 @@ def test_a_host_without_an_engine(
     assert (facts.disk_free_bytes, facts.networks) == (None, (IPv4Network("10.0.0.0/8"),))
     (notice,) = notices
     assert re.match("the disk and the engine's networks are not checked: .*no answer", notice)
-
-
-# ---- TLS
 
 
 UNFIT = (

@@ -17,7 +17,6 @@ from lab.backends.selection import choose
 from lab.classroom.hub_api import HubApi, hub_api
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
-from lab.log import shown_by
 from lab.placement.plan import Plan
 from lab.run.planning import make_plan, report_warnings
 from lab.threads import in_background
@@ -44,20 +43,16 @@ REQUEST_IT = "request it with `--backend class`"
     ],
 )
 def test_auto_takes_no_place_in_the_queue(
-    name: str, known: Sequence[Any], answer: str, root: Path
+    name: str, known: Sequence[Any], answer: str, root: Path, notices: list[str]
 ) -> None:
-    lines: list[str] = []
     try:
-        with shown_by(lines.append):
-            choose(name, PLAN, root, known)
+        choose(name, PLAN, root, known)
     except LabError as error:
-        lines.append(str(error))
-    assert lines == [f"backend {answer}"]
+        notices.append(str(error))
+    assert notices == [f"backend {answer}"]
 
 
-def test_the_plan_is_for_the_host_of_the_class(
-    monkeypatch: pytest.MonkeyPatch, notices: list[str]
-) -> None:
+def test_the_plan_is_for_the_host_of_the_class(notices: list[str]) -> None:
     config = b"{version: 1, name: m, nodes: {tf1: {gpus: 2}}, jobs: {worker: {on: [tf1]}}}"
     cluster = parse_cluster(config, "cluster.yaml")
 
@@ -82,11 +77,7 @@ def test_containers_see_the_home_directory_of_the_seat_alone(
         ClassBackend().task_path(tmp_path, tmp_path)
 
 
-# ---- Requests
-
-
 def http(code: int, content: bytes = b"", head: str = "") -> bytes:
-    """An answer."""
     return f"HTTP/1.1 {code} X\r\nContent-Length: {len(content)}\r\n{head}\r\n".encode() + content
 
 
@@ -95,13 +86,7 @@ DOWN = http(503, b"down")
 
 
 class Served:
-    """A server that sends given answers, one a connection, and then closes the connection.
-
-    Attributes:
-        arrived: The methods and paths of the requests.
-        client: Its client, if it is a queue.
-        hub: Its client, if it is JupyterHub.
-    """
+    """A server that sends given answers, one a connection, and then closes the connection."""
 
     def __init__(self, server: socket.socket) -> None:
         self._server = server

@@ -62,7 +62,6 @@ def test_every_key_is_read() -> None:
     assert str(parse(f"{SMALL}address: 127.0.0.2:80\n").address) == "127.0.0.2:80"  # without `tls`
     # Paths begin at the directory of the file.
     assert config.cluster == Path("somewhere/clusters/book.yaml")
-    assert config.tls is not None
     assert config.tls.certificate == Path("somewhere/cert.pem")
     assert config.tls.key == Path("/etc/key.pem")
 
@@ -236,18 +235,13 @@ def test_any_values_give_a_class_or_problems(file: dict[str, object]) -> None:
         assert all(line.startswith("class.yaml:1:") for line in error.problems)
 
 
-# ---- The page
-
-
 def example() -> str:
-    """The class config that docs/reference/class.md shows."""
     page = (ROOT / "docs/reference/class.md").read_text("utf-8")
     (text,) = re.findall(r"^```yaml\n(version: 1\n.*?)^```", page, re.MULTILINE | re.DOTALL)
     return str(text)
 
 
 def table(page: str, heading: str) -> dict[str, list[str]]:
-    """The rows of the table below a heading row, by their first cell."""
     _, _, below = page.partition(heading)
     rows = re.match(r"(\n *\|.*)*", below).group().splitlines()[2:]
     cells = [[each.strip() for each in row.strip().strip("|").split("|")] for row in rows]

@@ -59,9 +59,6 @@ def disk(tmp_path: Path) -> SeatDisk:
     return SeatDisk(tmp_path / "disks", "ada", SIZE)
 
 
-# ---- One disk
-
-
 def test_a_disk_is_created_once_and_all_its_blocks_are_allocated(
     kernel: Kernel, disk: SeatDisk
 ) -> None:
@@ -105,9 +102,6 @@ def test_a_disk_that_cannot_be_created_or_detached(
     assert disk.image.exists()
 
 
-# ---- The tools
-
-
 def tool(folder: Path, name: str, script: str = "exit 0") -> None:
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
     (folder / name).chmod(0o755)
@@ -115,7 +109,6 @@ def tool(folder: Path, name: str, script: str = "exit 0") -> None:
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with the only tools of the host, which succeed."""
     found = tmp_path / "tools"
     found.mkdir()
     for name in ("mkfs.ext4", "debugfs", "losetup"):
@@ -133,9 +126,6 @@ def test_the_reasons_against_limits_of_disks(tools: Path, monkeypatch: pytest.Mo
     assert unavailable_reason() == "`mkfs.ext4` is missing; install e2fsprogs"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert unavailable_reason() == "only root can attach loop devices; run `lab` as root"
-
-
-# ---- The disks of a class
 
 
 ENFORCED = plan(a_class(["ada", "bob"], disk="64MiB"), a_host(NO_GPUS, disk_unenforced=""))

@@ -24,7 +24,6 @@ PLAN = a_plan()
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """The calls of an engine."""
     found = Mock()
     found.containers.create.return_value.id = "c1"
     monkeypatch.setattr(Engine, "client", lambda _: found)

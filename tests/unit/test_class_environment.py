@@ -134,21 +134,18 @@ def hubs() -> list[int]:
 
 
 def boot(seats: Seats) -> None:
-    """Boot the class."""
     seats.log.clear()
     up(stored(PLAN))
 
 
 def kill_hub() -> None:
     hub = FOLDER.hub()
-    assert hub is not None
     hub.signal(signal.SIGKILL)
     # The kernel empties its command line before it releases the lock on the GPUs.
     wait_for(lambda: not hub.alive(), "JupyterHub does not end")
 
 
 def record() -> dict[str, dict[str, Any]]:
-    """The entries of the GPU record, by name."""
     found = map(json.loads, (path.read_text() for path in gpu_record.directory().glob("*.json")))
     return {each["project"]: each for each in found}
 
@@ -174,9 +171,6 @@ def assert_nothing_is_left(seats: Seats) -> None:
     assert not FOLDER.path.exists()
     assert "w" not in record()
     wait_for(lambda: not hubs(), "JupyterHub is left")
-
-
-# ---- up
 
 
 def test_jupyterhub_outlives_the_command_with_variables_of_its_own(
@@ -378,9 +372,6 @@ def test_what_no_action_changes(seats: Seats, tmp_path: Path) -> None:
     assert not (tmp_path / "w.zip").exists()
 
 
-# ---- down
-
-
 def test_down_collects_what_no_program_changes_any_more(
     seats: Seats, tmp_path: Path, notices: list[str]
 ) -> None:
@@ -443,9 +434,6 @@ def test_nothing_is_removed_if_the_work_cannot_be_collected(
     seats.fails = ()
     boot(seats)
     assert FOLDER.is_up
-
-
-# ---- reset
 
 
 def test_jupyterhub_starts_no_seat_whose_storage_is_replaced(seats: Seats) -> None:

@@ -34,7 +34,6 @@ FAULT = Fault(Condition.OTHER, where="driver")
 
 
 def host(*processes: tuple[Process, ...], **fields: Any) -> Inventory:
-    """A host whose first GPUs have these processes."""
     found = box(4)
     gpus = [
         replace(gpu, processes=each, **fields)

@@ -32,9 +32,6 @@ def configured(folder: ClassDir) -> Config:
     return config
 
 
-# ---- Signing in
-
-
 def authenticator(folder: ClassDir) -> SeatAuthenticator:
     return SeatAuthenticator(config=configured(folder))
 
@@ -157,11 +154,7 @@ def test_jupyterhub_runs_the_services_of_a_class(
     assert "server_token_scopes" not in config.DockerSpawner
 
 
-# ---- Seats
-
-
 def container_of(plan: ClassPlan, name: str) -> dict[str, Any]:
-    """What the spawner asks the engine for."""
     config, asked = configured(created(plan)), {}
 
     class Spawner(DockerSpawner):

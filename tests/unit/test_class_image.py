@@ -63,7 +63,6 @@ def images(monkeypatch: pytest.MonkeyPatch) -> Images:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A small project with each source."""
     for name in SOURCES:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -31,8 +31,6 @@ def shortages(config: ClassConfig, host: HostFacts | None = None, needs: object 
     return caught.value.problems
 
 
-# ---- GPUs
-
 QUEUE = {"queue": True}
 
 
@@ -77,8 +75,6 @@ def test_the_gpus_of_a_seat_are_close() -> None:
         frozenset({uuid_of(1), uuid_of(3)}),
     }
 
-
-# ---- What the teacher may not expect
 
 first, *others = box(2).gpus
 IN_USE = Inventory(
@@ -130,8 +126,6 @@ def test_each_plan_reports_what_the_teacher_may_not_expect(
         assert re.match(pattern, notice)
     assert found.disk_enforced is (host.disk_unenforced == "" and config.seat.disk is not None)
 
-
-# ---- Shortages
 
 SMALLER = "name a smaller config, such as clusters/book.yaml"
 
@@ -221,12 +215,9 @@ def test_networks_of_the_host_are_not_taken() -> None:
 def test_the_files_for_https_are_found_from_every_directory() -> None:
     tls = Tls.model_construct(certificate=Path("c.pem"), key=Path("/k.pem"))
     found = plan(a_class().model_copy(update={"tls": tls})).tls
-    assert found is not None
     assert (found.certificate, found.key) == (Path.cwd() / "c.pem", Path("/k.pem"))
     assert plan(a_class()).tls is None
 
-
-# ---- Any class on any host
 
 own = st.fixed_dictionaries({"count": st.integers(0, 3)})
 queues = st.fixed_dictionaries({"queue": st.just(True)})

@@ -70,7 +70,6 @@ def config_with(node: object = {}, *, nodes: int = 1, jobs: int = 1, **more: obj
 
 
 def status_of(queue: QueueUnderTest, method: str, path: str, token: str, body: bytes = b"") -> int:
-    """The HTTP status of a request."""
     connection = http.client.HTTPConnection(queue.url.removeprefix("http://"), timeout=60)
     with closing(connection):
         headers = {"Authorization": f"token token-of-{token}"}
@@ -112,9 +111,6 @@ def test_an_environment_of_the_queue(queue: QueueUnderTest, tmp_path: Path) -> N
     assert queue.host.environments[project].is_down
     assert queue.state("ada") is None
     assert [path.name for path in (tmp_path / "queue").iterdir()] == ["ledger.json"]
-
-
-# ---- Turns
 
 
 def test_a_seat_waits_sees_its_place_and_gets_its_turn(queue: QueueUnderTest) -> None:
@@ -182,9 +178,6 @@ def test_containers_that_ended_end_the_turn(queue: QueueUnderTest) -> None:
     assert "the host may have been restarted" in queue.entry("ada").reason
     with pytest.raises(LabError, match=r"has ended: its containers have ended; .*`lab up`"):
         queue.found("ada").submit(request(environment))
-
-
-# ---- Faults of the host
 
 
 @pytest.mark.parametrize(
@@ -317,9 +310,6 @@ def test_directories_that_containers_do_not_see_are_refused(
     with pytest.raises(InputError, match="LAB_STATE: /tmp/elsewhere/class/mnist is not in"):
         queue.up("ada", 1)
     assert queue.state("ada") is None
-
-
-# ---- Strangers
 
 
 def test_a_token_opens_only_what_is_its_own_and_a_refusal_writes_no_log(
@@ -509,7 +499,6 @@ def test_a_seat_that_waits_for_the_host_keeps_no_other_one_waiting(queue: QueueU
 
 def test_a_run_goes_on_while_the_queue_is_down(queue: QueueUnderTest) -> None:
     environment = queue.found("ada") if queue.up("ada", 1) else None
-    assert environment is not None
     assert environment.is_up
     environment._queue = Queue("http://127.0.0.1:9", "")
     environment._asked_s = -math.inf

@@ -108,11 +108,7 @@ class Crash(Exception):  # noqa: N818
 
 
 class CrashingLedger(Ledger):
-    """A ledger that can crash at its next write.
-
-    Attributes:
-        crashes: Whether it does.
-    """
+    """A ledger that can crash at its next write."""
 
     crashes = False
 

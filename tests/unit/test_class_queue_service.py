@@ -63,9 +63,6 @@ from tests.support.queueing import CONFIG
 QUEUE = {"queue": True}
 
 
-# ---- The queue of a class
-
-
 def test_a_seat_has_a_token_of_its_own() -> None:
     folder = created(a_plan(gpus=QUEUE))
     found = {name: queue_token(folder, name) for name in ("ada", "bob", TEACHER)}
@@ -92,9 +89,6 @@ def test_the_queue_has_the_gpus_and_networks_of_the_plan() -> None:
     assert len(found.networks) == 6
 
 
-# ---- Placement
-
-
 def order(config: str, **changes: Any) -> Order:
     known = {"id": "0" * 16, "config": config, "with_gpus": True}
     paths = {"folder": "/home/student", "directory": "/home/student/x"}
@@ -102,7 +96,6 @@ def order(config: str, **changes: Any) -> Order:
 
 
 def config(gpus: object, **of_tf2: object) -> str:
-    """The config that a seat sends."""
     text = CONFIG.format(name="mnist", gpus=json.dumps(gpus))
     text = text.replace("tf2: {}", f"tf2: {json.dumps(of_tf2)}")
     return text_of(parse_cluster(f"box: {{gpus: 8}}\n{text}".encode(), "cluster.yaml"))
@@ -191,9 +184,6 @@ def test_names_on_the_host_are_valid_and_differ() -> None:
     assert one.project == project_name("demo", "ada")
 
 
-# ---- Containers
-
-
 def home() -> Home:
     paths = {"folder": "/home/student", "directory": "/home/student/.local/state/lab/class/$m"}
     return home_of("w", entry(order=order("", **paths)))
@@ -244,9 +234,6 @@ def test_each_short_lived_container_has_a_limit_of_its_log(monkeypatch: pytest.M
     assert limit == {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "1"}}
 
 
-# ---- The ledger
-
-
 @pytest.mark.parametrize("text", ['{"ada": {}}', "[[" * 40_000, "\0", '{"version": 2}'])
 def test_a_damaged_ledger_is_an_error_and_an_empty_one_begins_without_containers(
     monkeypatch: pytest.MonkeyPatch, notices: list[str], text: str
@@ -277,9 +264,6 @@ def test_the_gpus_that_the_engine_gave_are_compared_without_a_program_in_a_conta
     check_gpus(given("GPU-1", "GPU-0"))
     with pytest.raises(LabError, match=r"the engine gave worker-0 the GPUs \('GPU-1',\), not"):
         check_gpus(given("GPU-1"))
-
-
-# ---- The end
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
@@ -323,8 +307,6 @@ def test_the_environments_of_a_seat_are_gone_or_it_is_an_error(
         end_environments(folder, ["ada", "bob"])
     assert sent[2:] == ["DELETE ?seat=ada", "DELETE ?seat=bob"]
 
-
-# ---- The overview
 
 NOW = 1_000_000.0
 

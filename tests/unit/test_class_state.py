@@ -112,9 +112,6 @@ def test_the_classes_of_this_user(tmp_path: Path) -> None:
     assert not folder.is_up
 
 
-# ---- The page with the passwords
-
-
 class Page(HTMLParser):
     """The texts of a page's elements, by tag; and the addresses of its images."""
 

@@ -171,12 +171,8 @@ def test_very_many_and_very_deep_files_are_not_all_in_memory(tmp_path: Path) -> 
         assert len(vars(home)["members"]) <= 1
 
 
-# ---- From an engine
-
-
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """The calls of an engine."""
     found = Mock()
     found.containers.create.return_value.id = "c1"
     monkeypatch.setattr(Engine, "client", lambda _: found)
