@@ -19,13 +19,11 @@ from lab.store.directory import RunDir
 from lab.volume import Chunk, Request, Volume
 from lab.volume.states import State
 from tests.support.agents import PATIENCE_S, wait_for
-from tests.support.fakes import REQUEST, FakeEnvironment, end, record, write_records
+from tests.support.fakes import REQUEST, FakeEnvironment, end_all, record, write_records
 from tests.support.specs import prepared
 
 
 class Kept(View):
-    """Keeps the steps of the records."""
-
     def __init__(self) -> None:
         self.steps: list[object] = []
 
@@ -84,8 +82,7 @@ def until_released(volume: Volume, request: Request) -> None:
     write_records(volume, request.run_id, "worker-0", [record("worker-0", 1, local_step=2)])
     (volume.run(request.run_id) / "model").mkdir()
     (volume.run(request.run_id) / "model/weights").write_text("trained")
-    for task in request.tasks():
-        end(volume, request.run_id, task, State.SUCCEEDED, exit_code=0)
+    end_all(volume, request, State.SUCCEEDED, exit_code=0)
 
 
 @pytest.fixture(autouse=True)
@@ -300,8 +297,7 @@ def test_a_run_of_which_only_the_volume_is_left_keeps_its_tasks(
     environment = released(environment, tasks_do=lambda *_: None, breaks=0)
     environment.submit(request)
     if ends is State.CANCELLED:
-        for task in request.tasks():
-            end(environment.volume, request.run_id, task, ends)
+        end_all(environment.volume, request, ends)
     environment.is_volume_only = environment.is_left = True
     collect_one(request, environment, run.path.parent, follow=follow)
     assert run.read().state is ends

@@ -87,7 +87,6 @@ def test_a_program_without_steps_is_stalled_if_no_task_is_alive(
         return
 
     def lives_on() -> bool:
-        """Whether worker-1 has been alive, sign by sign, for twice the time limit."""
         assert not crew.status("worker-0").state.ended
         return crew.status("worker-1").signs_of_life > 6  # at most one a second
 

@@ -23,14 +23,13 @@ from lab.store.summary import Summary, TaskSummary, write_summary
 from lab.volume import Request, RunSpec, Volume
 from lab.volume.states import State
 from tests.support.cli import ROOT, Host
-from tests.support.fakes import CLUSTER, FakeEnvironment, end, train
+from tests.support.fakes import CLUSTER, FakeEnvironment, end_all, fail, train
 
 SAMPLES = ROOT / "notebooks/samples"
 
 
 @pytest.fixture
 def environment(host: Host) -> FakeEnvironment:
-    """The environment of a project, which each run boots."""
     Path("notebooks").mkdir()
     Path("own.py").write_text("p.add_argument('--kind')")
     Path("cluster.yaml").write_text(CLUSTER)
@@ -121,15 +120,10 @@ def test_config_object(environment: FakeEnvironment) -> None:
     assert api.find("last") == api.find(done.id) == done
 
 
-def fails(volume: Volume, request: Request) -> None:
-    for task in request.tasks():
-        end(volume, request.run_id, task, State.FAILED, reason="exit code 3")
-
-
 def test_a_failed_run_raises_unless_check_is_false(
     environment: FakeEnvironment,
 ) -> None:
-    environment.tasks_do = fails
+    environment.tasks_do = fail
     with pytest.raises(LabError, match=r"failed .*exit code 3"):
         api.run("async", quiet=True)
     assert environment.is_down
@@ -138,8 +132,7 @@ def test_a_failed_run_raises_unless_check_is_false(
 
 def prints(volume: Volume, request: Request) -> None:
     volume.log(request.run_id, "worker-0").write_text("batch 3 loss 0.5\n" * 5)
-    for task in request.tasks():
-        end(volume, request.run_id, task, State.SUCCEEDED, exit_code=0)
+    end_all(volume, request, State.SUCCEEDED, exit_code=0)
 
 
 @pytest.mark.parametrize("check", [True, False])
@@ -242,7 +235,6 @@ def test_only_the_main_thread_gets_ctrl_c(environment: FakeEnvironment) -> None:
 
 
 def a_run(store: Path, day: int, text: str = "<i>async</i>") -> RunDir:
-    """A run in a run store, with a text of others in its fields."""
     directory = RunDir(store / f"2026112{day}-0810-async-7f3a")
     facts: dict[str, Any] = {"backend": text, "reason": text, "collected": True}
     info = RunInfo(directory.run_id, RunSpec(text), **facts, started_unix=1e9 + day)
@@ -265,7 +257,6 @@ def test_hostile_text_stays_text_in_a_notebook(tmp_path: Path) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A run store with three runs; the second is damaged, and so listed first."""
     for day in range(3):
         a_run(tmp_path, day)
     (tmp_path / "20261121-0810-async-7f3a" / "run.json").write_text("{")

@@ -44,8 +44,7 @@ GIVEN = {
 def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-    found: str = request.param
-    return found
+    return request.param
 
 
 @pytest.fixture
@@ -62,9 +61,6 @@ def able(name: str) -> Capabilities:
 def site(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     with SITES[name](tmp_path, monkeypatch) as found:
         yield found
-
-
-# ---- Without an environment
 
 
 def test_the_registry_has_the_backends_with_capabilities() -> None:
@@ -99,7 +95,6 @@ def test_it_renders_the_same_bytes_or_refuses_by_name(backend: Backend, able: Ca
     assert is_rendered(text.encode())
     assert backend.start_hint(Path(able.renders[0]))
     found = read_state(text, able.options)
-    assert found is not None
     assert (found.gpus, found.runtime, found.run, found.own) == ("none", "tensorflow", "", {})
 
 
@@ -112,9 +107,6 @@ def test_only_tasks_that_see_files_under_the_same_path_have_any_file(
             backend.task_path(outside, project)
     else:
         assert backend.task_path(outside, project) == str(outside)
-
-
-# ---- Options of its own
 
 
 def test_its_options_are_read_and_reach_the_rendered_file(
@@ -131,7 +123,6 @@ def test_its_options_are_read_and_reach_the_rendered_file(
         assert values[option.name] != option.default
         text = backend.with_options(values).render(plan, Rendering())
         found = read_state(text, able.options)
-        assert found is not None
         assert found.own == values
 
 
@@ -160,9 +151,6 @@ def test_options_need_the_name_of_a_backend() -> None:
     assert " time=7200 " in slurm.render(plan, Rendering())
 
 
-# ---- An environment
-
-
 def test_an_environment_from_its_boot_to_its_end(site: Site) -> None:
     seen: list[Environment] = []
     environment = site.up(seen.append)
@@ -171,7 +159,6 @@ def test_an_environment_from_its_boot_to_its_end(site: Site) -> None:
     assert environment.cluster_sha256 == site.plan.cluster_sha256
     assert environment.folder == str(site.root)
     found = site.backend.find(site.plan.name)
-    assert found is not None
     assert site.plan.name in site.backend.projects()
     assert [each.project for each in site.backend.all()] == [site.plan.name]
     assert all(each.is_up for each in site.backend.list_environments())
@@ -231,9 +218,6 @@ def test_a_boot_that_is_interrupted_while_it_waits_leaves_nothing(site: Site) ->
         site.up()
     assert site.left() == []
     assert site.backend.find_any(site.plan.name) is None
-
-
-# ---- lab backends
 
 
 def test_the_backends_are_listed_with_their_options(

@@ -94,9 +94,6 @@ def test_the_pages_show_the_figures_that_are_kept() -> None:
             assert put(text, mark, table) == text
 
 
-# The ladder of the fast programs.
-
-
 def test_gains_are_medians_of_the_rounds_own_ratios() -> None:
     # In the second round everything is half as fast: because of the machine, not of a rung.
     rounds = [[100.0, 200.0, 600.0], [50.0, 100.0, 300.0]] * 5
@@ -114,7 +111,6 @@ def test_gains_are_medians_of_the_rounds_own_ratios() -> None:
 def test_a_ratio_is_the_last_rung_over_the_first(key: str, ratio_of_rates: float) -> None:
     rates = {ladder.LISTED: [100.0] * 6, ladder.ASYNC[0]: [150.0] * 6}
     found = ladder.outcome(key, {rung: rates.get(rung, [600.0] * 6) for rung in ladder.RATIOS[key]})
-    assert found.found is not None
     assert found.found.median == ratio_of_rates
 
 
@@ -206,7 +202,6 @@ def test_the_target_is_the_median_of_predictions_from_a_run(off: float, verdict:
     trials = [a_trial(3, off), a_trial(1, -off), a_trial(3, 0.9, is_run=False)]
     (outcome,) = scaling.outcomes(trials)
     assert outcome.verdict() == verdict
-    assert outcome.found is not None
     assert outcome.found.values == pytest.approx((off, off))
 
 

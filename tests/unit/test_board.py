@@ -63,9 +63,6 @@ def line(**fields: Any) -> str:
     return json.dumps({"kind": "step", "task": "worker-0", **fields}) + "\n"
 
 
-# ---- What is shown
-
-
 def test_a_run_that_has_ended_is_shown_as_it_ended(run: RunDir) -> None:
     board = RunFeed(run).now()
     assert (board.state, board.experiment) == ("succeeded", "async")
@@ -227,9 +224,6 @@ def test_a_replay_begins_with_the_first_look_and_ends_with_the_result(run: RunDi
     assert slow.now().state != "succeeded"
 
 
-# ---- Who gets it
-
-
 class Asked:
     """A board that is served, and requests to it."""
 
@@ -262,8 +256,6 @@ class Asked:
 def served(
     check: Callable[[Asked], Awaitable[None]], source: server.Source = lambda: b"{}"
 ) -> None:
-    """Serve a board during a check."""
-
     async def serve() -> None:
         (socket,) = bind_sockets(0, ADDRESS)
         board = HTTPServer(application(token(), Shown(source)))
@@ -368,8 +360,6 @@ def test_a_port_that_is_taken_is_an_error() -> None:
         taken.close()
 
 
-# ---- The board of a class
-
 REPORT = RunReport("r1", "async", "training", 61.0, 1_200, 2.0)
 LATE = msgspec.structs.replace(REPORT, since_step_s=95.0)
 FORGED = RunReport("r1", HOSTILE[:60], HOSTILE[:60], 1.0, None, None)
@@ -387,7 +377,6 @@ QUEUE = [
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """The class of these seats; how often they were asked."""
     statuses = Mock(return_value=SEATS)
     monkeypatch.setattr(class_feed, "queued", lambda _: QUEUE)
     monkeypatch.setattr(class_feed, "seat_statuses", statuses)

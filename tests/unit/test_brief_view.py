@@ -26,8 +26,6 @@ INFO = RunInfo(
 
 
 class Recorded(Output):
-    """Keeps what is shown."""
-
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.notices: list[str] = []

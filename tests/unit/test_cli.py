@@ -66,8 +66,6 @@ def stocked(project: Path) -> Path:
     return project
 
 
-# ---- Refusals
-
 REFUSED = [
     # Commands.
     "rum", "--wrong", "__class__",
@@ -160,9 +158,6 @@ def test_no_flag_takes_an_empty_value() -> None:
                     each.check('[""]' if isinstance(each.kind, RepeatedFlag) else "")
 
 
-# ---- Values
-
-
 @pytest.mark.parametrize("text", ["1.10", "1e3", "None", "[1]", "{a: 1}", "True", "a=b", "1_0"])
 def test_a_text_stays_unchanged(project: Path, text: str) -> None:
     for words in ([f"--output={text}"], ["--output", f"x{text}"]):
@@ -192,9 +187,6 @@ def test_a_command_prints_only_its_result(stocked: Path) -> None:
     assert re.fullmatch(rf"lab \d+\.\d+\.\d+, from the clone {ROOT}\n", version)
 
 
-# ---- Help
-
-
 def test_the_overviews_list_the_commands(project: Path) -> None:
     """Without arguments the everyday ones, and with --help each of them once."""
     shown = re.findall(r"^  (\w+) ", lab(project).stdout, re.MULTILINE)
@@ -206,7 +198,6 @@ def test_the_overviews_list_the_commands(project: Path) -> None:
 
 
 def rows(table: str) -> list[list[str]]:
-    """The rows of a table, each with its columns."""
     return [re.split(" {3,}", line.strip(), maxsplit=1) for line in table.splitlines()]
 
 
@@ -364,9 +355,6 @@ def test_examples_work(tmp_path: Path, name: str) -> None:
         assert done.stdout or done.stderr, line
 
 
-# ---- Configs and programs
-
-
 def test_invalid_config(project: Path) -> None:
     (project / "cluster.yaml").write_text(CLUSTER.replace("nodes:", "node:"))
     before = contents(project)
@@ -433,9 +421,6 @@ def test_listing_nothing(project: Path) -> None:
     assert lab(project, "down", "--all").returncode == 0
 
 
-# ---- lab render --check
-
-
 def test_render_check(project: Path) -> None:
     missing = refusal(project, "render --check --gpus none", 1)
     assert missing == "error: compose.yaml is missing; write it with `lab render`"
@@ -451,9 +436,6 @@ def test_render_check(project: Path) -> None:
     assert "tf9" not in (project / "compose.yaml").read_text()
 
 
-# ---- Errors while a command runs
-
-
 def test_broken_pipe(project: Path) -> None:
     for number in range(300):
         make_run(project, f"20260101-0000-async-{number:04}")
@@ -464,8 +446,6 @@ def test_broken_pipe(project: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.read(1)
         process.stdout.close()
         assert process.stderr.read() == b""

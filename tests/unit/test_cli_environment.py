@@ -29,7 +29,7 @@ from lab.volume import Request, Volume
 from lab.volume.states import State
 from tests.support.agents import PATIENCE_S
 from tests.support.cli import Host
-from tests.support.fakes import FakeEnvironment, end, record, train, write_records
+from tests.support.fakes import FakeEnvironment, end, end_all, record, train, write_records
 
 RUN = "run async --gpus none"
 
@@ -40,9 +40,6 @@ def under_way(volume: Volume, request: Request) -> None:
 
 def collected() -> list[str]:
     return [path.name for path in Path("runs").iterdir()] if Path("runs").exists() else []
-
-
-# ---- run and up
 
 
 def test_run_prints_its_summary_last(host: Host) -> None:
@@ -67,8 +64,7 @@ def test_failed_run_exits_1_with_the_tasks_last_lines(host: Host) -> None:
             + b"E0000 00:00:1795318305.942015   28004 server.cc:153] this counts\n"
             + 20 * b"W0000 00:00:1795318326.7   28800 local_rendezvous.cc:412] aborting\n"
         )
-        for task in request.tasks():
-            end(volume, request.run_id, task, State.FAILED, reason="exit code 7")
+        end_all(volume, request, State.FAILED, reason="exit code 7")
 
     host.environment.tasks_do = fail
     out, err = host.lab(RUN, 1)
@@ -114,9 +110,6 @@ def test_up_finds_the_environment_that_is_up(host: Host) -> None:
     assert host.environment.blocked_before == [[]]
 
 
-# ---- Interrupts
-
-
 @pytest.mark.parametrize("place", ["queue", "boot", "end of the boot"])
 def test_a_run_that_is_interrupted_before_it_starts_leaves_nothing(
     host: Host, monkeypatch: pytest.MonkeyPatch, place: str
@@ -141,9 +134,6 @@ def test_a_run_that_is_interrupted_before_it_starts_leaves_nothing(
         assert collected() == []
         assert "no run in runs has started" in host.error("show last")
     assert host.environment.is_down is (place == "end of the boot")
-
-
-# ---- down
 
 
 def test_down_collects_first(host: Host) -> None:
@@ -303,9 +293,6 @@ def test_failures_of_several_have_a_line_each(notices: list[str]) -> None:
     assert notices == ["first", "before"]
 
 
-# ---- cancel
-
-
 def test_cancel_ends_the_remaining_tasks_of_the_newest_run_and_collects_nothing(host: Host) -> None:
     def one_has_ended(volume: Volume, request: Request) -> None:
         end(volume, request.run_id, "worker-0", State.SUCCEEDED)
@@ -327,9 +314,6 @@ def test_cancel_of_a_run_that_has_ended_is_refused(host: Host, line: str) -> Non
     host.submit()
     assert host.error(line) == "run r1 has already ended; see its result with `lab show r1`"
     assert not host.environment.volume.cancel("r1").exists()
-
-
-# ---- attach, of a run that has ended
 
 
 def test_a_run_that_nobody_followed_is_collected_once_and_then_shown_again(host: Host) -> None:
@@ -393,9 +377,6 @@ def test_a_large_file_stays_on_the_volume_until_all_sizes_are_collected(
     host.environment.volume_stays = True
     host.lab("down --discard --yes")
     assert not host.environment.volume_stays
-
-
-# ---- ps, logs, shell
 
 
 def test_listings(host: Host) -> None:

@@ -160,9 +160,6 @@ def test_a_refused_node_name_gets_a_free_one() -> None:
     assert all(line.endswith("; name it tf2, for example") for line in found)
 
 
-# ---- Any bytes
-
-
 @given(st.binary(max_size=200))
 @example(b"\xef\xbb\xbf")
 @example(b"\x00")

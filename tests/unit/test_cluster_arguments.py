@@ -95,8 +95,6 @@ def test_a_template_is_filled_in_for_a_task(template: str, arguments: list[str])
     assert list(fill_in(template, {"job": "worker", "index": "1"}, CLUSTER)) == arguments
 
 
-# ---- Addresses in the source.
-
 FIXED = "c = tf.train.ClusterSpec({'ps': ['192.168.1.4:80'], 'worker': ['192.168.1.5:80']})\n"
 
 
@@ -139,9 +137,6 @@ def test_other_programs_have_none(source: str, args: list[str], tmp_path: Path) 
     assert notice(tmp_path, source, *args) == ""
 
 
-# ---- The user's variables.
-
-
 @pytest.mark.parametrize("raw", ["A", "=1", "1A=2", "A B=1", "A=\0"])
 def test_a_variable_has_a_name_and_a_value(raw: str) -> None:
     with pytest.raises(InputError, match=r"env: .* is not NAME=VALUE"):
@@ -164,7 +159,6 @@ def test_a_rendered_run_has_the_variables_of_the_config() -> None:
     jobs = b"jobs: {ps: {on: [tf1]}, worker: {on: [tf2], env: {A: '$x'}}}"
     text = b"version: 1\nname: own\nnodes: {tf1: {}, tf2: {}}\nrun: {experiment: async}\n" + jobs
     planned = planned_run(parse_cluster(text, "own.yaml"))
-    assert planned is not None
     environ = {
         **{"LAB_RUN": planned.command, "LAB_RUN_TERMS": planned.terms},
         "LAB_CLUSTER": json.dumps({"ps": ["tf1:1"], "worker": ["tf2:1"]}),

@@ -19,7 +19,6 @@ HINT = "boot it with `lab up`, see `lab ps --json`; the `lab` of that directory;
 
 @pytest.fixture
 def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of programs of an environment that is not activated; it has a `lab`."""
     folder = tmp_path / "my project/.venv/bin"
     folder.mkdir(parents=True)
     (folder / "lab").write_text(f'#!/bin/sh\nexec {sys.executable} -m lab "$@"\n')

@@ -68,7 +68,6 @@ def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
 
 
 def of(text: str, name: str) -> list[str]:
-    """The cells of a table's row."""
     (line,) = [line for line in text.splitlines() if line.startswith(f"{name}  ")]
     return line[len(name) :].split()
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import python
+from tests.support.commands import ROOT, Done, python
 from tests.support.conditions import lacking
 from tests.support.programs import write
 
-ROOT = Path(__file__).parents[2]
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1"]}
 FLAGS = ["--job_name=worker", "--task_index=1"]
 HOSTS = ["--ps_hosts=tf1:1", "--worker_hosts=tf2:1,tf3:1"]
-
-Ended = subprocess.CompletedProcess[str]
 
 
 def run(
@@ -30,8 +26,7 @@ def run(
     runner: str = "lab.task.own",
     files: dict[str, str] | None = None,
     **environ: str,
-) -> Ended:
-    """Run `main` among the files as an agent starts it; the first argument may be a switch."""
+) -> Done:
     write(folder / "program", **(files or {}))
     switches = [arg for arg in args if arg == "--quiet"]
     rest = [arg for arg in args if arg != "--quiet"]
@@ -48,11 +43,10 @@ def run(
     )
 
 
-def argv(done: Ended) -> list[str]:
+def argv(done: Done) -> list[str]:
     """The last line of a program that ends with `ARGV`."""
     assert done.returncode == 0, done.stderr
-    arguments: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return arguments
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 ARGV = "import json, sys; print(json.dumps(sys.argv[1:]))\n"
@@ -339,9 +333,6 @@ def test_a_program_with_placeholders_gets_nothing_else(tmp_path: Path) -> None:
 def test_parsers_work_beside_a_module_of_the_program_named_lab(tmp_path: Path) -> None:
     files = {"main": f"import lab\n{PARSER}{BOTH}{PARSE}\n{ARGV}", "lab": ""}
     assert argv(run(tmp_path, files=files)) == FLAGS
-
-
-# ---- The warning.
 
 
 def warning(folder: Path, source: str, *args: str, task: str = "worker-0", **more: str) -> str:

@@ -76,9 +76,6 @@ def environ(place: Path) -> dict[str, str]:
     }
 
 
-# ---- Candidates of lab
-
-
 def offered(place: Path, *words: str) -> list[str]:
     done = lab(place, "__complete", *words)
     assert (done.returncode, done.stderr) == (0, "")
@@ -165,8 +162,6 @@ def test_every_flag_of_every_command_is_offered(place: Path) -> None:
         assert known <= set(offered(place, name, "--")), name
 
 
-# ---- Every shell, at a terminal
-
 START = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], "source ./lab.bash"),
     "zsh": (
@@ -193,7 +188,6 @@ def shell(request: pytest.FixtureRequest) -> str:
 
 
 def called(place: Path) -> list[str]:
-    """The arguments with which lab was called."""
     typed = place / "typed"
     return typed.read_text().splitlines() if typed.exists() else []
 

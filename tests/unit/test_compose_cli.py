@@ -49,7 +49,6 @@ def test_a_child_ends_without_a_waiting_parent(monkeypatch: pytest.MonkeyPatch) 
         below = int(next(lines_of(process)))
         interrupt(process, monkeypatch)
     assert process.returncode == -signal.SIGKILL
-    assert process.stdout is not None
     assert process.stdout.closed
     wait_for(lambda: not lives(below), "the end of what it has started")
 

@@ -83,7 +83,6 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def looks(*seen: Sequence[ContainerInfo]) -> Callable[[], Sequence[ContainerInfo]]:
-    """One look after the other; the last one stays."""
     queue: Iterator[Sequence[ContainerInfo]] = iter(seen)
     last: Sequence[ContainerInfo] = ()
 

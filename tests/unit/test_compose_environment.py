@@ -149,7 +149,6 @@ def test_uploaded_files_belong_to_the_user_of_the_tasks(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(put_archive.call_args.args[2])) as archive:
         entries = archive.getmembers()
         file = archive.extractfile("incoming/r1/program/a.py")
-        assert file is not None
         assert file.read() == b"b = 1"
     assert [(each.name, each.isdir(), f"{each.mode:o}") for each in entries] == [
         ("incoming", True, "755"),

@@ -44,7 +44,6 @@ def program() -> Iterator[Program]:
             process = subprocess.Popen([sys.executable, "-c", lines], stdout=subprocess.PIPE)
             stack.enter_context(process)
             stack.callback(process.kill)
-            assert process.stdout is not None
             assert process.stdout.readline() == b"done\n"
             return process.pid
 

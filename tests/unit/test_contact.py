@@ -63,9 +63,6 @@ def test_a_worse_end_is_the_reason() -> None:
     assert verdict(INFO, failed) == (State.FAILED, "worker-1 failed: out of paper")
 
 
-# ---- what the command says
-
-
 def a_run(
     folder: Path, *talked: bool | None, steps: int | None = 3, info: RunInfo = INFO
 ) -> RunDir:

@@ -27,7 +27,6 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def idx(items: Bytes) -> bytes:
-    """Write an IDX file, independently of the loader."""
     header = struct.pack(f">HBB{items.ndim}I", 0, 8, items.ndim, *items.shape)
     return header + items.tobytes()
 
@@ -164,7 +163,6 @@ def test_missing_is_named(own: Path, tmp_path: Path) -> None:
 
 
 def examples(count: int) -> Examples:
-    """Examples whose label is their number, which their first two pixels hold."""
     pixels = np.zeros((count, 784), np.uint8)
     pixels[:, 0], pixels[:, 1] = np.divmod(np.arange(count), 256)
     return Examples(pixels, np.arange(count, dtype=np.int32))

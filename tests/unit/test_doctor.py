@@ -38,9 +38,6 @@ from tests.support.doctor import (
 from tests.support.fakes import raising
 from tests.support.shown import assert_shows
 
-# ---- Python
-
-
 REQUIRED = ["rich==15.*", "docker==7.2.*", "absent==1.*; extra == 'dev'"]
 
 
@@ -81,9 +78,6 @@ def test_tensorflow_is_imported(
     assert (variables["A"], "CUDA_VISIBLE_DEVICES" in variables) == ("b", not gpus)
     monkeypatch.setattr(python, "find_spec", lambda name: None)
     assert python.check_tensorflow({}, gpus=gpus).status is Status.SKIPPED
-
-
-# ---- The host
 
 
 def test_memory_for_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,9 +136,6 @@ def test_a_driver_that_does_not_answer_is_a_fault(
     monkeypatch.setattr("lab.gpu.read_host", raising(NvmlError("x", "", fault(Condition.OTHER))))
     found = host.examine_host(tmp_path / "cluster.yaml").inventory
     assert (found.gpus, found.faults) == ((), (fault(Condition.OTHER),))
-
-
-# ---- GPUs, namespaces and containers
 
 
 def with_faults(inventory: Inventory, *faults: Fault) -> Inventory:
@@ -243,9 +234,6 @@ def test_gpus_on_the_bus(tmp_path: Path) -> None:
     assert (gpus.pci_gpus(tmp_path), gpus.pci_gpus(tmp_path / "none")) == (1, 0)
 
 
-# ---- Time limits and errors
-
-
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -272,9 +260,6 @@ def test_checks_and_commands_have_a_time_limit() -> None:
     done = run_command(["sh", "-c", script], 5)
     assert (done, done.last_line) == (CommandResult(3, "out\n", "first\nlast\n"), "last")
     assert run_command(["no-such-command-here"], 5).code == 127
-
-
-# ---- The page
 
 
 def test_the_page_on_hosts_shows_outcomes() -> None:

@@ -25,8 +25,6 @@ from tests.support.doctor import BOX, CLUSTER, ENGINE, NO_BOX, fault, told
 
 OK, WARNING, FAILED, SKIPPED = Status.OK, Status.WARNING, Status.FAILED, Status.SKIPPED
 
-# ---- The report
-
 
 def a_check(status: Status, *, stops: bool = False, name: str = "first") -> Check:
     return Check(name, lambda: Outcome(status, "what", "fix it", stops=stops))
@@ -83,9 +81,6 @@ def test_the_result(areas: Mapping[str, Status], sentence: str, ok: bool, with_g
         found = report.as_json()
         assert (found["ok"], len(found["findings"])) == (report.ok, len(areas))
         assert found["usable"]["gpus"] == report.sentence().endswith("GPUs: yes")
-
-
-# ---- The command
 
 
 WITHOUT_COMPOSE = """\

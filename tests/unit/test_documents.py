@@ -142,8 +142,6 @@ def test_the_page_on_files_names_every_reserved_file_name() -> None:
     assert [each for each in sorted(RESERVED) if f"`{each}" not in text] == []
 
 
-# ---- Lessons
-
 LESSONS = ROOT / "docs/tutorials/lessons"
 ABOUT_ALL = {"choosing.md", "complaints.md", "then-and-now.md", "three-frameworks.md"}
 TAUGHT = [each for each in EXPERIMENTS.values() if each.lesson]
@@ -200,8 +198,6 @@ def test_shown_sweeps_are_possible(line: str) -> None:
     assert [len(with_workers(cluster, each).jobs["worker"].on) for each in workers] == workers
 
 
-# ---- The map from the chapter to the lab
-
 MAP = (ROOT / "docs/reference/chapter-map.md").read_text("utf-8")
 
 
@@ -246,8 +242,6 @@ def test_every_idiom_has_its_purpose_its_fate_and_its_successor(row: Row) -> Non
     assert modern or cells["now"].startswith(("nothing", "as above", "a loop"))
 
 
-# ---- Architecture and decisions
-
 INSIDE = [
     ROOT / "docs/explanation/architecture.md",
     *sorted(ROOT.glob("docs/explanation/decisions/*.md")),
@@ -256,7 +250,6 @@ DECISION = ["Situation", "Decision", "Reason", "Cost", "In the code"]
 
 
 def layers() -> list[list[str]]:
-    """The packages of lab by layer, the highest first, as import-linter reads them."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     (found,) = (
         each["layers"]
@@ -297,9 +290,6 @@ def test_the_picture_of_the_layers_has_their_order() -> None:
     height = {each: at for at, layer in enumerate(layers()) for each in layer}
     for above, below in itertools.pairwise(shown):
         assert max(map(height.__getitem__, above)) < min(map(height.__getitem__, below))
-
-
-# ---- Translations
 
 
 def test_an_outdated_page_is_marked() -> None:

@@ -52,7 +52,6 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_dead_environment(project: str = "mnist") -> LocalEnvironment:
-    """The leftovers of a killed supervisor."""
     place = processes.StateDir.of(project)
     place.runs.mkdir(parents=True)
     record = a_record(
@@ -76,9 +75,6 @@ def test_a_read_error_is_not_the_end_of_the_agents(
     monkeypatch.setattr("lab.backends.local.state.read_regular", raising(os_error(errno.EIO)))
     with pytest.raises(LabError, match=r"state directory .* cannot be used: Input/output error"):
         has_stopped(environment)
-
-
-# ---- One command at a time
 
 
 def test_locks_are_shared_for_use_and_exclusive_for_change() -> None:
@@ -180,7 +176,6 @@ def test_compose_keeps_the_lock_of_a_killed_client(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-u", "-c", helper]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
         process.kill()
     with refused(), COMPOSE("mnist"):
@@ -207,9 +202,6 @@ def test_removal_by_another_command_is_accepted() -> None:
     anew.write(record)
     environment.down()
     assert anew.read() == record
-
-
-# ---- Leftovers
 
 
 def test_a_boot_removes_only_unfinished_runs_of_a_kept_volume(
@@ -268,9 +260,6 @@ def test_leftovers_of_containers() -> None:
 def test_an_environment_without_a_volume_has_no_runs() -> None:
     environment = ComposeEnvironment(an_engine(), "mnist")
     assert (environment.runs(), environment.collected()) == ([], {})
-
-
-# ---- The commands
 
 
 @pytest.fixture

@@ -65,23 +65,15 @@ def error(provoke: Provoke) -> Provoke:
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A separate state directory, and no namespaces."""
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("LAB_LOCAL", "")
     monkeypatch.chdir(tmp_path)
-
-
-# ---- Projects and their configs
 
 
 def a_cluster(*tasks: int) -> str:
     """A config with jobs of these numbers of tasks."""
     jobs = [f"  {'ab'[i]}: {{on: [{', '.join(['tf1'] * many)}]}}" for i, many in enumerate(tasks)]
     return "\n".join(["version: 1", "name: x", "nodes: {tf1: {}}", "jobs:", *jobs])
-
-
-def parse(text: str) -> object:
-    return parse_cluster(text.encode(), "cluster.yaml")
 
 
 @error
@@ -119,8 +111,6 @@ def a_syntax_error_in_a_module_that_a_program_imports(root: Path, _: pytest.Monk
     fitting.check_program(ASYNC, root)
 
 
-# ---- Inside a task
-
 ENVIRON = {
     "LAB_PROJECT": "mnist",
     "LAB_NODE": "tf1",
@@ -136,14 +126,6 @@ ENVIRON = {
 def a_directory_that_cannot_be_made(root: Path, _: pytest.MonkeyPatch) -> None:
     (root / "file").write_text("")
     make_directory(root / "file/model")
-
-
-# ---- The local backend
-
-
-def a_plan() -> Plan:
-    task = PlannedTask("ps", 0, "tf1", free_port())
-    return Plan("mine", "none", "0" * 64, nodes=(PlannedNode("tf1"),), tasks=(task,))
 
 
 def stored(record: EnvironmentRecord | None = None, *agents: str) -> LocalEnvironment:
@@ -162,7 +144,9 @@ def with_agents() -> LocalEnvironment:
 
 
 def up(root: Path) -> None:
-    LocalBackend().up(a_plan(), root=root)
+    task = PlannedTask("ps", 0, "tf1", free_port())
+    plan = Plan("mine", "none", "0" * 64, nodes=(PlannedNode("tf1"),), tasks=(task,))
+    LocalBackend().up(plan, root=root)
 
 
 @error
@@ -249,9 +233,6 @@ def test_unremovable_files() -> None:
         remove_tree(Path("/proc/version"))
 
 
-# ---- The kernel
-
-
 @pytest.mark.parametrize(
     ("code", "interfaces"), [(errno.ENOENT, 1), (errno.EPERM, 1), (errno.EPERM, 2)]
 )
@@ -304,11 +285,11 @@ def a_container_that_is_gone(_root: Path, _: pytest.MonkeyPatch) -> None:
         raise docker.errors.NotFound("404", explanation="No such container: c0ffee")
 
 
-# ---- What one call provokes
-
 DOWN = inspected(Status="exited", ExitCode=1)
 CALLS: dict[str, Callable[[Path], object]] = {
-    "a config with too many tasks of a job": lambda _: parse(a_cluster(10_001)),
+    "a config with too many tasks of a job": lambda _: parse_cluster(
+        a_cluster(10_001).encode(), "cluster.yaml"
+    ),
     "a config in a file": lambda root: load_cluster(root / "cluster.yaml/x"),
     "a run without run.json": lambda root: RunDir(root / "a-run").read(),
     "a request that names another directory": lambda _: safe_run_id("../up"),

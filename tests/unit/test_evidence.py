@@ -164,7 +164,6 @@ def test_the_page_on_staleness_shows_the_tables_of_its_runs(
     parameters = ("workers", "learning_rate", "batch_size")
     summary, results = measured().summary, list[RunResult]()
     metrics: dict[int, dict[str, str]] = {}
-    assert summary is not None
     for row in rows("staleness"):
         assert row.pop("run_id")
         assert row.pop("state") == summary.state

@@ -22,7 +22,6 @@ jobs: {ps: {on: [tf1]}, worker: {on: [tf2]}}
 
 
 def busy() -> Inventory:
-    """A host with a process on its first GPU."""
     whole = wired((0, 0, 1, 1), {(0, 1): 18})
     first, *others = whole.gpus
     used = replace(first, processes=(Process(4711, "pyth\x1bon", 3 * GIB),))
@@ -30,7 +29,6 @@ def busy() -> Inventory:
 
 
 def with_gpus(*capabilities: str) -> Inventory:
-    """A host whose GPUs have these compute capabilities."""
     host = box(len(capabilities))
     gpus = zip(host.gpus, capabilities, strict=True)
     some = tuple(replace(gpu, compute_capability=each) for gpu, each in gpus)

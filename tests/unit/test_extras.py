@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tomllib
 from importlib import metadata
@@ -15,7 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from lab.extras import MODULES
-from tests.support.commands import ROOT
+from tests.support import commands
+from tests.support.commands import ROOT, Done
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
@@ -33,7 +33,6 @@ LOCKS = {
 
 
 def needed(requirements: list[str]) -> dict[str, metadata.Distribution]:
-    """The packages that pip installs for these requirements, by name."""
     found: dict[str, metadata.Distribution] = {}
     queue = [(each, "") for each in map(Requirement, requirements)]
     while queue:
@@ -63,26 +62,18 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def python(packages: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Call Python with these packages and no others."""
+def python(packages: Path, folder: Path, *arguments: str) -> Done:
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{packages}", "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, "-S", *arguments],
-        cwd=folder,
-        env={**variables, "HOME": str(folder), "LAB_STATE": str(folder / "state")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    own = {"HOME": str(folder), "LAB_STATE": str(folder / "state")}
+    return commands.python("-S", *arguments, cwd=folder, env=variables | own)
 
 
-def lab(packages: Path, folder: Path, arguments: str) -> subprocess.CompletedProcess[str]:
+def lab(packages: Path, folder: Path, arguments: str) -> Done:
     return python(packages, folder, "-m", "lab", *arguments.split())
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A directory with the shipped config, programs and a config of a class."""
     (tmp_path / "cluster.yaml").symlink_to(ROOT / "cluster.yaml")
     (tmp_path / "clusters").symlink_to(ROOT / "clusters")
     (tmp_path / "data").symlink_to(ROOT / "data")

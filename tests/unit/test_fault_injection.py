@@ -26,8 +26,6 @@ from tests.support.fakes import Clock
 
 
 class Victim:
-    """A program that only counts its signals."""
-
     def __init__(self) -> None:
         self.got: list[str] = []
         self.has_ended = False
@@ -86,9 +84,6 @@ def throttles() -> list[threading.Thread]:
 
 def state(program: ChildProcess) -> str:
     return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-# ---- Which faults, and when
 
 
 def test_due_faults_happen_once(make: Make) -> None:
@@ -167,9 +162,6 @@ def test_a_fault_within_the_same_clock_tick_is_seen(make: Make, volume: Volume) 
         assert faulty.step(victim, 1.0, None) == [f"fault: {text}"], number
 
 
-# ---- Effects on a real program
-
-
 def test_a_pause_stops_the_program_for_its_time(make: Make, sleeper: ChildProcess) -> None:
     faulty = make("pause:0.5s worker-1")
     began = time.monotonic()
@@ -220,7 +212,6 @@ def test_a_slowed_program_runs_for_its_share_of_the_time(make: Make, sleeper: Ch
 
 
 def cpu_s(program: ChildProcess) -> float:
-    """The seconds of a processor that it has used."""
     fields = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -148,9 +148,6 @@ def test_when_a_fault_is_due() -> None:
         assert relative_to_now(parse(text), 7.26).text == text
 
 
-# ---- On the volume
-
-
 @pytest.fixture
 def volume(tmp_path: Path) -> Volume:
     made = Volume(tmp_path)

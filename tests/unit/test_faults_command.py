@@ -23,7 +23,6 @@ RUN = "20260101-0000-async-aaaa"
 
 @pytest.fixture(autouse=True)
 def _under_way(host: Host) -> None:
-    """A run is under way, submitted ten seconds ago."""
     host.environment.tasks_do = lambda _volume, _request: None
     began = time.time() - 10
     made = request(RUN, "async", PLAN.cluster_spec(), program="p.py", submitted_unix=began)

@@ -52,13 +52,11 @@ class Home(Stage):
         self.stand_in(COUNTED)
 
     def stand_in(self, text: str) -> None:
-        """Write the package that plays TensorFlow."""
         package = self.folder / "stand-in" / "tensorflow"
         package.mkdir(parents=True, exist_ok=True)
         (package / "__init__.py").write_text(text)
 
     def serve(self, ends: list[socket.socket]) -> subprocess.Popen[bytes]:
-        """Start a fork server for these sockets."""
         theirs = [end.fileno() for end in ends]
         with (self.folder / "server.out").open("ab") as output:
             process = subprocess.Popen(
@@ -86,16 +84,13 @@ class Home(Stage):
         return process
 
     def starting(self) -> None:
-        """Start an agent without a fork server, with the same variables."""
         self.agent("worker-0", CUDA_VISIBLE_DEVICES="-1", **self.variables)
 
     def run(self, program: str, state: State = State.SUCCEEDED, run_id: str = "r1") -> TaskStatus:
-        """Submit a program and wait for this state of worker-0."""
         self.submit(self.program(program), run_id=run_id)
         return self.wait_state("worker-0", state, run_id)
 
     def end_agents(self) -> None:
-        """End the agents, and wait until the fork servers have ended, too."""
         for agent in self.agents.values():
             agent.send_signal(signal.SIGTERM)
             agent.wait(PATIENCE_S)
@@ -103,11 +98,9 @@ class Home(Stage):
             process.wait(PATIENCE_S)
 
     def said(self) -> str:
-        """The output of worker-0's agent."""
         return self.output("worker-0").read_text()
 
     def imports(self) -> int:
-        """The number of imports of the stand-in."""
         return len((self.folder / "imports").read_text().splitlines())
 
 

@@ -267,7 +267,6 @@ def test_experiments_have_the_policy_of_own_programs_of_their_framework() -> Non
 
 @pytest.fixture
 def project(host: Host) -> None:
-    """The directory of a project without an environment."""
     host.backend.environment = None
 
 
@@ -327,7 +326,6 @@ def test_a_missing_framework_is_named_with_the_way_to_install_it(
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The addresses of all hosts, as this one resolves them; its own hostname is `tf1`."""
     known = {"localhost": "127.0.0.1", "tf1": "127.0.1.1", "tf2": "198.51.100.2"}
 
     def resolve(host: str) -> str:

@@ -15,7 +15,6 @@ from tests.golden.cases import BAD, GOOD, bad_output, good_outputs
 
 
 def expect(path: Path, text: str, request: pytest.FixtureRequest) -> None:
-    """Compare with a golden file, or write it."""
     if request.config.getoption("--update-golden"):
         path.write_text(text, encoding="utf-8")
     assert path.is_file(), f"{path.name} is missing; write it with `make golden` and read it"

@@ -15,7 +15,6 @@ from lab.gpu.verification import GpuView
 from lab.task.node import gpu_probe
 from lab.task.node.health import gpu_nodes
 from tests.support import cuda
-from tests.support.agents import PATIENCE_S
 from tests.support.commands import python
 from tests.support.nvml.box import Box, load
 from tests.support.nvml.library import Driver
@@ -35,7 +34,6 @@ def libcuda(driver: DriverOf, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def sleeper() -> Iterator[Callable[..., str]]:
-    """Starts a process with these variables; its id."""
     with contextlib.ExitStack() as stack:
 
         def start(**variables: str) -> str:
@@ -44,7 +42,6 @@ def sleeper() -> Iterator[Callable[..., str]]:
             process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE)
             stack.enter_context(process)
             stack.callback(process.kill)
-            assert process.stdout is not None
             process.stdout.readline()  # by now its variables are its own
             return str(process.pid)
 
@@ -52,7 +49,6 @@ def sleeper() -> Iterator[Callable[..., str]]:
 
 
 def output(*arguments: str, **variables: str) -> GpuView:
-    """The output of the module in a separate process."""
     call = ("-P", "-m", "lab.task.node.gpu_probe", *arguments)
     done = python(*call, env={**os.environ, **variables}, check=True)
     (line,) = done.stdout.splitlines()
@@ -172,11 +168,6 @@ def test_an_nvml_that_fails_is_quoted(
 
 def test_a_hanging_driver_is_abandoned(tmp_path: Path) -> None:
     (tmp_path / "pynvml.py").write_text("import time\ntime.sleep(600)\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "lab.task.node.gpu_probe", "--within", "1"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
-        capture_output=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    assert (done.returncode, done.stdout) == (-14, b"")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = python("-m", "lab.task.node.gpu_probe", "--within", "1", env=env)
+    assert (done.returncode, done.stdout) == (-14, "")

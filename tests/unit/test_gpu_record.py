@@ -207,9 +207,6 @@ def test_indices_are_uuids_where_a_driver_answers(monkeypatch: pytest.MonkeyPatc
     assert holder_of(plan, backend="local", where="/s") == holder("anna", OTHER, "7", where="/s")
 
 
-# ---- Files of other users
-
-
 def text_of(one: Holder, **changes: object) -> str:
     return json.dumps({**asdict(one), **changes})
 
@@ -277,9 +274,6 @@ def test_a_file_that_cannot_be_read(
         assert "Permission denied" in notice
 
 
-# ---- The directory
-
-
 def test_every_user_can_use_the_directory_and_read_the_entries(record: Path) -> None:
     record.parent.chmod(0o2755)  # the directory inherits the set-group-ID bit
     before = os.umask(0o077)
@@ -308,9 +302,6 @@ def test_a_directory_that_cannot_be_used(
     refused(ANNA, f"{record} cannot be used: not permitted")
     monkeypatch.setenv(LAB_GPU_RECORD, "/proc/gpus")
     refused(ANNA, "/proc/gpus cannot be used: ")
-
-
-# ---- Several processes
 
 
 def attempt(name: str, barrier: Any) -> str:

@@ -46,7 +46,6 @@ class Looked(FakeEnvironment):
 
 @pytest.fixture(autouse=True)
 def host(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
-    """The GPUs of this host."""
     gpus: list[Gpu] = list(CARDS)
     monkeypatch.setattr(gpu_verification, "host_gpus", lambda: tuple(gpus))
     has_nodes(monkeypatch, False)  # whatever this machine has
@@ -173,9 +172,6 @@ def test_gpus_of_this_host_do_not_count_for_a_remote_engine(tmp_path: Path) -> N
     assert line.startswith("GPUs: worker-0 and worker-1 not proved (the number is as planned")
 
 
-# ---- Concurrent queries
-
-
 def test_many_tasks_are_asked_and_a_hanging_one_is_abandoned() -> None:
     hanging = threading.Event()
 
@@ -204,9 +200,6 @@ def test_an_invalid_answer(code: int | None, stdout: bytes, stderr: bytes, why: 
     # The output of a library before it is skipped.
     found = gpu_probe.parse_output(0, b'hello\n{"seen": ["GPU-4"]}\n', b"a warning")
     assert found == local("GPU-4")
-
-
-# ---- One container
 
 
 @pytest.mark.parametrize(

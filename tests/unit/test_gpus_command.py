@@ -50,7 +50,6 @@ BOX = Inventory(
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> list[Environment]:
-    """A host with GPUs, and the environments that are up."""
     up: list[Environment] = []
     monkeypatch.setattr(gpus_command, "read_host", lambda: BOX)
     replace_backends(monkeypatch)

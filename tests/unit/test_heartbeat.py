@@ -55,7 +55,6 @@ def watch(volume: Volume, monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 @pytest.fixture
 def heart(watch: Watch) -> Path:
-    """The heartbeat of an agent that has just begun."""
     watch.heart.write_text("{}")
     watch.peers.check()
     watch.heart.touch()

@@ -44,7 +44,6 @@ def test_a_program_that_imports_horovod(source: str, found: bool, tmp_path: Path
 
 @pytest.fixture
 def project(host: Host) -> None:
-    """The directory of a project without an environment."""
     host.backend.environment = None
 
 

@@ -27,9 +27,6 @@ HOST_ONLY = "*\t010016AC\t00000000\t0205\t0\t0\t0\tFFFFFFFF\t0\t0\t0\n"
 OPEN = HEAD + BY_GATEWAY + SUBNET
 
 
-# ---- In the node's network
-
-
 @pytest.mark.parametrize(
     ("lines", "servers"),
     [
@@ -181,9 +178,6 @@ def test_a_name_server_on_the_host_can_be_asked_and_nothing_else(
     # The neighbour answers: it has no such server.
     assert lines[:3] == ["0", "1 refused", "PermissionError TimeoutError"]
     assert lines[3] == "TimeoutError TimeoutError PermissionError PermissionError True"
-
-
-# ---- From the client
 
 
 def container(node: str, routes: str = OPEN, status: str = "running", **labels: str) -> Mock:

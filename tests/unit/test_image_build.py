@@ -79,9 +79,6 @@ def docker_of(engine: Engine) -> Docker:
     return client
 
 
-# ---- The version of an image, and of a container
-
-
 def test_an_image_names_its_version() -> None:
     engine = an_engine(cpu=HERE, base=None)
     found = [image.image_digest(engine, name) for name in ("lab:cpu", BASE, "lab:none")]
@@ -117,9 +114,6 @@ def test_containers_of_an_image_without_a_label_are_asked(monkeypatch: pytest.Mo
     assert ComposeEnvironment(engine, "mnist").sources_sha256 == ""
 
 
-# ---- Consequences
-
-
 def builder(engine: Engine, wanted: Image, plan: Plan = PLAN, compose: Any = None) -> ImageBuilder:
     return ImageBuilder(engine, plan, compose, wanted)
 
@@ -137,13 +131,7 @@ def test_an_image_named_by_the_user_is_unchanged() -> None:
 
 
 class Host:
-    """A host with these images, and a `docker compose` that builds.
-
-    Attributes:
-        output: The notices.
-        done: What compose has done.
-        refusal: Why compose refuses its builder, or None.
-    """
+    """A host with these images, and a `docker compose` that builds."""
 
     def __init__(self, **digests: str | None) -> None:
         self.engine = an_engine(**digests)
@@ -174,7 +162,6 @@ class Host:
         self.done.append("up")
 
     def builds(self, wanted: Image = IMAGE, plan: Plan = PLAN) -> None:
-        """Build an image without a boot."""
         with shown_by(self.output.append):
             builder(self.engine, wanted, plan, self).build()
 

@@ -47,14 +47,10 @@ def planned(inventory: Inventory) -> Plan:
 
 
 def shape(inventory: Inventory) -> tuple[int, int, int]:
-    """Nodes, workers, and GPUs of each worker."""
     plan = planned(inventory)
     workers = [task for task in plan.tasks if task.job == "worker"]
     (gpus,) = {len(task.gpus) for task in workers}
     return len(plan.nodes), len(workers), gpus
-
-
-# ---- The templates
 
 
 @pytest.mark.parametrize(
@@ -96,9 +92,6 @@ def test_the_text_of_a_config(gpus: int, snapshot: SnapshotAssertion) -> None:
 
 def test_the_text_of_a_config_for_slices(snapshot: SnapshotAssertion) -> None:
     assert generate(box(0, slices=2), "null") == snapshot
-
-
-# ---- Any host
 
 
 @settings(max_examples=60 * ATTACKS)
@@ -151,9 +144,6 @@ def test_any_directory_gives_a_name(directory: str, name: str) -> None:
     assert name_from(directory) == name
     assert re.fullmatch(PROJECT, name)
     assert made(box(2), name=name).name == name
-
-
-# ---- The command
 
 
 def test_init_writes_a_project_for_this_host(tmp_path: Path) -> None:

@@ -48,7 +48,6 @@ install.trusted-host='a.example b.example:8443'
 
 
 def a_wheel(folder: Path) -> Path:
-    """The wheel of an empty package, `tiny`."""
     path = folder / "tiny-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
         about = "tiny-1.0.dist-info"

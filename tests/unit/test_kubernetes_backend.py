@@ -57,7 +57,6 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 
 def up(root: Path, **own: Value) -> KubernetesEnvironment:
-    """Boot the plan, by default as plain Jobs."""
     backend = KubernetesBackend().with_options({"flavour": "plain", **own})
     environment = backend.up(PLAN, root=root)
     assert isinstance(environment, KubernetesEnvironment)
@@ -65,7 +64,6 @@ def up(root: Path, **own: Value) -> KubernetesEnvironment:
 
 
 def failure(root: Path, **own: Value) -> str:
-    """The error of a boot."""
     with pytest.raises(LabError) as caught:
         up(root, **own)
     return str(caught.value)
@@ -304,7 +302,6 @@ def test_a_kept_run_volume_is_used_again(cluster: Cluster, tmp_path: Path) -> No
     assert kept == ["lab-mnist-runs"]
     assert len(cluster.objects) == 1
     found = KubernetesBackend().find_any("mnist")
-    assert found is not None
     assert not found.is_up
     up(tmp_path).down()
     assert cluster.left() == []
@@ -343,9 +340,6 @@ def test_a_call_gives_all_output_its_exit_code_and_no_silence(cluster: Cluster) 
     with pytest.raises(Away, match=r"no output for 0\.3 s"):
         call("echo a; sleep 5", within_s=0.3)
     assert next(api.watch_pods(labels))["metadata"]["name"] == "p"
-
-
-# ---- Without a server
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,6 @@ TRAININGS = {
 }
 
 
-# ---- The files
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
 def test_a_file_is_what_the_code_draws(path: Path) -> None:
     hint = "run `python tools/figures.py`"
@@ -53,9 +50,6 @@ def test_the_numbers_in_the_alternative_texts_are_those_of_the_figures() -> None
     assert "five updates instead of three" in (lessons / "sync.md").read_text("utf-8")
 
 
-# ---- Asynchronous
-
-
 @pytest.mark.parametrize("compute", [(9, 22, 30), (300, 300, 300, 300), (100, 900), (500,)])
 @pytest.mark.parametrize("pause", [0, 70])
 def test_staleness_counts_the_updates_since_the_read(compute: tuple[int, ...], pause: int) -> None:
@@ -66,9 +60,6 @@ def test_staleness_counts_the_updates_since_the_read(compute: tuple[int, ...], p
         between = [at for at in counts if (each.read, each.worker) < at < counts[number]]
         assert each.staleness == len(between)
     assert 0 <= rules.mean_staleness(gradients) <= len(compute) - 1
-
-
-# ---- Synchronous
 
 
 def test_without_backup_workers_an_update_has_one_gradient_of_each_worker() -> None:
@@ -91,9 +82,6 @@ def test_a_fast_worker_takes_two_tokens_and_both_gradients_enter_one_update() ->
     taken = Counter((each.worker, each.token) for each in moments if each.kind == "take")
     assert taken[0, 1] == 2
     assert (2, (0, 0)) in {(each.token, each.gradients) for each in moments if each.kind == "begin"}
-
-
-# ---- The ring, the parabola, the placement
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 7])

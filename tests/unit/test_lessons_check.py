@@ -73,7 +73,6 @@ def by_experiment(stage: Stage, runs: Runs) -> dict[str, list[object]]:
 
 
 def typed(answers: Mapping[str, str], at: float = 0.0) -> dict[str, Answer]:
-    """Answers of a student."""
     return {name: Answer(at, "", name, text) for name, text in answers.items()}
 
 
@@ -102,7 +101,6 @@ UNCOUNTED = {"devices", "place"}
 def misfits(stage: Stage, run: MeasuredRun) -> Iterator[MeasuredRun]:
     """Runs of the same experiment, each with one thing that the text of a stage excludes."""
     info, summary = run.info, run.summary
-    assert summary is not None
     given = info.spec.faults
     faults = [("pause:9s worker-9",), (*given, "pause:9s worker-0")]
     for fault in given:
@@ -411,7 +409,6 @@ def project(tmp_path: Path) -> Path:
 
 def test_changed_programs_are_kept_and_written_anew(project: Path, notices: list[str]) -> None:
     kept = restore_files(project)
-    assert kept is not None
     assert kept.parent == project
     assert [path.relative_to(kept).as_posix() for path in kept.rglob("*.py")] == [PROGRAM]
     assert (kept / PROGRAM).read_text() == "changed"

@@ -164,7 +164,6 @@ def test_a_process_is_known_by_its_start_time_too() -> None:
     identity = ProcessHandle.of(child.pid)
     assert identity.alive()
     replace(identity, started="1").signal(signal.SIGKILL)  # another process with its id
-    assert child.stdin is not None
     child.stdin.write(b"\n")
     child.stdin.close()
     wait_for(lambda: not identity.alive(), "a zombie is dead")
@@ -183,7 +182,6 @@ def test_descendants() -> None:
     assert {parent, grandchild} <= set(this.descendants())
     assert replace(this, started="1").descendants() == []  # another process with its id
     assert pid_in_namespace(grandchild.pid) == grandchild.pid
-    assert child.stdin is not None
     child.stdin.close()
     child.wait()
     assert pid_in_namespace(grandchild.pid) is None
@@ -199,7 +197,6 @@ sys.stdin.read()
 
 @pytest.fixture
 def supervisor() -> Iterator[subprocess.Popen[str]]:
-    """A process in place of the supervisor; its agent ends with it, and is on its first line."""
     with subprocess.Popen(
         [sys.executable, "-c", SUPERVISOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -223,7 +220,6 @@ def booted(supervisor: subprocess.Popen[str], agents: dict[str, ProcessHandle]) 
 
 
 def test_an_agent_counts_only_with_its_start_time(supervisor: subprocess.Popen[str]) -> None:
-    assert supervisor.stdout is not None
     agent = ProcessHandle.of(int(supervisor.stdout.readline()))
     later = replace(ProcessHandle.of(os.getpid()), started="1")
     environment = booted(supervisor, {"ps-0": agent, "worker-0": later})

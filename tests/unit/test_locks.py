@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from packaging.dependency_groups import resolve_dependency_groups
-from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -32,7 +31,6 @@ PYTHONS = dict.fromkeys(("image-cpu", "image-cuda", CLASS_LOCK), ("3.11", "3.12"
 
 
 def entries(name: str) -> list[tuple[Requirement, list[str]]]:
-    """The requirements of a file, each with the hashes after it."""
     text = (FILES / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ")
     found = []
     for line in filter(None, map(str.strip, text.splitlines())):
@@ -42,7 +40,6 @@ def entries(name: str) -> list[tuple[Requirement, list[str]]]:
 
 
 def versions(name: str, python: str, machine: str = "x86_64") -> dict[str, str]:
-    """The versions that pip installs from a file, by the name of the package."""
     environment = {
         "implementation_name": "cpython",
         "platform_machine": machine,
@@ -103,19 +100,16 @@ def test_a_file_has_what_the_wheel_of_tensorflow_requires(
     name = next(each for each in ("tensorflow-cpu", "tensorflow") if _is_installed(each))
     assert locked.get("tensorflow-cpu", locked.get("tensorflow")) == metadata.version(name)
     extra = "and-cuda" if gpus else ""
+    where = {"extra": extra, "python_version": python, "sys_platform": "linux"}
     needed = [
         each
         for each in map(Requirement, metadata.requires(name) or ())
-        if each.marker is None or _applies(each.marker, python, extra)
+        if each.marker is None or each.marker.evaluate(where)
     ]
     nvidia = [each for each in needed if each.name.startswith("nvidia-")]
     assert (len(nvidia) > 9) == gpus
     for each in needed:
         assert each.specifier.contains(locked[canonicalize_name(each.name)]), each
-
-
-def _applies(marker: Marker, python: str, extra: str) -> bool:
-    return marker.evaluate({"extra": extra, "python_version": python, "sys_platform": "linux"})
 
 
 def _is_installed(name: str) -> bool:

@@ -74,7 +74,6 @@ def test_a_line_of_a_listing_or_of_tensorflows_runtime(line: str, record: Record
 )
 def test_a_diverged_loss_is_recorded(line: str, loss: str) -> None:
     record = LogParser().read(line.format(loss).encode())
-    assert record is not None
     assert not math.isfinite(float(record["loss"]))
 
 
@@ -85,7 +84,6 @@ def test_a_message_is_safe_and_short() -> None:
             f"I {RPC}grpc_channel.cc:215] Initialize GrpcChannelCache for job worker -> "
             f"{{{channels}}}".encode("latin-1")
         )
-        assert record is not None
         message = str(record["message"])
         assert len(message) <= 300
         assert message.isprintable()

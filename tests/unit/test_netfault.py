@@ -88,9 +88,6 @@ def test_a_kernel_that_refuses(
     assert capsys.readouterr().err.startswith(f"error: {why}")
 
 
-# ---- For real
-
-
 def test_a_cut_drops_all_traffic_and_restores_it() -> None:
     lines = in_network(
         "before = here()\n"

@@ -31,8 +31,6 @@ from tests.support.containers import an_engine, inspected
 from tests.support.fakes import PLAN, FakeEnvironment, raising
 from tests.support.local import a_record
 
-# ---- While a run is followed
-
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[FakeEnvironment]:
@@ -135,9 +133,6 @@ def test_a_pause_that_looks_like_a_stall_is_warned_of(
     assert line is None or f"{fault} lasts at least as long as --stall 10s: if all tasks" in line
 
 
-# ---- Processes
-
-
 @pytest.fixture
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalEnvironment:
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
@@ -214,9 +209,6 @@ def test_an_active_fault_outlives_its_caller(
     wait_for((tmp_path / "over").exists, "its end")
 
 
-# ---- Containers
-
-
 def sidecar(out: bytes = b"", err: bytes = b"", fault: BaseException | None = None) -> Mock:
     """A container with this output, or one that fails at its start."""
     made = Mock(status="running")
@@ -230,7 +222,6 @@ def calls(made: Mock) -> list[str]:
 
 
 def injected(made: Mock, node: str = "tf3", **state: object) -> dict[str, Any]:
-    """Inject a fault by this container, into the node of an anchor in this state."""
     anchor = copy.deepcopy(inspected(**state))
     anchor["Id"] = "a11c0e"
     anchor["Config"]["Env"] = ["LAB_NODE=tf3", "LAB_LINK=8000 0"]

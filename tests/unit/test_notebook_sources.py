@@ -9,8 +9,6 @@ import ast
 import importlib
 import inspect
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.lessons.answers import FILE, read_answers
 from lab.lessons.lesson import load_lesson
 from lab.options import parameters
+from tests.support.commands import python
 from tests.support.shown import ROOT, dead_links, wrong_commands
 from tools import notebooks
 
@@ -45,7 +44,6 @@ def code(source: Path) -> ast.Module:
 
 
 def calls(source: Path, name: str) -> Iterator[ast.Call]:
-    """The calls of a function, as `api.run` or `sample`."""
     for node in ast.walk(code(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == name:
             yield node
@@ -88,13 +86,7 @@ def test_a_chinese_text_needs_each_cell(tmp_path: Path) -> None:
 
 def test_a_chinese_notebook_finds_the_shared_code() -> None:
     code = "from common import SAMPLES, at_root, sample; at_root(); print(SAMPLES)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=notebooks.CHINESE,
-        text=True,
-        check=True,
-        stdout=subprocess.PIPE,
-    )
+    done = python("-c", code, cwd=notebooks.CHINESE, check=True)
     assert done.stdout == f"{notebooks.FOLDER / 'samples'}\n"
 
 

@@ -184,9 +184,6 @@ def test_a_driver_that_hangs_does_not_keep_ctrl_c_from_ending_the_command(driver
         looking.wait()
 
 
-# ---- Parts
-
-
 def test_every_error_has_a_hint() -> None:
     for code in range(1, 30):
         fault = fault_of(pynvml.NVMLError(code), "GPU 3")
@@ -195,17 +192,12 @@ def test_every_error_has_a_hint() -> None:
         assert not fault.what.endswith(".")
 
 
-# ---- The variables and modes that limit the GPUs, and what a plan says about it
-
 CLUSTER = parse_cluster(ONE_GPU.encode(), "cluster.yaml")
 NO_GPUS = ONE_GPU.replace("gpus: 1", "")
 EIGHT = [gpu.uuid for gpu in load("eight-h100").cards]
 SLICES = [each.uuid for each in load("mig").cards[1].slices]
 CUT = load("mig").cards[1].uuid
 FIRST, THIRD = EIGHT[0], EIGHT[2]
-
-
-# ---- LAB_GPUS
 
 
 def test_a_variable_limits_the_gpus(driver: Have) -> None:
@@ -262,9 +254,6 @@ def test_a_wrong_variable_is_an_error_that_names_the_item(
     assert take_inventory("none", CLUSTER).gpus == ()  # the variable is not needed
 
 
-# ---- CUDA_VISIBLE_DEVICES
-
-
 def test_cudas_variable_is_reported_where_it_would_hide_a_gpu(driver: Have) -> None:
     notices = {
         "1,2": "CUDA_VISIBLE_DEVICES=1,2 does not limit lab; set LAB_GPUS, or use `--gpus none`",
@@ -298,9 +287,6 @@ def test_cudas_variable_matters_only_where_gpus_are_pinned(driver: Have) -> None
     assert len(auto["notices"]) == 1
     assert [each["notices"] for each in (none, by_index, without, limited)] == [[]] * 4
     assert limited["pinned"] == [[FIRST]]
-
-
-# ---- Plans
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,6 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def a_wheel(folder: Path) -> None:
-    """A package `room` of one module."""
     folder.mkdir()
     with zipfile.ZipFile(folder / "room-1-py3-none-any.whl", "w") as wheel:
         wheel.writestr("room.py", "print('in the room')\n")
@@ -69,14 +68,12 @@ def archive(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*words: str | Path) -> None:
-    """Run the script in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["offline.py", *map(str, words)])
         offline.main()
 
 
 def refused(*words: str | Path) -> str:
-    """The error of a call that changes nothing here."""
     before = sorted(Path().rglob("*"))
     with pytest.raises(SystemExit) as stop:
         run(*words)

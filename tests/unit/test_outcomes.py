@@ -48,8 +48,6 @@ def ended(task: str, state: State, at: float | None = None, reason: str = "x") -
     return TaskStatus(task, state, ended_unix=at, reason=reason)
 
 
-# ---- while the run is under way
-
 FAILED = ended("worker-1", State.FAILED, 9.0)
 STARTING = State.STARTING
 DONE = State.SUCCEEDED
@@ -142,9 +140,6 @@ def test_a_late_task_names_what_it_does(message: str, reason: str) -> None:
         late = f"not ready within 10 s ({fix} allows more){reason}"
         found = outcome(request, "worker-0", seen, **times)
         assert found == TaskOutcome(State.FAILED, late, Cause.TIME_OUT)
-
-
-# ---- a stalled run
 
 
 def workers(
@@ -263,8 +258,6 @@ def test_a_stalled_run_names_the_waiting_tasks(
     found = outcome(changed(REQUEST, **request_has), reporter, statuses, **times)
     assert found == TaskOutcome(State.FAILED, reason, Cause.STALLED)
 
-
-# ---- after the end of a program
 
 ERROR = "a.py:3: ValueError: bad"
 LOSS, CODE, SIGNAL = Cause.PEER_LOST, Cause.EXIT_CODE, Cause.SIGNAL

@@ -11,11 +11,10 @@ import pytest
 
 from lab.task.own.mnist import load_data
 from lab.variables import LAB_DATA_DIR
-from tests.support.commands import python
+from tests.support.commands import ROOT, python
 from tests.support.programs import write
 
 RUNNER = "lab.task.own"
-ROOT = Path(__file__).parents[2]
 
 Ended = tuple[int, str, str]
 
@@ -123,9 +122,6 @@ def test_a_missing_module_is_named(tmp_path: Path, module: str) -> None:
     code, _, errors = run("-m", RUNNER, "-m", module, cwd=tmp_path)
     assert (code, len(errors.splitlines())) == (1, 1)
     assert f"No module named {module}" in errors
-
-
-# ---- MNIST.
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,6 @@ HALF_PINNED = cluster(
 
 
 def on_a(gpus: object, rest: str = "") -> Cluster:
-    """A config with one task, on one node."""
     return cluster(f"{{a: {{gpus: {gpus}}}}}", ON_A, rest)
 
 
@@ -210,8 +209,6 @@ def test_an_excessive_sum_of_limits_is_reported() -> None:
     assert not any("together" in notice for notice in enough.notices)
 
 
-# ---- CPUs close to GPUs
-
 HALVES = (0, 0, 0, 0, 1, 1, 1, 1)
 NEAR = {0: range(8), 1: range(8, 16)}
 
@@ -268,9 +265,6 @@ def test_only_usable_cpus_are_allocated() -> None:
     assert few.shortfalls == ("1 CPU for 2 tasks: CPU sets are left out",)
 
 
-# ---- Reasons
-
-
 def test_every_node_with_gpus_is_explained() -> None:
     config = cluster(
         "{a: {}, b: {gpus: [1, 0]}, c: {gpus: 2}}", "{ps: {on: [a]}, worker: {on: [b, c]}}"
@@ -294,9 +288,6 @@ def test_the_page_on_gpus_shows_the_reasons() -> None:
     host = wired(HALVES, {(2, 3): 18}, affinity={0: range(8), 1: range(8, 16)}, cpus=16)
     plan = place(cluster(nodes, "{worker: {on: [tf1, tf2]}}"), host)
     assert_shows("docs/how-to/gpus.md", "tf1: GPU", "\n".join(plan.reasons))
-
-
-# ---- Slices
 
 
 @pytest.mark.parametrize("pin", ["3", uuid_of(3)])
@@ -363,9 +354,6 @@ def test_a_count_takes_slices_where_nothing_else_is_visible() -> None:
         "worker-3": [],
     }
     assert "only MIG slices are visible" in plan.reasons[0]
-
-
-# ---- GPUs in use
 
 
 def test_gpus_in_use_are_named_with_tasks_and_processes() -> None:

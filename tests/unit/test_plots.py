@@ -69,8 +69,6 @@ def diverged(value: float, **changes: Any) -> Trace:
 
 
 def shown(figure: Figure | None) -> Figure:
-    """The figure with its final places; matplotlib warns of one that it cannot lay out."""
-    assert figure is not None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         figure.draw_without_rendering()
@@ -78,23 +76,17 @@ def shown(figure: Figure | None) -> Figure:
 
 
 def texts(figure: Figure | None) -> str:
-    """Every text that the figure shows."""
     found = shown(figure).findobj(match=lambda each: hasattr(each, "get_text"))
     return "\n".join(each.get_text() for each in found)  # type: ignore[attr-defined]
 
 
 def lines(axes: Axes) -> dict[str, Line2D]:
-    """The lines of a panel that the legend names."""
     return {str(each.get_label()): each for each in axes.get_lines() if each.get_label()[0] != "_"}
 
 
 def heights(axes: Axes) -> list[float]:
-    """The heights of the bars of a panel."""
     bars: list[Any] = [*axes.patches]
     return [bar.get_height() for bar in bars]
-
-
-# The data.
 
 
 AGAIN = [{**row, "attempt": 1} for row in steps("worker-1", 2, later=20)]
@@ -152,9 +144,6 @@ def test_the_first_step_is_of_the_worker_that_began_first() -> None:
     assert found.of("loss")["seconds"].tolist()[:2] == pytest.approx([0.5, 1.0])
 
 
-# Lines.
-
-
 def test_a_smoothed_line_is_not_shifted_and_keeps_a_straight_line() -> None:
     straight = np.arange(100.0)
     assert smoothed(straight)[2:-2] == pytest.approx(straight[2:-2])
@@ -187,9 +176,6 @@ def test_a_mean_over_runs_is_taken_where_all_have_values() -> None:
     assert mean_curve([one, (np.array([11.0, 12.0]), np.array([0.0, 0.0]))]) is None
     # Of 1, 2, 3: t of two degrees of freedom is 4.3027, s / sqrt(3) is 0.57735.
     assert np.ravel(mean_with_ci([[1.0], [2.0], [3.0]])) == pytest.approx([2, 2.48414], abs=1e-4)
-
-
-# The runs.
 
 
 def summed(task: str, staleness_sum: int, count: int) -> TaskSummary:
@@ -277,9 +263,6 @@ def test_a_figure_is_drawn_of_the_runs_that_have_its_data(
         assert chart.caption(runs).endswith(".")
         assert figure.get_supxlabel() or any(axes.get_xlabel() for axes in shown(figure).axes)
     assert missing == snapshot
-
-
-# The pictures.
 
 
 AGAINST = {
@@ -457,9 +440,6 @@ def test_the_dashed_line_is_the_mean_over_all_steps() -> None:
     without = shown(staleness.draw([two_workers()]))
     assert not without.axes[0].get_lines()
     assert "mean over all steps" not in texts(without)
-
-
-# Any input.
 
 
 @pytest.mark.parametrize("runs", [1, 2])

@@ -16,7 +16,6 @@ from tests.support.programs import printed
 
 
 def read(*lines: str) -> list[Record]:
-    """The records of the lines of one program."""
     parser = LogParser()
     found = (parser.read(line.encode()) for line in lines)
     return [record for record in found if record is not None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from lab.program.own import read_program
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.command import argv, environ
 from lab.volume import Request, RunSpec
+from tests.support.commands import run_command
 from tests.support.programs import write
 
 
@@ -168,15 +168,7 @@ def test_a_module_is_copied_and_started(
     )
     command = argv(config, request)
     assert command[:4] == [sys.executable, "-m", "lab.task.own", "-m"]
-    ended = subprocess.run(
-        command,
-        cwd=run / "files",
-        env=environ(config, request, 0, {}),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = run_command(command, cwd=run / "files", env=environ(config, request, 0, {}))
     assert ended.stdout == printed, ended.stderr
 
 

@@ -25,7 +25,6 @@ _OF_THE_CLUSTER = {"job_name", "task_index"}
 
 
 def read_flags(program: Path) -> set[str]:
-    """The names of the flags that a program and its helpers use."""
     text = program.read_text()
     found = set(re.findall(r"\bflags\.([a-z_]+)", text))
     found = found.union(*(names for call, names in READ_BY_HELPERS.items() if call in text))
@@ -54,7 +53,6 @@ def test_a_program_takes_its_flags_from_the_registry_by_the_name_of_an_experimen
 @pytest.mark.parametrize("program", sorted({each.program for each in EXPERIMENTS.values()}))
 def test_a_program_begins_with_what_it_shows_and_what_to_try(program: str) -> None:
     documentation = ast.get_docstring(ast.parse((SCRIPTS / program).read_text()))
-    assert documentation is not None
     title, empty, shows, try_to_break, end, *_ = documentation.splitlines()
     assert title.endswith(".")
     assert (empty, end) == ("", "")

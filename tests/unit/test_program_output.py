@@ -251,9 +251,6 @@ def test_a_flood_is_counted_and_named(notices: list[str], monkeypatch: pytest.Mo
     assert notices[1:] == ["a-0 printed 1 more line: `lab logs r1 --task a-0`"]
 
 
-# ---- `lab logs RUN`
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     made = RunDir(tmp_path / "runs" / "20261124-0100-own-1a2b")
@@ -272,7 +269,6 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def of(run: RunDir, *flags: str) -> list[str]:
-    """`lab logs` of a run."""
     return ["logs", run.run_id, "--runs-dir", str(run.path.parent), *flags]
 
 

@@ -26,9 +26,6 @@ def data_of(program: Path, *argv: str) -> list[str]:
     return [str(path) for path in read_program(str(program), argv=argv).data.files]
 
 
-# ---- Data files.
-
-
 def test_only_named_files_are_copied(tmp_path: Path) -> None:
     program = write(tmp_path, main="import part\nopen('./named.csv'), open(f'x')", part="'of.part'")
     (tmp_path / "below").mkdir()
@@ -177,9 +174,6 @@ def test_files_beside_the_source_are_copied_there_too(
     assert [path for path in copied if not path.startswith("project")] == ran
 
 
-# ---- Python 2.
-
-
 def test_python_2_is_converted_and_both_texts_stay(tmp_path: Path) -> None:
     program = write(tmp_path, main="import part, new\nprint part.half", part=OLD, new="x = 1 / 2")
     (tmp_path / "new.py").write_bytes(b"x = 'both \xc3\xa9'\r\n")
@@ -201,7 +195,6 @@ def test_python_2_is_converted_and_both_texts_stay(tmp_path: Path) -> None:
 
 
 def listing_of(folder: Path, source: str | bytes) -> Conversion | None:
-    """How a printed program is converted."""
     data = source.encode() if isinstance(source, str) else source
     (folder / "main.py").write_bytes(data)
     return read_program(str(folder / "main.py"), listing=True).converted.get(Path("main.py"))
@@ -234,7 +227,6 @@ def test_converted_files(tmp_path: Path, source: str, converted: str) -> None:
     write(tmp_path, part="x = 1", __init__="")
     encoding = "latin-1" if "latin-1" in source else "utf-8"
     found = listing_of(tmp_path, source.encode(encoding))
-    assert found is not None
     assert found.source == f"{converted}\n".encode(encoding)
     assert not found.divides
 
@@ -286,9 +278,6 @@ def test_only_a_listing_is_converted(tmp_path: Path) -> None:
     assert not read_program(str(write(tmp_path, main="xrange(3)"))).converted
     with pytest.raises(InputError, match=r"main\.py:2:1: Missing parentheses in call to 'print'"):
         read_program(str(write(tmp_path, main="x = 1\nprint x")))
-
-
-# ---- A program for each task.
 
 
 def cluster(jobs: str) -> Cluster:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import textwrap
 import threading
 import time
@@ -20,7 +19,7 @@ from lab.task.sdk.program import wait_for_start
 from lab.task.sdk.recorder import Recorder
 from lab.volume.clock import file_system_time, unix_time
 from tests.support.agents import ROOT
-from tests.support.commands import python
+from tests.support.commands import Done, python
 
 RUN = {"LAB_RUN_DIR": "/runs/20261121-0810-async-7f3a", "LAB_ATTEMPT": "2"}
 
@@ -217,10 +216,7 @@ def test_a_program_waits_for_its_start_and_then_for_its_step(
     assert len(sleeps) == (3 + max(0, len(asked) - 1) if start_file else 0)
 
 
-# ---- real programs
-
-
-def run_program(text: str) -> subprocess.CompletedProcess[str]:
+def run_program(text: str) -> Done:
     return python("-c", textwrap.dedent(text), env={"PYTHONPATH": str(ROOT), **RUN})
 
 
@@ -277,7 +273,6 @@ def test_a_failure_is_the_last_record(
     )
     assert done.returncode == code
     (record,) = [parse_record(line) for line in done.stdout.splitlines()]
-    assert record is not None
     assert (record["kind"], record["status"], record["message"]) == ("final", "failed", message)
     assert ("Traceback" in done.stderr) is traceback
     if not traceback:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import ROOT, python
+from tests.support.commands import ROOT, python, run_command
 from tests.support.conditions import lacking
 from tools import release
 
@@ -33,14 +33,11 @@ CHANGES = """\
 
 def git(folder: Path, *arguments: str) -> str:
     named = ["-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-    return subprocess.run(
-        ["git", *named], cwd=folder, check=True, capture_output=True, text=True
-    ).stdout
+    return run_command(["git", *named], cwd=folder, check=True).stdout
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository that can be released, as the one of the tool."""
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab/__init__.py").write_text('"""A."""\n\n__version__ = "1.2.3"\n')
     (tmp_path / "CHANGELOG.md").write_text(CHANGES)

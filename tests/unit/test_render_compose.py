@@ -25,7 +25,6 @@ CASES = [(source, mode) for source in GOOD for mode in MODES]
 
 @pytest.fixture(params=CASES, ids=lambda case: f"{case[0].stem}-{case[1]}")
 def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Cluster, Plan, Any]:
-    """A config, its plan, and its compose file as compose reads it."""
     source, mode = request.param
     cluster = load_cluster(source)
     plan = place(cluster, inventory(mode, cluster))
@@ -36,8 +35,7 @@ def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Cluster, P
 
 def devices(service: dict[str, Any]) -> list[dict[str, Any]]:
     resources = service.get("deploy", {}).get("resources", {})
-    found: list[dict[str, Any]] = resources.get("reservations", {}).get("devices", [])
-    return found
+    return resources.get("reservations", {}).get("devices", [])
 
 
 def test_a_rendered_file_keeps_every_promise(rendered: tuple[Cluster, Plan, Any]) -> None:

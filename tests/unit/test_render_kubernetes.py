@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
@@ -23,6 +22,7 @@ from lab.runtimes import NO_GPU
 from lab.units import MIB
 from tests.golden.cases import FILES, HERE, accepted, rendered_files
 from tests.support.cli import Cli
+from tests.support.commands import Done, run_command
 from tests.support.engine import ROOT
 from tests.support.kubernetes_schema import (
     INDEX,
@@ -65,7 +65,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def rendered(path: Path = Path("cluster.yaml"), run: str = "", **own: str) -> list[dict[str, Any]]:
-    """The objects of a config, by kubectl's YAML."""
     return objects_in(render_file(path, RenderOptions("auto", run=run, own=own), target=KUBERNETES))
 
 
@@ -75,7 +74,6 @@ def one(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
 
 
 def pods(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The specifications of the pods, by the names of their Jobs."""
     return {name: each["spec"] for made in found for name, each in templates_in(made)}
 
 
@@ -91,7 +89,6 @@ def environ(pod: dict[str, Any], found: Sequence[Object] = ()) -> dict[str, str]
 
 @cache
 def planned(source: Path, name: str) -> Golden:
-    """The plan of a config, and the objects with the options of `FILES`."""
     plan = make_plan(load_cluster(source), "auto", backend=KUBERNETES).plan
     return plan, objects_in(rendered_files(source, KUBERNETES)[name])
 
@@ -103,14 +100,10 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 
 
 def task_pods(found: list[Object]) -> dict[str, tuple[str, Object]]:
-    """The host and the pod of each task."""
     made = [(task_of(pod), host, pod) for each in found for host, pod in pods_in(each)]
     tasks = {task: (host, pod) for task, host, pod in made if task}
     assert len(tasks) == len([task for task, _, _ in made if task])
     return tasks
-
-
-# ---- Schemas
 
 
 @pytest.mark.parametrize("flavour", ["jobset", "plain"])
@@ -136,9 +129,6 @@ def test_each_version_accepts_all_kinds_of_objects(version: str) -> None:
         *("ConfigMap", "Job", "JobSet", "NetworkPolicy", "PersistentVolumeClaim", "Service")
     }
     assert [fault for each in found for fault in faults(each, version)] == []
-
-
-# ---- What the objects say
 
 
 def test_the_cluster_spec_has_the_hosts_of_the_pods(golden: Golden) -> None:
@@ -332,11 +322,9 @@ def test_a_run_waits_for_its_agents_with_a_deadline(tmp_path: Path) -> None:
     (tmp_path / "python").write_text("#!/bin/sh\necho $*\n")
     (tmp_path / "python").chmod(0o755)
 
-    def run(script: str) -> subprocess.CompletedProcess[str]:
+    def run(script: str) -> Done:
         variables = {"LAB_RUNS": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin"}
-        return subprocess.run(
-            ["sh", "-c", script], env=variables, capture_output=True, text=True, check=False
-        )
+        return run_command(["sh", "-c", script], env=variables)
 
     assert "left=3600\n" in command  # seconds
     late = run(command.replace("left=3600", "left=1"))
@@ -344,9 +332,6 @@ def test_a_run_waits_for_its_agents_with_a_deadline(tmp_path: Path) -> None:
     assert late.stderr.startswith("error: worker-1 did not start within an hour; see")
     (tmp_path / "agents" / "worker-1.json").touch()
     assert run(command.replace("left=3600", "left=0")).stdout == "-m lab.task.agent.autorun\n"
-
-
-# ---- What is refused
 
 
 def test_an_object_that_the_api_server_does_not_take_is_refused(project: Path) -> None:

@@ -148,10 +148,8 @@ def cluster(node: str = "b", text: str = TEXT) -> Cluster:
 
 def test_the_configs_run_another_one_and_none() -> None:
     own = planned_run(cluster())
-    assert own is not None
     assert (own.arguments, dict(own.start)) == (("async", "--epochs=5"), {"ps-0": "1s"})
     other = planned_run(cluster(), run_override("sync", ["--epochs", "2"]))
-    assert other is not None
     assert other.arguments == ("sync", "--epochs", "2")
     assert planned_run(cluster(), "none") is None
     assert planned_run(cluster(text=TEXT.replace("run:", "#"))) is None
@@ -163,7 +161,6 @@ def test_the_header_records_another_run(tmp_path: Path, override: str) -> None:
     if override.startswith("'"):
         override = run_override("sync", ["--checkpoint_dir=it's here"])
     recorded = read_header(render_file(tmp_path / "x.yaml", RenderOptions("none", None, override)))
-    assert recorded is not None
     assert recorded.run == override
     assert read_header(render_file(tmp_path / "x.yaml", RenderOptions("none"))).run == ""
 

@@ -19,11 +19,10 @@ from lab.backends.rendered_file import Rendering, RenderOptions, stale_diff, wri
 from lab.backends.yaml_text import Variable, compose_yaml, dumped
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from tests.support.commands import python
+from tests.support.commands import ROOT, python
 from tests.support.fakes import os_error, raising
 from tests.support.rendering import plan_file, read_header, render_file
 
-ROOT = Path(__file__).parents[2]
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
@@ -75,7 +74,7 @@ def test_a_comment_is_above_its_key_for_any_value() -> None:
     assert text == "# The name.\nname: a:b:c\n"
 
 
-def test_the_header_has_source_digest_and_mode(tmp_path: Path) -> None:
+def test_the_header_has_source_digest_and_mode() -> None:
     plan = plan_file(ROOT / "cluster.yaml")
     text = render(plan, rendering=Rendering("../my.yaml"))
     first, *_ = text.splitlines()
@@ -131,8 +130,7 @@ def test_gpus_by_cdi() -> None:
 
 
 def devices(service: dict[str, Any]) -> list[dict[str, Any]]:
-    requests: list[dict[str, Any]] = service["deploy"]["resources"]["reservations"]["devices"]
-    return requests
+    return service["deploy"]["resources"]["reservations"]["devices"]
 
 
 def plan_with_uuids(*gpus: str) -> Plan:

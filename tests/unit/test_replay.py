@@ -49,11 +49,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(here: Path) -> RunDir:
-    """A short run in the run store."""
     return recorded.make(here / "runs", RUN, steps=600)
-
-
-# ---- What a client has seen at a time
 
 
 @pytest.mark.parametrize("path", ALL_RUNS, ids=lambda path: path.name)
@@ -167,9 +163,6 @@ def test_the_use_of_gpus_is_replayed(run: RunDir) -> None:
     assert found == [(1.0, {"worker-0": 0.375}), (2.0, {})]
 
 
-# ---- Its speed
-
-
 class Watch(View):
     """Notes what it is shown, with the time of its clock."""
 
@@ -207,9 +200,6 @@ def test_a_replay_has_its_speed_also_after_ctrl_z(
         for each in recording.events
         if each.status is not None
     ]
-
-
-# ---- The recordings, and the command
 
 
 @pytest.mark.parametrize("name", NAMES)

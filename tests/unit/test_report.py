@@ -94,7 +94,6 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def blank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty pictures, for tests of the page's text: drawing takes most of the time."""
     monkeypatch.setattr("lab.plots.style._saved", lambda *_, **__: b"\x89PNG")
 
 
@@ -103,7 +102,6 @@ def report(*arguments: str) -> int:
 
 
 def html_of(*arguments: str) -> str:
-    """The HTML of a report of these runs."""
     assert report(*arguments, "--output", "made.html") == 0
     return Path("made.html").read_text(encoding="utf-8")
 

@@ -50,7 +50,6 @@ def good_runs(role: str = "whole") -> tuple[MadeRun, ...]:
 
 
 def judged(source: Source, **roles: Sequence[MadeRun]) -> dict[str, Result]:
-    """The results of a source, by claim; role names have `_` for `-`."""
     given = {role.replace("_", "-"): runs for role, runs in roles.items()}
     runs = {
         role: {run.info.seed or 0: run.read() for run in given.get(role, ())}
@@ -69,7 +68,6 @@ def words(results: dict[str, Result], *kinds: str) -> set[Verdict]:
 
 
 def value_of(source: Source, name: str, **roles: MadeRun) -> float | None:
-    """The value of one run."""
     claim = next(claim for claim in source.claims if claim.id == name)
     runs: dict[str, Any] = {role: {} for role in source.recipes}
     for role, run in roles.items():

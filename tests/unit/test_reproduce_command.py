@@ -21,7 +21,7 @@ from lab.store.directory import RunDir
 from lab.volume import Request, Volume
 from lab.volume.states import State
 from tests.support.cli import replace_backends
-from tests.support.fakes import FakeBackend, FakeEnvironment, end, record, train, write_records
+from tests.support.fakes import FakeBackend, FakeEnvironment, fail, record, train, write_records
 from tests.support.reproducing import MadeRun, run_of, worker
 from tests.support.specs import update
 
@@ -120,16 +120,11 @@ def test_each_source_has_its_recipes(
     assert "6/6 run=several-small-batch" in capsys.readouterr().err
 
 
-def fails(volume: Volume, request: Request) -> None:
-    for task in request.tasks():
-        end(volume, request.run_id, task, State.FAILED, reason="exit code 1", exit_code=1)
-
-
 def test_a_run_that_fails_is_left_out_by_its_name(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def second_fails(volume: Volume, request: Request) -> None:
-        (fails if len(environment.runs()) == 2 else train)(volume, request)
+        (fail if len(environment.runs()) == 2 else train)(volume, request)
 
     environment.tasks_do = second_fails
     assert reproduce("book-async", "--repeats", "2", "--gpus", "none", "--json") == 3

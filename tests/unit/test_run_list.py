@@ -118,7 +118,6 @@ def test_filters_apply_together_and_the_newest_remain(
 
 @pytest.fixture
 def store(tmp_path: Path) -> list[str]:
-    """`lab runs` in a run store with damaged runs."""
     for name in ("aaaa", "bbbb", "cccc"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").write_text("{")

@@ -30,7 +30,6 @@ RUN = ["run", "async", "--gpus", "none"]
 
 @pytest.fixture(autouse=True)
 def environment(host: Host) -> FakeEnvironment:
-    """The environment of a project, which is up."""
     (host.folder / "scripts/mnist_sync.py").write_text("")
     Path("cluster.yaml").write_text(CLUSTER)
     host.environment.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
@@ -188,9 +187,6 @@ def test_faults_of_config_and_flag_are_requested(environment: FakeEnvironment, c
     assert (
         "fault 'cut:2s tf3 after 5s' needs an attached client" in cli(*RUN, "--detach", code=2).err
     )
-
-
-# ---- resume
 
 
 def failed_run(environment: FakeEnvironment, *arguments: str, name: str = "async") -> RunDir:

@@ -17,7 +17,6 @@ from tests.support.fakes import PLAN, record
 
 
 def run(experiment: str = "async", *, data_dir: str = "", **hyperparameters: object) -> RunInfo:
-    """A run with two workers."""
     return RunInfo(
         "r",
         RunSpec(experiment, data_dir=data_dir),
@@ -29,7 +28,6 @@ def run(experiment: str = "async", *, data_dir: str = "", **hyperparameters: obj
 def step(
     global_step: int, time: float, local_step: int = 100, **fields: object
 ) -> dict[str, object]:
-    """A step record with batches of 100 images."""
     examples = 100 * local_step
     more = {"examples": examples, **fields}
     return record(
@@ -38,7 +36,6 @@ def step(
 
 
 def resumes(step: int, time: float, **fields: object) -> dict[str, object]:
-    """The event that names the checkpoint."""
     return record("worker-0", 1, "event", global_step=step, time_unix=time, **fields)
 
 

@@ -22,7 +22,7 @@ from lab.volume import Request, TaskStatus, Volume
 from lab.volume.files import write_atomically
 from lab.volume.states import State
 from tests.support.cli import Cli, replace_backends
-from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, end, raising, train
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, end, fail, raising, train
 from tests.support.specs import held, run_info, update
 
 LONG_AGO = 1000.0
@@ -45,11 +45,6 @@ def trains(volume: Volume, request: Request) -> None:
     for task in request.tasks():
         status = TaskStatus(task, State.TRAINING)
         write_atomically(volume.status(request.run_id, task), status.to_json())
-
-
-def fails(volume: Volume, request: Request) -> None:
-    for task in request.tasks():
-        end(volume, request.run_id, task, State.FAILED, reason="exit code 3")
 
 
 @pytest.fixture
@@ -134,7 +129,7 @@ def test_reading_does_not_block_a_collector(run: RunDir) -> None:
         (info(), trains, True, (State.TRAINING, "", FOLLOW)),
         (info(State.FAILED, reason="no engine"), trains, True, (State.TRAINING, "", FOLLOW)),
         (info(State.TRAINING), train, True, (State.SUCCEEDED, "", COLLECT)),
-        (info(State.TRAINING), fails, True, (State.FAILED, ENDED_ALIKE, COLLECT)),
+        (info(State.TRAINING), fail, True, (State.FAILED, ENDED_ALIKE, COLLECT)),
         (info(State.TRAINING), trains, False, (State.LOST, GONE, COLLECT)),
     ],
     ids=["killed client", "abandoned", "succeeded since", "failed since", "without agents"],
@@ -226,9 +221,6 @@ def test_only_a_final_loss_is_stored(run: RunDir, environment: Shown) -> None:
     assert (run.read().state, run.read().reason) == (State.LOST, GONE)
     assert json.loads(run.summary_path.read_text())["state"] == "lost"
     finalize(run, StatusProber(nobody))
-
-
-# ---- The commands
 
 
 @pytest.fixture

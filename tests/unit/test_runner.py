@@ -34,7 +34,7 @@ from tests.support.disks import fill, small_disk
 from tests.support.fakes import (
     PLAN,
     FakeEnvironment,
-    end,
+    end_all,
     os_error,
     raising,
     record,
@@ -63,8 +63,6 @@ def answers() -> Iterator[None]:
 
 @dataclass
 class Told(FakeEnvironment):
-    """Keeps its calls, and fails where a test wants it."""
-
     asked: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     before_submission: Callable[[], object] = nothing
@@ -151,8 +149,7 @@ def killed(volume: Volume, request: Request) -> None:
     """Tasks that end when they are killed."""
     wait_for(volume.kill(request.run_id).exists, "the request to end at once")
     write_records(volume, request.run_id, "worker-0", [record("worker-0", 1, local_step=2)])
-    for task in request.tasks():
-        end(volume, request.run_id, task, State.CANCELLED, reason="interrupted")
+    end_all(volume, request, State.CANCELLED, reason="interrupted")
 
 
 @pytest.mark.parametrize("up", [False, True])
@@ -164,9 +161,6 @@ def test_an_environment_that_was_up_is_blocked_from_the_host_before_the_run(
     go(run, environment, up=up)
     assert environment.blocked_before == ([[]] if up else [])
     assert [each.run_id for each in environment.runs()] == [run.run_id]
-
-
-# ---- interrupts
 
 
 @pytest.mark.parametrize("endless", [False, True])
@@ -224,8 +218,7 @@ def test_an_interrupt_before_the_submission_is_no_failure(
 def test_an_interrupt_while_a_run_is_handed_over_ends_it(run: RunDir, environment: Told) -> None:
     def tasks(volume: Volume, request: Request) -> None:
         wait_for(volume.cancel(request.run_id).exists, "the request to end")
-        for task in request.tasks():
-            end(volume, request.run_id, task, State.CANCELLED, reason="interrupted")
+        end_all(volume, request, State.CANCELLED, reason="interrupted")
 
     environment.tasks_do = tasks
     environment.before_submission = lambda: signal.raise_signal(signal.SIGINT)
@@ -318,9 +311,6 @@ def test_a_full_disk_before_the_submission_leaves_nothing(
         go(run, environment)
     assert run.path.exists() is not answers
     assert environment.is_down is answers
-
-
-# ---- an environment that stays
 
 
 def other_run(environment: Told, submitted_unix: float, tasks: Callable[..., None]) -> None:

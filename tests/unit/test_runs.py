@@ -67,7 +67,6 @@ def test_run_json_precedes_every_start(run: RunDir) -> None:
     assert info.seed == info.hyperparameters["seed"]
     assert f"--seed={info.seed}" in info.spec.args
     assert info.cluster == PLAN.cluster_spec()
-    assert info.plan is not None
     assert info.plan["tasks"][1]["port"] == 2222
     assert info.versions["python"]
     assert abs(info.started_unix - time.time()) < 60

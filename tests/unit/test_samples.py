@@ -68,15 +68,11 @@ def test_the_chapter_is_the_books_within_two_and_a_half_percent() -> None:
             assert ends[epoch, f"worker-{worker}"] == pytest.approx(claim.value, rel=0.025)
 
 
-def fault_time(run: api.Run) -> float:
-    """When its fault began."""
-    records = run.records()
-    return float(records[records["message"].str.startswith("fault: ", na=False)]["time_unix"].min())
-
-
 def parted(run: api.Run) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The steps before the fault, and those after it as long as all train."""
-    steps, began = run.steps(), fault_time(run)
+    steps, records = run.steps(), run.records()
+    faults = records[records["message"].str.startswith("fault: ", na=False)]
+    began = faults["time_unix"].min()
     first_end = steps.groupby("task", observed=True)["time_unix"].max().min()
     return steps[steps["time_unix"] < began], steps[steps["time_unix"].between(began, first_end)]
 
@@ -93,7 +89,6 @@ def left_of_the_pace(name: str) -> float:
 
 
 def own_steps(steps: pd.DataFrame) -> pd.Series:
-    """The number of these by task."""
     spans = steps.groupby("task", observed=True)["local_step"].agg(["min", "max"])
     return spans["max"] - spans["min"]
 

@@ -92,9 +92,6 @@ def test_the_environment_of_a_name(tmp_path: Path, mnist: FakeEnvironment) -> No
         resolve("x", "mnist", both)
 
 
-# ---- Runs
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "runs"

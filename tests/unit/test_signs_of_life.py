@@ -79,7 +79,6 @@ def test_the_cpu_time_of_a_program_and_its_processes() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", nested + waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as program:
-        assert program.stdout is not None
         program.stdout.readline()
         while_it_runs = cpu_time_s()
     after = cpu_time_s()
@@ -99,7 +98,6 @@ def test_a_stopped_program_is_known_by_itself_and_its_processes(stops: str) -> N
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as program:
-        assert program.stdout is not None
         stopped = int(program.stdout.readline())
         assert not is_stopped(program.pid)
         os.kill(stopped, signal.SIGSTOP)

@@ -212,9 +212,6 @@ def test_the_components_of_a_job_are_one_job(site: Site, text: str, job: queue.J
     assert job is None or job.runs is (job.state != "PENDING")
 
 
-# ---- What Slurm cannot do
-
-
 def test_what_a_job_cannot_do_is_refused(site: Site) -> None:
     environment = site.up()
     with pytest.raises(InputError, match=r"no shell in a job of Slurm; use `srun --jobid=7 "):

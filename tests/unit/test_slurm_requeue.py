@@ -49,7 +49,6 @@ def test_a_job_that_slurm_puts_back_continues_its_run(site: Site, notices: list[
     shutil.rmtree(volume.agents)
     site.pauses += [site.queue(WAITS), site.queue(RUNS), continues]
     request = environment.continuation("r-1")
-    assert request is not None
     assert request.run_id == "r-2"
     assert notices == [
         "Slurm has put job 7 back into the queue; run r-1 continues with it",
@@ -78,7 +77,6 @@ def test_a_run_with_a_lost_agent_continues_by_its_policy(
     site.pauses.append(start)
     notices.clear()
     request = environment.continuation("r-1")
-    assert request is not None
     assert request.run_id == "r-2"
     assert notices[0] == "job 7 runs; waiting until Slurm notices the failed node"
     assert site.read("requeued") == requeued

@@ -47,9 +47,6 @@ def states(state: State = State.READY, **others: State | TaskStatus) -> dict[str
     return found
 
 
-# ---- moments
-
-
 @pytest.mark.parametrize(
     ("parse", "text", "value"),
     [
@@ -94,8 +91,6 @@ def test_what_a_user_writes_wrongly_is_refused(
     with pytest.raises(ValueError, match=re.escape(why)):
         parse(text)
 
-
-# ---- the start of a task
 
 AT_STEP = {"start": {"worker-2": "after 500 steps"}}
 AT_TIME = {"start": {"worker-2": "10s"}}
@@ -229,8 +224,6 @@ def test_a_training_is_steady_until_a_task_ends(
     assert is_steady(request(faults=faults), states(**others)) is steady
 
 
-# ---- restarts
-
 ECHO = "worker-1 restarted, so all tasks restart together"
 ONCE = ("exit code 3", Cause.EXIT_CODE)
 NEW = TaskStatus("worker-1", State.STARTING, started_unix=5.0)
@@ -334,9 +327,6 @@ def test_a_gang_names_the_first_that_was_started_again(
     assert peer_restarted(asked, "ps-0", states(**others)) == reason
 
 
-# ---- schedules, as a user writes them
-
-
 @pytest.mark.parametrize(
     ("text", "refused"),
     [
@@ -378,8 +368,6 @@ def test_the_others_reach_the_step_of_a_worker(
     with refused:
         check_joins(start, ["worker-0", "worker-1", "worker-2"], own_steps=100, all_steps=all_steps)
 
-
-# ---- the effect of a failure on all tasks
 
 CONSEQUENCE = {
     "worker_0": TaskStatus("worker-0", State.FAILED, cause=Cause.PEER_LOST, ended_unix=1.0)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import environ
+from tests.support.commands import environ, run_command
 
 CLUSTER = "version: 1\nname: x\nnodes: {a: {}}\njobs: {ps: {on: [a]}, worker: {on: [a]}}\n"
 
@@ -23,14 +22,7 @@ def test_without_some_streams_the_exit_code_is_right(
     line = f'"{sys.executable}" -m lab {arguments} <&- {stdout} {stderr}'
     # Without a buffer the interpreter has nothing to flush at its end.
     buffered = {k: v for k, v in environ(tmp_path).items() if k != "PYTHONUNBUFFERED"}
-    done = subprocess.run(
-        ["bash", "-c", line],
-        cwd=tmp_path,
-        env=buffered,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_command(["bash", "-c", line], cwd=tmp_path, env=buffered)
     prints = arguments == "--version"  # the other one prints everything on its error output
     assert done.returncode == (1 if prints and stdout else 0)
     lines = 0 if stderr else 1 if stdout or not prints else 0

@@ -18,7 +18,8 @@ from tests.support.cli import Host
 from tests.support.fakes import (
     FakeBackend,
     FakeEnvironment,
-    end,
+    end_all,
+    fail,
     record,
     train,
     write_records,
@@ -93,11 +94,6 @@ def test_an_environment_that_is_up_is_used_and_stays(
     assert len(environment.runs()) == 3
 
 
-def fails(volume: Volume, request: Request) -> None:
-    for task in request.tasks():
-        end(volume, request.run_id, task, State.FAILED, reason="exit code 1", exit_code=1)
-
-
 @pytest.mark.parametrize(
     ("failing", "runs", "reported"),
     [
@@ -113,7 +109,7 @@ def test_a_failed_run_is_reported(
     reported: list[str],
 ) -> None:
     def one_fails(volume: Volume, request: Request) -> None:
-        (fails if value(request, "learning_rate") == failing else train)(volume, request)
+        (fail if value(request, "learning_rate") == failing else train)(volume, request)
 
     environment.tasks_do = one_fails
     assert sweep("--over", RATES, "--repeats", "1") == 1
@@ -134,8 +130,7 @@ def test_an_interrupt_ends_it_and_shows_finished_runs(
         os.kill(os.getpid(), signal.SIGINT)
         while not volume.cancel(request.run_id).exists():
             pass
-        for task in request.tasks():
-            end(volume, request.run_id, task, State.CANCELLED)
+        end_all(volume, request, State.CANCELLED)
 
     environment.tasks_do = stops_at_the_second
     assert sweep("--over", RATES, "--csv", "made.csv") == 130

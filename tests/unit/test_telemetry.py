@@ -123,9 +123,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "gpu.jsonl"
 
 
-# ---- Samples
-
-
 def test_each_sample_has_a_line_per_gpu_and_task(path: Path, notices: list[str]) -> None:
     box = Box([both(0.25, 0.75), both(None, 1.0)])
     view = box.go(path)
@@ -192,9 +189,6 @@ def test_a_later_client_appends_after_the_last_line(path: Path) -> None:
     path.write_text('{"task": "a"}\n')
     append_lines(path, [{"task": "b"}, {"task": "c"}])
     assert path.read_text() == '{"task": "a"}\n{"task": "b"}\n{"task": "c"}\n'
-
-
-# ---- The thread
 
 
 @pytest.fixture
@@ -269,9 +263,6 @@ def test_nothing_happens_without_gpus(
     assert asked == []
 
 
-# ---- Sums
-
-
 def sample(task: str, time: float, utilisation: object = 0.5, **fields: object) -> dict[str, Any]:
     known = {"utilisation": utilisation, "memory_used_bytes": 100, "power_w": 70.0}
     return {"time_unix": time, "task": task, "gpu": "GPU-a", **known, **fields}
@@ -320,9 +311,6 @@ def test_a_torn_or_foreign_line_is_skipped(path: Path) -> None:
     path.write_bytes(f"{whole}\n[]\n\xff\n{{}}\n{whole[:40]}\n{whole}".encode("latin-1"))
     assert figures(read_records(path), {}) == {"worker-0": GpuFigures(0.5, 100, 70.0)}
     assert list(read_records(path.parent / "none")) == []
-
-
-# ---- What is shown
 
 
 def printed(renderable: Any, width: int) -> list[str]:

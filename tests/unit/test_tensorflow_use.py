@@ -60,7 +60,6 @@ def test_the_version_is_chosen_and_said(source: str, module: str, what: str) -> 
     assert notice(source, module=module) == f"{what}: it runs with TensorFlow 2.15"
     assert notice(source, module=module, chosen=True) == ""
     other = notice(source, module=module, runtime="tensorflow", chosen=True)
-    assert other is not None
     assert other.startswith(f"{what}, which ")
     assert "TensorFlow 2.21" in other
     assert other.endswith("; use --framework tensorflow-2.15")

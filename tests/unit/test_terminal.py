@@ -15,13 +15,11 @@ CLIP = ROOT / "docs/images/run.svg"
 
 
 def begins(svg: str) -> list[float]:
-    """When each frame begins, in seconds."""
     length_s = float(re.search(r"animation:show (\S+)s", svg)[1])
     return [float(share) / 100 * length_s for share in re.findall(r"([\d.]+)%\{transform", svg)]
 
 
 def shown(svg: str) -> str:
-    """All rows of the terminal, each once."""
     rows = re.findall(r'<g id="r\d+">(.*?)</g>', svg)
     return "\n".join(unescape(re.sub(r"<.*?>", "", row)) for row in rows)
 

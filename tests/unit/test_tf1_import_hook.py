@@ -35,8 +35,6 @@ Run = Callable[[str], dict[str, Any]]
 
 
 class Modern(ModuleType):
-    """A module of today's TensorFlow."""
-
     def __init__(self, name: str, **members: object) -> None:
         super().__init__(name)
         self.__dict__.update(members)
@@ -100,7 +98,6 @@ def tensorflow_1(train: Mapping[str, Any]) -> CompatModule:
 
 @pytest.fixture
 def run(modern: Modern, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Runs a text as the program of a directory; gives back its names."""
     folder = tmp_path / "printed"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))

@@ -204,9 +204,6 @@ def test_parsing_by_the_old_name(values: Any, monkeypatch: pytest.MonkeyPatch) -
         flags.DEFINE_integer("steps", 5, "", flag_values=values)
 
 
-# ---- files
-
-
 class NotFoundError(Exception):
     """Named as TensorFlow's."""
 
@@ -271,9 +268,6 @@ def test_an_array_of_one_element_is_a_number(shape: tuple[int, ...]) -> None:
 )
 def test_no_other_array_changes(value: object) -> None:
     assert one_element(value) is value
-
-
-# ---- NumPy.
 
 
 def test_numpys_names_of_2017_are_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,9 +63,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-# ---- Lines
-
-
 def test_the_plain_view_prints_progress_without_local_steps() -> None:
     stream = io.StringIO()
     view = PlainView(info(), stream)
@@ -120,9 +117,6 @@ def test_lines_of_programs_are_no_markup() -> None:
     assert stream.getvalue().splitlines() == [*lines[:-1], "ps-0      | " + "x" * 900]
 
 
-# ---- The result
-
-
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_result_fits_the_terminal_and_is_complete(width: int) -> None:
     states = statuses(ps_0=State.SUCCEEDED, worker_0=State.SUCCEEDED, worker_1=State.FAILED)
@@ -154,9 +148,6 @@ def test_a_cell_and_a_nodes_name_are_text_and_no_markup(text: str) -> None:
     console.print(result_table(replace(summary, tasks=(replace(summary.tasks[0], node=text),))))
     assert text_on(console).count(text) == 2
     assert "\x1b]8" not in text_on(console)
-
-
-# ---- The live table
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -19,8 +19,7 @@ SETUP = ".devcontainer/setup"
 
 
 def jobs(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = YAML(typ="safe").load(path)["jobs"]
-    return found
+    return YAML(typ="safe").load(path)["jobs"]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
