@@ -1,4 +1,7 @@
-"""Reads the GPUs that the driver lists, each whole or as its MIG slices, and their processes."""
+"""Reads the GPUs that the driver lists, each whole or as its MIG slices, and their processes.
+
+Also reads the topology: NUMA nodes, close CPUs, and the connections between two GPUs.
+"""
 
 from __future__ import annotations
 

@@ -72,6 +72,34 @@ class StageResult:
         return not self.hint and all(reply.right for reply in self.replies)
 
 
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A run, and its summary once a question needs it.
+
+    Attributes:
+        info: Its `run.json`.
+        read: Computes its summary from its files.
+    """
+
+    info: RunInfo
+    read: Callable[[], Summary]
+
+    @cached_property
+    def summary(self) -> Summary | None:
+        """Its summary; None if its files are damaged."""
+        try:
+            return self.read()
+        except (LabError, OSError):
+            return None
+
+    def setting(self, name: str) -> Figure | None:
+        """Return a flag of its program or an option of `lab run`; None if neither was used."""
+        value = self.info.hyperparameters.get(name)
+        if isinstance(value, int | float):
+            return value
+        return options_of(self.info).get(name) if value is None else str(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What a student has done, in a run store.
@@ -275,34 +303,6 @@ def _number(text: str) -> float | None:
         return float(text.removesuffix("%").strip().replace(",", "")) * share
     except ValueError:
         return None
-
-
-@dataclass(frozen=True)
-class MeasuredRun:
-    """A run, and its summary once a question needs it.
-
-    Attributes:
-        info: Its `run.json`.
-        read: Computes its summary from its files.
-    """
-
-    info: RunInfo
-    read: Callable[[], Summary]
-
-    @cached_property
-    def summary(self) -> Summary | None:
-        """Its summary; None if its files are damaged."""
-        try:
-            return self.read()
-        except (LabError, OSError):
-            return None
-
-    def setting(self, name: str) -> Figure | None:
-        """Return a flag of its program or an option of `lab run`; None if neither was used."""
-        value = self.info.hyperparameters.get(name)
-        if isinstance(value, int | float):
-            return value
-        return options_of(self.info).get(name) if value is None else str(value)
 
 
 def _summary(run: RunDir, info: RunInfo) -> Summary:

@@ -1,4 +1,7 @@
-"""Makes a plan: allocates the GPUs and CPUs of a host to the tasks of a config."""
+"""Makes a plan: allocates the GPUs and CPUs of a host to the tasks of a config.
+
+Also finds planned GPUs that other processes already use.
+"""
 
 from __future__ import annotations
 

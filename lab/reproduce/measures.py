@@ -1,4 +1,4 @@
-"""The measured quantities that claims are about: one value of each run.
+"""The runs that claims may use, and their measured quantities: one value of each run.
 
 A claim names a function of this module, or a measure of `lab.store.measures`. None and NaN: the run
 does not have the value.
@@ -31,6 +31,68 @@ from lab.volume.states import State
 
 LEAST_RECORDS: Final = 30
 """A share of fewer records says little."""
+
+_OF_STEP: Final = ["task", "local_step", "global_step", "loss", "time_unix"]
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A run with its measures.
+
+    Attributes:
+        info: Its settings.
+        summary: The measures of the run and of its tasks.
+        records: The records of all workers, as `lab.store.dataframe` has them.
+    """
+
+    info: RunInfo
+    summary: Summary
+    records: pd.DataFrame
+
+    @classmethod
+    def read(cls, run: RunDir) -> MeasuredRun:
+        """Read a run.
+
+        Raises:
+            LabError: `run.json` is missing or unreadable.
+        """
+        summary = summarize(run)
+        workers = [task.task for task in summary.tasks if task.job_name == "worker"]
+        return cls(run.read(), summary, read_records(run, workers))
+
+    @property
+    def experiment(self) -> str:
+        """Its experiment, or the user's own program."""
+        return self.info.spec.program if self.info.spec.own else self.info.spec.experiment
+
+    @property
+    def workers(self) -> list[TaskSummary]:
+        """The summary of each worker, by index."""
+        return [task for task in self.summary.tasks if task.job_name == "worker"]
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """The recorded steps of all workers: task, local and global step, loss and time."""
+        rows = steps_of(self.records)[_OF_STEP]
+        rows = rows.dropna(subset=["local_step", "global_step", "time_unix"])
+        names = pd.CategoricalDtype([worker.task for worker in self.workers])
+        return rows.astype({"task": names, "local_step": "int64", "global_step": "int64"})
+
+    @property
+    def by_worker(self) -> DataFrameGroupBy[Any, Any]:
+        """The steps of each worker, by index; a worker without steps has an empty group."""
+        return self.steps.groupby("task", observed=False)
+
+    def events(self, begin: str) -> pd.DataFrame:
+        """The events whose message has this beginning."""
+        is_event = self.records["kind"] == "event"
+        return self.records[is_event & self.records["message"].str.startswith(begin, na=False)]
+
+    @property
+    def faults(self) -> set[str]:
+        """The faults that were requested, or injected by `lab fault`, as `lab` writes them."""
+        injected = self.events(DONE)["message"].str.removeprefix(DONE)
+        return {*self.info.spec.faults, *injected}
 
 
 def in_table(run: MeasuredRun, name: str, worker: int | None = None) -> float | None:
@@ -258,71 +320,10 @@ def reference(mode: str) -> pd.DataFrame:
     return pd.DataFrame([each["accuracy"] for each in of_mode], columns=of_mode[0]["seeds"])
 
 
+# The choice of runs.
+
 _FREE: Final = frozenset({"seed", "record_every"})
 """Flags that a run may have otherwise than its recipe, unless the recipe names them."""
-
-_OF_STEP: Final = ["task", "local_step", "global_step", "loss", "time_unix"]
-
-
-@dataclass(frozen=True)
-class MeasuredRun:
-    """A run with its measures.
-
-    Attributes:
-        info: Its settings.
-        summary: The measures of the run and of its tasks.
-        records: The records of all workers, as `lab.store.dataframe` has them.
-    """
-
-    info: RunInfo
-    summary: Summary
-    records: pd.DataFrame
-
-    @classmethod
-    def read(cls, run: RunDir) -> MeasuredRun:
-        """Read a run.
-
-        Raises:
-            LabError: `run.json` is missing or unreadable.
-        """
-        summary = summarize(run)
-        workers = [task.task for task in summary.tasks if task.job_name == "worker"]
-        return cls(run.read(), summary, read_records(run, workers))
-
-    @property
-    def experiment(self) -> str:
-        """Its experiment, or the user's own program."""
-        return self.info.spec.program if self.info.spec.own else self.info.spec.experiment
-
-    @property
-    def workers(self) -> list[TaskSummary]:
-        """The summary of each worker, by index."""
-        return [task for task in self.summary.tasks if task.job_name == "worker"]
-
-    @cached_property
-    def steps(self) -> pd.DataFrame:
-        """The recorded steps of all workers: task, local and global step, loss and time."""
-        rows = steps_of(self.records)[_OF_STEP]
-        rows = rows.dropna(subset=["local_step", "global_step", "time_unix"])
-        names = pd.CategoricalDtype([worker.task for worker in self.workers])
-        return rows.astype({"task": names, "local_step": "int64", "global_step": "int64"})
-
-    @property
-    def by_worker(self) -> DataFrameGroupBy[Any, Any]:
-        """The steps of each worker, by index; a worker without steps has an empty group."""
-        return self.steps.groupby("task", observed=False)
-
-    def events(self, begin: str) -> pd.DataFrame:
-        """The events whose message has this beginning."""
-        is_event = self.records["kind"] == "event"
-        return self.records[is_event & self.records["message"].str.startswith(begin, na=False)]
-
-    @property
-    def faults(self) -> set[str]:
-        """The faults that were requested, or injected by `lab fault`, as `lab` writes them."""
-        injected = self.events(DONE)["message"].str.removeprefix(DONE)
-        return {*self.info.spec.faults, *injected}
-
 
 Chosen = dict[str, dict[int, MeasuredRun]]
 """The runs that claims may use: role to seed to run."""

@@ -1,5 +1,7 @@
 """The shipped machine: measured costs of a step. Predictions of trainings, with their errors.
 
+A run can calibrate them, by its speed and its cores.
+
 `python -m benchmarks scaling` measures the trainings, fits the costs and prints these tables.
 docs/explanation/scaling.md explains them.
 """
