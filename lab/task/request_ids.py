@@ -119,13 +119,9 @@ def number_requests(place: Place | None, notify: Callable[[str], object]) -> Non
 def _number(place: Place) -> str | None:
     """Number the requests; return the reason if it is impossible."""
     if place.task >= TASKS:
-        return (
-            f"this is task {place.task + 1} of the cluster, and only {TASKS} have ids of their own"
-        )
+        return f"this is task {place.task + 1}, and only {TASKS} have ids of their own"
     if place.attempt >= ATTEMPTS:
-        return (
-            f"this is start {place.attempt + 1} of the task, and only {ATTEMPTS} have their own ids"
-        )
+        return f"this is start {place.attempt + 1}, and only {ATTEMPTS} have ids of their own"
     c = ctypes.CDLL(None, use_errno=True)
 
     def begin(place: Place) -> None:

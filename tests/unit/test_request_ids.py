@@ -145,12 +145,12 @@ def test_random_counts_as_described_in_all_threads() -> None:
         (
             Place(TASKS, 300),
             None,
-            "this is task 257 of the cluster, and only 256 have ids of their own",
+            "this is task 257, and only 256 have ids of their own",
         ),
         (
             Place(0, 1, "r1", ATTEMPTS),
             None,
-            "this is start 17 of the task, and only 16 have their own ids",
+            "this is start 17, and only 16 have ids of their own",
         ),
     ],
 )
