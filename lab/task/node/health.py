@@ -82,17 +82,15 @@ def lost_gpu(devices: Path = DEVICES, known: Path = GPUS_FILE) -> str | None:
     for path in map(Path, first):
         if not _may_open(path):
             fault = "cannot be opened: permission denied" if path.exists() else "is missing"
-            return f"GPU lost: {path} {fault}; {_fix()}"
+            container = f"{os.environ.get(LAB_PROJECT, '')}-{os.environ[LAB_TASK]}-1"
+            fix = f"run `docker restart {container}`"
+            repeat = "repeat it after each `systemctl daemon-reload`"
+            return f"GPU lost: {path} {fault}; {fix}; {repeat}"
     return None
 
 
 def _may_open(path: Path) -> bool:
     return os.access(path, os.R_OK | os.W_OK)
-
-
-def _fix() -> str:
-    container = f"{os.environ.get(LAB_PROJECT, '')}-{os.environ[LAB_TASK]}-1"
-    return f"run `docker restart {container}`; repeat it after each `systemctl daemon-reload`"
 
 
 def main(argv: list[str]) -> int:

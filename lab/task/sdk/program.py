@@ -22,9 +22,6 @@ from lab.variables import LAB_RUN_DIR, LAB_START
 from lab.volume.layout import LOST_CONTACT
 from lab.volume.status import read_status
 
-FAILED: Final = 1
-WRONG_INPUT: Final = 2
-
 _POLL_S: Final = 0.02
 
 # Programs import TensorFlow before this module.
@@ -153,7 +150,7 @@ def report_failure(recorder: Recorder, address: str = "") -> None:
         sys.stderr.flush()
         # A normal exit would close the session, which waits without end for a parameter server
         # that has ended.
-        os._exit(WRONG_INPUT if isinstance(error, DataError) else FAILED)
+        os._exit(2 if isinstance(error, DataError) else 1)
 
     sys.excepthook = report
 

@@ -56,8 +56,7 @@ def main() -> None:
         tree = known_bugs.uncall_operations(tree, notify)
     mnist.provide()  # before TensorFlow imports Keras
     _silence_deprecations()
-    optimizer = _optimizer_class(recorder.task if fix_faults else "", notify)
-    _provide_tensorflow(folder, optimizer)
+    _provide_tensorflow(folder, _optimizer_class(recorder.task if fix_faults else "", notify))
     complete_flags(os.environ, is_quiet=QUIET in switches)
     number_requests(place_of(os.environ), notify)
     _change_sessions(program, faithful=_FAITHFUL in switches)

@@ -138,7 +138,9 @@ class Watch:
         if place.f_code.co_name == "run":
             ended = sorted(task for task in self.ended() if task.startswith("worker-"))
             return worker_ended_message(ended[0]) if ended else None
-        waits = any(_runs_queue(thread) for thread in threading.enumerate())
+        # These are TensorFlow's names of the thread and of the token queue.
+        names = [thread.name for thread in threading.enumerate() if "sync_token_q" in thread.name]
+        waits = any(name.startswith("QueueRunnerThread-") for name in names)
         return NEVER_STOPS if waits else None
 
 
@@ -161,11 +163,6 @@ def _waits(frame: FrameType) -> bool:
         )
         or (name == "_shutdown" and file == threading.__file__)
     )
-
-
-def _runs_queue(thread: threading.Thread) -> bool:
-    # These are TensorFlow's names of the thread and of the token queue.
-    return thread.name.startswith("QueueRunnerThread-") and "sync_token_q" in thread.name
 
 
 def uncall_operations(program: ast.Module, notify: NotifyTask) -> ast.Module:
@@ -270,6 +267,6 @@ def exit_with_line(line: str) -> NoReturn:
         os._exit(1)
 
 
-def _files_in(error: BaseException) -> Sequence[str]:
+def _files_in(error: object) -> Sequence[str]:
     files = [match[1] for match in _NOT_FOUND.finditer(str(error))]
     return [file for file in files if not _PART.fullmatch(file)]  # TensorFlow writes these
