@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -48,9 +47,9 @@ def test_the_signals_of_a_stop(
     monkeypatch.setattr(ending, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(outcomes, "is_service", lambda *_: after_peers)
     monkeypatch.setattr(outcomes, "others_ended", lambda *_: event == "alone")
-    stop, program = Ending(*(Mock() for _ in range(7))), Mock()
-    volume: Any = stop.volume
-    monkeypatch.setattr(volume.kill.return_value, "exists", lambda: event == "kill")
+    volume, program = Mock(), Mock()
+    volume.kill.return_value.exists = lambda: event == "kill"
+    stop = Ending(volume, *(Mock() for _ in range(6)))
     stop.stop(OUTCOME, grace_s=grace_s)
     for seconds, event, expected in steps:  # noqa: B007 (the fakes read it)
         now = BEGAN + seconds

@@ -60,11 +60,10 @@ class StopSignal:
         self.count = 0
         self._counted_s = -math.inf
         self._leash = leash
-        self._wake_read, wake_write = socket.socketpair()
-        self._wake_write = wake_write  # kept open
-        for end in (self._wake_read, wake_write):
+        self._wake_read, self._wake_write = socket.socketpair()  # the second is kept open
+        for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
-        signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         for number in _STOP_SIGNALS:
             signal.signal(number, self._on_signal)
@@ -202,8 +201,13 @@ class Agent:
         Raises:
             OSError: The run volume cannot be used.
         """
+        config = self.config
         self._heartbeat.announce()
-        self._log_start()
+        self.agent_log.notify(
+            f"{config.task} of {config.project} runs on {config.node}, "
+            f"address {config.address}, GPUs: {config.gpus}"
+        )
+        self.agent_log.notify("waiting for a run; start one with: python -m lab run async")
         try:
             while self.stop.reason is None and not self._is_done:
                 self._poll()
@@ -259,14 +263,6 @@ class Agent:
                 signals_seen = self.stop.count
                 execution.interrupt(reason, grace_s=0.0)
         self._execution = None
-
-    def _log_start(self) -> None:
-        config = self.config
-        self.agent_log.notify(
-            f"{config.task} of {config.project} runs on {config.node}, "
-            f"address {config.address}, GPUs: {config.gpus}"
-        )
-        self.agent_log.notify("waiting for a run; start one with: python -m lab run async")
 
 
 def _write_to(file: Path) -> None:

@@ -20,7 +20,7 @@ from lab.task.agent.forkserver import ForkClient
 from lab.task.agent.outcomes import TaskOutcome
 from lab.task.agent.own_status import OwnStatus
 from lab.task.agent.process import is_stopped
-from lab.task.agent.program import WAITS, Program, ProgramStarter, StartFile
+from lab.task.agent.program import WAITS, Program, ProgramStarter
 from lab.volume import Request, Volume
 from lab.volume.clock import Stopwatch
 from lab.volume.continuation import next_step
@@ -97,7 +97,6 @@ class Execution:
         )
         self._awaited = Stopwatch()  # of the start
         self._unchanged = Stopwatch()  # of the run's progress
-        self._start_file = StartFile(volume.start(request.run_id, config.task))
         # The following ones change during the run.
         self._program: Program | None = None  # None: it starts as soon as it may
         self._restart_reason = ""  # why the program ends and starts again
@@ -238,7 +237,7 @@ class Execution:
         """Write the start file, which lets the program train, as soon as it may train."""
         request, task = self.request, self.config.task
         joins_at = starts.joins_at(request, task, statuses)
-        if not request.spec.waits or self._start_file.exists():
+        if not request.spec.waits or self._starter.may_train():
             joins = joins_at and self._status.now.state is not State.TRAINING
             self._waits_for = ""
             self._join_note = f"joins at step {joins_at:,}" if joins else ""
@@ -247,7 +246,7 @@ class Execution:
             self._waits_for = waits_for if program.output.parser.started else ""
         else:
             try:
-                self._start_file.write(joins_at)
+                self._starter.let_train(joins_at)
             except OSError as error:
                 self._ending.stop(self._cannot_write(error))
 
@@ -260,7 +259,7 @@ class Execution:
 
     def _begin_attempt(self, reason: str, cause: Cause | None) -> None:
         """Write the status of a new attempt, and remove the start file of the last one."""
-        self._start_file.remove()
+        self._starter.forget_attempt()
         peers = self._statuses.refresh().values() if self.request.spec.gang else ()
         self._status.begin_attempt(reason, cause, peers)
 
@@ -314,21 +313,18 @@ class Execution:
         elif outcome is not None:
             self._ending.stop(outcome)
         elif outcomes.is_out_of_time(request, self._elapsed_s):
-            self._cancel_for_time(statuses)
+            # Each agent reads the cancel file at its next poll. If the volume refuses it, the next
+            # step tries again.
+            limit_s, hint = request.spec.max_time_s, next_step(request, statuses)
+            with contextlib.suppress(OSError):
+                why = f"the time limit of {limit_s:g} s is reached; {hint}"
+                cancel(self._volume, request.run_id, why)
         elif program is not None and (reason := starts.peer_restarted(request, task, statuses)):
             self._restart_reason = reason
             if program.is_running:
                 program.process.signal(signal.SIGKILL)
             else:
                 self._restart(reason, Cause.PEER_LOST)
-
-    def _cancel_for_time(self, statuses: TaskStatuses) -> None:
-        """Cancel the run for all tasks; each agent reads the cancel file at its next poll."""
-        limit_s, hint = self.request.spec.max_time_s, next_step(self.request, statuses)
-        # If the volume refuses writes, the next step tries again.
-        with contextlib.suppress(OSError):
-            reason = f"the time limit of {limit_s:g} s is reached; {hint}"
-            cancel(self._volume, self.request.run_id, reason)
 
     # ---- the end
 

@@ -263,13 +263,10 @@ def _enter_namespaces(agent: int) -> None:
         theirs = Path(f"/proc/{agent}/ns/{name}")
         if theirs.samefile(f"/proc/self/ns/{name}"):
             continue
-        descriptor = os.open(theirs, os.O_RDONLY)
-        try:
-            if libc.setns(descriptor, 0) != 0:
+        with theirs.open("rb", buffering=0) as file:
+            if libc.setns(file.fileno(), 0) != 0:
                 number = ctypes.get_errno()
                 raise OSError(number, os.strerror(number))
-        finally:
-            os.close(descriptor)
 
 
 def run_program(

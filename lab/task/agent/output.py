@@ -107,9 +107,11 @@ class Output(threading.Thread):
             self._process_lines(list(lines.close()))
         finally:
             os.close(self._descriptor)
-            self._write_buffered()
             self._may_close.wait()
-            self._write_buffered()
+            # The program has ended: give up after `REFUSED_S`.
+            while self.fault is None and (self._records.is_waiting or self._log.is_waiting):
+                time.sleep(_POLL_MS / 1000)
+                self._append(b"", b"")
             self._close()
 
     def _close(self) -> None:
@@ -164,12 +166,6 @@ class Output(threading.Thread):
             for file, data in ((self._records, records), (self._log, log)):
                 file.append(data)
                 self.fault = self.fault or file.fault
-
-    def _write_buffered(self) -> None:
-        """Write the buffered lines at the end, or give up after `REFUSED_S`."""
-        while self.fault is None and (self._records.is_waiting or self._log.is_waiting):
-            time.sleep(_POLL_MS / 1000)
-            self._append(b"", b"")
 
 
 class Appender:

@@ -81,36 +81,6 @@ class Program:
         )
 
 
-class StartFile:
-    """The file that lets a task's program train."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._patience = Patience(REFUSED_S)
-
-    def exists(self) -> bool:
-        """Whether it was written in this attempt."""
-        return self._path.exists()
-
-    def write(self, joins_at: int | None) -> None:
-        """Write it; if the volume refuses it, the next call tries again.
-
-        Args:
-            joins_at: The global step that the program must wait for itself, or None.
-
-        Raises:
-            OSError: The volume has refused it for `REFUSED_S`.
-        """
-        with self._patience:
-            self._path.parent.mkdir(exist_ok=True)  # fails if the run was removed
-            write_atomically(self._path, str(joins_at or ""), durable=False)
-
-    def remove(self) -> None:
-        """Remove the file of the last attempt."""
-        with contextlib.suppress(OSError):  # a failing volume is reported when a write fails
-            self._path.unlink(missing_ok=True)
-
-
 @dataclass(eq=False)
 class ProgramStarter:
     """Starts the programs of one task in one run, one after the other.
@@ -143,6 +113,8 @@ class ProgramStarter:
         path = self.volume.records(self.request.run_id, self.config.task)
         self.digest = digest_of(path, beat)
         self._since: float | None = None  # when the program began to wait for the fork server
+        self._start_file = self.volume.start(self.request.run_id, self.config.task)
+        self._patience = Patience(REFUSED_S)
 
     def without_program(self) -> TaskOutcome | None:
         """The outcome of a task that has no program to start; else None."""
@@ -225,6 +197,28 @@ class ProgramStarter:
         program = Program(process, output, FRAMEWORKS[request.spec.framework].lost_peer)
         output.start()
         return program, how
+
+    def may_train(self) -> bool:
+        """Whether the file that lets the program train was written in this attempt."""
+        return self._start_file.exists()
+
+    def let_train(self, joins_at: int | None) -> None:
+        """Write that file; if the volume refuses it, the next call tries again.
+
+        Args:
+            joins_at: The global step that the program must wait for itself, or None.
+
+        Raises:
+            OSError: The volume has refused it for `REFUSED_S`.
+        """
+        with self._patience:
+            self._start_file.parent.mkdir(exist_ok=True)  # fails if the run was removed
+            write_atomically(self._start_file, str(joins_at or ""), durable=False)
+
+    def forget_attempt(self) -> None:
+        """Remove the file of the last attempt."""
+        with contextlib.suppress(OSError):  # a failing volume is reported when a write fails
+            self._start_file.unlink(missing_ok=True)
 
     def _launch(
         self, environ: Mapping[str, str], folder: Path

@@ -55,7 +55,14 @@ class Ring:
             return True
         if self._task == self._ranks[0]:
             if self._server is None:
-                self._start(attempt)
+                # An earlier process of this agent may have written it.
+                self._file.unlink(missing_ok=True)
+                module = [sys.executable, "-P", "-m", "lab.task.agent.ring"]
+                self._server = subprocess.Popen(
+                    [*module, self._host, str(self._file), str(attempt)],
+                    stdin=subprocess.DEVNULL,
+                    preexec_fn=child_setup(),  # noqa: PLW1509 (the agent has one thread now)
+                )
             elif self._server.poll() is not None:
                 raise OSError(0, "Horovod's rendezvous has ended; see the agent's output")
         return bool(self.port(attempt))
@@ -97,15 +104,6 @@ class Ring:
         except (OSError, ValueError):
             return 0
         return port if served == attempt else 0
-
-    def _start(self, attempt: int) -> None:
-        self._file.unlink(missing_ok=True)  # an earlier process of this agent may have written it
-        module = [sys.executable, "-P", "-m", "lab.task.agent.ring"]
-        self._server = subprocess.Popen(
-            [*module, self._host, str(self._file), str(attempt)],
-            stdin=subprocess.DEVNULL,
-            preexec_fn=child_setup(),  # noqa: PLW1509 (the agent has one thread now)
-        )
 
 
 def serve(arguments: Sequence[str]) -> None:
