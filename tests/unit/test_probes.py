@@ -43,7 +43,9 @@ class Container:
 
     def may_open(self, *names: str) -> None:
         """Replace the kernel's answer, which comes from the container's cgroup."""
-        self._patch.setattr(os, "access", lambda path, _mode: Path(path).name in names)
+        self._patch.setattr(
+            os, "access", lambda path, _mode: Path(path).name in names and Path(path).exists()
+        )
 
 
 @pytest.fixture
