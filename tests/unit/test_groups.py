@@ -31,6 +31,9 @@ def inputs(project: Project) -> dict[str, set[str]]:
     return project.inputs
 
 
+# ---- Inputs
+
+
 RIGHT: Mapping[str, set[str]] = {
     "Dockerfile.class": {"class"},
     "Dockerfile.gpu": WITH_IMAGES,
@@ -130,6 +133,9 @@ def test_quick_finds_a_unit_test_of_every_module(project: Project) -> None:
     assert quick.concerned(["lab/backends/slurm/queue.py", "lab/text.py"], project) == ["slurm"]
 
 
+# ---- Records
+
+
 JUNIT = """\
 <testsuites><testsuite>
 <testcase name="a" time="90"><properties>
@@ -156,6 +162,25 @@ def test_a_group_has_passed_when_each_of_its_tests_ran_and_passed(
 
 
 RECORD = Record("0f", "2026-11-28", 2.0, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        '{"jax": {}}',
+        '{"jax": 3}',
+        '{"jax": {"inputs": 3, "date": "", "minutes": 1.0, "tests": 1, "trainings": 1}}',
+    ],
+)
+def test_what_is_no_record_means_run(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tests").mkdir()
+    write_records(tmp_path, {"jax": RECORD})
+    assert read_records(tmp_path) == {"jax": RECORD}
+    (tmp_path / FILE).write_text(text)
+    assert read_records(tmp_path) == {}
 
 
 class Calls:
@@ -236,6 +261,11 @@ def test_an_incomplete_run_is_not_recorded(
     assert command.main(arguments) == (fault == "failed")
     assert read_records(calls.root) == {}
     assert "not recorded" in capsys.readouterr().out
+
+
+def test_a_group_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["jaks"]) == 2
+    assert "no group 'jaks'; groups: class, " in capsys.readouterr().err
 
 
 def test_the_shipped_records_can_be_read() -> None:

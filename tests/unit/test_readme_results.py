@@ -10,7 +10,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from benchmarks.marks import put
-from lab.reproduce.claims import load
+from lab.reproduce.claims import NAMES, load
 from tools import results
 
 ROOT = Path(__file__).parents[2]
@@ -93,3 +93,9 @@ def test_equal_runs_make_equal_archives(tmp_path: Path, monkeypatch: pytest.Monk
     files = sorted(str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file())
     assert files == ["run.json", "summary.json", "tasks/worker-0.jsonl"]
     assert json.loads((kept / "run.json").read_text())["provenance"] == {"interpreter": "python3"}
+
+
+def test_unknown_sources_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        results.main(["book"])
+    assert f"unknown: book; use {', '.join(NAMES)}" in capsys.readouterr().err
