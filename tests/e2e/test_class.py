@@ -115,7 +115,6 @@ def in_seat(seat: str, *command: str, code: int = 0) -> str:
 
 
 def inside(seat: str, program: str, *arguments: str) -> str:
-    """The output of a Python program in a seat's container."""
     return in_seat(seat, "python", "-c", program, *arguments)
 
 
@@ -358,8 +357,6 @@ def test_a_seat_sees_no_secret_socket_device_or_home_of_another(room: ClassDir) 
     write = "import pathlib; pathlib.Path('/lab/lab/__init__.py').write_text('')"
     in_seat("seat-01", "python", "-c", write, code=1)
 
-
-# ---- Disks: each seat has a file system of its own
 
 FILL = """
 import os

@@ -247,7 +247,6 @@ def files_of_the_victim(room: ClassDir) -> str:
 
 @contextmanager
 def a_tab(room: ClassDir, user: str) -> Iterator[Tab]:
-    """A browser in which a user of the class is signed in."""
     plan = room.stored().plan
     try:
         with a_browser("*lab.example.org") as tab:

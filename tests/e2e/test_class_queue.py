@@ -145,7 +145,6 @@ def addresses(project: str) -> list[str]:
 
 
 def service_of(room: ClassDir) -> int | None:
-    """The process of the queue below JupyterHub."""
     hub = room.hub()
     with suppress(psutil.NoSuchProcess):
         for each in psutil.Process(hub.pid).children(recursive=True):

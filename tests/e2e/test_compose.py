@@ -172,7 +172,6 @@ def test_a_closed_reader_leaves_no_process(environment: ComposeEnvironment) -> N
 
 
 def readers(environment: ComposeEnvironment) -> list[str]:
-    """Processes inside the containers that bring a run home."""
     lines = [docker("top", each.id, "-o", "pid,args") for each in environment.inspect()]
     return [line for text in lines for line in text.splitlines() if "lab.volume" in line]
 

@@ -44,7 +44,6 @@ def told(ran: Ran, task: str, begin: str) -> dict[str, Any]:
 
 
 def when(ran: Ran, task: str, begin: str) -> float:
-    """The time of the event with this prefix, in seconds since the epoch."""
     return float(told(ran, task, begin)["time_unix"])
 
 

@@ -41,7 +41,6 @@ def host(driver: DriverOf) -> Driver:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with the real programs, and its own names."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "scripts").symlink_to(ROOT / "scripts")
     (folder / "data").mkdir()
@@ -139,7 +138,6 @@ LOCAL = Plan(
 
 @pytest.fixture
 def local(tmp_path: Path, host: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A project on a host with eight GPUs."""
     for name, value in host.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))

@@ -55,13 +55,11 @@ def busy_box() -> Box:
 
 @pytest.fixture(scope="module")
 def box(driver: Callable[[Box], Driver]) -> dict[str, str]:
-    """The variables of a command that sees these GPUs."""
     return dict(driver(busy_box()).environment)
 
 
 @pytest.fixture(scope="module")
 def project(box: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An environment that is up, with GPUs."""
     path = tmp_path_factory.mktemp("telemetry")
     for name in ("scripts", "data"):
         (path / name).mkdir()

@@ -62,7 +62,6 @@ RUN = ("run", "async", "--backend", "local", "--gpus", "none")
 
 
 def ours(project: Path) -> list[int]:
-    """All processes that know this project's state directory."""
     return processes_with(f"LAB_STATE={project / 'state'}\0")
 
 
@@ -275,7 +274,6 @@ def test_a_full_run_store_leaves_the_run_collectable(project: Path, small: Path)
     (run,) = small.iterdir()
 
     def is_over() -> bool:
-        """Whether the cancelled run has ended; its tasks need some time."""
         lab(project, "attach", run.name, "--runs-dir", str(small), code=None)
         return json.loads((run / "run.json").read_text())["state"] != "training"
 

@@ -126,7 +126,6 @@ def submit(environment: LocalEnvironment, mode: str, run_id: str = "r1") -> Requ
 
 
 def train(environment: LocalEnvironment, run_id: str = "r1") -> None:
-    """Start an endless run and wait until its workers train."""
     submit(environment, "forever", run_id)
     expected = {"worker-0": State.TRAINING, "worker-1": State.TRAINING}
 

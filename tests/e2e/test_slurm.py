@@ -28,7 +28,6 @@ PAGE = "docs/how-to/slurm.md"
 
 @pytest.fixture
 def project(slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project's directory, in which a script is submitted."""
     make_project(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAB_PYTHON", sys.executable)
@@ -48,7 +47,6 @@ def state(slurm: Slurm, job: str) -> tuple[str, str]:
 
 
 def wait_for_end(slurm: Slurm, job: str) -> str:
-    """Wait until a job has ended; its state and exit code."""
     active = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING"}
     wait_until(lambda: state(slurm, job)[0] not in active, f"job {job} goes on", PATIENCE_S)
     return " ".join(state(slurm, job))

@@ -48,7 +48,6 @@ def wait_for_node(slurm: Slurm) -> None:
 
 
 def runs(project: Path) -> list[tuple[RunDir, RunInfo]]:
-    """The runs in the run store, the oldest first; all are collected."""
     found = [(run, run.read()) for run in all_runs(project / "runs")]
     assert all(info.collected and not info.left for _, info in found)
     return sorted(found, key=lambda each: each[1].started_unix)

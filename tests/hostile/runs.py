@@ -41,7 +41,6 @@ def attack(seed: int, folder: Path) -> Iterator[str]:
 
 
 def copy_runs(store: Path) -> None:
-    """A run store: a good run, and one for the damage."""
     shutil.rmtree(store, ignore_errors=True)
     for name in (GOOD, BAD):
         shutil.copytree(SAMPLES / name, store / name)

@@ -211,7 +211,6 @@ class Crew(Stage):
         super().__init__(folder, {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]})
 
     def launch(self, *ready: str, **more: object) -> None:
-        """Start all agents and submit a run; these tasks get ready."""
         for task in TASKS:
             self.agent(task)
         self.submit(self.program(CONTROLLED), **more)
@@ -219,13 +218,11 @@ class Crew(Stage):
             self.ready(0, *ready)
 
     def begin(self, **more: object) -> None:
-        """Start all agents and submit a run, and wait until all tasks train."""
         self.launch(*TASKS, **more)
         for task in TASKS:
             self.wait_state(task, State.TRAINING)
 
     def ready(self, attempt: int, *tasks: str) -> None:
-        """Let the programs of these tasks, or of all, get ready."""
         for task in tasks or TASKS:
             (self.scripts / f"{task}.{attempt}.ready").touch()
 

@@ -24,7 +24,6 @@ class Tab:
         self.page.goto(url)
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page; of a promise, its result."""
         return self.page.evaluate(script)
 
     def show_on(self, width: int, *, dark: bool = False, still: bool = False) -> None:
@@ -39,7 +38,6 @@ class Tab:
         return base64.b64decode(data)
 
     def sign_in(self, url: str, user: str, password: str) -> None:
-        """Sign in by the form, as a user does."""
         self.open(f"{url}/hub/login")
         self.page.fill("#username_input", user)
         self.page.fill("#password_input", password)

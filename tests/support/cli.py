@@ -171,7 +171,6 @@ class Host:
         return self.capture.readouterr()
 
     def error(self, line: str, code: int = 2) -> str:
-        """The error of a command, without its beginning."""
         last = self.lab(line, code)[1].splitlines()[-1]
         assert last.startswith("error: ")
         return last.removeprefix("error: ")

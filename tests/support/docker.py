@@ -117,7 +117,6 @@ def reached_by_worker(project: str, *addresses: str) -> set[str]:
 
 
 def inspect(environment: ComposeEnvironment) -> dict[str, dict[str, Any]]:
-    """The engine's inspection of each container, by service."""
     ids = [each.id for each in environment.inspect()]
     found = json.loads(docker("inspect", *ids))
     return {each["Config"]["Labels"]["com.docker.compose.service"]: each for each in found}

@@ -71,7 +71,6 @@ class Project:
 
 
 def make_project(folder: Path, backend: str = "local") -> Project:
-    """A project with a copy of the programs and of the configs."""
     for name in ("scripts", "clusters"):
         shutil.copytree(ROOT / name, folder / name)
     (folder / "data").mkdir()

@@ -88,7 +88,6 @@ class Cluster:
         (self.folder / "bin" / "python").symlink_to(sys.executable)
 
     def left(self) -> list[str]:
-        """The names of all objects, and the files on the volume."""
         files = (self.folder / "volume").rglob("*")
         names = [f"{kind}/{name}" for kind, name in self.objects if kind != "Event"]
         return [*names, *map(str, files)]
@@ -218,7 +217,6 @@ class Cluster:
         return self.folder / "output" / pod
 
     def kill(self, task: str) -> None:
-        """Kill the process of a task's pod, as the kernel does without memory."""
         self._signal(self.pod(task)["metadata"]["name"], signal.SIGKILL)
 
     def end(self, name: str, state: Object) -> None:

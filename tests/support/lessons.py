@@ -39,7 +39,6 @@ SLOW: Final = {"faults": ("slow:0.3 worker-1",)}
 
 
 def task(name: str, **facts: Any) -> TaskSummary:
-    """A task that has succeeded."""
     job, _, index = name.rpartition("-")
     usual: dict[str, Any] = dict.fromkeys(TaskSummary.__slots__)
     usual |= {"task": name, "job_name": job, "task_index": int(index), "node": "tf1", "gpus": []}

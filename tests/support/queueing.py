@@ -173,7 +173,6 @@ class QueueUnderTest:
         return Queue(self.url, f"token-of-{name}")
 
     def up(self, seat: str, gpus: int, check: Check = no_check) -> Environment:
-        """`lab up` in a seat."""
         plan = plan_in_seat(gpus, SEATS[seat])
         return self.seat(seat).up(plan, root=self.root, check=check)
 
@@ -194,7 +193,6 @@ class QueueUnderTest:
             return ClassBackend()
 
     def found(self, seat: str) -> ClassEnvironment:
-        """The environment of a seat, as a command finds it."""
         found = self.seat(seat).find_any(SEATS[seat])
         assert isinstance(found, ClassEnvironment)
         return found
@@ -209,12 +207,10 @@ class QueueUnderTest:
         return self.turns.ledger.entries[seat]
 
     def state(self, seat: str) -> State | None:
-        """The state of the environment of a seat; None without one."""
         found = self.turns.ledger.entries.get(seat)
         return found.state if found else None
 
     def wait(self, seat: str, state: State | None) -> None:
-        """Wait until the environment of a seat has a state; None: it is gone."""
         wait_for(lambda: self.state(seat) is state, f"{seat} is {self.state(seat)}, not {state}")
 
 

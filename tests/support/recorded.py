@@ -127,7 +127,6 @@ def _worker(run_id: str, index: int, steps: int, draw: random.Random) -> Iterato
 
 
 def records(*rows: Mapping[str, Any]) -> pd.DataFrame:
-    """Records as `lab.store.dataframe` gives them."""
     columns = ["task", *FIELDS]
     frame = pd.DataFrame([{"kind": "step", "attempt": 0, **row} for row in rows], columns=columns)
     numbers = [name for name, kind in FIELDS.items() if kind is not str]

@@ -99,7 +99,6 @@ class Slurm:
         return run(command, environment={**os.environ, **own})
 
     def states(self) -> dict[str, str]:
-        """Each node's state, such as `idle`; empty while the controller does not answer."""
         command = ["sinfo", "--noheader", "--Node", "--format=%N %T"]
         done = run_command(command, env=dict(self.environment))
         return dict(line.split() for line in done.stdout.splitlines())

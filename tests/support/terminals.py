@@ -39,12 +39,10 @@ class Terminal:
 
     @property
     def said(self) -> str:
-        """Its output so far."""
         return self._output.getvalue()
 
     @property
     def code(self) -> int | None:
-        """Its exit code; None before its end, and after a signal."""
         return self._child.exitstatus
 
     def type(self, text: str) -> None:
@@ -76,7 +74,6 @@ class Terminal:
         wait_for(holds, f"{what}: …{self.said[-2000:]}", within_s)
 
     def end(self, within_s: float) -> int | None:
-        """Read to the end; the exit code."""
         self.wait_for(lambda: not self._child.isalive(), "its end", within_s)
         self._child.expect([pexpect.TIMEOUT, pexpect.EOF], timeout=0.05)
         return self.code

@@ -134,7 +134,6 @@ def end_of(run: RunDir) -> tuple[State, str]:
 
 
 def released(environment: Breaking, **changes: object) -> Breaking:
-    """An environment whose tasks do not wait."""
     (environment.root / "released").touch()
     return replace(environment, **changes)
 

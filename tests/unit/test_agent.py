@@ -44,7 +44,6 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def submitted(stage: Stage, text: str, state: State = State.READY, **more: object) -> TaskStatus:
-    """The status of worker-0 when its program has reached a state."""
     stage.agent("worker-0")
     stage.submit(stage.program(text), **more)
     return stage.wait_state("worker-0", state)

@@ -38,7 +38,6 @@ def environment(host: Host) -> FakeEnvironment:
 
 
 def refusal(function: Callable[..., object] = api.run, /, **arguments: object) -> str:
-    """The error for these arguments; nothing may have been started, or written."""
     if function is api.run:
         arguments = {"experiment": "async", "gpus": "none", **arguments}
     with pytest.raises(InputError) as caught:

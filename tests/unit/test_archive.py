@@ -55,7 +55,6 @@ def members(file: Path) -> dict[str, bytes]:
 
 
 def written(file: str, files: dict[str, bytes], **member: object) -> None:
-    """Write an archive; the last file also has these attributes of a member."""
     with tarfile.open(file, "w:gz") as target:
         for name, data in files.items():
             info = tarfile.TarInfo(name)

@@ -46,7 +46,6 @@ def end_all(
 def trained(
     volume: Volume, state: State, cause: Cause | None = None, **changes: str
 ) -> tuple[Request, list[str]]:
-    """The run, whose newest request ends at the first wait, and the printed lines."""
     output: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(autorun, "_print", output.append)

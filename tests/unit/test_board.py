@@ -48,7 +48,6 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def under_way(run: RunDir, task: str) -> None:
-    """A task of the run trains, and the run has not ended."""
     update(run, state=State.TRAINING, stopped_unix=None)
     status = json.loads(run.status(task).read_text()) | {"state": "training", "ended_unix": None}
     run.status(task).write_text(json.dumps(status))
@@ -236,7 +235,6 @@ class Asked:
         return await AsyncHTTPClient().fetch(asked, raise_error=False)
 
     async def events(self, count: int) -> list[bytes]:
-        """The first events of a viewer after that with the time, who then leaves."""
         host, port = self.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         asked = f"GET /events HTTP/1.1\r\nHost: {host}\r\nCookie: {self.cookie['Cookie']}\r\n\r\n"

@@ -56,7 +56,6 @@ def call(place: Path) -> Call:
 
 
 def running(name: str = "w") -> ClassDir:
-    """A class that is up; its JupyterHub is missing."""
     folder = ClassDir(name)
     folder.create(stored(replace(a_plan(cpu_runs=1), name=name)))
     return folder
@@ -99,7 +98,6 @@ def test_which_class_is_meant(place: Path, call: Call) -> None:
 
 @pytest.fixture
 def booted(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[StoredClass]:
-    """What would be booted, on a host with two GPUs."""
     found: list[StoredClass] = []
 
     def ensure(_: object, *, gpus: bool, cpu_runs: bool, **__: object) -> str:

@@ -32,7 +32,6 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 
 def thing(name: str, refusal: Exception | None = None) -> Mock:
-    """A container, a network or a volume, which the engine may refuse to remove."""
     found = Mock(id=name, labels={}, remove=Mock(side_effect=refusal))
     found.name = name
     return found

@@ -44,7 +44,6 @@ def host(*processes: tuple[Process, ...], **fields: Any) -> Inventory:
 
 @pytest.fixture
 def report(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """The lines and the result of a check, while the driver answers one thing after another."""
     seconds = count()
     clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)
     monkeypatch.setattr(environment, "time", clock)

@@ -70,7 +70,6 @@ def opens(seat: str) -> str:
 
 @pytest.fixture
 def routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """The routes of the proxy of a class, which is booted."""
     config = tmp_path / "config.py"
     config.write_text(CONFIG.format(settings=str(module._HUB_CONFIG)))
     monkeypatch.setattr(module, "_HUB_CONFIG", config)

@@ -180,7 +180,6 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 
 def saved(client: Mock, content: bytes, size: int, path: Path) -> zipfile.ZipFile:
-    """The archive of a home directory that the engine sends in pieces of this size."""
     pieces = (content[at : at + size] for at in range(0, len(content), size))
     client.containers.create.return_value.get_archive.return_value = pieces, {}
     try:

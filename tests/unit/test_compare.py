@@ -27,7 +27,6 @@ D = "20261121-0813-sync-dddd"
 
 
 def make(store: Path, run_id: str, loss: float = 0.5, steps: int = 100, **facts: Any) -> RunDir:
-    """A collected run of one worker."""
     defaults: dict[str, Any] = {
         "experiment": "async",
         "state": State.SUCCEEDED,

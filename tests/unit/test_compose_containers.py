@@ -172,9 +172,6 @@ def test_the_image_of_a_rendered_file() -> None:
         image_of({"services": {}})
 
 
-# ---- Reasons for a missing engine or compose: one line each, with a hint
-
-
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only directory where commands are found; it is empty."""

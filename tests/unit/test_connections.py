@@ -52,7 +52,6 @@ def program() -> Iterator[Program]:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port on which this process accepts a connection, and sends a byte."""
     with closing(socket.create_server(("127.0.0.1", 0))) as server, ThreadPoolExecutor(1) as pool:
 
         def accept() -> socket.socket:

@@ -66,7 +66,6 @@ def test_a_worse_end_is_the_reason() -> None:
 def a_run(
     folder: Path, *talked: bool | None, steps: int | None = 3, info: RunInfo = INFO
 ) -> RunDir:
-    """A run in the store, with the statuses of its tasks."""
     run = RunDir(folder / "r")
     ends = statuses(*talked, steps=steps)
     state, reason = verdict(info, ends)

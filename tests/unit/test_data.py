@@ -39,7 +39,6 @@ def digits(count: int, seed: int = 0) -> tuple[Bytes, Bytes]:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """A student's own data: 24 images to train and validate with, gzipped, and 6 to test, plain."""
     for part, count, pack, ending in (("train", 24, gzip.compress, ".gz"), ("t10k", 6, bytes, "")):
         for name, items in zip(NAMES[part], digits(count), strict=True):
             (tmp_path / f"{name}{ending}").write_bytes(pack(idx(items)))

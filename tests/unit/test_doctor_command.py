@@ -91,7 +91,6 @@ exit 125
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory with a config that asks for a GPU; a `docker` without compose, and no GPU."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/docker").write_text(f"#!/bin/sh\n{WITHOUT_COMPOSE}")
     (tmp_path / "bin/docker").chmod(0o755)

@@ -71,7 +71,6 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_cluster(*tasks: int) -> str:
-    """A config with jobs of these numbers of tasks."""
     jobs = [f"  {'ab'[i]}: {{on: [{', '.join(['tf1'] * many)}]}}" for i, many in enumerate(tasks)]
     return "\n".join(["version: 1", "name: x", "nodes: {tf1: {}}", "jobs:", *jobs])
 
@@ -265,8 +264,6 @@ def containers(*found: dict[str, Any], volumes: tuple[str, ...] = ()) -> Compose
 
 
 class Answering(ComposeEnvironment):
-    """An environment whose containers answer calls with these bytes."""
-
     answer = b""
 
     def channel(self) -> Any:

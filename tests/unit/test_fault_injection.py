@@ -50,7 +50,6 @@ Make = Callable[..., FaultInjector]
 
 @pytest.fixture
 def make(volume: Volume) -> Iterator[Make]:
-    """Makes the disturbances of worker-1 on tf2; no thread of theirs outlives the test."""
     made = []
 
     def one(*texts: str, task: str = "worker-1") -> FaultInjector:

@@ -75,7 +75,6 @@ class Home(Stage):
         return process
 
     def forking(self, *tasks: str, **more: str) -> subprocess.Popen[bytes]:
-        """Start a fork server, and an agent for each task, which may have other variables."""
         pairs = {task: pair() for task in tasks or ("worker-0",)}
         process = self.serve([pair[1] for pair in pairs.values()])
         for task, (ours, _) in pairs.items():

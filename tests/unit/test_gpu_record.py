@@ -148,7 +148,6 @@ def test_an_environment_without_a_process_or_containers_holds_nothing(record: Pa
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """The engine `engine-1`, with one container of one project."""
     found = Mock(id=Mock(return_value="engine-1"), container=Mock(status="running"))
     found.containers = lambda label: [found.container] if label.endswith("=anna") else []
     monkeypatch.setattr(compose, "Engine", lambda: found)

@@ -35,8 +35,6 @@ RIGHT = {"ps_0": NO_DRIVER, "worker_0": inside(A), "worker_1": inside(B)}
 
 @dataclass
 class Looked(FakeEnvironment):
-    """Counts how often it is looked at."""
-
     looks: int = 0
 
     def probe_gpus(self) -> dict[str, GpuView]:

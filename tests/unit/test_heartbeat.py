@@ -31,8 +31,6 @@ def volume(tmp_path: Path) -> Volume:
 
 
 class Watch:
-    """A monitor of one agent, and the clocks of its host."""
-
     def __init__(self, volume: Volume, patch: pytest.MonkeyPatch) -> None:
         self.monotonic_s, self.time_s = 100.0, time.time()
         patch.setattr(time, "monotonic", lambda: self.monotonic_s)

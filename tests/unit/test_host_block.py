@@ -181,7 +181,6 @@ def test_a_name_server_on_the_host_can_be_asked_and_nothing_else(
 
 
 def container(node: str, routes: str = OPEN, status: str = "running", **labels: str) -> Mock:
-    """The container of a node, which has these routes."""
     own = {"lab.node": node, **labels}
     image = {"Image": "sha256:beef"}
     return Mock(id=f"id-{node}", labels=own, status=status, attrs=image, routes=routes)
@@ -226,7 +225,6 @@ def network(**options: str) -> dict[str, Any]:
 
 
 def blocked(node: str, *command: str, labels: Any = (), project: str = "mnist") -> tuple[Any, ...]:
-    """A short-lived container with one right."""
     rights = {"user": "0:0", "cap_add": ["NET_ADMIN"], "labels": dict(labels)}
     options = {"network_mode": f"container:id-{node}", **rights}
     return (project, "sha256:beef", "python", "-m", MODULE, *command, options)

@@ -64,7 +64,6 @@ class Docker:
 
 
 def an_engine(**digests: str | None) -> Engine:
-    """An engine with images: `cpu=…` is `lab:cpu`, `base=…` is its base image; None: no label."""
     engine = Engine()
     names = {"base": BASE}
     engine._local.client = Docker(
@@ -176,7 +175,6 @@ class Host:
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Host]:
-    """Makes a host, whose backend only builds and boots."""
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
     monkeypatch.setattr(backend, "list_resources", lambda *_: NO_RESOURCES)
     for name in ("remove", "wait_until_up", "restart_detached_tasks"):

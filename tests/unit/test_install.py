@@ -59,7 +59,6 @@ def a_wheel(folder: Path) -> Path:
 
 
 def an_environment(folder: Path, *, uv: bool) -> Path:
-    """An environment with the pip of this one, and with its uv or without; its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "pip").symlink_to(SITE / "pip")

@@ -393,8 +393,6 @@ def test_what_a_check_found_is_kept_for_the_status_of_a_class(tmp_path: Path) ->
     assert read_passed(tmp_path) == {}
 
 
-# ---- Putting a project back to where a stage ends
-
 PROGRAM = "scripts/mnist_async.py"
 
 

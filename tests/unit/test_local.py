@@ -205,7 +205,6 @@ def supervisor() -> Iterator[subprocess.Popen[str]]:
 
 
 def booted(supervisor: subprocess.Popen[str], agents: dict[str, ProcessHandle]) -> LocalEnvironment:
-    """An environment without namespaces with these agents, and on its run volume other ids."""
     place = state.StateDir.of("demo")
     record = a_record(process=ProcessHandle.of(supervisor.pid), isolation=Isolation.PROCESSES)
     place.runs.mkdir(parents=True)

@@ -70,7 +70,6 @@ def test_each_package_has_one_version_and_hashes_and_no_index(name: str) -> None
 
 
 def check_equal(one: Mapping[str, str], other: Mapping[str, str], at_least: int = 1) -> None:
-    """The common packages of two sets have the same versions."""
     common = one.keys() & other.keys()
     assert len(common) >= at_least
     assert {each: one[each] for each in common} == {each: other[each] for each in common}

@@ -53,7 +53,6 @@ def test_the_mean_of_a_run_weighs_the_workers_by_their_steps() -> None:
 
 
 def store(folder: Path, run_id: str, **fields: int) -> None:
-    """Store a run of one worker, with the start of the graph in its first step."""
     (folder / run_id / "tasks").mkdir(parents=True)
     cluster = {"worker": ["tf1:2222"]}
     info: Any = run_info(run_id, experiment="async", cluster=cluster, started_unix=1000.0)

@@ -210,7 +210,6 @@ def test_an_active_fault_outlives_its_caller(
 
 
 def sidecar(out: bytes = b"", err: bytes = b"", fault: BaseException | None = None) -> Mock:
-    """A container with this output, or one that fails at its start."""
     made = Mock(status="running")
     made.attach.return_value = (piece for piece in [(None, err), (out, None)] if any(piece))
     made.start.side_effect = fault

@@ -145,7 +145,6 @@ def test_a_late_task_names_what_it_does(message: str, reason: str) -> None:
 def workers(
     *steps: int | None, signs: tuple[int, int] = (0, 0), messages: tuple[str, str] = ("", "")
 ) -> dict[str, TaskStatus]:
-    """The statuses of worker-0 and worker-1 that train."""
     return states() | {
         f"worker-{index}": TaskStatus(
             f"worker-{index}",

@@ -179,7 +179,6 @@ def test_a_mean_over_runs_is_taken_where_all_have_values() -> None:
 
 
 def summed(task: str, staleness_sum: int, count: int) -> TaskSummary:
-    """The summary of a worker that reports the staleness of all its steps."""
     bare = TaskSummary(task, "worker", 0, "tf1", [], "succeeded", 0, 1, *[None] * 7)
     return replace(bare, staleness_sum=staleness_sum, staleness_steps=count)
 

@@ -111,8 +111,6 @@ def test_a_whole_home_directory_is_not_copied(
         read_program(str(tmp_path / "main.py"))
 
 
-# ---- Modules: `lab run -m trainer.task`.
-
 FILES = {
     "trainer/__init__.py": "",
     "trainer/task.py": "from . import near\nfrom models.net import SIZE\n"

@@ -17,7 +17,6 @@ PIXEL = (
 
 
 def executed(source: Path, folder: Path) -> Path:
-    """An executed copy of a notebook, whose first cell of code draws and prints."""
     notebook = nbformat.read(source, 4)
     cell = next(each for each in notebook.cells if each.cell_type == "code")
     picture = nbformat.v4.new_output("display_data", {"image/png": PIXEL})

@@ -36,7 +36,6 @@ class Output:
             return Recorder("worker", 1, descriptor=self.descriptor)
 
     def records(self) -> list[Record]:
-        """Everything that was written; each line must be a record."""
         found = [parse_record(line) for line in self.path.read_text().splitlines()]
         assert None not in found
         return [record for record in found if record is not None]

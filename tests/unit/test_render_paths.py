@@ -130,9 +130,6 @@ def test_git_ignores_what_belongs_to_a_host_or_a_class(tmp_path: Path) -> None:
     assert done.stdout.split() == private
 
 
-# ---- `lab render --run`: another run than the config's, and invalid runs
-
-
 TEXT = """version: 1
 name: x
 nodes: {a: {}, NODE: {}}

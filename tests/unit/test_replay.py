@@ -164,8 +164,6 @@ def test_the_use_of_gpus_is_replayed(run: RunDir) -> None:
 
 
 class Watch(View):
-    """Notes what it is shown, with the time of its clock."""
-
     def __init__(self, player: Player) -> None:
         self.clock, self.ticks, self.at = player.clock, 0, []
 

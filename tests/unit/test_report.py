@@ -322,16 +322,11 @@ def test_the_verdicts_are_beside_the_source(store: Path) -> None:
     assert "Left out: run a-run: it is a copy" in page.text
 
 
-# ---- What a report takes from runs: marks, groups, and the command that makes a run again
-
-
 def add(run: RunDir, task: str, after_s: float, **fields: object) -> None:
-    """Add a record, some seconds after the run's begin."""
     append(run, task, {"time_unix": recorded.BEGAN_UNIX + after_s, **fields})
 
 
 def marks_until(end: float, run: RunDir) -> Any:
-    """The marks of a run of which something is known until then."""
     info, records = run.read(), records_frame(run)
     data, _ = tidy(info, records, ())
     last = Mark("worker-0", "fault", "the last one", end)

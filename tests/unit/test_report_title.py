@@ -30,7 +30,6 @@ def run(
     experiment: str = "async",
     **summary: Any,
 ) -> ReportRun:
-    """One run of a report with these facts; others are those of a success."""
     info = run_info(
         f"20260101-0000-{number}", experiment, state=State.SUCCEEDED, seed=number, cluster=CLUSTER
     )

@@ -59,7 +59,6 @@ def judged(source: Source, **roles: Sequence[MadeRun]) -> dict[str, Result]:
 
 
 def book(change: Change = lambda run: run) -> dict[str, Result]:
-    """The results of the book's asynchronous training, with changed runs."""
     return judged(BOOK, whole=[*map(change, good_runs())])
 
 
@@ -93,9 +92,6 @@ def test_settings_and_checks_are_no_evidence() -> None:
     given = {c.id: by_seed([1.0] * 8) for c in claims} | {"number": by_seed([0.5, 0.7] * 4)}
     alone = decide(source_of(claims[0]), given)
     assert decide(source_of(*claims), given)[:1] == alone  # nor do they change a level
-
-
-# Faults of programs.
 
 
 def half_speed(run: MadeRun) -> MadeRun:
@@ -134,7 +130,6 @@ def beside(by: float) -> Change:
 
 
 def lost(updates: int) -> Change:
-    """One run loses updates."""
     return at_end(probe=lambda run: 3 * OWN - (updates if run.info.seed == 3 else 0))
 
 
@@ -227,9 +222,6 @@ def test_uncounted_claims_do_not_decide_the_exit_code() -> None:
     assert code(fitted=unclear, setting=UNCLEAR, check=UNCLEAR) == 0
     assert code(measured=unclear) == code(qualitative=unclear) == 3
     assert code(measured=NOT, qualitative=unclear) == code(qualitative=NOT) == 1
-
-
-# Single values.
 
 
 def paced(*phases: tuple[float, float]) -> Records:

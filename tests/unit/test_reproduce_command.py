@@ -51,21 +51,16 @@ def reproduce(*arguments: str) -> int:
 
 
 def flags(request: Request) -> dict[str, str]:
-    """The last argument of the program, which counts."""
     pairs = (word.removeprefix("--").partition("=") for word in request.spec.args)
     return {name: value for name, _, value in pairs}
 
 
 def made() -> list[Path]:
-    """The files that hold verdicts."""
     return sorted(Path("runs").glob("reproduce-*.json"))
 
 
 def left_out(output: str) -> list[str]:
     return [line for line in output.splitlines() if line.startswith("left out: ")]
-
-
-# New runs.
 
 
 def trains(volume: Volume, request: Request) -> None:
@@ -184,9 +179,6 @@ def test_a_stop_keeps_finished_runs_and_their_verdicts(
     assert list(found["excluded"].values()) == ["it did not succeed"]
 
 
-# Given runs.
-
-
 def post_run(role: str, seed: int, *, spread: float = 0.3, quick: bool = False) -> MadeRun:
     """A run of the post's training, by three workers in step, or not if it is asynchronous."""
     random = np.random.default_rng([seed, len(role), int(100 * spread)])
@@ -209,7 +201,6 @@ def write_post(
 
 
 def judged(capsys: pytest.CaptureFixture[str], name: str, runs: Sequence[str]) -> Any:
-    """The exit code, the JSON and the lines on stderr."""
     capsys.readouterr()
     code = reproduce(name, "--runs", ",".join(runs), "--json")
     out, err = capsys.readouterr()

@@ -42,9 +42,6 @@ def claims(source: Source) -> dict[str, Any]:
     return {claim.id: claim for claim in source.claims}
 
 
-# The claim files.
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_claim_file_says_beforehand_what_decides(name: str) -> None:
     source = load(name)
@@ -114,9 +111,6 @@ def test_the_deviation_of_the_posts_losses_is_its_l2_term() -> None:
         claim = claims(POST)[name]
         effect = claim.value / (claim.value - term)
         assert 0.98 * effect < claim.matters <= effect, name
-
-
-# The choice of runs.
 
 
 def chosen(
@@ -206,9 +200,6 @@ def test_runs_have_the_role_whose_recipe_they_follow(
     found, reasons = chosen(source, runs, tmp_path)
     assert found == {role: seeds.get(role, []) for role in source.recipes}
     assert list(reasons) == [run.info.run_id for run in runs][len(runs) - left_out :]
-
-
-# The display.
 
 
 def long_results(source: Source) -> list[Result]:

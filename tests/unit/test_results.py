@@ -76,7 +76,6 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def summary(run: RunDir, *found: Result, state: State = State.SUCCEEDED) -> Summary:
-    """The summary of a run of `linear` whose first worker has this result."""
     info = changed(run.read(), experiment="linear", state=state)
     progress = {task: TaskProgress(task) for task in info.task_names()}
     for each in found:

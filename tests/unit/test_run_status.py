@@ -227,7 +227,6 @@ def test_only_a_final_loss_is_stored(run: RunDir, environment: Shown) -> None:
 def backend(
     environment: Shown, run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> FakeBackend:
-    """A backend with an environment that is up, seen from a directory without a config."""
     made = FakeBackend("local", environment)
     replace_backends(monkeypatch, made)
     monkeypatch.chdir(tmp_path)

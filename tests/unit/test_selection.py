@@ -98,7 +98,6 @@ def store(tmp_path: Path) -> Path:
 
 
 def an_environment(root: Path, project: str, **begun: float) -> FakeEnvironment:
-    """One with ended runs: their ids, and when they were submitted."""
     made = FakeEnvironment(root / project, project=project)
     for run_id, unix in begun.items():
         spec = RunSpec("async", "mnist_async.py")
@@ -115,7 +114,6 @@ class Refusing(FakeEnvironment):
 
 
 def collected(store: Path, run_id: str, unix: float, project: str, **facts: Any) -> None:
-    """A run in the run store; with `submitted_unix=None`, one that never started."""
     times = {"started_unix": unix, "submitted_unix": unix, **facts}
     info = RunInfo(run_id, RunSpec("async"), state=State.SUCCEEDED, project=project, **times)
     RunDir(store / run_id).create(info)

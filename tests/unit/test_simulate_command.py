@@ -37,7 +37,6 @@ def _validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_run(tmp_path: Path, workers: int = 2, *, each_s: float = 0.01, **changes: Any) -> RunDir:
-    """Write an asynchronous run whose workers make a step every `each_s` seconds."""
     tasks = ["ps-0", *(f"worker-{number}" for number in range(workers))]
     no_link = [{"name": "tf1", "link": None}]
     info = RunInfo(

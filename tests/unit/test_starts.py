@@ -104,7 +104,6 @@ def training(step: int) -> TaskStatus:
 
 
 def again(task: str, step: int | None = None, state: State = State.STARTING) -> TaskStatus:
-    """The status of a task in its second attempt, after one that made this step."""
     ended = Attempt("exit code 3", None, None, 9.0, step)
     return TaskStatus(task, state, attempt=1, earlier=(ended,))
 

@@ -64,7 +64,6 @@ DAMAGES = [empty, truncated, missing, pipe, directory, unknown_key, no_directory
 
 @pytest.fixture
 def place(tmp_path: Path) -> EnvironmentDir[Any]:
-    """An environment with one submitted run."""
     made = EnvironmentDir(tmp_path)
     submit(Volume(made.runs), REQUEST)
     return made

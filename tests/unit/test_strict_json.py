@@ -26,7 +26,6 @@ def refuse(name: str) -> None:
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two values are equal, where NaN equals itself."""
     return json.dumps(one) == json.dumps(other)
 
 

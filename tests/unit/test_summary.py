@@ -336,7 +336,6 @@ def test_the_results_that_are_missing_follow_those_that_were_found() -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    """A run whose first worker trained on one GPU; its ps wrote no status."""
     found = RunDir(tmp_path / "runs" / "r")
     found.create(INFO)
     for folder in ("tasks", "status"):

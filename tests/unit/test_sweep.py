@@ -46,7 +46,6 @@ def sweep(*arguments: str) -> int:
 
 
 def value(request: Request, flag: str) -> str:
-    """The last argument of the program, which counts."""
     words = [word for word in request.spec.args if word.startswith(f"--{flag}=")]
     return words[-1].partition("=")[2]
 

@@ -180,8 +180,6 @@ def test_formats() -> None:
     assert format_mean(mean_of([1234.5, 1234.5])) == "1,234 ± 0"
 
 
-# ---- The parameters of a sweep, and its clusters
-
 CLUSTERS = Path(__file__).parents[2] / "clusters"
 ASYNC = EXPERIMENTS["async"]
 

@@ -81,9 +81,6 @@ def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(order) == 2
 
 
-# ---- Which TensorFlow an experiment has, and where processes find it
-
-
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Put the package in a directory without such an environment."""

@@ -74,7 +74,6 @@ def test_a_changed_clock_changes_no_rate(jump_s: float) -> None:
 
 
 def steps(task: str, *records: tuple[float, int]) -> list[dict[str, Any]]:
-    """Step records: their times, and their local and global step."""
     return [
         record(task, seq, "step", local_step=step, global_step=step, time_unix=time_unix)
         for seq, (time_unix, step) in enumerate(records)

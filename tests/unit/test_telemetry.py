@@ -48,8 +48,6 @@ INFO = RunInfo(
 
 @dataclass
 class Box(threading.Event):
-    """GPUs controlled by the test: their samples, or an error; and the event that ends them."""
-
     moments: list[list[Sample] | Exception]
     opened: list[tuple[str, ...]] = field(default_factory=list)
     closed: int = 0
@@ -83,7 +81,6 @@ class Box(threading.Event):
         return self.is_set()
 
     def go(self, path: Path) -> Seen:
-        """Sample until there is no more; without sleep."""
         view = Seen()
         # The clock is read once: it may be changed during a run.
         clock = SimpleNamespace(time=iter([self.now]).__next__, monotonic=lambda: self.now)

@@ -47,13 +47,11 @@ def write(run: RunDir, task: str, *lines: dict[str, Any]) -> None:
 
 
 def written(*runs: RunDir) -> Sequence[str]:
-    """The files that are written, below `tb` in the directory of the first run."""
     folder = runs[0].path / "tb"
     return [str(path.relative_to(folder)) for path in write_events(runs, folder)]
 
 
 def events(run: RunDir, task: str) -> list[tuple[float, int, dict[str, float]]]:
-    """TensorBoard's own reader, with checksums."""
     first, *others = LegacyEventFileLoader(str(run.path / "tb" / task / EVENTS_FILE)).Load()
     assert first.file_version == "brain.Event:2"
     return [

@@ -40,7 +40,6 @@ SESSION = "/site-packages/tensorflow/python/client/session.py"
 
 
 def inside(file: str, name: str, parameters: str = "", *values: object) -> FrameType:
-    """The frame of a function of this name in this file."""
     source = f"def {name}({parameters}):\n    import sys\n    return sys._getframe()\n"
     code: CodeType = compile(source, file, "exec")
     space: dict[str, Callable[..., FrameType]] = {}

@@ -99,7 +99,6 @@ def test_both_orders_of_arguments(
 
 
 def variable(size: int) -> Mock:
-    """An operation whose only output has so many elements of four bytes."""
     shape = Mock(unsafe=True, **{"num_elements.return_value": size})
     return Mock(outputs=[Mock(shape=shape, dtype=Mock(size=4))])
 

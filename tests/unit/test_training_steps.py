@@ -28,7 +28,6 @@ class Training:
         self.recorder = Recorder("worker", 0, descriptor=self._descriptor)
 
     def steps(self, first: int, last: int, each_s: float = 0.01, **fields: Any) -> None:
-        """Report one step after the other; local and global steps are equal."""
         for step in range(first, last + 1):
             self.now_s += each_s
             self.recorder.step(step, step, **fields)

@@ -20,7 +20,6 @@ from tests.support.specs import run_info
 def notice(
     folder: Path, printed: str, *, own: bool = True, records: str = "", run_id: str = "r"
 ) -> str:
-    """The notice about a run whose worker printed these lines."""
     info = run_info("r", cluster={"ps": ["a:1"], "worker": ["a:2"]})
     run = RunDir(folder / run_id)
     run.path.mkdir()
