@@ -330,7 +330,7 @@ def read_evaluation(path: Path) -> Evaluation:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"--verdicts: {short(str(path))} has no verdicts: {reason}",
+            f"--verdicts: {short(str(path))} cannot be read ({reason})",
             "give a reproduce-….json of `lab reproduce`",
         ) from error
 
