@@ -253,8 +253,8 @@ def test_impossible_options(store: Path, capsys: pytest.CaptureFixture[str]) -> 
     Path("deep.json").write_text("[" * 100_000)
     for arguments, output in (
         (("--output", "linked.html"), "linked-figures is not a directory"),
-        (("--verdicts", "bad.json"), "bad.json has no verdicts"),
-        (("--verdicts", "deep.json"), "deep.json has no verdicts"),
+        (("--verdicts", "bad.json"), "bad.json cannot be read"),
+        (("--verdicts", "deep.json"), "deep.json cannot be read"),
     ):
         assert report(FIRST, *arguments) == 2
         (shown,) = capsys.readouterr().err.splitlines()
