@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator, Iterator
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
 
@@ -72,10 +73,11 @@ def engine(
 @pytest.fixture(scope="session")
 def site(places: tuple[Path, Path, Path], engine: engines.Engine) -> Iterator[Site]:
     programs, home, _ = places
-    gateway = "{{(index .IPAM.Config 0).Gateway}}"
-    command = ["docker", "network", "inspect", "bridge", "--format", gateway]
-    address = engines.run(command, environment=engine.environment).strip()
-    with a_site(home, programs, engine.environment, address) as found:
+    # The engine leaves out the gateway of a bridge that it has just made: the first address.
+    subnet = "{{(index .IPAM.Config 0).Subnet}}"
+    command = ["docker", "network", "inspect", "bridge", "--format", subnet]
+    network = ip_network(engines.run(command, environment=engine.environment).strip())
+    with a_site(home, programs, engine.environment, str(next(network.hosts()))) as found:
         yield found
 
 
