@@ -171,20 +171,19 @@ def test_a_run_brings_the_packages_of_its_program(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    wheel(tmp_path, "evening", "1.5", "from words import TEXT\n", needs="words>=2")
-    wheel(tmp_path, "words", "2.0", "TEXT = 'good evening'\n")
+    wheel(tmp_path, "evening", "1.5", "from phrases import TEXT\n", needs="phrases>=2")
+    wheel(tmp_path, "phrases", "2.0", "TEXT = 'good evening'\n")
     wheel(tmp_path, "colours", "1.0", "RED = 'red'\n")
     source = "import os, colours, evening\nif os.environ['LAB_TASK'] != 'ps-0':\n"
     source += "    print(evening.TEXT, colours.RED)\n"
     path = write(project, "brings.py", source)
-    (project / "cluster.yaml").write_text(CLUSTER + "packages: [colours]\n")
-    lab(project, "run", path, "--with", "evening")
-    (project / "cluster.yaml").write_text(CLUSTER)
+    (project / "packages.yaml").write_text(CLUSTER + "packages: [colours]\n")
+    lab(project, "run", path, "--with", "evening", "--cluster", "packages.yaml")
     (run_dir,) = run_dirs(project, "brings")
     assert (run_dir / "logs/worker-1.log").read_text() == "good evening red\n"
     packages = json.loads((run_dir / "run.json").read_text())["spec"]["packages"]
     pins = [package.partition(" --hash=sha256:")[0] for package in packages]
-    assert pins == ["colours==1.0", "evening==1.5", "words==2.0"]
+    assert pins == ["colours==1.0", "evening==1.5", "phrases==2.0"]
     assert not (run_dir / "packages").exists()
 
 
