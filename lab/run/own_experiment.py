@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.backends.names import COMPOSE, LOCAL, SLURM
+from lab.backends.names import CLASS, COMPOSE, LOCAL, SLURM
 from lab.backends.python import base_environ, installed_packages, version_of
 from lab.config import Cluster
 from lab.errors import InputError
@@ -22,6 +22,7 @@ from lab.program.own import OwnProgram, read_program
 from lab.program.packages import (
     IMAGE_PYTHON,
     TaskPython,
+    folder_of,
     has_module,
     install,
     lock_packages,
@@ -196,9 +197,8 @@ def check_place(
             f"{short(own.program)} needs GPUs ({uses}), and its tasks have none",
             "use a config with GPUs, or gloo where torch.cuda.is_available() is false",
         )
-    tasks = _tasks_python(plan, backend, root)
-    lock = lock_packages(wanted, tasks) if wanted else ()
-    brought = install(lock, tasks.version) if lock else None
+    lock = _lock(wanted, plan, backend, root) if wanted else ()
+    brought = folder_of(lock) if lock else None
     missing, where = _missing_modules(own, plan, backend, root)
     missing = [name for name in missing if brought is None or not has_module(brought, name)]
     if missing:
@@ -208,6 +208,18 @@ def check_place(
         if any((folder.parent / name).is_dir() for name in missing):
             fix = f"start it in {folder.parent} with `lab run -m {folder.name}.{own.name}`"
         raise InputError(problem, fix)
+    return lock
+
+
+def _lock(wanted: Sequence[str], plan: Plan, backend: str, root: Path) -> tuple[str, ...]:
+    """Download the wanted packages that the tasks lack; return them with versions and hashes."""
+    if backend == CLASS:
+        problem = f"a seat has no package index, so it cannot add {' and '.join(wanted)}"
+        raise InputError(problem, "ask your teacher for an image that has it")
+    tasks = _tasks_python(plan, backend, root)
+    lock = lock_packages(wanted, tasks)
+    if lock:
+        install(lock, tasks.version)
     return lock
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from lab.errors import InputError
+from lab.program.own import read_program
 from lab.program.packages import TaskPython, folder_of, has_module, install, lock_packages
+from lab.run.own_experiment import check_place
 from lab.volume import RunSpec
 from tests.support.cli import refusal
 from tests.support.programs import prepared
@@ -95,6 +97,15 @@ def test_a_missing_module_comes_with_its_package(index: Path) -> None:
     assert names(run.spec.packages) == ["evening==1.5"]
     run, _ = prepared(source, jobs="worker: {on: [tf1]}}\npackages: [evening]\nlinks: {")
     assert names(run.spec.packages) == ["evening==1.5"]
+    with pytest.raises(InputError, match="a seat has no package index, so it cannot add evening"):
+        check_place(read_program("own.py"), run.plan, "class", Path.cwd(), ["evening"])
+
+
+@pytest.mark.usefixtures("host")
+def test_a_seat_of_a_class_needs_no_lock_of_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = prepared("import numpy\n")
+    monkeypatch.setattr("lab.run.own_experiment.SHIPPED", Path("missing"))
+    assert check_place(read_program("own.py"), run.plan, "class", Path.cwd(), []) == ()
 
 
 @pytest.mark.parametrize(
