@@ -1,4 +1,4 @@
-"""The user's regular expression that makes records of a program's lines: `lab run --record`."""
+"""Numbers in printed lines, and the user's expression that makes records of them: `--record`."""
 
 from __future__ import annotations
 
