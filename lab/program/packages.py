@@ -113,7 +113,7 @@ def install(lock: Sequence[str], version: str) -> Path:
         names = ", ".join(line.partition(" ")[0] for line in lock)
         made = Path(parent, "packages")
         _pip(
-            f"installing {names}", version, "--no-deps", "--require-hashes", f"--target={made}",
+            f"installing {names}", version, "--no-deps", f"--target={made}",
             f"--requirement={requirements}",
         )  # fmt: skip
         try:
