@@ -39,6 +39,8 @@ PERIOD_S: Final = 1.0
 PATIENCE_S: Final = 2.0
 """Seconds that the end of a run waits for a driver that does not answer."""
 
+_LONGEST_LINE: Final = 4096
+
 
 def lines_of(
     moment: float, samples: Iterable[Sample], gpus: Mapping[str, Sequence[str]]
@@ -117,9 +119,7 @@ def sample_until(
     try:
         with open_gpus(ids) as sample:
             due, answered = time.monotonic(), False
-            offset_s = (
-                time.time() - due
-            )  # as in records, a later change of the clock does not count
+            offset_s = time.time() - due  # as in records, later changes of the clock do not count
             while not end.is_set():
                 moment, samples = offset_s + time.monotonic(), sample()
                 if end.is_set():
@@ -142,7 +142,7 @@ def sample_until(
 
 
 def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Append whole lines.
+    """Append whole lines; first cut off half a line that a killed process wrote.
 
     Raises:
         OSError: The lines cannot be written; the file then ends with the last whole line before.
@@ -151,9 +151,20 @@ def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o644)
     try:
-        append_whole(descriptor, data, os.fstat(descriptor).st_size)
+        append_whole(descriptor, data, _cut_half_line(descriptor))
     finally:
         os.close(descriptor)
+
+
+def _cut_half_line(descriptor: int) -> int:
+    """Cut off the bytes after the last line end; return the new size."""
+    size = os.fstat(descriptor).st_size
+    start = max(0, size - _LONGEST_LINE)
+    last = os.pread(descriptor, size - start, start)
+    whole = start + last.rfind(b"\n") + 1
+    if last and whole != size:
+        os.ftruncate(descriptor, whole)
+    return whole
 
 
 @dataclass(frozen=True, slots=True)

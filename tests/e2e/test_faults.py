@@ -14,7 +14,8 @@ import pytest
 
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.local.backend import LocalBackend, LocalEnvironment
+from lab.backends.local.backend import LocalBackend
+from lab.backends.local.environment import LocalEnvironment
 from lab.cli import main
 from lab.errors import LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask

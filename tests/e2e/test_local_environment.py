@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.local.backend import LocalBackend, LocalEnvironment
+from lab.backends.local.backend import LocalBackend
+from lab.backends.local.environment import LocalEnvironment
 from lab.backends.process import ProcessHandle
 from lab.backends.python import base_environ
 from lab.errors import InputError, LabError

@@ -27,7 +27,8 @@ from lab.backends.compose.cleanup import NO_RESOURCES
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.environment_dir import EnvironmentDir
 from lab.backends.local import state as processes
-from lab.backends.local.backend import LocalBackend, LocalEnvironment
+from lab.backends.local.backend import LocalBackend
+from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import Isolation, TaskRecord
 from lab.backends.process import ProcessHandle
 from lab.backends.state import Busy, lock_environment

@@ -24,8 +24,9 @@ from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.environment import ComposeEnvironment, upload
 from lab.backends.engine.client import engine_errors
 from lab.backends.environment_dir import remove_tree
-from lab.backends.local import backend, network, state
-from lab.backends.local.backend import LocalBackend, LocalEnvironment
+from lab.backends.local import backend, environment, network, state
+from lab.backends.local.backend import LocalBackend
+from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.backends.process import ProcessHandle
 from lab.config import load_cluster, parse_cluster
@@ -210,7 +211,7 @@ def a_run_volume_that_is_a_file(root: Path, _: pytest.MonkeyPatch) -> None:
 
 def test_processes_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_TERM_WITHIN_S", "_KILL_WITHIN_S"):
-        monkeypatch.setattr(backend, name, 0.0)
+        monkeypatch.setattr(environment, name, 0.0)
     with subprocess.Popen(["sleep", "60"]) as process:
         there = stored(a_record(process=ProcessHandle.of(process.pid)))
         with pytest.raises(LabError, match=rf"did not end; see pid {process.pid}"):

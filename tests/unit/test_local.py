@@ -18,7 +18,8 @@ import pytest
 from lab.backends.environment_dir import record_text
 from lab.backends.local import isolation as isolations
 from lab.backends.local import state
-from lab.backends.local.backend import LocalBackend, LocalEnvironment
+from lab.backends.local.backend import LocalBackend
+from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import Isolation, StateDir, check_ports_free
 from lab.backends.log_tail import follow, last_lines
 from lab.backends.process import ProcessHandle, boot_id, pid_in_namespace

@@ -16,9 +16,9 @@ from unittest.mock import Mock
 import pytest
 
 from lab.backends.compose.environment import ComposeEnvironment, end_faults
-from lab.backends.local import backend as inside
+from lab.backends.local import environment as inside
 from lab.backends.local import state
-from lab.backends.local.backend import LocalEnvironment
+from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import Isolation
 from lab.backends.network_faults import START_S, wait_until_in_effect
 from lab.errors import LabError
@@ -192,7 +192,7 @@ def test_a_late_process_reverts_its_fault(
 
     monkeypatch.setattr(inside, "module_command", lambda _module: ["sh", "-c", script])
     monkeypatch.setattr(inside, "wait_until_in_effect", too_late)
-    monkeypatch.setattr("lab.backends.local.backend.subprocess.Popen", Noted)
+    monkeypatch.setattr("lab.backends.local.environment.subprocess.Popen", Noted)
     with pytest.raises(LabError, match="node tf2: the fault did not take effect within"):
         inside.inject_fault("tf2", enter, [], {}, within_s=0.05, revert_s=0.05 if stubborn else 30)
     assert codes[-1] == -ends_by

@@ -182,10 +182,12 @@ def test_missed_samples_are_skipped_and_times_do_not_drift(path: Path) -> None:
     assert [line["time_unix"] for line in lines(path)[::3]] == [1000.0, 1001.0, 1003.0]
 
 
-def test_a_later_client_appends_after_the_last_line(path: Path) -> None:
-    path.write_text('{"task": "a"}\n')
+@pytest.mark.parametrize("torn", ["", '{"task": "wor', '{"task": "a"}\n', '{"task": "a"}\n{"ta'])
+def test_a_later_client_appends_after_the_last_complete_line(path: Path, torn: str) -> None:
+    path.write_text(torn)
     append_lines(path, [{"task": "b"}, {"task": "c"}])
-    assert path.read_text() == '{"task": "a"}\n{"task": "b"}\n{"task": "c"}\n'
+    whole = torn[: torn.rfind("\n") + 1]
+    assert path.read_text() == whole + '{"task": "b"}\n{"task": "c"}\n'
 
 
 @pytest.fixture
