@@ -93,14 +93,17 @@ def summary_of(out: str) -> dict[str, Any]:
     return json.loads(out.splitlines()[-1])
 
 
+# With names for their nodes; the fake Kubernetes has no DNS.
+WITH_NAMES = [
+    "local",
+    pytest.param("compose", marks=pytest.mark.engine),
+    pytest.param("slurm", marks=pytest.mark.slurm),
+]
+
+
 @pytest.fixture(
     scope="module",
-    params=[
-        "local",
-        pytest.param("compose", marks=pytest.mark.engine),
-        pytest.param("slurm", marks=pytest.mark.slurm),
-        pytest.param("kubernetes", marks=pytest.mark.kubernetes),
-    ],
+    params=[*WITH_NAMES, pytest.param("kubernetes", marks=pytest.mark.kubernetes)],
 )
 def project(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -267,6 +270,7 @@ def test_a_run_is_detached_attached_shown_and_cancelled(project: Path) -> None:
     assert "worker-1  | line 0" in lab(project, "logs", "--task", "worker-1")[0].splitlines()
 
 
+@pytest.mark.parametrize("project", WITH_NAMES, indirect=True)
 def test_a_run_whose_tasks_never_talk_has_failed(project: Path) -> None:
     path = write(project, "talks.py", TALKS)
     arguments = ("run", path, "--json", "--", "{job}", "{ps_hosts}")
