@@ -329,7 +329,8 @@ def follow(
     the rest is collected.
 
     Raises:
-        LabError: The stream broke off without new data, or the environment no longer runs.
+        LabError: The stream broke off without new data, or the environment no longer runs although
+            its tasks have not recorded their ends.
         OSError: The run store refuses writes; see `patiently`.
     """
 
@@ -358,6 +359,8 @@ def _follow(
                 LOG.warning(f"{error.what}; collecting the rest")
                 with suppress(LabError):  # the first error names the cause
                     collect(run, environment, view, tick=tick, rest=True)
+                    if lifecycle.has_ended(run):  # its tasks know why
+                        return
                 lifecycle.abort(run, State.LOST, error.what)
                 path = run.directory.path
                 raise LabError(error.what, f"the collected files are in {path}") from error

@@ -257,6 +257,21 @@ def test_everything_of_a_lost_run_is_collected_before_its_environment_is_removed
     assert not environment.volume_stays
 
 
+def test_the_tasks_of_an_environment_that_stops_say_how_they_ended(
+    run: RunDir, environment: Breaking
+) -> None:
+    def stops() -> LabError:
+        reason = "the agent was stopped (SIGTERM)"
+        end_all(environment.volume, environment.runs()[0], State.CANCELLED, reason=reason)
+        environment.alive = False
+        return LabError("the container stopped during the call")
+
+    environment.fault = stops
+    follow(run, environment, booted=True)
+    assert end_of(run) == (State.CANCELLED, "the agent was stopped (SIGTERM)")
+    assert environment.is_down
+
+
 def test_a_collection_among_agents_that_are_still_starting_is_revised(
     run: RunDir, environment: Breaking
 ) -> None:
