@@ -195,3 +195,17 @@ def test_a_program_that_ends_during_a_look_has_no_connection(program: Program) -
     pid = program("pass")
     os.kill(pid, signal.SIGKILL)
     assert looked(a_contact(), pid) is False
+
+
+@pytest.mark.parametrize(("age_s", "looks"), [(1.0, 2), (10.0, 2), (1000.0, 1)])
+def test_a_program_that_imports_for_long_is_still_looked_at_often(
+    age_s: float, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, looked = 0.0, []
+    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(connections, "family", lambda _: looked.append(now) or {})
+    contact = Contact("127.0.0.1:2222", ())
+    contact.begin(0)
+    for now in (age_s, age_s + 0.2):  # noqa: B007 (the clock reads it)
+        contact.look()
+    assert len(looked) == looks
