@@ -10,18 +10,18 @@ from typing import Annotated, Any, Final
 from rich.filesize import decimal
 
 from lab.api.results import Run
+from lab.base.options import Argument, Arguments, Flag, Switch, reads_options
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.log import LOG
-from lab.options import Argument, Arguments, Flag, Switch, reads_options
-from lab.options.shared import RunsDir
 from lab.outputs import check_output
 from lab.project import AnyPath
 from lab.store.archive import SUFFIX, contents, is_archive_of, pack, same_content, unpack
 from lab.store.directory import RunDir, RunStatus, runs_path
 from lab.store.names import named_run
 from lab.text import short
+from lab.verbs.common_options import RunsDir
 from lab.volume.files import atomic_writer
 
 _IMPORTING: Final = ".import-"

@@ -12,11 +12,10 @@ from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
 from lab.backends.registry import backends, options_of
 from lab.backends.selection import check_folder, list_all, resolve
+from lab.base.options import Argument, Flag, Switch, reads_options
 from lab.config import Cluster
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
-from lab.options import Argument, Flag, Switch, reads_options
-from lab.options.shared import BackendName, Framework, GpuMode, OwnOptions, RunsDir
 from lab.project import AnyPath, default_name, default_root
 from lab.run.discovery import statuses_of
 from lab.run.planning import make_plan
@@ -25,6 +24,7 @@ from lab.run.removal import Confirm, remove, run_all
 from lab.run.state import GONE
 from lab.runtimes import TENSORFLOW
 from lab.store.directory import runs_path
+from lab.verbs.common_options import BackendName, Framework, GpuMode, OwnOptions, RunsDir
 from lab.volume import TaskStatus
 from lab.volume.states import Cause, State
 

@@ -13,12 +13,11 @@ from lab.api.inputs import check_main_thread
 from lab.api.results import Run
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
+from lab.base.options import Argument, Flag, Switch, reads_options
 from lab.console import messages_shown
 from lab.console import output as output_of_caller
 from lab.errors import InputError
 from lab.log import LOG
-from lab.options import Argument, Flag, Switch, reads_options
-from lab.options.shared import RunsDir
 from lab.project import AnyPath, default_name
 from lab.run.discovery import locate
 from lab.run.outcome import check_succeeded
@@ -32,6 +31,7 @@ from lab.store import settings
 from lab.store.directory import LAST, RunDir, runs_path
 from lab.store.recordings import recorded_elsewhere
 from lab.store.summary import read_summary
+from lab.verbs.common_options import RunsDir
 from lab.volume import Request
 
 CANCELLED: Final = "cancelled by `lab cancel`"

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from lab.base.options import read_value
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError, LabError
-from lab.options import read_value
 from lab.placement.plan import Plan
 from lab.program import names_a_program
 from lab.project import DEFAULT_CLUSTER, AnyPath, Project, cluster_path, find_root

@@ -25,20 +25,20 @@ from lab.backends.rendered_file import (
     stale_diff,
     write,
 )
+from lab.base.converters import one_of, text
+from lab.base.options import Argument, Flag, ProgramArguments, Switch, given_flags, reads_options
 from lab.config import Cluster, load_cluster
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
 from lab.extras import named_extras
 from lab.log import LOG
-from lab.options import Argument, Flag, ProgramArguments, Switch, given_flags, reads_options
-from lab.options.shared import Framework, GpuMode, OwnOptions
-from lab.options.types import one_of, text
 from lab.outputs import check_output
 from lab.placement.place import Placed
 from lab.placement.plan import PlannedRun
 from lab.project import AnyPath, cluster_path, own_root
 from lab.run.planning import make_plan, report_warnings
 from lab.runtimes import RUNTIMES, TENSORFLOW
+from lab.verbs.common_options import Framework, GpuMode, OwnOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,18 +17,18 @@ from rich.text import Text
 from lab.api.results import Run
 from lab.api.tables import Shown
 from lab.backends.registry import backends
+from lab.base.options import Arguments, Flag, RepeatedFlag, Switch, reads_options
 from lab.console import messages_shown
 from lab.errors import InputError
 from lab.extras import named_extras
 from lab.formatting import counted
 from lab.log import LOG
-from lab.options import Arguments, Flag, RepeatedFlag, Switch, reads_options
-from lab.options.shared import RunsDir
 from lab.project import AnyPath
 from lab.run.status import StatusProber
 from lab.store.directory import runs_path
 from lab.store.names import open_runs, read_each
 from lab.text import visible
+from lab.verbs.common_options import RunsDir
 
 if TYPE_CHECKING:
     import pandas as pd  # importing it takes half a second

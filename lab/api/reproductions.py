@@ -16,20 +16,20 @@ from lab.api.inputs import check_main_thread, project
 from lab.api.results import Run, Runs
 from lab.api.tables import Shown
 from lab.backends.names import AUTO
+from lab.base.converters import one_of
+from lab.base.options import Argument, Flag, Switch, given_flags, reads_options
 from lab.config import Cluster
 from lab.console import messages_shown, output
 from lab.errors import InputError
 from lab.experiments.registry import MAX_SEED
 from lab.extras import named_extras
 from lab.log import LOG
-from lab.options import Argument, Flag, Switch, given_flags, reads_options
-from lab.options.shared import BackendName, GpuMode, OwnOptions
-from lab.options.types import one_of
 from lab.project import AnyPath
 from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
 from lab.store.directory import RunDir, runs_path
 from lab.text import visible
+from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from lab import units
 from lab.api.tables import Shown
+from lab.base.converters import OneOf
+from lab.base.options import Argument, Flag, reads_options
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
 from lab.extras import named_extras
 from lab.log import LOG
-from lab.options import Argument, Flag, reads_options
-from lab.options.types import OneOf
 from lab.project import AnyPath
 from lab.tables import show, table_of
 

@@ -17,16 +17,16 @@ from lab.api.results import Run, Runs
 from lab.api.tables import Shown
 from lab.api.training import FURTHER_FLAGS, program_flags
 from lab.backends.names import AUTO
+from lab.base.options import Argument, Flag, ProgramArguments, reads_options
 from lab.config import Cluster
 from lab.console import messages_shown, output
 from lab.errors import LabError
 from lab.extras import named_extras
-from lab.options import Argument, Flag, ProgramArguments, reads_options
-from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.project import AnyPath
 from lab.run.prepared import RunOptions
 from lab.store.directory import runs_path
 from lab.units import duration
+from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
 from lab.volume import STALL_S, RunSpec
 
 if TYPE_CHECKING:

@@ -12,6 +12,8 @@ from lab.api.brief_view import brief_view
 from lab.api.inputs import check_main_thread, program_args, project
 from lab.api.results import Run
 from lab.backends.names import AUTO
+from lab.base.converters import boolean, one_of
+from lab.base.options import Argument, Flag, ProgramArguments, RepeatedFlag, Switch, reads_options
 from lab.config import Cluster
 from lab.config.model import PACKAGE, VARIABLE
 from lab.config.validation import parse_start
@@ -23,9 +25,6 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import seconds, whole
 from lab.formatting import share as percentage
 from lab.log import LOG
-from lab.options import Argument, Flag, ProgramArguments, RepeatedFlag, Switch, reads_options
-from lab.options.shared import BackendName, GpuMode, OwnOptions
-from lab.options.types import boolean, one_of
 from lab.program import names_a_program
 from lab.project import AnyPath
 from lab.run.fault_injection import parse_faults
@@ -37,6 +36,7 @@ from lab.runtimes import RUNTIMES
 from lab.store.directory import runs_path
 from lab.store.summary import Summary
 from lab.units import duration
+from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
 from lab.volume import STALL_S, RunSpec
 from lab.volume.run_spec import LISTINGS, PLAIN
 

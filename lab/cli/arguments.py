@@ -18,8 +18,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from lab.base.options import (
+    Argument,
+    Arguments,
+    Parameter,
+    ProgramArguments,
+    RepeatedFlag,
+    parameters,
+)
 from lab.errors import InputError
-from lab.options import Argument, Arguments, Parameter, ProgramArguments, RepeatedFlag, parameters
 from lab.text import suggestion
 
 HELP_FLAGS: Final = frozenset({"--help", "-h"})

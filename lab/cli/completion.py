@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from lab.backends.names import CAPABILITIES
 from lab.backends.state import state_directory
+from lab.base.options import Argument, Arguments, Parameter, ProgramArguments, parameters
 from lab.cli.registry import COMMANDS
 from lab.errors import LabError
 from lab.experiments.registry import EXPERIMENTS
-from lab.options import Argument, Arguments, Parameter, ProgramArguments, parameters
 from lab.variables import LAB_RUNS_DIR
 
 if TYPE_CHECKING:

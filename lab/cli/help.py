@@ -10,9 +10,9 @@ from itertools import groupby
 from types import ModuleType
 from typing import Final
 
+from lab.base.options import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
 from lab.cli.registry import COMMANDS, columns, line_width
 from lab.experiments.registry import EXPERIMENTS, Experiment
-from lab.options import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
 from lab.text import wrapped
 
 _LEFT: Final = re.compile(r".*\S {2,}(?=\S)")

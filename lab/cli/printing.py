@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from lab.base.options import presents
 from lab.console import print_json
-from lab.options import presents
-from lab.options.shared import AsJson
+from lab.verbs.common_options import AsJson
 
 
 class Result(Protocol):

@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from lab.base.options import Flag, Parameter, Switch, parameters
 from lab.cli.registry import COMMANDS
-from lab.options import Flag, Parameter, Switch, parameters
 from tests.hostile.calls import call
 from tests.hostile.runs import GOOD, ROOT, SAMPLES
 from tests.support.shown import examples

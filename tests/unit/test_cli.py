@@ -18,13 +18,7 @@ from types import ModuleType
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab.cli import exit_code_of, main
-from lab.cli.registry import COMMANDS, EVERYDAY, GROUPS
-from lab.console import show
-from lab.errors import InputError
-from lab.experiments.registry import EXPERIMENTS, Experiment
-from lab.log import shown_by
-from lab.options import (
+from lab.base.options import (
     Argument,
     Arguments,
     Flag,
@@ -34,6 +28,12 @@ from lab.options import (
     Switch,
     parameters,
 )
+from lab.cli import exit_code_of, main
+from lab.cli.registry import COMMANDS, EVERYDAY, GROUPS
+from lab.console import show
+from lab.errors import InputError
+from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.log import shown_by
 from lab.shipped import install_command
 from tests.support.agents import PATIENCE_S
 from tests.support.cli import (

@@ -13,13 +13,13 @@ from typing import Annotated
 import pytest
 
 from lab.api import training
+from lab.base.converters import one_of
+from lab.base.options import Argument, Flag, Switch, parameters, presents, reads_options
 from lab.cli import main
 from lab.cli.commands import run as run_module
 from lab.cli.commands import simulate as module
 from lab.cli.completion import candidates
 from lab.errors import InputError, LabError
-from lab.options import Argument, Flag, Switch, parameters, presents, reads_options
-from lab.options.types import one_of
 from lab.run.prepared import RunOptions
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo

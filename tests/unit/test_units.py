@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab import units as sizes
-from lab.options.types import point_in_time
+from lab.base.converters import point_in_time
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,10 @@ from typing import Annotated
 
 from lab.api.following import attach
 from lab.api.results import Run
+from lab.base.converters import whole
+from lab.base.options import Flag, Switch, presents
 from lab.cli.run_view import print_summary, view_for_stderr
 from lab.errors import InputError, InterruptError
-from lab.options import Flag, Switch, presents
-from lab.options.types import whole
 from lab.run.outcome import check_succeeded
 from lab.run.replay import Recording
 from lab.run.runner import RunInterruptedError

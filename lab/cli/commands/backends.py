@@ -17,9 +17,9 @@ from lab.backends.names import capabilities
 from lab.backends.options import text_of
 from lab.backends.registry import backends
 from lab.console import print_json
-from lab.options.shared import AsJson
 from lab.tables import terminal_width
 from lab.text import wrapped
+from lab.verbs.common_options import AsJson
 
 _ABILITIES: Final = ("tasks", "containers", "host_gpus", "queued", "network_faults")
 

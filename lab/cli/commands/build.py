@@ -13,10 +13,10 @@ from lab.backends.compose.image_build import build_image
 from lab.backends.names import AUTO
 from lab.config import load_cluster
 from lab.log import LOG
-from lab.options.shared import ClusterFile, Framework, GpuMode
 from lab.placement.place import place_here
 from lab.project import cluster_path, find_root
 from lab.runtimes import TENSORFLOW
+from lab.verbs.common_options import ClusterFile, Framework, GpuMode
 
 
 def command(

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lab.api.following import cancel
+from lab.base.options import presents
 from lab.log import LOG
-from lab.options import presents
 
 
 @presents(cancel)

@@ -20,17 +20,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+from lab.base.options import Argument, RepeatedFlag, Switch
 from lab.cli.lesson_view import lesson_page, lessons_table
 from lab.console import print_json
 from lab.errors import InputError, LabError
 from lab.lessons.answers import add_answers, note_passed
 from lab.lessons.check import Evidence, StageResult, check_lesson
 from lab.lessons.lesson import Lesson, lesson_names, load_lesson
-from lab.options import Argument, RepeatedFlag, Switch
-from lab.options.shared import AsJson, RunsDir
 from lab.store.directory import runs_path
 from lab.tables import show
 from lab.text import short, suggestion
+from lab.verbs.common_options import AsJson, RunsDir
 
 
 def command(

@@ -49,10 +49,10 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from lab.backends.names import AUTO
+from lab.base.converters import one_of, text, whole
+from lab.base.options import Argument, Flag, Switch, given_flags
 from lab.errors import InputError
-from lab.options import Argument, Flag, Switch, given_flags
-from lab.options.shared import AsJson, HostGpus
-from lab.options.types import one_of, text, whole
+from lab.verbs.common_options import AsJson, HostGpus
 
 ACTIONS: Final = (
     "validate", "up", "status", "board", "time", "handouts", "reset", "down", "gradebook",

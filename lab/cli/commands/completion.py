@@ -19,9 +19,9 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+from lab.base.converters import one_of
+from lab.base.options import Argument
 from lab.cli.completion import SCRIPTS
-from lab.options import Argument
-from lab.options.types import one_of
 
 
 def command(

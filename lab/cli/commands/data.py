@@ -16,13 +16,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from lab.base.converters import one_of
+from lab.base.options import Argument, Flag
 from lab.errors import InputError
 from lab.log import LOG
-from lab.options import Argument, Flag
-from lab.options.shared import Force
-from lab.options.types import one_of
 from lab.outputs import check_output, write_output
 from lab.project import check_data_dir
+from lab.verbs.common_options import Force
 
 
 def command(

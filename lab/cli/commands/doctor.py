@@ -18,8 +18,8 @@ from lab.doctor import python
 from lab.doctor.model import Check
 from lab.doctor.report import GPUS, HOST, Report, gpu_area
 from lab.errors import LabError
-from lab.options.shared import AsJson
 from lab.variables import LAB_RUNS_DIR
+from lab.verbs.common_options import AsJson
 
 
 def command(*, json: AsJson = False) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Annotated
 
 from lab.api.environments import down
+from lab.base.options import Switch, presents
 from lab.console import confirm
 from lab.log import LOG
-from lab.options import Switch, presents
 
 
 @presents(down)

@@ -15,15 +15,15 @@ from typing import Annotated
 from rich.table import Table
 from rich.text import Text
 
+from lab.base.options import Argument
 from lab.console import print_json
 from lab.errors import InputError
 from lab.experiments.policy import FAIL
 from lab.experiments.registry import EXPERIMENTS, Experiment
-from lab.options import Argument
-from lab.options.shared import AsJson
 from lab.runtimes import RUNTIMES
 from lab.tables import show, table_of, wrapped
 from lab.text import suggestion
+from lab.verbs.common_options import AsJson
 
 
 def command(

@@ -24,16 +24,16 @@ from typing import Annotated
 
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
+from lab.base.options import Argument, Flag, Switch
 from lab.console import print_json
 from lab.errors import InputError
 from lab.experiments.faults import Fault, concerns, parse, relative_to_now
 from lab.log import LOG
-from lab.options import Argument, Flag, Switch
-from lab.options.shared import RunsDir
 from lab.project import default_name
 from lab.run.discovery import find, reachable, statuses_of
 from lab.run.fault_injection import check_targets, inject, input_error
 from lab.store.directory import LAST, runs_path
+from lab.verbs.common_options import RunsDir
 
 
 def command(

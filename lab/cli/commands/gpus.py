@@ -22,8 +22,8 @@ from lab.errors import LabError
 from lab.gpu import Condition, Gpu, Inventory, read_host
 from lab.gpu.model import DRIVER
 from lab.gpu.verification import check_all
-from lab.options.shared import AsJson
 from lab.tables import show
+from lab.verbs.common_options import AsJson
 
 
 def command(*, json: AsJson = False) -> None:

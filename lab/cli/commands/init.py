@@ -20,21 +20,21 @@ from typing import Annotated, Final
 from lab.backends.build_context import COPY, DOCKERFILE, context_of, prepare_context
 from lab.backends.names import AUTO
 from lab.backends.rendered_file import write
+from lab.base.converters import text
+from lab.base.options import Flag, Switch
 from lab.config import Cluster, parse_cluster
 from lab.config.schema import FILE as SCHEMA
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, misfit
 from lab.gpu import chosen_host
 from lab.log import LOG
-from lab.options import Flag, Switch
-from lab.options.shared import HostGpus
-from lab.options.types import text
 from lab.outputs import check_output
 from lab.placement.config_generator import describe_host, generate, name_from
 from lab.placement.place import place
 from lab.project import DEFAULT_CLUSTER, SCRIPTS, project_around
 from lab.shipped import CLONE, files_of
 from lab.text import short
+from lab.verbs.common_options import HostGpus
 
 PARTS: Final = (DOCKERFILE, "data/README.md", SCRIPTS)
 """The shipped files that a project has beside its config."""

@@ -14,16 +14,16 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from lab.api.environments import find_environment
+from lab.base.converters import count, point_in_time
+from lab.base.options import Argument, Flag, Switch, given_flags
 from lab.errors import InputError
 from lab.log import LOG
-from lab.options import Argument, Flag, Switch, given_flags
-from lab.options.shared import EnvironmentName, RunsDir
-from lab.options.types import count, point_in_time
 from lab.records.echo import TensorFlowLines
 from lab.run.program_output import lines_of, prefixed, readable, tensorflow_notice
 from lab.store.directory import RunDir, runs_path
 from lab.store.names import find_run
 from lab.text import visible
+from lab.verbs.common_options import EnvironmentName, RunsDir
 
 
 def command(

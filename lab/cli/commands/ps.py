@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from lab.api.environments import Listed, TaskRow, ps
+from lab.base.options import presents
 from lab.console import print_json
 from lab.formatting import whole
 from lab.log import LOG
-from lab.options import presents
-from lab.options.shared import AsJson
 from lab.run.state import explain
 from lab.tables import fitting, show, table_of, terminal_width, wrapped
+from lab.verbs.common_options import AsJson
 
 
 @presents(ps)

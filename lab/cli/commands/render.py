@@ -22,9 +22,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab.api.rendering import Rendered, render
+from lab.base.options import presents
 from lab.errors import LabError
 from lab.log import LOG
-from lab.options import presents
 
 
 @presents(render)

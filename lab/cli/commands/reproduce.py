@@ -21,9 +21,9 @@ from collections.abc import Callable
 from typing import Annotated
 
 from lab.api.reproductions import Reproduction, reproduce
+from lab.base.options import Switch, presents
 from lab.console import print_json
 from lab.errors import InterruptError
-from lab.options import Switch, presents
 from lab.tables import show
 
 

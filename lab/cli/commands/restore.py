@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+from lab.base.options import Argument
 from lab.cli import arguments
 from lab.errors import InputError, LabError
 from lab.lessons.check import Evidence, check_stage
 from lab.lessons.lesson import Lesson, Stage, load_lesson
 from lab.log import LOG
-from lab.options import Argument
 from lab.project import SCRIPTS, replace_files
 from lab.shipped import SHIPPED, files_of
 from lab.store.directory import runs_path

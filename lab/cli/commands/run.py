@@ -27,11 +27,11 @@ from typing import Annotated, Any
 from lab.api.results import Run
 from lab.api.training import run
 from lab.backends.names import AUTO
+from lab.base.options import Switch, presents
 from lab.cli.run_view import print_summary, view_for_stderr
 from lab.command_name import command_name
 from lab.errors import InterruptError, LabError
 from lab.log import LOG
-from lab.options import Switch, presents
 from lab.run.outcome import check_succeeded
 from lab.run.runner import RunInterruptedError
 from lab.store.directory import RunDir

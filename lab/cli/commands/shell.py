@@ -14,8 +14,8 @@ import sys
 from typing import Annotated
 
 from lab.api.environments import find_environment
-from lab.options import Argument
-from lab.options.shared import EnvironmentName
+from lab.base.options import Argument
+from lab.verbs.common_options import EnvironmentName
 
 
 def command(

@@ -14,16 +14,16 @@ from __future__ import annotations
 from typing import Annotated
 
 from lab.backends.registry import backends
+from lab.base.options import Argument, Switch
 from lab.console import print_json
 from lab.log import LOG
-from lab.options import Argument, Switch
-from lab.options.shared import AsJson, RunsDir
 from lab.run.status import StatusProber, status_or_warn
 from lab.store.directory import runs_path
 from lab.store.names import find_run
 from lab.store.summarize import sum_up
 from lab.tables import result_table, show
 from lab.text import bounded
+from lab.verbs.common_options import AsJson, RunsDir
 
 
 def command(

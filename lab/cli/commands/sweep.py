@@ -18,13 +18,13 @@ from typing import Annotated
 
 from lab.analysis.sweep import check_succeeded
 from lab.api.sweeps import Sweep, sweep
+from lab.base.options import Flag, Switch, presents
 from lab.console import print_json
 from lab.errors import InterruptError
 from lab.formatting import counted
-from lab.options import Flag, Switch, presents
-from lab.options.shared import Force
 from lab.outputs import check_output, write_output
 from lab.tables import show
+from lab.verbs.common_options import Force
 
 
 @presents(sweep)

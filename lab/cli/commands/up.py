@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lab.api.environments import Booted, up
+from lab.base.options import presents
 from lab.formatting import counted
 from lab.log import LOG
-from lab.options import presents
 
 
 @presents(up)

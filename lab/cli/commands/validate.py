@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from lab.base.options import Switch
 from lab.config import load_cluster
 from lab.config.allocation import idle_gpus
 from lab.console import print_json
 from lab.errors import ConfigError
 from lab.formatting import counted
 from lab.log import LOG
-from lab.options import Switch
-from lab.options.shared import AsJson, ClusterArgument, ClusterFile
 from lab.project import cluster_path
+from lab.verbs.common_options import AsJson, ClusterArgument, ClusterFile
 
 
 def command(

@@ -18,13 +18,10 @@ from dataclasses import dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, get_type_hints
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, get_type_hints
 
+from lab.base.converters import boolean, text
 from lab.errors import InputError
-from lab.options.types import boolean, text
-
-if TYPE_CHECKING:
-    from lab.experiments.program_flags import ProgramFlag
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,6 +84,22 @@ class Arguments:
 
     help: str
     shows: str
+
+
+class ProgramFlag(Protocol):
+    """A flag of a program, as the program declares it."""
+
+    @property
+    def help(self) -> str:
+        """One line."""
+
+    @property
+    def parse(self) -> Callable[[str], object]:
+        """Parse a value as the program does."""
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it may have no value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ _FALSE = frozenset({"false", "no", "off", "0"})
 whole = units.whole
 OneOf = units.OneOf
 one_of = units.one_of
-_MAX_GPUS = 1000
 _MAX_DIGITS = 18  # Python rejects numbers of thousands of digits
 
 
@@ -39,16 +38,6 @@ def count(raw: str) -> int:
     if not (raw.isascii() and raw.isdigit() and len(raw) <= _MAX_DIGITS):
         raise ValueError("a whole number, 0 or more")
     return int(raw)
-
-
-def host_gpus(raw: str) -> str | int:
-    """Parse `auto`, `none`, or the number of GPUs of another host."""
-    if raw in {"auto", "none"}:
-        return raw
-    try:
-        return whole(1, _MAX_GPUS)(raw)
-    except ValueError:
-        raise ValueError(f"auto, none, or a number from 1 to {_MAX_GPUS:,}") from None
 
 
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Final
 
 from lab.backends.names import BACKENDS
-from lab.options import Argument, Flag, RepeatedFlag, Switch
-from lab.options.types import host_gpus, one_of
+from lab.base.converters import one_of, whole
+from lab.base.options import Argument, Flag, RepeatedFlag, Switch
 from lab.runtimes import RUNTIMES
+
+_MAX_GPUS: Final = 1000
+
+
+def host_gpus(raw: str) -> str | int:
+    """Parse `auto`, `none`, or the number of GPUs of another host."""
+    if raw in {"auto", "none"}:
+        return raw
+    try:
+        return whole(1, _MAX_GPUS)(raw)
+    except ValueError:
+        raise ValueError(f"auto, none, or a number from 1 to {_MAX_GPUS:,}") from None
+
 
 AsJson = Annotated[bool, Switch("print JSON")]
 ClusterFile = Annotated[
