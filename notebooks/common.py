@@ -12,8 +12,8 @@ from cycler import cycler
 from matplotlib.axes import Axes
 
 from lab import api
-from lab.cli.commands.check import command
 from lab.errors import InputError, LabError
+from lab.verbs.check import command
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "notebooks/samples"

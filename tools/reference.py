@@ -15,6 +15,7 @@ from unittest import mock
 from lab import api
 from lab.cli.help import command_help
 from lab.cli.registry import COMMANDS, GROUPS
+from lab.verbs import python_name
 
 COMMAND_PAGES: Final = {name: f"reference/commands/{name}.md" for name in COMMANDS}
 """By command: its page in the site."""
@@ -51,7 +52,7 @@ def navigation() -> list[object]:
 def command_page(name: str) -> str:
     """What `lab NAME --help` prints, as a page."""
     with redirect_stdout(_Terminal()), mock.patch.dict(environ, {"COLUMNS": _WIDTH}):
-        text = command_help(name, import_module(f"lab.cli.commands.{name}"))
+        text = command_help(name, import_module(f"lab.verbs.{python_name(name)}"))
     return f"# lab {name}\n\n`lab {name} --help` prints this text.\n\n```text\n{text}\n```\n"
 
 

@@ -17,36 +17,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from lab.api.archives import export, import_
-    from lab.api.environments import down, ps, up
-    from lab.api.following import attach, cancel
-    from lab.api.inputs import load, plan
-    from lab.api.rendering import render
-    from lab.api.reports import compare, report
-    from lab.api.reproductions import reproduce
-    from lab.api.results import Run, Runs, figure, find, runs
-    from lab.api.simulations import simulate
-    from lab.api.sweeps import sweep
-    from lab.api.training import run
     from lab.config import Cluster
     from lab.errors import ConfigError, InputError, LabError
     from lab.placement.plan import Plan
+    from lab.verbs.attach import attach
+    from lab.verbs.cancel import cancel
+    from lab.verbs.compare import compare
+    from lab.verbs.down import down
+    from lab.verbs.export import export
+    from lab.verbs.import_ import import_
+    from lab.verbs.inputs import load, plan
+    from lab.verbs.ps import ps
+    from lab.verbs.render import render
+    from lab.verbs.report import report
+    from lab.verbs.reproduce import reproduce
+    from lab.verbs.results import Run, Runs, figure, find
+    from lab.verbs.run import run
+    from lab.verbs.runs import runs
+    from lab.verbs.simulate import simulate
+    from lab.verbs.sweep import sweep
+    from lab.verbs.up import up
 
 _MODULES: Final = {
-    "lab.api.archives": "export import_",
-    "lab.api.environments": "down ps up",
-    "lab.api.rendering": "render",
-    "lab.api.following": "attach cancel",
-    "lab.api.inputs": "load plan",
-    "lab.api.reports": "compare report",
-    "lab.api.reproductions": "reproduce",
-    "lab.api.results": "Run Runs figure find runs",
-    "lab.api.simulations": "simulate",
-    "lab.api.sweeps": "sweep",
-    "lab.api.training": "run",
     "lab.config": "Cluster",
     "lab.errors": "ConfigError InputError LabError",
     "lab.placement.plan": "Plan",
+    "lab.verbs.attach": "attach",
+    "lab.verbs.cancel": "cancel",
+    "lab.verbs.compare": "compare",
+    "lab.verbs.down": "down",
+    "lab.verbs.export": "export",
+    "lab.verbs.import_": "import_",
+    "lab.verbs.inputs": "load plan",
+    "lab.verbs.ps": "ps",
+    "lab.verbs.render": "render",
+    "lab.verbs.report": "report",
+    "lab.verbs.reproduce": "reproduce",
+    "lab.verbs.results": "Run Runs figure find",
+    "lab.verbs.run": "run",
+    "lab.verbs.runs": "runs",
+    "lab.verbs.simulate": "simulate",
+    "lab.verbs.sweep": "sweep",
+    "lab.verbs.up": "up",
 }
 """The names of each module, imported on their first use: a command loads only what it needs."""
 

@@ -20,6 +20,7 @@ from lab.extras import named_extras
 from lab.log import LOG, shown_by
 from lab.shipped import install_command, origin
 from lab.text import short, suggestion
+from lab.verbs import python_name
 
 
 def main(argv: Sequence[str]) -> int:
@@ -65,16 +66,16 @@ def _run(name: str, argv: list[str]) -> None:
         near = suggestion(name, registry.COMMANDS)
         problem = f"no option {name!r}" if name.startswith("-") else f"no command {name!r}"
         raise InputError(problem, f"{near}see `lab --help`")
-    from lab.cli import arguments  # noqa: PLC0415  (`lab --help` needs none of it)
+    from lab.base import command_line  # noqa: PLC0415  (`lab --help` needs none of it)
 
-    module = importlib.import_module(f"lab.cli.commands.{name}")
-    if arguments.asks_for_help(argv):
+    module = importlib.import_module(f"lab.verbs.{python_name(name)}")
+    if command_line.asks_for_help(argv):
         from lab.cli import help  # noqa: A004, PLC0415  (a module, not the built-in)
 
         program = next((argument for argument in argv if not argument.startswith("-")), None)
         print(help.command_help(name, module, program))
         return
-    arguments.call(name, module.command, argv)
+    command_line.call(name, module.command, argv)
 
 
 def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:

@@ -1,4 +1,4 @@
-"""Shell completion: a script for each shell, and the candidates that `lab __complete` prints.
+"""Shell completion: the candidates that `lab __complete` prints.
 
 The candidates come from the declarations that parse the command line. A shell inserts them into its
 line as they are, so none has a character that is special to a shell.
@@ -22,38 +22,10 @@ from lab.cli.registry import COMMANDS
 from lab.errors import LabError
 from lab.experiments.registry import EXPERIMENTS
 from lab.variables import LAB_RUNS_DIR
+from lab.verbs import python_name
 
 if TYPE_CHECKING:
     from lab.config import Cluster
-
-SCRIPTS: Final[Mapping[str, str]] = {
-    "bash": """\
-_lab() {
-    mapfile -t COMPREPLY < <(lab __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2> /dev/null)
-    [[ ${COMPREPLY[0]-} != *= ]] || compopt -o nospace
-}
-complete -o default -o nosort -F _lab lab
-""",
-    "zsh": """\
-#compdef lab
-_lab() {
-    local -a found=(${(f)"$(lab __complete "${(@)words[2,CURRENT]}" 2> /dev/null)"})
-    compadd -V keys -S '' -- ${(M)found:#*=}
-    compadd -V lab -- ${found:#*=}
-    (( $#found )) || _files
-}
-if [[ $funcstack[1] == _lab ]]; then _lab; else compdef _lab lab; fi
-""",
-    "fish": """\
-function __lab
-    set -l now (commandline -ct)
-    lab __complete (commandline -opc)[2..-1] "$now" 2> /dev/null | string match --regex '.+'
-    or __fish_complete_path "$now"
-end
-complete -c lab -f -k -a '(__lab)'
-""",
-}
-"""The script of each shell. If there is no candidate, it completes files."""
 
 _SAFE: Final = re.compile(r"(?:last~)?[A-Za-z0-9._=-]+")
 
@@ -77,7 +49,7 @@ def _all(before: Sequence[str], current: str) -> Iterable[str]:
     name, *rest = before
     if name not in COMMANDS or "--" in rest:
         return []
-    known = parameters(import_module(f"lab.cli.commands.{name}").command)
+    known = parameters(import_module(f"lab.verbs.{python_name(name)}").command)
     flags = _flags(known)
     valued = {flag for flag, each in flags.items() if not each.is_switch}
     if rest and rest[-1] in valued:

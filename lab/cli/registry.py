@@ -1,6 +1,6 @@
 """All commands, by the groups of `lab --help`.
 
-Each command is the function `command` in the module `lab.cli.commands.NAME`. The module's docstring
+Each command is the function `command` in the module `lab.verbs.NAME`. The module's docstring
 has its notes and examples. This module imports almost nothing, so that `lab --help` is fast.
 """
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of a run: the flags of `lab run`, or the arguments of `lab.api.run`.
+    """The options of a run: the flags of `lab run`, or the arguments of `lab.run`.
 
     Attributes:
         spec: The run itself. Its `experiment` may be the path of the user's own program.

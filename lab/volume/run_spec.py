@@ -201,7 +201,7 @@ class RunSpec:
 
     @classmethod
     def plain_values(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of the plain options among the arguments of `lab.api.run`."""
+        """Return the fields of the plain options among the arguments of `lab.run`."""
         plain = {field.name.removesuffix("_s"): field.name for field in fields(cls)}
         return {
             plain[name]: value

@@ -92,7 +92,7 @@ GROUPS: Final[Mapping[str, Group]] = {
             "class",
             "a class on a real engine: seats, their isolation, the queue",
             tests=("tests/e2e/test_class*.py",),
-            owns=("lab/classroom/*", "lab/backends/classroom/*", "lab/cli/commands/class.py"),
+            owns=("lab/classroom/*", "lab/backends/classroom/*", "lab/verbs/class_*.py"),
             files=(*IMAGE, "Dockerfile.class", "requirements/*class*.txt", "requirements/proxy/*"),
             engine=True,
         ),
@@ -210,7 +210,7 @@ GROUPS: Final[Mapping[str, Group]] = {
                 "tests/e2e/test_short_torture.py",
             ),
             owns=(
-                *("lab/backends/network_faults.py", "lab/cli/commands/fault.py"),
+                *("lab/backends/network_faults.py", "lab/verbs/fault.py"),
                 *("lab/task/agent/fault_injection.py", "lab/task/agent/starts.py"),
             ),
             engine=True,

@@ -97,7 +97,7 @@ def _edges(path: str, source: Source, modules: Mapping[str, str]) -> Iterator[st
     names = {*source.imports, *(f"{folder}.{name}" for name in source.imports)}
     for text in source.texts:
         names |= _named_by(text) & modules.keys()
-    for prefix in source.prefixes:  # `f"lab.cli.commands.{name}"`
+    for prefix in source.prefixes:  # `f"lab.verbs.{python_name(name)}"`
         if prefix.endswith(".") and prefix[:-1] in modules:
             names |= {name for name in modules if name.startswith(prefix)}
     for name in names:

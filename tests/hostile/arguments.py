@@ -14,6 +14,7 @@ from typing import Final
 
 from lab.base.options import Flag, Parameter, Switch, parameters
 from lab.cli.registry import COMMANDS
+from lab.verbs import python_name
 from tests.hostile.calls import call
 from tests.hostile.runs import GOOD, ROOT, SAMPLES
 from tests.support.shown import examples
@@ -75,7 +76,7 @@ def argument_list(seed: int) -> list[str]:
     name = rng.choice([each for each in COMMANDS if each not in SLOW])
     if rng.random() < 0.05:
         return [rng.choice(ODD), *rng.choices(ODD, k=rng.randrange(3))]
-    known = parameters(import_module(f"lab.cli.commands.{name}").command)
+    known = parameters(import_module(f"lab.verbs.{python_name(name)}").command)
     example = rng.choice(examples(name))
     arguments = shlex.split(example)[2:] if rng.random() < 0.5 else []
     for _ in range(rng.randrange(1, 4)):

@@ -14,8 +14,7 @@ from functools import cache
 from itertools import product
 from typing import Any, Final
 
-from lab.cli.arguments import check
-from lab.cli.commands.run import command
+from lab.base.command_line import check
 from lab.config import load_cluster
 from lab.config.validation import parse_start
 from lab.experiments.faults import Fault, Kind
@@ -26,6 +25,7 @@ from lab.lessons.lesson import FOLDER, Condition, Stage, load_lesson
 from lab.run.fault_injection import parse_faults
 from lab.store.run_info import RunInfo, parameters_of
 from lab.store.summary import ResultSummary, Summary, TaskSummary
+from lab.verbs.run import command
 from lab.volume import RunSpec
 from lab.volume.layout import task_names
 from tests.support.commands import ROOT

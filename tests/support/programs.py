@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lab.api import inputs
 from lab.log import shown_by
 from lab.records import Record, parse_record
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
+from lab.verbs import inputs
 from lab.volume import RunSpec
 
 

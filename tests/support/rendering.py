@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.api.rendering import render_config
 from lab.backends.names import COMPOSE, capabilities
 from lab.backends.rendered_file import RenderOptions, read_state
 from lab.config import load_cluster
 from lab.placement.place import place_here
 from lab.placement.plan import Plan
+from lab.verbs.render import render_config
 
 INDEX = RenderOptions("index")
 

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.cli.arguments import check
+from lab.base.command_line import check
 from lab.cli.registry import COMMANDS
 from lab.config import load_cluster
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
+from lab.verbs import python_name
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,7 +122,7 @@ def wrong_commands(text: str) -> list[str]:
 
 def examples(name: str) -> list[str]:
     """The command lines that the help of a command shows as examples."""
-    module = importlib.import_module(f"lab.cli.commands.{name}")
+    module = importlib.import_module(f"lab.verbs.{python_name(name)}")
     return re.findall(r"^    (lab .+)$", module.__doc__ or "", re.MULTILINE)
 
 
@@ -157,7 +158,7 @@ def _faults(line: str) -> Iterator[str]:
     if name not in COMMANDS:
         yield f"{line}: no command {name}"
         return
-    function = importlib.import_module(f"lab.cli.commands.{name}").command
+    function = importlib.import_module(f"lab.verbs.{python_name(name)}").command
     try:
         check(name, function, arguments)
     except InputError as error:

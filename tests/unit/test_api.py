@@ -282,7 +282,7 @@ def test_runs_are_a_table_that_shows_damaged_runs(
     assert isinstance(runs[1:], api.Runs)
     assert "damaged" not in repr(runs[1:])
     assert repr(runs[:0]) == "no runs"
-    monkeypatch.setattr("lab.api.results.MAX_SHOWN", 2)
+    monkeypatch.setattr("lab.verbs.results.MAX_SHOWN", 2)
     assert "damaged" not in repr(runs)
     assert "1 earlier run not shown" in repr(runs)
 

@@ -398,7 +398,7 @@ def test_an_export_that_cannot_be_written(
     )
     shutil.copytree(here / "runs" / RUN, here / "runs" / OTHER)
     assert f"run.json is of another run, '{RUN}'" in cli("export", OTHER, code=1).err
-    monkeypatch.setattr("lab.api.archives.pack", raising(os_error(errno.ENOSPC)))
+    monkeypatch.setattr("lab.verbs.export.pack", raising(os_error(errno.ENOSPC)))
     assert (
         f"cannot be written to {RUN}.lab.tar.gz: No space left on device"
         in cli("export", RUN, code=1).err

@@ -8,11 +8,11 @@ import types
 
 import pytest
 
-from lab.api.brief_view import BriefView
 from lab.console import KEPT_NOTICES, Output, messages_shown, output
 from lab.log import LOG
 from lab.run.view import Clock
 from lab.store.run_info import RunInfo
+from lab.verbs.brief_view import BriefView
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State
 from tests.support.fakes import record

@@ -30,9 +30,10 @@ from lab.classroom.queue.host import Queued
 from lab.classroom.seat_report import RunReport
 from lab.classroom.state import ClassDir, StoredClass, changed_end
 from lab.classroom.status import SeatStatus
-from lab.cli import class_actions, main
+from lab.cli import main
 from lab.errors import InputError, LabError
 from lab.gpu import Inventory, chosen_host
+from lab.verbs import class_actions
 from tests.golden.boxes import box, uuid_of
 from tests.support.agents import ROOT
 from tests.support.classes import CERTIFICATE, CLASS, CLUSTER, KEY, a_plan, plan, stored

@@ -16,10 +16,10 @@ import pytest
 
 from lab.classroom import gradebook as module
 from lab.classroom.gradebook import Entry, as_csv, read_gradebook
-from lab.cli import class_actions
 from lab.errors import InputError
 from lab.lessons.answers import FILE, add_answers
 from lab.store.directory import RunDir, read_statuses
+from lab.verbs import class_actions
 from lab.volume.status import digest_of
 from tests.support.recorded import BEGAN_UNIX, make
 from tests.support.specs import update

@@ -35,6 +35,7 @@ from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.log import shown_by
 from lab.shipped import install_command
+from lab.verbs import python_name
 from tests.support.agents import PATIENCE_S
 from tests.support.cli import (
     CLUSTER,
@@ -54,7 +55,7 @@ RUN = "20260101-0000-async-aaaa"
 
 
 def module_of(name: str) -> ModuleType:
-    return import_module(f"lab.cli.commands.{name}")
+    return import_module(f"lab.verbs.{python_name(name)}")
 
 
 @pytest.fixture
@@ -479,6 +480,6 @@ def test_unexpected_errors_are_one_line(
 def test_debug_shows_the_traceback_of_a_defect(
     stocked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.cli.commands.runs.infos", lambda _: 1 / 0)
+    monkeypatch.setattr("lab.verbs.runs.infos", lambda _: 1 / 0)
     for words in (["--debug", "runs"], ["runs", "--debug"], ["runs"]):
         assert ("Traceback" in lab(stocked, *words).stderr) is ("--debug" in words)

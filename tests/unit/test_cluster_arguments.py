@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.api.training import parse_variable
-from lab.api.training import run as train
 from lab.backends.rendered_file import planned_run
 from lab.config import parse_cluster
 from lab.errors import InputError
@@ -18,6 +16,8 @@ from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.settings import command, settings_of
 from lab.task.agent.autorun import requested
+from lab.verbs.run import parse_variable
+from lab.verbs.run import run as train
 from lab.volume import Request, RunSpec
 from lab.volume.run_spec import fill_in, has_placeholders
 from tests.support.cli import Host

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.cli.commands.run import _line
 from lab.command_name import command_name, with_command_name
 from lab.console import show
+from lab.verbs.run import _command_line
 
 HINT = "boot it with `lab up`, see `lab ps --json`; the `lab` of that directory; `make lab up`"
 
@@ -46,7 +46,7 @@ def test_without_it_a_command_has_the_path_of_lab(
     )
     show(HINT)
     assert capsys.readouterr().err == f"{shown}\n"
-    assert _line("report", "last") == ".venv/bin/lab report last"
+    assert _command_line("report", "last") == ".venv/bin/lab report last"
     assert main([]) == 0
     assert "Start with `.venv/bin/lab run async" in capsys.readouterr().out
     assert main(["shwo"]) == 2

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from lab.backends.names import BACKENDS
-from lab.cli.completion import SCRIPTS
 from lab.cli.registry import COMMANDS
 from lab.experiments.registry import EXPERIMENTS
+from lab.verbs.completion import SCRIPTS
 from tests.support.agents import PATIENCE_S
 from tests.support.cli import ROOT, flags_in, lab
 from tests.support.terminals import terminal

@@ -14,13 +14,12 @@ import pytest
 from scipy import stats
 
 from lab.analysis.batches import Point, RunResult
-from lab.api import Runs
-from lab.api.sweeps import Sweep
-from lab.cli.commands.sweep import _show
 from lab.reproduce.claims import load
 from lab.reproduce.measures import trainings
 from lab.store.summary import Summary
 from lab.tables import result_table, show
+from lab.verbs.results import Runs
+from lab.verbs.sweep import Sweep, _show
 from tests.support import shown
 from tests.support.lessons import measured
 from tests.support.lessons import task as ended

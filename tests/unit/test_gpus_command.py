@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lab.backends.environment import Environment
-from lab.cli.commands import gpus as gpus_command
 from lab.errors import LabError
 from lab.gpu import Condition, Fault, Gpu, Inventory, Pair, Process
+from lab.verbs import gpus as gpus_command
 from tests.support.cli import replace_backends
 from tests.support.fakes import PLAN, FakeEnvironment
 from tests.support.gpu_views import inside

@@ -13,9 +13,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lab.cli.commands import restore
-from lab.cli.commands.restore import command, missing_stages, restore_files
-from lab.cli.lesson_view import lesson_page
 from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS
 from lab.lessons.answers import (
@@ -42,6 +39,9 @@ from lab.project import replace_files
 from lab.shipped import SHIPPED
 from lab.store.directory import RunDir
 from lab.tables import show
+from lab.verbs import restore
+from lab.verbs.check import lesson_page
+from lab.verbs.restore import command, missing_stages, restore_files
 from tests.support.cli import Cli
 from tests.support.commands import ROOT
 from tests.support.fakes import raising
@@ -491,7 +491,7 @@ def test_a_run_that_lacks_what_its_stage_needs_is_an_error(
     monkeypatch.chdir(tmp_path)
     seen: list[list[str]] = []
     monkeypatch.setattr(
-        "lab.cli.commands.restore.arguments.call",
+        "lab.verbs.restore.command_line.call",
         lambda name, _command, argv: seen.append([name, *argv]),
     )
     with pytest.raises(LabError, match="train: its run is there, but no run of async has ended"):

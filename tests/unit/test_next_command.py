@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli.commands.run import next_command
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
+from lab.verbs.run import next_command
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.files import write_atomically
 from lab.volume.states import State

@@ -18,13 +18,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lab import api
-from lab.api.inputs import program_args
 from lab.base.options import parameters
 from lab.config import load_cluster
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
 from lab.lessons.answers import FILE, read_answers
 from lab.lessons.lesson import load_lesson
+from lab.verbs.inputs import program_args
 from tests.support.commands import python
 from tests.support.shown import ROOT, dead_links, wrong_commands
 from tools import notebooks

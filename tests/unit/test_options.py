@@ -12,12 +12,9 @@ from typing import Annotated
 
 import pytest
 
-from lab.api import training
 from lab.base.converters import one_of
 from lab.base.options import Argument, Flag, Switch, parameters, presents, reads_options
 from lab.cli import main
-from lab.cli.commands import run as run_module
-from lab.cli.commands import simulate as module
 from lab.cli.completion import candidates
 from lab.errors import InputError, LabError
 from lab.run.prepared import RunOptions
@@ -26,6 +23,9 @@ from lab.store.run_info import RunInfo
 from lab.store.settings import command as command_of
 from lab.store.settings import settings_of
 from lab.units import counts
+from lab.verbs import run as run_module
+from lab.verbs import run as training
+from lab.verbs import simulate as module
 from lab.volume import RunSpec
 
 
@@ -102,7 +102,7 @@ PATIENCE = {
     "    share: Annotated[bool, Switch()] = False,\n": f"    {FLAG},\n",
     "        share: Use GPUs that": "        patience: How long to be\n            patient.\n",
 }
-"""An option that is added to `lab.api.run`: before these lines of its module."""
+"""An option that is added to `lab.run`: before these lines of its module."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class PatientSpec(RunSpec):
 
 @pytest.fixture
 def train(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunInfo]:
-    """`lab.api.run` with the option; returns the run that it would start."""
+    """`lab.run` with the option; returns the run that it would start."""
     text = Path(training.__file__).read_text("utf-8")
     for place, line in PATIENCE.items():
         assert text.count(place) == 1

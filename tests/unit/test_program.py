@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.api.inputs import program_args
 from lab.errors import InputError
 from lab.program import names_a_program
 from lab.program import own as programs
 from lab.program.own import read_program
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.command import argv, environ
+from lab.verbs.inputs import program_args
 from lab.volume import Request, RunSpec
 from tests.support.commands import run_command
 from tests.support.programs import write

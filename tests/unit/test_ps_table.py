@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from lab.api.environments import TaskRow
 from lab.backends.environment import TaskInfo
-from lab.cli.commands.ps import _show_tasks
+from lab.verbs.ps import TaskRow, _show_tasks
 from lab.volume import TaskStatus
 from lab.volume.states import State
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from lab.api.rendering import recorded
 from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.names import COMPOSE
 from lab.backends.rendered_file import RenderOptions, stale_diff
 from lab.config import Cluster, load_cluster
 from lab.placement.place import place
 from lab.placement.plan import Plan
+from lab.verbs.render import recorded
 from tests.golden.boxes import MODES, inventory
 from tests.golden.cases import GOOD
 from tests.support.composing import ROOT, config

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.api.rendering import recorded
 from lab.backends.names import SLURM
 from lab.backends.options import time_limit
 from lab.backends.rendered_file import RenderOptions
@@ -18,6 +17,7 @@ from lab.cli import main
 from lab.config import load_cluster, parse_cluster
 from lab.errors import ConfigError
 from lab.run.planning import make_plan
+from lab.verbs.render import recorded
 from tests.golden.cases import accepted, rendered_files
 from tests.support.cli import Cli
 from tests.support.engine import ROOT

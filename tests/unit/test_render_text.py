@@ -12,13 +12,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from lab.api.rendering import recorded
 from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.names import COMPOSE
 from lab.backends.rendered_file import Rendering, RenderOptions, stale_diff, write
 from lab.backends.yaml_text import Variable, compose_yaml, dumped
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
+from lab.verbs.render import recorded
 from tests.support.commands import ROOT, python
 from tests.support.fakes import os_error, raising
 from tests.support.rendering import plan_file, read_header, render_file
@@ -244,6 +244,6 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_rendering_needs_neither_docker_nor_tensorflow_nor_the_driver() -> None:
-    code = "import sys, lab.cli.commands.render; print(*sys.modules)"
+    code = "import sys, lab.verbs.render; print(*sys.modules)"
     loaded = python("-c", code, cwd=ROOT, check=True).stdout.split()
     assert not {"docker", "tensorflow", "pynvml", "numpy", "rich", "fire"} & set(loaded)

@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from lab.base.command_line import check
 from lab.cli import main
-from lab.cli.arguments import check
-from lab.cli.commands.run import command as run_command
 from lab.experiments.policy import RESTARTS, OnFailure
 from lab.experiments.registry import EXPERIMENTS, hyperparameters
 from lab.plots.data import Mark, Trace, tidy
@@ -35,6 +34,7 @@ from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.settings import command
 from lab.store.summarize import summarize
+from lab.verbs.run import command as run_command
 from lab.volume import RunSpec
 from lab.volume.states import State
 from tests.support import recorded

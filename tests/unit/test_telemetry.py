@@ -17,7 +17,6 @@ from unittest.mock import patch
 import pytest
 from rich.console import Console
 
-from lab.cli.live_view import LiveView
 from lab.gpu import Condition, Fault, NvmlError
 from lab.records.reader import read_records
 from lab.run import gpu_metrics
@@ -26,6 +25,7 @@ from lab.run.view import View
 from lab.store.directory import RunDir
 from lab.store.gpu_samples import NO_FIGURES, GpuFigures, figures
 from lab.store.run_info import RunInfo, gpus_of
+from lab.verbs.live_view import LiveView
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State
 from tests.support.agents import PATIENCE_S

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lab.cli.live_view import LiveView
-from lab.cli.run_view import PlainView
 from lab.log import shown_by
 from lab.run.view import StepRate
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summary_of
 from lab.tables import result_table, table_of
+from lab.verbs.live_view import LiveView
+from lab.verbs.run_view import PlainView
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State
 from tests.support.fakes import record

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from lab.cli.live_view import LiveView
 from lab.command_name import with_command_name
 from lab.console import show
 from lab.text import bounded, wrapped
+from lab.verbs.live_view import LiveView
 from tests.support.specs import info
 
 COMMAND = "`lab logs 20261126-0241-async-f3a3 --tensorflow`"

@@ -1,31 +1,39 @@
-"""Runs as files, from Python: `lab export` and `lab import`."""
+"""`lab export RUN`.
+
+The archive has run.json, the summary, records, logs, states, GPU samples and the program of your
+own. Logs and run.json can contain paths and user names of this host: look at them before you
+publish the archive. Checkpoints, the saved model and the files of the programs need --all.
+
+Examples:
+    # the newest run, to RUN_ID.lab.tar.gz in this directory
+    lab export last
+    # with its checkpoints, to a file that you name
+    lab export last --all --output my-run.lab.tar.gz
+"""
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from rich.filesize import decimal
 
-from lab.api.results import Run
-from lab.base.options import Argument, Arguments, Flag, Switch, reads_options
+from lab.base.options import Argument, Flag, Switch, reads_options
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.log import LOG
 from lab.outputs import check_output
 from lab.project import AnyPath
-from lab.store.archive import SUFFIX, contents, is_archive_of, pack, same_content, unpack
+from lab.store.archive import SUFFIX, contents, is_archive_of, pack
 from lab.store.directory import RunDir, RunStatus, runs_path
 from lab.store.names import named_run
 from lab.text import short
 from lab.verbs.common_options import RunsDir
+from lab.verbs.printing import prints
+from lab.verbs.results import Run
 from lab.volume.files import atomic_writer
-
-_IMPORTING: Final = ".import-"
-"""The beginning of the name of a directory in the run store that an import fills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +71,6 @@ class Exported:
             line += f"; without checkpoints, model and files ({rest}): add them with --all"
         LOG.info(line)
         print(self.file)
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """A run that is in the run store after an import.
-
-    Attributes:
-        run: Its directory.
-        is_new: Whether this import wrote it; otherwise it was already there.
-    """
-
-    run: RunDir
-    is_new: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all of it as a JSON value."""
-        return {"run_id": self.run.run_id, "path": str(self.run.path), "new": self.is_new}
-
-    def show(self) -> None:
-        """Say where the run is."""
-        state = "imported into" if self.is_new else "already there:"
-        LOG.info(f"run {self.run.run_id} is {state} {self.run.path}")
 
 
 @reads_options
@@ -140,45 +126,6 @@ def export(
     )
 
 
-@messages_shown()
-def import_(
-    *files: Annotated[AnyPath, Arguments("archives that `lab export` wrote", shows="FILE")],
-    runs_dir: RunsDir = None,
-) -> list[Imported]:
-    """Read archives of runs into the run store: all of them, or none.
-
-    Args:
-        files: Archives that `export` wrote.
-        runs_dir: The run store; it is created if it is missing.
-
-    Raises:
-        LabError: An archive is not valid, or the run store has another run with its id.
-    """
-    store = runs_path(runs_dir)
-    imported: dict[str, tuple[RunDir, bool]] = {}
-    try:
-        store.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=_IMPORTING, dir=store) as name:
-            for number, file in enumerate(files):
-                run = unpack(Path(file), Path(name) / str(number))
-                known = RunDir(store / run.run_id)
-                other, _ = imported.get(run.run_id, (known, False))
-                is_known = other.path.exists()
-                if is_known and not same_content(run, other):
-                    raise LabError(
-                        f"{short(str(file))}: {store} has another run with the id {run.run_id}",
-                        "import it into another run store with --runs-dir",
-                    )
-                imported.setdefault(run.run_id, (run, not is_known))
-            for run, is_new in imported.values():
-                if is_new:
-                    run.path.rename(store / run.run_id)
-            return [Imported(RunDir(store / run_id), new) for run_id, (_, new) in imported.items()]
-    except OSError as error:
-        problem = f"the run cannot be written to {short(str(store))}: {error.strerror or error}"
-        raise LabError(problem, "use another run store with --runs-dir") from error
-
-
 def _ended(run: RunDir) -> bool:
     """Check that a run has ended; return whether all its files are collected.
 
@@ -195,3 +142,6 @@ def _ended(run: RunDir) -> bool:
             f"wait for its end, or collect it with `lab attach {run.run_id}`",
         )
     return info.collected or not info.has_started
+
+
+command = prints(export)

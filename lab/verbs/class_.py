@@ -40,8 +40,6 @@ Examples:
     lab class gradebook work.zip --output stages.csv
 """
 
-# ruff: noqa: N999  (the command's name is a keyword of Python)
-
 from __future__ import annotations
 
 import inspect
@@ -57,7 +55,7 @@ from lab.verbs.common_options import AsJson, HostGpus
 ACTIONS: Final = (
     "validate", "up", "status", "board", "time", "handouts", "reset", "down", "gradebook",
 )  # fmt: skip
-"""Each is a function of `lab.cli.class_actions`; its keywords are the options that it takes."""
+"""Each is a function of `lab.verbs.class_actions`; its keywords are the options that it takes."""
 
 
 def command(
@@ -82,7 +80,7 @@ def command(
 ) -> None:
     """Run a class of several seats on this host."""
     given = dict(locals())
-    from lab.cli import class_actions  # noqa: PLC0415  (takes 0.5 s)
+    from lab.verbs import class_actions  # noqa: PLC0415  (takes 0.5 s)
 
     act = getattr(class_actions, action)
     takes = inspect.signature(act).parameters

@@ -1,4 +1,25 @@
-"""Reports and comparisons of runs from Python: `lab report` and `lab compare`."""
+"""`lab report RUN…`.
+
+RUN is the id of a run, last or last~1, the directory of a run, a directory of runs, or
+an archive of `lab export`. An argument with a slash is always a path. A damaged run is
+left out with a warning.
+
+The page needs no network and no other file. lab also writes its figures as PNG and
+SVG files to figures/ next to it, or to both-figures/ with --output both.html.
+--tensorboard writes to tb/ or both-tb/; `tensorboard --logdir DIRECTORY` shows them.
+--output replaces an older page, but no other file. If a run is outside the run store,
+the page is ./report.html.
+
+Examples:
+    # the newest run: report.html in its directory
+    lab report last
+    # several runs, to a file
+    lab report 20260101-0000-async-aaaa last --output both.html
+    # with event files for TensorBoard, in its directory, too
+    lab report last --tensorboard
+    # all runs of a directory, with a name
+    lab report ./runs --label "group 1"
+"""
 
 from __future__ import annotations
 
@@ -11,15 +32,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
-from rich.console import Group
-from rich.text import Text
-
-from lab.api.results import Run
-from lab.api.tables import Shown
 from lab.backends.registry import backends
-from lab.base.options import Arguments, Flag, RepeatedFlag, Switch, reads_options
+from lab.base.options import Flag, Switch, reads_options
 from lab.console import messages_shown
-from lab.errors import InputError
 from lab.extras import named_extras
 from lab.formatting import counted
 from lab.log import LOG
@@ -29,23 +44,14 @@ from lab.store.directory import runs_path
 from lab.store.names import open_runs, read_each
 from lab.text import visible
 from lab.verbs.common_options import RunsDir
+from lab.verbs.printing import prints
+from lab.verbs.results import Labels, NamedRuns
 
 if TYPE_CHECKING:
-    import pandas as pd  # importing it takes half a second
-
-    from lab.analysis.comparison import Side
     from lab.report.loader import ReportRun
 
 PAGE: Final = "report.html"
 """The page in the current directory, if a run is outside the run store."""
-
-NamedRuns = Annotated[
-    Run | AnyPath, Arguments("runs: ids, last, last~1, directories, or archives", shows="RUN")
-]
-Labels = Annotated[
-    str | Sequence[str],
-    RepeatedFlag("a name for the runs of one RUN, or of all; for each RUN, in order", shows="TEXT"),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,46 +88,6 @@ class Report:
         """Return a link; a notebook server serves paths relative to the notebook."""
         target = quote(os.path.relpath(self.path))
         return f'<a href="{escape(target)}" target="_blank">{escape(visible(str(self.path)))}</a>'
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Shown):
-    """Runs side by side; differences and ratios are to the first run.
-
-    Attributes:
-        sides: The runs.
-        everything: Whether the tables also have what is the same in all runs.
-    """
-
-    sides: Sequence[Side]
-    everything: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all of it as a JSON value."""
-        from lab.analysis.comparison import as_json  # noqa: PLC0415
-
-        return as_json(self.sides)
-
-    @named_extras()
-    def frame(self) -> pd.DataFrame:
-        """Return the results: a row for each metric of the run and of each task."""
-        import pandas as pd  # noqa: PLC0415
-
-        comparison = self.to_json()
-        parts = {"run": comparison["figures"], **comparison["tasks"]}
-        rows = [(part, row) for part, several in parts.items() for row in several]
-        index = pd.MultiIndex.from_tuples(
-            [(part, row["name"]) for part, row in rows], names=["of", "metric"]
-        )
-        names = [side.label or side.summary.run_id for side in self.sides]
-        return pd.DataFrame([row["values"] for _, row in rows], index, names)
-
-    def _shown(self) -> Group:
-        """Return what `lab compare` prints, with an empty line between two tables."""
-        from lab.analysis.comparison import tables  # noqa: PLC0415
-
-        parts = [*tables(self.sides, everything=self.everything)]
-        return Group(parts[0], *(each for part in parts[1:] for each in (Text(), part)))
 
 
 @reads_options
@@ -181,36 +147,4 @@ def _write_events(runs: Sequence[ReportRun], folder: Path) -> list[Path]:
     return written
 
 
-@reads_options
-@named_extras()
-@messages_shown()
-def compare(
-    *runs: NamedRuns,
-    label: Labels = (),
-    all_: Annotated[bool, Switch()] = False,
-    runs_dir: RunsDir = None,
-) -> Comparison:
-    """Print runs side by side.
-
-    Args:
-        runs: Runs, ids, `last`, directories of runs, or archives of `lab export`. The first one is
-            compared with the others.
-        label: No label, one for each argument, or a single one for all of them.
-        all_: Also list the settings and metrics that are the same.
-        runs_dir: The run store.
-
-    Raises:
-        InputError: An argument names no run, or there are not two runs.
-        LabError: Fewer than two runs can be read.
-    """
-    options = locals()
-    store = runs_path(runs_dir)
-    with open_runs(options["runs"], options["label"], store) as opened:
-        if len(opened) == 1:
-            raise InputError(f"run {opened[0].name} is the only run", "name another run")
-        # Imported here: importing pandas takes half a second.
-        from lab.analysis.comparison import read_side  # noqa: PLC0415
-
-        prober = StatusProber(backends)
-        sides = read_each(opened, lambda run: read_side(run, run.probe(prober)), at_least=2)
-    return Comparison(sides, all_)
+command = prints(report)

@@ -13,7 +13,6 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from lab.api.environments import find_environment
 from lab.base.converters import count, point_in_time
 from lab.base.options import Argument, Flag, Switch, given_flags
 from lab.errors import InputError
@@ -24,6 +23,7 @@ from lab.store.directory import RunDir, runs_path
 from lab.store.names import find_run
 from lab.text import visible
 from lab.verbs.common_options import EnvironmentName, RunsDir
+from lab.verbs.inputs import find_environment
 
 
 def command(

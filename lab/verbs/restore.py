@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+from lab.base import command_line
 from lab.base.options import Argument
-from lab.cli import arguments
 from lab.errors import InputError, LabError
 from lab.lessons.check import Evidence, check_stage
 from lab.lessons.lesson import Lesson, Stage, load_lesson
@@ -31,6 +31,7 @@ from lab.project import SCRIPTS, replace_files
 from lab.shipped import SHIPPED, files_of
 from lab.store.directory import runs_path
 from lab.text import short, suggestion
+from lab.verbs import python_name
 
 
 def command(
@@ -63,8 +64,8 @@ def command(
 def _run(stage: Stage, store: Path) -> None:
     """Run the command of a stage, and check that its run has what the stage needs."""
     _, name, *argv = shlex.split(stage.command)
-    module = importlib.import_module(f"lab.cli.commands.{name}")
-    arguments.call(name, module.command, argv)
+    module = importlib.import_module(f"lab.verbs.{python_name(name)}")
+    command_line.call(name, module.command, argv)
     if hint := check_stage(stage, Evidence.read(store).runs, {}).hint:
         raise LabError(f"{stage.name}: its run is there, but {hint[0].lower()}{hint[1:]}")
 

@@ -1,4 +1,16 @@
-"""Simulate a training from Python: `lab simulate` without its command line."""
+"""`lab simulate WAY`.
+
+No model is trained. Every figure is a prediction for softmax regression on MNIST, with
+the error that such predictions had. docs/explanation/scaling.md has the measurements. --from RUN
+calibrates on a run of your own machine, such as --from last, and predicts up to three times its
+tasks; without it, the shipped machine is simulated.
+
+Examples:
+    # the shipped machine with more workers
+    lab simulate async --workers 2,4,6
+    # other step times
+    lab simulate sync --workers 4 --seed 1
+"""
 
 from __future__ import annotations
 
@@ -11,7 +23,6 @@ from rich.table import Table
 from rich.text import Text
 
 from lab import units
-from lab.api.tables import Shown
 from lab.base.converters import OneOf
 from lab.base.options import Argument, Flag, reads_options
 from lab.errors import InputError
@@ -20,6 +31,8 @@ from lab.extras import named_extras
 from lab.log import LOG
 from lab.project import AnyPath
 from lab.tables import show, table_of
+from lab.verbs.printing import prints
+from lab.verbs.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,3 +153,6 @@ def simulate(
     machine = machine_for(wanted, given["from_"], given["runs_dir"])
     numbers = (given[name] for name in ("workers", "ps", "seed"))
     return Simulation(machine, predict(wanted, machine, *numbers))
+
+
+command = prints(simulate)

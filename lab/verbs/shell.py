@@ -13,9 +13,9 @@ import os
 import sys
 from typing import Annotated
 
-from lab.api.environments import find_environment
 from lab.base.options import Argument
 from lab.verbs.common_options import EnvironmentName
+from lab.verbs.inputs import find_environment
 
 
 def command(

@@ -1,22 +1,37 @@
-"""Follow and control runs from Python: `lab attach` and `lab cancel`."""
+"""`lab attach [RUN]`.
+
+Without RUN, it is the newest run. What a dead client left on the run volume is collected. The
+recordings late-worker, straggler and killed-ps come with lab.
+
+With --web, the page shows the newest run, also one that starts later. It changes nothing. Open the
+printed address in a browser on this host; it has a token that stays the same. For a projector on
+another host, forward the port with `ssh -L`.
+
+Examples:
+    # follow the newest run; it continues after Ctrl-C
+    lab attach
+    # show a recording that comes with lab, five times as fast as it was
+    lab attach straggler --speed 5
+    # a page for the projector, until Ctrl-C
+    lab attach --web
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
-from lab.api.brief_view import brief_view
-from lab.api.inputs import check_main_thread
-from lab.api.results import Run
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
-from lab.base.options import Argument, Flag, Switch, reads_options
+from lab.base.converters import whole
+from lab.base.options import Argument, Flag, Switch, presents, reads_options
 from lab.console import messages_shown
 from lab.console import output as output_of_caller
-from lab.errors import InputError
+from lab.errors import InputError, InterruptError
 from lab.log import LOG
 from lab.project import AnyPath, default_name
 from lab.run.discovery import locate
@@ -25,16 +40,18 @@ from lab.run.recovery import collect_one, needs_collection
 from lab.run.removal import remove_stopped
 from lab.run.replay import Player, Recording
 from lab.run.runner import RunInterruptedError
-from lab.run.status import StatusProber, finalize, volume_status
+from lab.run.status import StatusProber, finalize
 from lab.run.view import MakeView
 from lab.store import settings
 from lab.store.directory import LAST, RunDir, runs_path
-from lab.store.recordings import recorded_elsewhere
+from lab.store.recordings import find_recorded, recorded_elsewhere
 from lab.store.summary import read_summary
+from lab.verbs.brief_view import brief_view
 from lab.verbs.common_options import RunsDir
+from lab.verbs.inputs import check_main_thread
+from lab.verbs.results import Run
+from lab.verbs.run_view import print_summary, view_for_stderr
 from lab.volume import Request
-
-CANCELLED: Final = "cancelled by `lab cancel`"
 
 SPEEDS: Final = (0.1, 1000.0)
 """The lowest and the highest speed of a replay."""
@@ -179,31 +196,51 @@ def _followed(first: Request, environment: Environment, store: Path, view: MakeV
     return run
 
 
-def cancel(run: Annotated[str, Argument()] = LAST, *, runs_dir: RunsDir = None) -> str:
-    """Ask the tasks of a run to end; a client that follows the run collects it.
+@presents(attach)
+def command(
+    attached: partial[Run],
+    *,
+    web: Annotated[bool, Switch("show the run as a page for the projector, until Ctrl-C")] = False,
+    port: Annotated[
+        int | None, Flag("the port of the page on 127.0.0.1", whole(1, 65535), shows="PORT")
+    ] = None,
+    json: Annotated[bool, Switch("print the summary as JSON, as the last line of stdout")] = False,
+) -> None:
+    """Follow a run that trains, show one that has ended again, and collect what is left of it."""
+    run = attached.keywords.get("run")
+    store = runs_path(attached.keywords.get("runs_dir"))
+    if web:
+        _serve(run, store, attached.keywords.get("speed"), port)
+        return
+    if port is not None:
+        raise InputError("--port is given without --web", "add --web")
+    try:
+        done = attached(view=view_for_stderr, check=False)
+    except RunInterruptedError as interrupt:
+        run_id = interrupt.run.run_id
+        raise InterruptError(
+            f"detached from run {run_id}, which continues",
+            f"`lab attach {run_id}` follows it again, `lab cancel` stops it",
+        ) from None
+    summary = done.summary
+    print_summary(summary, json=json)
+    if run is None or recorded_elsewhere(run, store) is None:
+        check_succeeded(done.directory, summary)
 
-    Args:
-        run: A run's id, a unique prefix of it, last, or last~1 (default: last).
-        runs_dir: The run store.
 
-    Returns:
-        The id of the run.
+def _serve(run: str | None, store: Path, speed: float | None, port: int | None) -> None:
+    """Serve the page of a run, or of the newest one."""
+    if speed is not None and run is None:
+        raise InputError("--speed is given without a run", "name the run, such as `straggler`")
+    # Imported here: its packages belong to an extra.
+    from lab.board.run_feed import NewestRun, ReplayFeed, RunFeed  # noqa: PLC0415
+    from lab.board.server import PORT, Feed, encoded, serve  # noqa: PLC0415
 
-    Raises:
-        InputError: No run matches or several do, it has ended, or its environment no longer runs.
-    """
-    location = locate(run, runs_path(runs_dir), backends(), default_name())
-    run_id, environment = location.run.run_id, location.environment
-    on_volume = None if environment is None else volume_status(environment, run_id)
-    ended = on_volume is None or all(status.state.ended for status in on_volume.statuses.values())
-    if environment is None or on_volume is None or ended:
-        raise InputError(
-            f"run {run_id} has already ended", f"see its result with `lab show {run_id}`"
-        )
-    if on_volume.stopped:
-        raise InputError(
-            f"run {run_id} has no task to cancel: its environment no longer runs",
-            f"collect its files with `lab attach {run_id}`",
-        )
-    environment.cancel(run_id, CANCELLED)
-    return run_id
+    feed: Feed = NewestRun(store)
+    if run is not None:
+        found = find_recorded(run, store)
+        if speed is None:
+            feed = RunFeed(found)
+        else:
+            feed = ReplayFeed(Recording.read(found), speed)
+    asyncio.run(serve(partial(encoded, "run", feed), port or PORT))

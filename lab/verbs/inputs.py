@@ -6,12 +6,23 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from lab.backends.environment import Environment
+from lab.backends.registry import backends
+from lab.backends.selection import check_folder, resolve
 from lab.base.options import read_value
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
 from lab.program import names_a_program
-from lab.project import DEFAULT_CLUSTER, AnyPath, Project, cluster_path, find_root
+from lab.project import (
+    DEFAULT_CLUSTER,
+    AnyPath,
+    Project,
+    cluster_path,
+    default_name,
+    default_root,
+    find_root,
+)
 from lab.run.fitting import experiment_named
 from lab.run.planning import make_plan
 from lab.text import short, suggestion
@@ -113,3 +124,17 @@ def check_main_thread(name: str) -> None:
     """
     if threading.current_thread() is not threading.main_thread():
         raise LabError(f"`{name}()` must be called from the main thread", "call it from there")
+
+
+def find_environment(name: str | None) -> Environment:
+    """Find the environment of this name, or the one of the config in this directory.
+
+    Raises:
+        InputError: No environment matches, or several do, or the one of this name was booted in
+            another directory.
+    """
+    default = default_name()
+    environment = resolve(name, default, backends())
+    if name is None and environment.project == default:
+        check_folder(environment, default_root())
+    return environment

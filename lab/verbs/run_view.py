@@ -108,7 +108,7 @@ def view_for_stderr(
     """
     console = Console(stderr=True)
     if console.is_terminal and not console.is_dumb_terminal:
-        from lab.cli.live_view import LiveView  # noqa: PLC0415  (only for a terminal)
+        from lab.verbs.live_view import LiveView  # noqa: PLC0415  (only for a terminal)
 
         with (
             LiveView(info, console, clock, title) as live,

@@ -1,9 +1,25 @@
-"""Render from Python: `lab render` without its command line."""
+"""`lab render`.
+
+Examples:
+    # with the GPUs of this host
+    lab render
+    # from another config, printed to stdout
+    lab render clusters/book.yaml --output -
+    # print a diff and exit with code 1 if the file is out of date
+    lab render --check
+    # on Engine 28 or later: tasks cannot reach this host
+    lab render -o network=isolated
+    # a batch script for Slurm, cluster.sbatch
+    lab render clusters/slurm.yaml --target slurm -o time=2h
+    # objects for Kubernetes, cluster.k8s.yaml: a JobSet
+    lab render clusters/slurm.yaml --target kubernetes -o image=registry.example/lab:cuda
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +42,15 @@ from lab.backends.rendered_file import (
     write,
 )
 from lab.base.converters import one_of, text
-from lab.base.options import Argument, Flag, ProgramArguments, Switch, given_flags, reads_options
+from lab.base.options import (
+    Argument,
+    Flag,
+    ProgramArguments,
+    Switch,
+    given_flags,
+    presents,
+    reads_options,
+)
 from lab.config import Cluster, load_cluster
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
@@ -246,3 +270,19 @@ def command_of(path: Path, target: str, output: str, options: RenderOptions) -> 
     words = [str(path), *(flag for flag, used in switches.items() if used)]
     words += [f"--run={name}"] if name else []
     return f"lab render {shlex.join([*words, *(['--', *flags] if flags else [])])}"
+
+
+@presents(render)
+def command(rendered: Callable[[], Rendered]) -> None:
+    """Render the config as a compose file, or as a file for Slurm or Kubernetes."""
+    made = rendered()
+    if made.diff:
+        sys.stdout.write(made.diff)
+        raise LabError(f"{made.output} is out of date", f"write it again with `{made.again}`")
+    if made.again:
+        LOG.info(f"{made.output} is up to date")
+    elif made.output == "-":
+        sys.stdout.write(made.text)
+    else:
+        trains = f"; it trains {made.run.arguments[0]}" if made.run else ""
+        LOG.info(f"wrote {made.output}; {made.planner.start_hint(Path(made.output))}{trains}")

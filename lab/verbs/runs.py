@@ -27,13 +27,29 @@ from lab.base.options import Flag, Switch
 from lab.console import print_json
 from lab.formatting import counted
 from lab.log import LOG
+from lab.project import AnyPath
 from lab.run.recovery import collected_rows
 from lab.run.run_list import STATES, Row, filtered, notes, runs_table
 from lab.run.status import StatusProber
-from lab.store.directory import infos, runs_path
+from lab.store.directory import all_runs, infos, runs_path
 from lab.tables import show, terminal_width
 from lab.text import short, suggestion
 from lab.verbs.common_options import AsJson, RunsDir
+from lab.verbs.results import Run, Runs
+
+
+def runs(runs_dir: AnyPath | None = None) -> Runs:
+    """Return all runs in the local run store, the oldest first.
+
+    A damaged run is one of them; its attributes raise `LabError`.
+
+    Args:
+        runs_dir: The run store; None: `LAB_RUNS_DIR`, or `./runs`.
+
+    Raises:
+        InputError: The run store is not a directory.
+    """
+    return Runs(map(Run, all_runs(runs_path(runs_dir))))
 
 
 def command(

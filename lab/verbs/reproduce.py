@@ -1,8 +1,23 @@
-"""Reproduce from Python: `lab reproduce` without its command line."""
+"""`lab reproduce NAME`.
+
+REPRODUCED       a statement, or a number within the range of one more run of ours
+INCONCLUSIVE     too few runs, or a range that is too wide to decide (exit code 3)
+NOT_REPRODUCED   outside the range, or the opposite of a statement (exit code 1)
+OK, FAILED, UNCLEAR: settings and checks of our own, which do not decide the exit code.
+docs/how-to/reproduce.md has the rules.
+
+Examples:
+    # all claims on a training, by the quick listings
+    lab reproduce book-async --quick
+    # a first look with two runs of each kind
+    lab reproduce book-sync --quick --repeats 2
+    # evaluate the newest run, and print JSON
+    lab reproduce book-async --runs last --json
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,15 +27,12 @@ from rich.text import Text
 
 from lab import units
 from lab.analysis.batches import run_batches, run_count
-from lab.api.inputs import check_main_thread, project
-from lab.api.results import Run, Runs
-from lab.api.tables import Shown
 from lab.backends.names import AUTO
 from lab.base.converters import one_of
-from lab.base.options import Argument, Flag, Switch, given_flags, reads_options
+from lab.base.options import Argument, Flag, Switch, given_flags, presents, reads_options
 from lab.config import Cluster
-from lab.console import messages_shown, output
-from lab.errors import InputError
+from lab.console import messages_shown, output, print_json
+from lab.errors import InputError, InterruptError
 from lab.experiments.registry import MAX_SEED
 from lab.extras import named_extras
 from lab.log import LOG
@@ -28,8 +40,12 @@ from lab.project import AnyPath
 from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
 from lab.store.directory import RunDir, runs_path
+from lab.tables import show
 from lab.text import visible
 from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
+from lab.verbs.inputs import check_main_thread, project
+from lab.verbs.results import Run, Runs
+from lab.verbs.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -218,3 +234,28 @@ def _given_runs(given: Mapping[str, Any], store: Path) -> list[RunDir]:
     if not found:
         raise InputError("runs: there is no run", "give one run or several")
     return found
+
+
+@presents(reproduce)
+def command(
+    reproduced: Callable[..., Reproduction],
+    *,
+    json: Annotated[bool, Switch("print the results of all claims as JSON")] = False,
+) -> None:
+    """Run the trainings that a source describes, and evaluate each of its claims."""
+    made = reproduced(check=False)
+    if json:
+        print_json(made.to_json())
+    else:
+        for part in made.parts():
+            show(part)
+    if isinstance(made.stopped, KeyboardInterrupt):
+        raise InterruptError(
+            f"interrupted in {made.reached}", "see the collected runs with `lab runs`"
+        )
+    if made.stopped is not None:
+        raise made.stopped
+    # Imported here: importing SciPy takes a second.
+    from lab.reproduce.verdicts import check_reproduced  # noqa: PLC0415
+
+    check_reproduced(made.evaluations)

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Annotated, Final, Self, SupportsIndex, overload
 
 from rich.console import Group
 from rich.text import Text
 
-from lab.api.tables import Shown
 from lab.backends.registry import backends
+from lab.base.options import Arguments, RepeatedFlag
 from lab.console import messages_shown
 from lab.errors import LabError
 from lab.extras import named_extras
 from lab.formatting import counted
 from lab.log import shown_by
 from lab.project import AnyPath
-from lab.store.directory import RunDir, all_runs, runs_path
+from lab.run.status import StatusProber
+from lab.store.directory import RunDir, runs_path
 from lab.store.names import find_run
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
 from lab.store.summary import Summary, read_summary
 from lab.tables import result_table
 from lab.text import visible
+from lab.verbs.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd  # importing it takes half a second, and most calls need no data frame
@@ -147,7 +149,6 @@ class Runs(Shown, list[Run]):
         import pandas as pd  # noqa: PLC0415
 
         from lab.run.run_list import Row, run_rows  # noqa: PLC0415
-        from lab.run.status import StatusProber  # noqa: PLC0415
 
         with messages_shown():
             rows = run_rows(dict.fromkeys(_directories(self)), StatusProber(backends))
@@ -160,7 +161,6 @@ class Runs(Shown, list[Run]):
             return Group(Text("no runs"))
         # Imported here: a single run needs neither.
         from lab.run.run_list import notes, run_rows, runs_table  # noqa: PLC0415
-        from lab.run.status import StatusProber  # noqa: PLC0415
 
         warnings: list[str] = []
         newest = dict.fromkeys(_directories(self[-MAX_SHOWN:]))
@@ -170,6 +170,17 @@ class Runs(Shown, list[Run]):
         if len(self) > MAX_SHOWN:
             lines.insert(0, f"{counted(len(self) - MAX_SHOWN, 'earlier run')} not shown")
         return Group(runs_table(rows)[0], *map(Text, lines))
+
+
+NamedRuns = Annotated[
+    Run | AnyPath, Arguments("runs: ids, last, last~1, directories, or archives", shows="RUN")
+]
+
+
+Labels = Annotated[
+    str | Sequence[str],
+    RepeatedFlag("a name for the runs of one RUN, or of all; for each RUN, in order", shows="TEXT"),
+]
 
 
 def find(argument: str, runs_dir: AnyPath | None = None) -> Run:
@@ -184,20 +195,6 @@ def find(argument: str, runs_dir: AnyPath | None = None) -> Run:
         LabError: A `run.json` in the run store is unreadable.
     """
     return Run(find_run(argument, runs_path(runs_dir)))
-
-
-def runs(runs_dir: AnyPath | None = None) -> Runs:
-    """Return all runs in the local run store, the oldest first.
-
-    A damaged run is one of them; its attributes raise `LabError`.
-
-    Args:
-        runs_dir: The run store; None: `LAB_RUNS_DIR`, or `./runs`.
-
-    Raises:
-        InputError: The run store is not a directory.
-    """
-    return Runs(map(Run, all_runs(runs_path(runs_dir))))
 
 
 @named_extras()
@@ -215,7 +212,6 @@ def figure(name: str, runs: Run | Iterable[Run]) -> Figure:
         LabError: The runs have no data for it, or a `run.json` is missing or unreadable.
     """
     from lab.report.build import draw_figure  # noqa: PLC0415
-    from lab.run.status import StatusProber  # noqa: PLC0415
 
     several = _directories([runs] if isinstance(runs, Run) else runs)
     with messages_shown():

@@ -1,0 +1,62 @@
+"""`lab cancel [RUN]`.
+
+Examples:
+    # the newest run
+    lab cancel
+    # a run by its id, or a prefix of it
+    lab cancel 20261121-0810-async-7f3a
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Final
+
+from lab.backends.registry import backends
+from lab.base.options import Argument, presents
+from lab.errors import InputError
+from lab.log import LOG
+from lab.project import default_name
+from lab.run.discovery import locate
+from lab.run.status import volume_status
+from lab.store.directory import LAST, runs_path
+from lab.verbs.common_options import RunsDir
+
+CANCELLED: Final = "cancelled by `lab cancel`"
+
+
+def cancel(run: Annotated[str, Argument()] = LAST, *, runs_dir: RunsDir = None) -> str:
+    """Ask the tasks of a run to end; a client that follows the run collects it.
+
+    Args:
+        run: A run's id, a unique prefix of it, last, or last~1 (default: last).
+        runs_dir: The run store.
+
+    Returns:
+        The id of the run.
+
+    Raises:
+        InputError: No run matches or several do, it has ended, or its environment no longer runs.
+    """
+    location = locate(run, runs_path(runs_dir), backends(), default_name())
+    run_id, environment = location.run.run_id, location.environment
+    on_volume = None if environment is None else volume_status(environment, run_id)
+    ended = on_volume is None or all(status.state.ended for status in on_volume.statuses.values())
+    if environment is None or on_volume is None or ended:
+        raise InputError(
+            f"run {run_id} has already ended", f"see its result with `lab show {run_id}`"
+        )
+    if on_volume.stopped:
+        raise InputError(
+            f"run {run_id} has no task to cancel: its environment no longer runs",
+            f"collect its files with `lab attach {run_id}`",
+        )
+    environment.cancel(run_id, CANCELLED)
+    return run_id
+
+
+@presents(cancel)
+def command(cancelled: Callable[[], str]) -> None:
+    """Ask the tasks of a run to end; a client that follows the run collects it."""
+    run_id = cancelled()
+    LOG.info(f"run {run_id} is cancelled; collect it with `lab attach {run_id}`")

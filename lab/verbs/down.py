@@ -1,0 +1,78 @@
+"""`lab down`.
+
+Examples:
+    # the environment of ./cluster.yaml
+    lab down
+    # all environments, without a question
+    lab down --all --yes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated
+
+from lab.backends.registry import backends
+from lab.backends.selection import list_all
+from lab.base.options import Argument, Switch, presents
+from lab.console import confirm, messages_shown
+from lab.errors import InputError
+from lab.log import LOG
+from lab.run.removal import Confirm, remove, run_all
+from lab.store.directory import runs_path
+from lab.verbs.common_options import RunsDir
+from lab.verbs.inputs import find_environment
+
+EnvironmentArgument = Annotated[str | None, Argument(shows="ENVIRONMENT")]
+
+
+@messages_shown()
+def down(
+    name: EnvironmentArgument = None,
+    *,
+    all_: Annotated[bool, Switch()] = False,
+    discard: Annotated[bool, Switch()] = False,
+    runs_dir: RunsDir = None,
+    confirm: Confirm = lambda _question: None,
+) -> list[str]:
+    """Collect the runs of an environment, then remove it; a run under way is cancelled first.
+
+    Args:
+        name: The environment (default: the one of ./cluster.yaml).
+        all_: Remove all environments that `lab ps` lists.
+        discard: Remove the environment without collecting its runs.
+        runs_dir: The run store.
+        confirm: Asks the user before several environments, uncollected runs or a run under way are
+            removed; raises InputError if the answer is no.
+
+    Returns:
+        The names of the removed environments.
+
+    Raises:
+        InputError: No environment has this name, this directory's environment was booted from
+            another project, or the user refuses.
+        LabError: A run cannot be collected, or an environment cannot be removed.
+    """
+    if all_ and name is not None:
+        raise InputError(f"both --all and {name!r} are given", "give one of them")
+    doomed = list_all(backends()) if all_ else [find_environment(name)]
+    if doomed and (all_ or discard):
+        names = ", ".join(
+            f"{environment.project} ({environment.backend})" for environment in doomed
+        )
+        confirm(f"remove {names}?")
+    removal = partial(remove, runs_dir=runs_path(runs_dir), confirm=confirm, discard=discard)
+    run_all(partial(removal, environment) for environment in doomed)
+    return [environment.project for environment in doomed]
+
+
+@presents(down)
+def command(
+    removed: Callable[..., list[str]],
+    *,
+    yes: Annotated[bool, Switch("remove without a question", short="-y")] = False,
+) -> None:
+    """Collect the runs of an environment, then remove it."""
+    if not (removed() if yes else removed(confirm=confirm)):
+        LOG.info("no environment is up")

@@ -1,0 +1,186 @@
+"""`lab ps [ENVIRONMENT]`.
+
+Examples:
+    # all environments, from any directory
+    lab ps
+    # the tasks of one environment, as JSON
+    lab ps mnist --json
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Annotated, overload
+
+from lab.backends.environment import Environment, TaskInfo
+from lab.backends.registry import backends
+from lab.backends.selection import list_all
+from lab.base.options import Argument, presents
+from lab.console import print_json
+from lab.errors import LabError
+from lab.formatting import whole
+from lab.log import LOG
+from lab.run.discovery import statuses_of
+from lab.run.state import GONE, explain
+from lab.tables import fitting, show, table_of, terminal_width, wrapped
+from lab.verbs.common_options import AsJson
+from lab.verbs.inputs import find_environment
+from lab.volume import TaskStatus
+from lab.volume.states import Cause, State
+
+EnvironmentArgument = Annotated[str | None, Argument(shows="ENVIRONMENT")]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An environment in a list.
+
+    Attributes:
+        name: Its name.
+        backend: Its backend.
+        tasks: The number of its tasks.
+        alive: The number of tasks whose agent runs.
+        runs: The number of runs on its run volume; None: it cannot be read.
+        cluster_sha256: The digest of its config.
+        directory: The project in which it was booted; "" if it is unknown.
+    """
+
+    name: str
+    backend: str
+    tasks: int
+    alive: int
+    runs: int | None
+    cluster_sha256: str
+    directory: str
+
+    def to_json(self) -> dict[str, object]:
+        """Return all of it as a JSON value."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task of an environment.
+
+    Attributes:
+        task: The task, and its agent.
+        run: The newest run of the environment, if there is one.
+        status: The status of the task in that run; None: it waits.
+    """
+
+    task: TaskInfo
+    run: str | None
+    status: TaskStatus | None
+
+    def to_json(self) -> dict[str, object]:
+        """Return all of it as a JSON value."""
+        status = self.status
+        return {
+            **asdict(self.task),
+            "run": self.run,
+            "state": status.state.value if status else None,
+            "reason": status.reason if status else "",
+            "cause": status.cause if status else None,
+        }
+
+
+@overload
+def ps(name: None = None) -> list[Listed]: ...
+
+
+@overload
+def ps(name: str) -> list[TaskRow]: ...
+
+
+def ps(name: EnvironmentArgument = None) -> list[Listed] | list[TaskRow]:
+    """List all environments, or the tasks of one and the status of its newest run.
+
+    Args:
+        name: The environment whose tasks are listed (default: list all environments, including
+            those that have stopped but are not removed).
+
+    Raises:
+        InputError: No environment has this name.
+        LabError: A backend does not answer, or the run volume cannot be read.
+    """
+    return _environments() if name is None else _tasks(find_environment(name))
+
+
+def _environments() -> list[Listed]:
+    rows = []
+    for up in list_all(backends()):
+        tasks = up.tasks()
+        alive, runs = sum(task.alive for task in tasks), _run_count(up)
+        of_config = up.cluster_sha256, up.folder
+        rows.append(Listed(up.project, up.backend, len(tasks), alive, runs, *of_config))
+    return rows
+
+
+def _tasks(environment: Environment) -> list[TaskRow]:
+    requests, tasks = environment.runs(), environment.tasks()
+    newest = requests[-1].run_id if requests else None
+    statuses = statuses_of(environment, newest) if newest else {}
+    if not any(task.alive for task in tasks):
+        statuses = {name: _lost(status) for name, status in statuses.items()}
+    return [TaskRow(task, newest, statuses.get(task.task)) for task in tasks]
+
+
+def _run_count(environment: Environment) -> int | None:
+    """Return the number of runs on an environment's run volume; None if it cannot be read."""
+    try:
+        return len(environment.runs())
+    except LabError:
+        return None
+
+
+def _lost(status: TaskStatus) -> TaskStatus:
+    """Return a task's status when no agent runs that could update it."""
+    if status.state.ended:
+        return status
+    return replace(status, state=State.LOST, reason=GONE, cause=Cause.NODE_LOST)
+
+
+@presents(ps)
+def command(listed: partial[list[Listed] | list[TaskRow]], *, json: AsJson = False) -> None:
+    """List all environments, or the tasks of one and the status of its newest run."""
+    rows = listed()
+    if json:
+        print_json([row.to_json() for row in rows])
+    elif listed.keywords.get("name") is not None:
+        _show_tasks([row for row in rows if isinstance(row, TaskRow)])
+    elif rows:
+        _show_environments([row for row in rows if isinstance(row, Listed)])
+    else:
+        LOG.info("no environment is up; boot one with `lab up`")
+
+
+def _show_environments(rows: Sequence[Listed]) -> None:
+    cells = [
+        (row.name, row.backend, f"{row.alive}/{row.tasks}", whole(row.runs) or "?", row.directory)
+        for row in rows
+    ]
+    columns = ("environment", "backend", ">tasks alive", ">runs", "directory")
+    show(wrapped(table_of(columns, cells), 4))
+
+
+def _show_tasks(rows: Sequence[TaskRow]) -> None:
+    newest = next((row.run for row in rows), None)
+    title = f"in run {newest}" if newest else "in no run"
+    cells = [
+        (
+            task.task,
+            task.node,
+            task.address,
+            " ".join(task.gpus) or "none",
+            task.detail if task.alive else f"not running ({task.detail})",
+            explain(status) if status else "waiting",
+        )
+        for task, status in ((row.task, row.status) for row in rows)
+    ]
+    columns = ("task", "node", "address", "gpus", "agent", title)
+    # Names stay in one piece; a narrow terminal wraps the rest, and cuts nothing.
+    table, _ = fitting(columns, cells, width=terminal_width(sys.stdout), whole=columns[2:])
+    show(table)

@@ -1,0 +1,111 @@
+"""`lab up`.
+
+Examples:
+    # in containers if an engine runs, else as processes
+    lab up
+    # as processes, without GPUs
+    lab up --backend local --cluster clusters/book.yaml --gpus none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from lab.backends.environment import Environment
+from lab.backends.gpu_verification import boot
+from lab.backends.names import AUTO
+from lab.backends.registry import options_of
+from lab.base.options import Flag, Switch, presents, reads_options
+from lab.config import Cluster
+from lab.console import messages_shown
+from lab.formatting import counted
+from lab.log import LOG
+from lab.project import AnyPath
+from lab.run.planning import make_plan
+from lab.run.prepared import find_place
+from lab.runtimes import TENSORFLOW
+from lab.store.directory import runs_path
+from lab.verbs.common_options import BackendName, Framework, GpuMode, OwnOptions, RunsDir
+from lab.verbs.inputs import project
+
+
+@dataclass(frozen=True, slots=True)
+class Booted:
+    """An environment that is up.
+
+    Attributes:
+        environment: The environment.
+        is_new: Whether this call booted it; otherwise it was already up.
+    """
+
+    environment: Environment
+    is_new: bool
+
+
+@reads_options
+@messages_shown()
+def up(
+    cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
+    *,
+    backend: BackendName = AUTO,
+    option: OwnOptions = (),
+    gpus: GpuMode = AUTO,
+    share: Annotated[bool, Switch()] = False,
+    framework: Framework = None,
+    runs_dir: RunsDir = None,
+) -> Booted:
+    """Boot the environment of a config, unless it exists; its tasks wait for runs.
+
+    Args:
+        cluster: The cluster config (default: cluster.yaml).
+        backend: A backend, such as `local` or `compose`, or `auto`.
+        option: Options of the backend alone (`lab backends` lists them): `{"time": "2h"}`.
+        gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+        share: Also use GPUs that another environment of lab holds.
+        framework: The tasks' framework.
+        runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
+
+    Raises:
+        InputError: An argument is invalid, or another environment has this name.
+        LabError: The plan does not fit the host, or the environment cannot be booted.
+    """
+    where = project(cluster)
+    placed = make_plan(
+        where.cluster,
+        gpus,
+        runtime=framework or TENSORFLOW.name,
+        backend=backend,
+        own=options_of(backend, option),
+        file=where.path,
+    )
+    chosen, running = find_place(
+        backend,
+        gpus,
+        placed,
+        where,
+        runs_path(runs_dir),
+        option=option,
+    )
+    if running is None:
+        booted = boot(chosen, placed.plan, root=where.root, share=share)
+        return Booted(booted, is_new=True)
+    running.require_agents()
+    running.block_host()
+    return Booted(running, is_new=False)
+
+
+@presents(up)
+def command(booted: Callable[[], Booted]) -> None:
+    """Boot the environment of a config, unless it exists."""
+    made = booted()
+    name = made.environment.project
+    if not made.is_new:
+        LOG.info(f"environment {name!r} is up already; train with `lab run async`")
+        return
+    tasks = counted(len(made.environment.tasks()), "task")
+    LOG.info(
+        f"environment {name!r} is up with {tasks};"
+        " train with `lab run async`, remove it with `lab down`"
+    )
