@@ -66,6 +66,8 @@ def call(name: str, function: Callable[..., None], arguments: Sequence[str]) -> 
         LabError: The command failed.
     """
     texts = check(name, function, arguments)
+    # A function that also reads texts from Python gets values here.
+    function = getattr(function, "takes_values", function)
     # Imported here: Fire is slow to import, and errors in arguments are reported without it.
     import fire  # noqa: PLC0415
     from fire.decorators import SetParseFns  # noqa: PLC0415

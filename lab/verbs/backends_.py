@@ -10,16 +10,20 @@ Examples:
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
+
+from rich.console import Group
+from rich.text import Text
 
 from lab.backends.names import capabilities
 from lab.backends.options import text_of
 from lab.backends.registry import backends
-from lab.console import print_json
 from lab.tables import terminal_width
 from lab.text import wrapped
-from lab.verbs.common_options import AsJson
+from lab.verbs.printing import prints
+from lab.verbs.shown import Shown
 
 _ABILITIES: Final = ("tasks", "containers", "host_gpus", "queued", "network_faults")
 
@@ -27,16 +31,37 @@ _INDENT: Final = " " * 6
 """The beginning of the further lines of a line that a terminal wraps."""
 
 
-def command(*, json: AsJson = False) -> None:
-    """List the backends, whether they can be used here, and the options of each one alone."""
-    reasons = {each.name: each.unavailable_reason() for each in backends()}
-    if json:
-        print_json([_as_json(name, reason) for name, reason in reasons.items()])
-        return
-    width = terminal_width(sys.stdout)
-    for name, reason in reasons.items():
-        for line in _lines(name, reason):
+@dataclass(frozen=True, slots=True, repr=False)
+class Backends(Shown):
+    """The backends.
+
+    Attributes:
+        reasons: Name to why the backend cannot be used here; None: it can.
+    """
+
+    reasons: Mapping[str, str | None]
+
+    def to_json(self) -> list[dict[str, object]]:
+        """Return all of it as a JSON value."""
+        return [_as_json(name, reason) for name, reason in self.reasons.items()]
+
+    def show(self) -> None:
+        """Print the lines; a terminal wraps them."""
+        width = terminal_width(sys.stdout)
+        for line in self._lines():
             print(*(wrapped(line, width, indent=_INDENT) if width else [line]), sep="\n")
+
+    def _lines(self) -> Iterator[str]:
+        for name, reason in self.reasons.items():
+            yield from _lines(name, reason)
+
+    def _shown(self) -> Group:
+        return Group(*map(Text, self._lines()))
+
+
+def backends_() -> Backends:
+    """List the backends, whether they can be used here, and the options of each one alone."""
+    return Backends({each.name: each.unavailable_reason() for each in backends()})
 
 
 def _lines(name: str, reason: str | None) -> Iterator[str]:
@@ -74,3 +99,6 @@ def _as_json(name: str, reason: str | None) -> dict[str, object]:
             for each in able.options
         ],
     }
+
+
+command = prints(backends_)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from lab.backends.compose.image_build import build_image
 from lab.backends.names import AUTO
+from lab.base.options import reads_options
 from lab.config import load_cluster
+from lab.console import messages_shown
 from lab.log import LOG
 from lab.placement.place import place_here
 from lab.project import cluster_path, find_root
@@ -19,7 +21,9 @@ from lab.runtimes import TENSORFLOW
 from lab.verbs.common_options import ClusterFile, Framework, GpuMode
 
 
-def command(
+@reads_options
+@messages_shown()
+def build(
     *,
     cluster: ClusterFile = None,
     gpus: GpuMode = AUTO,
@@ -30,3 +34,6 @@ def command(
     plan = place_here(load_cluster(path), gpus, framework or TENSORFLOW.name).plan
     image = build_image(plan, root=find_root(path))
     LOG.info(f"built the image {image}; boot an environment with `lab up`")
+
+
+command = build

@@ -17,25 +17,26 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Annotated, Any
 
 from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from lab.base.options import Argument, RepeatedFlag, Switch
+from lab.base.options import Argument, RepeatedFlag, Switch, presents, reads_options
 from lab.console import print_json
 from lab.errors import InputError, LabError
 from lab.lessons.answers import add_answers, note_passed
 from lab.lessons.check import Evidence, Reply, StageResult, check_lesson
 from lab.lessons.lesson import Lesson, lesson_names, load_lesson
 from lab.store.directory import runs_path
-from lab.tables import show, table_of
+from lab.tables import table_of
 from lab.text import short, suggestion, visible
 from lab.verbs.common_options import AsJson, RunsDir
+from lab.verbs.shown import Shown
 
 _DONE = Text("✓", "green")
 _WRONG = Text("✗", "bold red")
@@ -85,53 +86,95 @@ def _reply(lesson: str, reply: Reply) -> Text:
     )
 
 
-def command(
-    *,
+@dataclass(frozen=True, slots=True, repr=False)
+class Checked(Shown):
+    """The stages of a lesson, or of all lessons.
+
+    Attributes:
+        name: The lesson; None: all of them.
+        lessons: The lessons, by name.
+        results: The results of their stages.
+    """
+
+    name: str | None
+    lessons: Mapping[str, Lesson]
+    results: Mapping[str, Sequence[StageResult]]
+
+    @property
+    def left(self) -> list[str]:
+        """The stages that are not passed, of a lesson that is named."""
+        found = self.results[self.name] if self.name is not None else ()
+        return [each.stage for each in found if not each.passed]
+
+    def check(self) -> None:
+        """Check that no stage is left.
+
+        Raises:
+            LabError: A stage of the named lesson is not passed.
+        """
+        if self.name is not None and self.left:
+            raise LabError(
+                f"{self.name}: {len(self.left)} of {len(self.results[self.name])} stages are not"
+                " passed",
+                f"next: {self.left[0]}",
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as a JSON value."""
+        found = {name: list(map(_as_json, each)) for name, each in self.results.items()}
+        if self.name is None:
+            return found
+        return {"lesson": self.name, "stages": found[self.name]}
+
+    def _shown(self) -> Group:
+        if self.name is None:
+            return Group(lessons_table(self.lessons, self.results))
+        return lesson_page(self.name, self.lessons[self.name], self.results[self.name])
+
+
+@reads_options
+def check(
     lesson: Annotated[str | None, Argument("the lesson; without it, all are listed")] = None,
+    *,
     answer: Annotated[
-        tuple[str, ...], RepeatedFlag("answer a question of the lesson", shows="QUESTION=VALUE")
+        Mapping[str, object] | Sequence[str],
+        RepeatedFlag("answer a question of the lesson", shows="QUESTION=VALUE"),
     ] = (),
     key: Annotated[bool, Switch("print the right answers instead of checking yours")] = False,
-    json: AsJson = False,
     runs_dir: RunsDir = None,
-) -> None:
+) -> Checked:
     """Check the stages of a lesson by your runs and answers.
 
     Raises:
         InputError: There is no such lesson or question.
-        LabError: A stage is not passed.
     """
+    given = locals()
     store = runs_path(runs_dir)
     if lesson is None:
         if answer or key:
             raise InputError("--answer and --key need a lesson", "see `lab check`")
-        _list(store, json=json)
-        return
-    wanted = load_lesson(lesson)
-    if answer:
-        add_answers(store, lesson, _answers(wanted, answer))
-    results = check_lesson(lesson, wanted, Evidence.read(store), key=key)
-    if not key:
-        note_passed(store, lesson, [each.passed for each in results])
-    if json:
-        print_json({"lesson": lesson, "stages": [_as_json(each) for each in results]})
+        lessons = {name: load_lesson(name) for name in lesson_names()}
     else:
-        show(lesson_page(lesson, wanted, results))
-    left = [each.stage for each in results if not each.passed]
-    if left and not key:
-        raise LabError(
-            f"{lesson}: {len(left)} of {len(results)} stages are not passed", f"next: {left[0]}"
-        )
-
-
-def _list(store: Path, *, json: bool) -> None:
-    lessons = {name: load_lesson(name) for name in lesson_names()}
+        lessons = {lesson: load_lesson(lesson)}
+        if answer:
+            add_answers(store, lesson, _answers(lessons[lesson], given["answer"]))
     evidence = Evidence.read(store)
-    results = {name: check_lesson(name, each, evidence) for name, each in lessons.items()}
+    results = {name: check_lesson(name, each, evidence, key=key) for name, each in lessons.items()}
+    if lesson is not None and not key:
+        note_passed(store, lesson, [each.passed for each in results[lesson]])
+    return Checked(lesson, lessons, results)
+
+
+@presents(check)
+def command(checked: partial[Checked], *, json: AsJson = False) -> None:
+    """Check the stages of a lesson; one that is not passed is an error."""
+    found = checked()
     if json:
-        print_json({name: [_as_json(each) for each in found] for name, found in results.items()})
+        print_json(found.to_json())
     else:
-        show(lessons_table(lessons, results))
+        found.show()
+    if not checked.keywords.get("key"):
+        found.check()
 
 
 def _answers(lesson: Lesson, given: tuple[str, ...]) -> dict[str, str]:

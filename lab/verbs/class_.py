@@ -48,7 +48,8 @@ from typing import Annotated, Final
 
 from lab.backends.names import AUTO
 from lab.base.converters import one_of, text, whole
-from lab.base.options import Argument, Flag, Switch, given_flags
+from lab.base.options import Argument, Flag, Switch, given_flags, reads_options
+from lab.console import messages_shown
 from lab.errors import InputError
 from lab.verbs.common_options import AsJson, HostGpus
 
@@ -58,12 +59,14 @@ ACTIONS: Final = (
 """Each is a function of `lab.verbs.class_actions`; its keywords are the options that it takes."""
 
 
-def command(
-    *,
+@reads_options
+@messages_shown()
+def class_(
     action: Annotated[str, Argument("what to do, as listed below", one_of(*ACTIONS))],
     of: Annotated[
         str, Argument("the seat, the archive, or the time", text, "SEAT|ARCHIVE|TIME")
     ] = "",
+    *,
     file: Annotated[str, Flag("the class config", text, shows="FILE")] = "class.yaml",
     gpus: HostGpus = AUTO,
     output: Annotated[
@@ -84,10 +87,13 @@ def command(
 
     act = getattr(class_actions, action)
     takes = inspect.signature(act).parameters
-    others = given_flags(command, given, *(given.keys() - takes.keys() - {"action", "file", "of"}))
+    others = given_flags(class_, given, *(given.keys() - takes.keys() - {"action", "file", "of"}))
     for flag in [*(["SEAT"] if of and "of" not in takes else []), *others]:
         raise InputError(f"`lab class {action}` does not take {flag}", f"leave out {flag}")
     act(
         Path(file),
         **{name: value for name, value in given.items() if name in takes.keys() - {"file"}},
     )
+
+
+command = class_

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Annotated, Final
 
 from lab.base.converters import one_of
-from lab.base.options import Argument
+from lab.base.options import Argument, reads_options
 
 SCRIPTS: Final[Mapping[str, str]] = {
     "bash": """\
@@ -53,8 +53,12 @@ complete -c lab -f -k -a '(__lab)'
 """The script of each shell. If there is no candidate, it completes files."""
 
 
-def command(
-    *, shell: Annotated[str, Argument("bash, zsh or fish", one_of("bash", "zsh", "fish"))]
+@reads_options
+def completion(
+    shell: Annotated[str, Argument("bash, zsh or fish", one_of("bash", "zsh", "fish"))],
 ) -> None:
     """Print the completion script of a shell."""
     sys.stdout.write(SCRIPTS[shell])
+
+
+command = completion

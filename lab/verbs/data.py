@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Annotated
 
 from lab.base.converters import one_of
-from lab.base.options import Argument, Flag
+from lab.base.options import Argument, Flag, reads_options
+from lab.console import messages_shown
 from lab.errors import InputError
 from lab.log import LOG
 from lab.outputs import check_output, write_output
@@ -25,12 +26,14 @@ from lab.project import check_data_dir
 from lab.verbs.common_options import Force
 
 
-def command(
-    *,
+@reads_options
+@messages_shown()
+def data(
     kind: Annotated[str, Argument("the format: tfrecords", one_of("tfrecords"))],
     file: Annotated[str, Argument("the file to write (default: output.tfrecords)")] = (
         "output.tfrecords"
     ),
+    *,
     data_dir: Annotated[
         str | None, Flag("a directory with your own data: the four IDX files", shows="DIR")
     ] = None,
@@ -51,3 +54,6 @@ def command(
     data = encode_examples(train)
     write_output(path, data)
     LOG.info(f"wrote {file}: {len(train):,} examples, {len(data) / (1 << 20):,.0f} MiB")
+
+
+command = data

@@ -22,7 +22,7 @@ from lab.variables import LAB_RUNS_DIR
 from lab.verbs.common_options import AsJson
 
 
-def command(*, json: AsJson = False) -> None:
+def doctor(*, json: AsJson = False) -> None:
     """Check this host and suggest fixes.
 
     Raises:
@@ -69,3 +69,6 @@ def _examine(report: Report) -> None:
     for backend in backends():
         if report.examine(backend.name, backend.checks(host)) and has_gpus:
             report.examine(gpu_area(backend.name), backend.gpu_checks())
+
+
+command = doctor

@@ -10,41 +10,65 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from lab.base.options import Argument
-from lab.console import print_json
 from lab.errors import InputError
 from lab.experiments.policy import FAIL
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.runtimes import RUNTIMES
-from lab.tables import show, table_of, wrapped
+from lab.tables import table_of, wrapped
 from lab.text import suggestion
-from lab.verbs.common_options import AsJson
+from lab.verbs.printing import prints
+from lab.verbs.shown import Shown
 
 
-def command(
-    *,
+@dataclass(frozen=True, slots=True, repr=False)
+class Experiments(Shown):
+    """Experiments in a list, or one with its flags.
+
+    Attributes:
+        chosen: The experiments.
+        one: Whether only one is asked for, so that its flags are shown.
+    """
+
+    chosen: Sequence[Experiment]
+    one: bool
+
+    def to_json(self) -> list[dict[str, object]]:
+        """Return all of it as a JSON value."""
+        return [_as_json(each) for each in self.chosen]
+
+    def _shown(self) -> Group:
+        if not self.one:
+            return Group(_experiments_table(self.chosen))
+        (only,) = self.chosen
+        flags = [(f"--{name}", flag.help) for name, flag in only.flags.items()]
+        return Group(
+            wrapped(table_of((only.name, only.summary), _facts(only)), 1),
+            Text(),
+            wrapped(table_of(("flag", "description"), flags), 1),
+        )
+
+
+def experiments(
     experiment: Annotated[str | None, Argument("list the flags of this experiment")] = None,
-    json: AsJson = False,
-) -> None:
-    """List the experiments, or the flags of one."""
+) -> Experiments:
+    """List the experiments, or the flags of one.
+
+    Raises:
+        InputError: No experiment has this name.
+    """
     if experiment is not None and experiment not in EXPERIMENTS:
         hint = suggestion(experiment, EXPERIMENTS)
         raise InputError(f"no experiment {experiment!r}", f"{hint}see `lab experiments`")
     chosen = list(EXPERIMENTS.values()) if experiment is None else [EXPERIMENTS[experiment]]
-    if json:
-        print_json([_as_json(each) for each in chosen])
-    elif experiment is None:
-        show(_experiments_table(chosen))
-    else:
-        show(wrapped(table_of((chosen[0].name, chosen[0].summary), _facts(chosen[0])), 1))
-        flags = [(f"--{name}", flag.help) for name, flag in chosen[0].flags.items()]
-        print()
-        show(wrapped(table_of(("flag", "description"), flags), 1))
+    return Experiments(chosen, experiment is not None)
 
 
 def _experiments_table(experiments: Sequence[Experiment]) -> Table:
@@ -97,3 +121,6 @@ def _as_json(experiment: Experiment) -> dict[str, object]:
         "framework": experiment.runtime,
         "flags": {name: flag.help for name, flag in experiment.flags.items()},
     }
+
+
+command = prints(experiments)

@@ -20,12 +20,14 @@ Examples:
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
-from lab.base.options import Argument, Flag, Switch
-from lab.console import print_json
+from lab.base.options import Argument, Flag
+from lab.console import messages_shown
 from lab.errors import InputError
 from lab.experiments.faults import Fault, concerns, parse, relative_to_now
 from lab.log import LOG
@@ -34,10 +36,34 @@ from lab.run.discovery import find, reachable, statuses_of
 from lab.run.fault_injection import check_targets, inject, input_error
 from lab.store.directory import LAST, runs_path
 from lab.verbs.common_options import RunsDir
+from lab.verbs.printing import prints
 
 
-def command(
-    *,
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """A fault that was injected.
+
+    Attributes:
+        run: The id of the run.
+        fault: The fault.
+        tasks: The tasks that it affects.
+    """
+
+    run: str
+    fault: str
+    tasks: Sequence[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as a JSON value."""
+        return asdict(self)
+
+    def show(self) -> None:
+        """Say which tasks it affects."""
+        LOG.info(f"run {self.run}: {self.fault}: affects {', '.join(self.tasks)}")
+
+
+@messages_shown()
+def fault(
     fault: Annotated[str, Argument("kill, stop, pause:10s, slow:0.3, link:rate=10mbit or cut:5s")],
     task: Annotated[str, Argument("a task or a node", shows="TARGET")] = "",
     when: Annotated[str, Argument("`after MOMENT` delays the fault", shows="after")] = "",
@@ -45,11 +71,16 @@ def command(
     unit: Annotated[
         str, Argument("follows a number of steps: `after 500 steps`", shows="steps")
     ] = "",
+    *,
     run: Annotated[str, Flag("a run's id, or a unique prefix of it", shows="RUN")] = LAST,
-    json: Annotated[bool, Switch("print the fault as JSON")] = False,
     runs_dir: RunsDir = None,
-) -> None:
-    """Inject a fault into a run that is in progress."""
+) -> Injected:
+    """Inject a fault into a run that is in progress: `lab.fault("kill worker-1")`.
+
+    Raises:
+        InputError: The fault is invalid, or the run or the task has ended.
+        LabError: The run volume cannot be written.
+    """
     requested = _read(" ".join(filter(None, (fault, task, when, moment, unit))))
     default = default_name()
     found = find(run, runs_path(runs_dir), reachable(backends(), default), default)
@@ -65,10 +96,7 @@ def command(
     tasks = [name for name, node in node_of.items() if concerns(wanted, name, node)]
     _check_running(wanted, tasks, found.environment, run_id)
     inject(found.environment, run_id, wanted)
-    if json:
-        print_json({"run": run_id, "fault": wanted.text, "tasks": tasks})
-    else:
-        LOG.info(f"run {run_id}: {wanted.text}: affects {', '.join(tasks)}")
+    return Injected(run_id, wanted.text, tasks)
 
 
 def _read(text: str) -> Fault:
@@ -94,3 +122,6 @@ def _check_running(fault: Fault, tasks: list[str], environment: Environment, run
             f"{fault.target} has ended in run {run_id}",
             f"see it with `lab ps {environment.project}`",
         )
+
+
+command = prints(fault)

@@ -10,7 +10,7 @@ Examples:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from rich.text import Text
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
 from lab.backends.selection import list_running
+from lab.base.options import presents
 from lab.console import print_json
 from lab.errors import LabError
 from lab.formatting import counted
@@ -29,9 +30,10 @@ from lab.gpu.model import DRIVER
 from lab.gpu.support import build_of, by_gpus
 from lab.gpu.verification import GpuCheck, GpuStatus, check_all
 from lab.runtimes import TENSORFLOW
-from lab.tables import show, table_of
+from lab.tables import table_of
 from lab.text import clipped, visible
 from lab.verbs.common_options import AsJson
+from lab.verbs.shown import Shown
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
 _NAME: Final = 20
@@ -189,18 +191,50 @@ def _ids(ids: Sequence[str]) -> str:
     return " ".join(device_id[:_ID] for device_id in ids) or "none"
 
 
-def command(*, json: AsJson = False) -> None:
-    """Show the GPUs of this host, their connections, and the task that holds each."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Gpus(Shown):
+    """The GPUs of this host, and the task that holds each.
+
+    Attributes:
+        inventory: The GPUs and the driver.
+        pinned: The check of each task of an environment that is up.
+    """
+
+    inventory: Inventory
+    pinned: Sequence[Pinned]
+
+    @property
+    def holders(self) -> Holders:
+        """Device id to the tasks that are pinned to it."""
+        return _holders(self.inventory, self.pinned)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as a JSON value."""
+        return _as_json(self.inventory, self.pinned, self.holders)
+
+    def _shown(self) -> Group:
+        parts = [*overview(self.inventory, self.holders).renderables]
+        if any(each.check.planned or not each.check.status.good for each in self.pinned):
+            parts += pinned_table(self.pinned).renderables
+        return Group(*parts)
+
+
+def gpus() -> Gpus:
+    """Find the GPUs of this host, their connections, and the task that holds each."""
     inventory = read_host()
     pinned = [each for one in list_running(backends()) for each in _pinned(one, inventory.gpus)]
-    holders = _holders(inventory, pinned)
+    return Gpus(inventory, pinned)
+
+
+@presents(gpus)
+def command(found: Callable[[], Gpus], *, json: AsJson = False) -> None:
+    """Show the GPUs of this host; a driver that does not work is an error."""
+    made = found()
     if json:
-        print_json(_as_json(inventory, pinned, holders))
+        print_json(made.to_json())
     else:
-        show(overview(inventory, holders))
-        if any(each.check.planned or not each.check.status.good for each in pinned):
-            show(pinned_table(pinned))
-    for fault in inventory.faults:
+        made.show()
+    for fault in made.inventory.faults:
         # A host without a driver is no error; a driver that does not work is one.
         if fault.where == DRIVER and fault.status is not Condition.NO_DRIVER:
             raise LabError(f"the driver does not work: {fault.status}", fault.fix)

@@ -21,9 +21,10 @@ from lab.backends.build_context import COPY, DOCKERFILE, context_of, prepare_con
 from lab.backends.names import AUTO
 from lab.backends.rendered_file import write
 from lab.base.converters import text
-from lab.base.options import Flag, Switch
+from lab.base.options import Flag, Switch, reads_options
 from lab.config import Cluster, parse_cluster
 from lab.config.schema import FILE as SCHEMA
+from lab.console import messages_shown
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, misfit
 from lab.gpu import chosen_host
@@ -59,7 +60,9 @@ __pycache__/
 """
 
 
-def command(
+@reads_options
+@messages_shown()
+def init(
     *,
     gpus: HostGpus = AUTO,
     output: Annotated[str, Flag("the file to write, or - for stdout", text, shows="FILE")] = (
@@ -151,3 +154,6 @@ def _report_next_steps(path: Path, cluster: Cluster, *, elsewhere: bool) -> None
         LOG.info(f"render it for that host with `lab render --gpus index{named}`")
     elif (name := next(fitting, None)) is not None:
         LOG.info(f"train with `lab run {name}{named}`")
+
+
+command = init

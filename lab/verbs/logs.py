@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from lab.base.converters import count, point_in_time
-from lab.base.options import Argument, Flag, Switch, given_flags
+from lab.base.options import Argument, Flag, Switch, given_flags, reads_options
+from lab.console import messages_shown
 from lab.errors import InputError
 from lab.log import LOG
 from lab.records.echo import TensorFlowLines
@@ -26,14 +27,16 @@ from lab.verbs.common_options import EnvironmentName, RunsDir
 from lab.verbs.inputs import find_environment
 
 
-def command(
-    *,
+@reads_options
+@messages_shown()
+def logs(
     run: Annotated[
         str | None,
         Argument(
             "a run's id, a unique prefix of it, last, or last~1 (default: the environment's tasks)"
         ),
     ] = None,
+    *,
     task: Annotated[
         str | None, Flag("one task, or several separated by commas (default: all)", shows="TASK")
     ] = None,
@@ -59,11 +62,11 @@ def command(
     given = dict(locals())
     wanted = [each.strip() for each in task.split(",")] if task else []
     if run is not None:
-        for flag in given_flags(command, given, "follow", "since", "name"):
+        for flag in given_flags(logs, given, "follow", "since", "name"):
             raise InputError(f"{flag} is only for an environment", "leave out the run")
         _of_run(find_run(run, runs_path(runs_dir)), wanted, tail, tensorflow=tensorflow)
         return
-    for flag in given_flags(command, given, "tensorflow", "runs_dir"):
+    for flag in given_flags(logs, given, "tensorflow", "runs_dir"):
         raise InputError(f"{flag} is only for a run", "name a run: `lab logs last`")
     for line in find_environment(name).logs(wanted, follow=follow, tail=tail, since=since):
         print(visible(line.rstrip("\r\n")), flush=follow)
@@ -101,3 +104,6 @@ def _of_run(run: RunDir, wanted: Sequence[str], tail: int | None, *, tensorflow:
         )
     if not info.state.ended:
         LOG.info(f"run {run.run_id} has not ended; collect the rest with `lab attach {run.run_id}`")
+
+
+command = logs

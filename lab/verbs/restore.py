@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Annotated
 
 from lab.base import command_line
-from lab.base.options import Argument
+from lab.base.options import Argument, reads_options
+from lab.console import messages_shown
 from lab.errors import InputError, LabError
 from lab.lessons.check import Evidence, check_stage
 from lab.lessons.lesson import Lesson, Stage, load_lesson
@@ -34,8 +35,9 @@ from lab.text import short, suggestion
 from lab.verbs import python_name
 
 
-def command(
-    *,
+@reads_options
+@messages_shown()
+def restore(
     lesson: Annotated[str, Argument("the lesson")],
     stage: Annotated[str, Argument("the stage after which you want to go on")],
 ) -> None:
@@ -99,3 +101,6 @@ def restore_files(root: Path) -> Path | None:
     changed = f"; your changed files are in {kept}" if kept else ""
     LOG.info(f"restored {' and '.join(f'{part}/' for part in parts) or 'nothing'}{changed}")
     return kept
+
+
+command = restore

@@ -13,14 +13,17 @@ import os
 import sys
 from typing import Annotated
 
-from lab.base.options import Argument
+from lab.base.options import Argument, reads_options
+from lab.console import messages_shown
 from lab.verbs.common_options import EnvironmentName
 from lab.verbs.inputs import find_environment
 
 
-def command(
-    *,
+@reads_options
+@messages_shown()
+def shell(
     task: Annotated[str, Argument("a task, such as worker-0")],
+    *,
     name: EnvironmentName = None,
 ) -> None:
     """Replace this process by a shell in the container or node of a task."""
@@ -28,3 +31,6 @@ def command(
     sys.stdout.flush()
     # The arguments are a list from the backend; no shell parses them.
     os.execvp(argv[0], argv)  # noqa: S606
+
+
+command = shell

@@ -11,10 +11,14 @@ Examples:
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
 
-from lab.base.options import Switch
-from lab.config import load_cluster
+from lab.base.options import Switch, presents
+from lab.config import Cluster, load_cluster
 from lab.config.allocation import idle_gpus
 from lab.console import print_json
 from lab.errors import ConfigError
@@ -24,34 +28,72 @@ from lab.project import cluster_path
 from lab.verbs.common_options import AsJson, ClusterArgument, ClusterFile
 
 
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A cluster config without errors.
+
+    Attributes:
+        file: Its file.
+        config: The config.
+        warnings: What is allowed, but perhaps not meant: GPUs that no task uses.
+    """
+
+    file: Path
+    config: Cluster
+    warnings: Sequence[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as a JSON value."""
+        found = {"warnings": self.warnings, "sha256": self.config.sha256}
+        return _result(self.file, []) | found
+
+    def show(self) -> None:
+        """Print the warnings, and the number of nodes and tasks."""
+        for line in self.warnings:
+            LOG.warning(f"warning: {line}")
+        nodes = counted(len(self.config.nodes), "node")
+        tasks = sum(len(job.on) for job in self.config.jobs.values())
+        LOG.info(f"{self.file}: valid: {self.config.name}, {nodes}, {counted(tasks, 'task')}")
+
+
+def validate(file: ClusterArgument = None, *, cluster: ClusterFile = None) -> Validated:
+    """Check a config: its YAML, then its types, then its rules.
+
+    Raises:
+        InputError: The file does not exist or cannot be read.
+        ConfigError: The config has errors; `problems` has all of them.
+    """
+    path = cluster_path(cluster, file)
+    config = load_cluster(path)
+    return Validated(path, config, idle_gpus(config))
+
+
+@presents(validate)
 def command(
+    validated: partial[Validated],
     *,
-    file: ClusterArgument = None,
-    cluster: ClusterFile = None,
     schema: Annotated[bool, Switch("print the JSON Schema of a config, and check none")] = False,
     json: AsJson = False,
 ) -> None:
-    """Check a config: its YAML, then its types, then its rules."""
+    """Check a config, or print the JSON Schema of one."""
     if schema:
         # Imported here: a check does not need it.
         from lab.config.schema import json_schema  # noqa: PLC0415
 
         print_json(json_schema())
         return
-    path = cluster_path(cluster, file)
-    found: dict[str, object] = {"file": str(path), "valid": True, "problems": []}
     try:
-        config = load_cluster(path)
+        found = validated()
     except ConfigError as error:
         if json:
-            print_json(found | {"valid": False, "problems": error.problems})
+            path = cluster_path(validated.keywords.get("cluster"), validated.keywords.get("file"))
+            print_json(_result(path, error.problems))
         raise
-    warnings = idle_gpus(config)
     if json:
-        print_json(found | {"warnings": warnings, "sha256": config.sha256})
+        print_json(found.to_json())
     else:
-        for line in warnings:
-            LOG.warning(f"warning: {line}")
-        nodes = counted(len(config.nodes), "node")
-        tasks = sum(len(job.on) for job in config.jobs.values())
-        LOG.info(f"{path}: valid: {config.name}, {nodes}, {counted(tasks, 'task')}")
+        found.show()
+
+
+def _result(file: Path, problems: Sequence[str]) -> dict[str, Any]:
+    return {"file": str(file), "valid": not problems, "problems": problems}
