@@ -14,8 +14,10 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
+from lab.base.tables import Cell, fitting, table_of, terminal_width, wrapped
 from lab.formatting import UNKNOWN, counted, figure, ratio, signed
 from lab.records.reader import is_number
+from lab.run.result_table import state_cell
 from lab.run.status import status_or_warn
 from lab.store.dataframe import steps_frame
 from lab.store.directory import Probe, RunDir
@@ -26,7 +28,6 @@ from lab.store.run_info import RunInfo
 from lab.store.settings import DIGITS, SEED, seed_of, settings_of
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary, TaskSummary
-from lab.tables import Cell, fitting, state_cell, table_of, terminal_width, wrapped
 from lab.text import clipped, visible
 
 STEP_FIELDS: Final = {

@@ -13,9 +13,9 @@ from rich.table import Table
 from scipy import stats
 
 from lab.analysis.batches import RunResult, combinations, metric_names
+from lab.base.tables import table_of
 from lab.formatting import fixed, p_value
 from lab.statistics import Floats, Mean, mean_of
-from lab.tables import table_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from lab.base.tables import Cell, table_of, wrapped
 from lab.errors import InconclusiveError, InputError, LabError
 from lab.formatting import band, compared, counted, p_value
 from lab.log import LOG
@@ -48,7 +49,6 @@ from lab.statistics import (
 from lab.store.directory import RunDir
 from lab.store.run_info import convert
 from lab.strict_json import dump, parse
-from lab.tables import Cell, table_of, wrapped
 from lab.text import short, visible
 from lab.volume.files import read_regular, write_atomically
 

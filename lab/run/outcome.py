@@ -10,6 +10,7 @@ from typing import Final
 
 from rich.text import Text
 
+from lab.base.tables import width_of
 from lab.errors import LabError
 from lab.formatting import between, counted, number
 from lab.log import LOG
@@ -18,7 +19,6 @@ from lab.run.state import explain
 from lab.store.directory import RunDir, read_statuses
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
-from lab.tables import width_of
 from lab.text import LONGEST_REASON, MAX_LINE_BYTES, printed, short, visible
 from lab.volume import TaskStatus
 from lab.volume.run_spec import module_files

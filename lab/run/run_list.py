@@ -9,13 +9,14 @@ from typing import Final
 
 from rich.table import Table
 
+from lab.base.tables import Cell, fitting
 from lab.errors import LabError
 from lab.formatting import rate, share, whole
+from lab.run.result_table import state_cell
 from lab.run.status import is_settled, status_or_warn
 from lab.store.directory import Probe, RunDir, RunStatus
 from lab.store.run_info import RunInfo
 from lab.store.summary import read_summary
-from lab.tables import Cell, fitting, state_cell
 from lab.text import visible
 from lab.volume.states import State
 

@@ -27,13 +27,13 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.base.options import Argument, RepeatedFlag, Switch, presents, reads_options
+from lab.base.tables import table_of
 from lab.console import print_json
 from lab.errors import InputError, LabError
 from lab.lessons.answers import add_answers, note_passed
 from lab.lessons.check import Evidence, Reply, StageResult, check_lesson
 from lab.lessons.lesson import Lesson, lesson_names, load_lesson
 from lab.store.directory import runs_path
-from lab.tables import table_of
 from lab.text import short, suggestion, visible
 from lab.verbs.common_options import AsJson, RunsDir
 from lab.verbs.shown import Shown

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.text import Text
 
+from lab.base.tables import Cell, fitting, show, table_of, terminal_width
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.preparation import boot, plan_from, running_class
 from lab.classroom.state import changed_end, write_private
@@ -23,7 +24,7 @@ from lab.console import confirm, print_json
 from lab.errors import ConfigError, InputError
 from lab.formatting import about, counted, whole
 from lab.log import LOG
-from lab.tables import Cell, fitting, show, state_cell, table_of, terminal_width
+from lab.run.result_table import state_cell
 from lab.text import visible
 from lab.units import memory_for_people
 

@@ -18,11 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.base.options import Argument
+from lab.base.tables import table_of, wrapped
 from lab.errors import InputError
 from lab.experiments.policy import FAIL
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.runtimes import RUNTIMES
-from lab.tables import table_of, wrapped
 from lab.text import suggestion
 from lab.verbs.printing import prints
 from lab.verbs.shown import Shown

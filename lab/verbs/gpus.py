@@ -22,6 +22,7 @@ from lab.backends.environment import Environment
 from lab.backends.registry import backends
 from lab.backends.selection import list_running
 from lab.base.options import presents
+from lab.base.tables import table_of
 from lab.console import print_json
 from lab.errors import LabError
 from lab.formatting import counted
@@ -30,7 +31,6 @@ from lab.gpu.model import DRIVER
 from lab.gpu.support import build_of, by_gpus
 from lab.gpu.verification import GpuCheck, GpuStatus, check_all
 from lab.runtimes import TENSORFLOW
-from lab.tables import table_of
 from lab.text import clipped, visible
 from lab.verbs.common_options import AsJson
 from lab.verbs.shown import Shown

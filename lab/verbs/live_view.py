@@ -16,13 +16,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from lab.base.tables import Cell, table_of
 from lab.command_name import with_command_name
 from lab.formatting import about, loss, percent, whole
 from lab.run.program_output import prefixed
 from lab.run.progress import RunProgress
+from lab.run.result_table import state_cell
 from lab.run.view import NOW, Clock, TaskView
 from lab.store.run_info import RunInfo
-from lab.tables import Cell, state_cell, table_of
 from lab.text import bounded, visible, wrapped
 from lab.threads import signals_blocked
 

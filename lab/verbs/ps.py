@@ -19,13 +19,13 @@ from lab.backends.environment import Environment, TaskInfo
 from lab.backends.registry import backends
 from lab.backends.selection import list_all
 from lab.base.options import Argument, presents
+from lab.base.tables import fitting, show, table_of, terminal_width, wrapped
 from lab.console import print_json
 from lab.errors import LabError
 from lab.formatting import whole
 from lab.log import LOG
 from lab.run.discovery import statuses_of
 from lab.run.state import GONE, explain
-from lab.tables import fitting, show, table_of, terminal_width, wrapped
 from lab.verbs.common_options import AsJson
 from lab.verbs.inputs import find_environment
 from lab.volume import TaskStatus

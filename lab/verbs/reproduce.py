@@ -30,6 +30,7 @@ from lab.analysis.batches import run_batches, run_count
 from lab.backends.names import AUTO
 from lab.base.converters import one_of
 from lab.base.options import Argument, Flag, Switch, given_flags, presents, reads_options
+from lab.base.tables import show
 from lab.config import Cluster
 from lab.console import messages_shown, output, print_json
 from lab.errors import InputError, InterruptError
@@ -40,7 +41,6 @@ from lab.project import AnyPath
 from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
 from lab.store.directory import RunDir, runs_path
-from lab.tables import show
 from lab.text import visible
 from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
 from lab.verbs.inputs import check_main_thread, project

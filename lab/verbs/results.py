@@ -18,13 +18,13 @@ from lab.extras import named_extras
 from lab.formatting import counted
 from lab.log import shown_by
 from lab.project import AnyPath
+from lab.run.result_table import result_table
 from lab.run.status import StatusProber
 from lab.store.directory import RunDir, runs_path
 from lab.store.names import find_run
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
 from lab.store.summary import Summary, read_summary
-from lab.tables import result_table
 from lab.text import visible
 from lab.verbs.shown import Shown
 

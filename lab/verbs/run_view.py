@@ -15,15 +15,16 @@ from typing import IO, Final
 
 from rich.console import Console
 
+from lab.base.tables import show
 from lab.command_name import with_command_name
 from lab.formatting import loss, whole
 from lab.log import shown_by
 from lab.run.program_output import prefixed
+from lab.run.result_table import result_table
 from lab.run.view import NOW, Clock, TaskView, View
 from lab.signals import on_suspend
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
-from lab.tables import result_table, show
 from lab.text import bounded, short
 from lab.volume import TaskStatus
 

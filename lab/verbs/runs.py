@@ -24,6 +24,7 @@ from rich.text import Text
 from lab.backends.registry import backends
 from lab.base.converters import one_of, whole
 from lab.base.options import Flag, Switch
+from lab.base.tables import show, terminal_width
 from lab.console import print_json
 from lab.formatting import counted
 from lab.log import LOG
@@ -32,7 +33,6 @@ from lab.run.recovery import collected_rows
 from lab.run.run_list import STATES, Row, filtered, notes, runs_table
 from lab.run.status import StatusProber
 from lab.store.directory import all_runs, infos, runs_path
-from lab.tables import show, terminal_width
 from lab.text import short, suggestion
 from lab.verbs.common_options import AsJson, RunsDir
 from lab.verbs.results import Run, Runs

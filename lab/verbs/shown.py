@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from lab.tables import PIPE_WIDTH, show
+from lab.base.tables import PIPE_WIDTH, show
 from lab.text import visible
 
 

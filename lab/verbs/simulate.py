@@ -25,12 +25,12 @@ from rich.text import Text
 from lab import units
 from lab.base.converters import OneOf
 from lab.base.options import Argument, Flag, reads_options
+from lab.base.tables import show, table_of
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
 from lab.extras import named_extras
 from lab.log import LOG
 from lab.project import AnyPath
-from lab.tables import show, table_of
 from lab.verbs.printing import prints
 from lab.verbs.shown import Shown
 

@@ -25,6 +25,7 @@ from lab.analysis.batches import RunResult, run_batches, run_count
 from lab.analysis.sweep import MAX_REPEATS, REPEATS, check_succeeded, parse_over, plan_sweep
 from lab.backends.names import AUTO
 from lab.base.options import Argument, Flag, ProgramArguments, Switch, presents, reads_options
+from lab.base.tables import show
 from lab.config import Cluster
 from lab.console import messages_shown, output, print_json
 from lab.errors import InterruptError, LabError
@@ -34,7 +35,6 @@ from lab.outputs import check_output, write_output
 from lab.project import AnyPath
 from lab.run.prepared import RunOptions
 from lab.store.directory import runs_path
-from lab.tables import show
 from lab.units import duration
 from lab.verbs.common_options import BackendName, Force, GpuMode, OwnOptions
 from lab.verbs.inputs import check_main_thread, program_args, project

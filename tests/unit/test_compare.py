@@ -172,7 +172,7 @@ def test_it_fits_a_terminal_of_80_columns_however_many_runs_there_are(
 ) -> None:
     for number, run_id in enumerate((A, B, C, D), 1):
         make(tmp_path, run_id, steps=number * 123_456, args=(f"--file={'x' * 300}{number}",))
-    monkeypatch.setattr("lab.tables.PIPE_WIDTH", 80)
+    monkeypatch.setattr("lab.base.tables.PIPE_WIDTH", 80)
     monkeypatch.setattr("lab.analysis.comparison.terminal_width", lambda _: 80)
     text = compare(A, B, C)
     assert of(text, "global step") == [

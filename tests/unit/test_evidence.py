@@ -14,10 +14,11 @@ import pytest
 from scipy import stats
 
 from lab.analysis.batches import Point, RunResult
+from lab.base.tables import show
 from lab.reproduce.claims import load
 from lab.reproduce.measures import trainings
+from lab.run.result_table import result_table
 from lab.store.summary import Summary
-from lab.tables import result_table, show
 from lab.verbs.results import Runs
 from lab.verbs.sweep import Sweep, _show
 from tests.support import shown

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lab.base.tables import show
 from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS
 from lab.lessons.answers import (
@@ -38,7 +39,6 @@ from lab.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
 from lab.project import replace_files
 from lab.shipped import SHIPPED
 from lab.store.directory import RunDir
-from lab.tables import show
 from lab.verbs import restore
 from lab.verbs.check import lesson_page
 from lab.verbs.restore import command, missing_stages, restore_files

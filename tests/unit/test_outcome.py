@@ -12,6 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from lab import console
+from lab.base.tables import PIPE_WIDTH
 from lab.cli import exit_code_of
 from lab.errors import LabError
 from lab.experiments.policy import OnFailure
@@ -21,7 +22,6 @@ from lab.run.state import explain, verdict
 from lab.store.directory import RunDir, read_statuses
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize
-from lab.tables import PIPE_WIDTH
 from lab.text import MAX_LINE_BYTES
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.files import write_atomically

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from lab import tables
+from lab.base import tables
+from lab.base.tables import fitting, show
 from lab.experiments.registry import EXPERIMENTS
 from lab.run.run_list import DAMAGED, STATES, Row, filtered, runs_table
-from lab.tables import fitting, show
 from lab.verbs.experiments import _experiments_table
 from lab.volume.files import read_regular
 from tests.support.cli import ROOT, Cli

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from lab.base.tables import table_of
 from lab.log import shown_by
+from lab.run.result_table import result_table
 from lab.run.view import StepRate
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summary_of
-from lab.tables import result_table, table_of
 from lab.verbs.live_view import LiveView
 from lab.verbs.run_view import PlainView
 from lab.volume import RunSpec, TaskStatus
