@@ -1,22 +1,21 @@
-"""The arguments of a command, checked against its signature before Fire runs it.
+"""The arguments of a command, read by its signature before Fire calls it.
 
-Without these checks, Fire runs a command first and reports a misspelt flag afterwards. It assigns
-a stray argument to a parameter, and guesses types (`1.10` becomes 1.1, `--sync=false` a text). It
-pages its help, and applies further arguments to the command's result. Here a command is a function.
-Its parameters are keyword-only and annotated with their form on the command line::
+Without this, Fire runs a command first and reports a misspelt flag afterwards. It assigns a stray
+argument to a parameter, and guesses types (`1.10` becomes 1.1, `--sync=false` a text). It pages its
+help, and applies further arguments to the command's result. Here a command is a function. Its
+parameters are annotated with their form on the command line::
 
-    def command(*, task: Annotated[str, Argument("…")], tail: Annotated[int, Flag("…", count)] = 10)
+    def run(task: Annotated[str, Argument("…")], *, tail: Annotated[int, Flag("…", count)] = 10)
 
-This module matches the command line with these parameters and rejects every error. Fire receives
-exactly one `--name=text` for each value, with an explicit parse function for each name.
+This module matches the command line with these parameters, rejects every error, and converts each
+text once. Fire receives only the names of the values, with a parse function that looks them up.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from lab.base.options import (
     Argument,
@@ -34,10 +33,10 @@ _UNCHECKED_HINT: Final = "arguments after `--` are passed to the program uncheck
 
 
 @dataclass(slots=True)
-class _ParsedArguments:
-    """A command line: values by flag, positional arguments, and arguments after `--`."""
+class _Words:
+    """A command line: texts by flag, positional arguments, and arguments after `--`."""
 
-    flags: dict[str, str] = field(default_factory=dict)
+    flags: dict[str, list[str]] = field(default_factory=dict)
     positional: list[str] = field(default_factory=list)
     verbatim: list[str] = field(default_factory=list)
 
@@ -65,34 +64,36 @@ def call(name: str, function: Callable[..., None], arguments: Sequence[str]) -> 
         InputError: The arguments are not valid; nothing was executed.
         LabError: The command failed.
     """
-    texts = check(name, function, arguments)
+    values = read_arguments(name, function, arguments)
     # A function that also reads texts from Python gets values here.
     function = getattr(function, "takes_values", function)
     # Imported here: Fire is slow to import, and errors in arguments are reported without it.
     import fire  # noqa: PLC0415
     from fire.decorators import SetParseFns  # noqa: PLC0415
 
-    SetParseFns(**{parameter.name: parameter.parse for parameter in parameters(function)})(function)
-    argv_for_fire = [f"--{key}={value}" for key, value in texts.items()]
+    SetParseFns(**dict.fromkeys(values, values.__getitem__))(function)
+    names = [f"--{each}={each}" for each in values]
     try:
-        fire.Fire(function, command=argv_for_fire, name=f"lab {name}", serialize=lambda _: None)
+        fire.Fire(function, command=names, name=f"lab {name}", serialize=lambda _: None)
     except fire.core.FireExit as error:
-        raise RuntimeError(f"fire rejected checked arguments: {argv_for_fire}") from error
+        raise RuntimeError(f"fire rejected checked arguments: {names}") from error
 
 
-def check(command: str, function: Callable[..., None], arguments: Sequence[str]) -> dict[str, str]:
+def read_arguments(
+    command: str, function: Callable[..., object], arguments: Sequence[str]
+) -> dict[str, Any]:
     """Match arguments with a command's parameters, without a call of the command.
 
     Returns:
-        The text of each given parameter, by its name.
+        The value of each given parameter, by its name.
 
     Raises:
         InputError: The arguments are not valid.
     """
     known = parameters(function)
-    rests = {each.name: each.kind for each in known if isinstance(each.kind, ProgramArguments)}
-    rest = next(iter(rests.values()), None)
-    given = _parse(command, known, rest, arguments)
+    rest = next((each for each in known if isinstance(each.kind, ProgramArguments)), None)
+    program = rest.kind if rest and isinstance(rest.kind, ProgramArguments) else None
+    given = _separated(command, known, program, arguments)
     texts = _positional(command, known, given.positional)
     own = [each for each in known if each.is_flag]
     texts |= {each.name: given.flags.pop(each.flag) for each in own if each.flag in given.flags}
@@ -101,24 +102,22 @@ def check(command: str, function: Callable[..., None], arguments: Sequence[str])
             raise InputError(
                 f"`lab {command}` needs {parameter.usage}", f"see `lab {command} --help`"
             )
-    for parameter in known:
-        if parameter.name in texts:
-            parameter.check(texts[parameter.name])
+    values = {each.name: each.read(texts[each.name]) for each in known if each.name in texts}
     if rest is None and given.verbatim:
         raise InputError(f"`lab {command}` starts no program", "leave out the arguments after `--`")
-    for name, kind in rests.items():
-        texts[name] = json.dumps(_program_arguments(command, kind, given))
-    return texts
+    if rest is not None and program is not None:
+        values[rest.name] = tuple(_program_arguments(command, program, given))
+    return values
 
 
-def _parse(
+def _separated(
     command: str,
     known: Sequence[Parameter],
     rest: ProgramArguments | None,
     arguments: Sequence[str],
-) -> _ParsedArguments:
+) -> _Words:
     """Separate flags with their values, positional arguments, and arguments after `--`."""
-    parsed = _ParsedArguments()
+    parsed = _Words()
     own = {each.flag: each for each in known if each.is_flag}
     flags = (rest.flags(None) if rest else {}) | own
     shorts = {each.short: each.flag for each in known if each.short}
@@ -149,11 +148,9 @@ def _parse(
             raise InputError(problem, f"{near}see `lab {command} --help`{more}")
         if not equals:
             raw = "true" if flags[name].is_switch else _next_value(head, queue)
-        if isinstance(flags[name].kind, RepeatedFlag):
-            raw = json.dumps([*json.loads(parsed.flags.pop(name, "[]")), raw])
-        if name in parsed.flags:
+        if name in parsed.flags and not isinstance(flags[name].kind, RepeatedFlag):
             raise InputError(f"--{name} is given twice", "give it once")
-        parsed.flags[name] = raw
+        parsed.flags.setdefault(name, []).append(raw)
     return parsed
 
 
@@ -164,14 +161,16 @@ def _next_value(flag: str, queue: list[str]) -> str:
     return queue.pop(0)
 
 
-def _positional(command: str, known: Sequence[Parameter], given: Sequence[str]) -> dict[str, str]:
+def _positional(
+    command: str, known: Sequence[Parameter], given: Sequence[str]
+) -> dict[str, list[str]]:
     """Return the texts of the positional parameters, by name."""
     single = [each.name for each in known if isinstance(each.kind, Argument)]
-    texts = dict(zip(single, given, strict=False))
+    texts = {name: [text] for name, text in zip(single, given, strict=False)}
     further = given[len(single) :]
     several = next((each.name for each in known if isinstance(each.kind, Arguments)), None)
     if further and several is not None:
-        texts[several] = json.dumps(further)
+        texts[several] = list(further)
     elif further:
         stray = further[0]
         near = suggestion(f"--{stray}", [f"--{each.flag}" for each in known if each.is_flag])
@@ -182,12 +181,12 @@ def _positional(command: str, known: Sequence[Parameter], given: Sequence[str]) 
     return texts
 
 
-def _program_arguments(command: str, rest: ProgramArguments, parsed: _ParsedArguments) -> list[str]:
+def _program_arguments(command: str, rest: ProgramArguments, parsed: _Words) -> list[str]:
     """Check the program's flags; return them and the verbatim arguments."""
     program = parsed.program
     flags = rest.flags(program)
     passed_on = []
-    for name, raw in parsed.flags.items():
+    for name, texts in parsed.flags.items():
         flag = flags.get(name)
         if flag is None and program is not None and not flags:
             raise _after_dashes_error(command, program, name)
@@ -197,10 +196,10 @@ def _program_arguments(command: str, rest: ProgramArguments, parsed: _ParsedArgu
                 f"{program!r} has no flag --{name}",
                 f"{near}see `lab {command} {program} --help`; {_UNCHECKED_HINT}",
             )
-        flag.check(raw)
+        value = flag.read(texts)
         if not flag.is_switch:
-            passed_on.append(f"--{name}={raw}")
-        elif flag.parse(raw):
+            passed_on.append(f"--{name}={texts[-1]}")
+        elif value:
             passed_on.append(f"--{name}")
     return passed_on + parsed.verbatim
 

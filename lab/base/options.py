@@ -9,11 +9,10 @@ text::
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
@@ -184,31 +183,17 @@ class Parameter:
             return f"--{self.flag} {self.kind.shows}"
         return getattr(self.kind, "shows", "") or self.flag.upper()
 
-    def parse(self, raw: str) -> Any:  # noqa: ANN401  (the type of the command's parameter)
-        """Convert a text to the parameter's value.
+    def read(self, texts: Sequence[str]) -> Any:  # noqa: ANN401  (the type of the converted value)
+        """Convert the texts of a command line to the parameter's value.
 
         Raises:
-            ValueError: The text is not valid; the message names what is expected.
-            ArgumentTypeError: The text is not valid; the message describes the error.
+            InputError: A text is not valid; the message begins with the flag or the argument.
         """
         if isinstance(self.kind, Arguments | ProgramArguments):
-            return tuple(json.loads(raw))
-        if isinstance(self.kind, RepeatedFlag):
-            return tuple(map(self.kind.parse, json.loads(raw)))
-        return self.kind.parse(raw)
-
-    def check(self, raw: str) -> None:
-        """Check that a text can be parsed.
-
-        Raises:
-            InputError: The text is not valid.
-        """
+            return tuple(texts)
         label = f"--{self.flag}" if self.is_flag else self.flag
-        if isinstance(self.kind, RepeatedFlag):
-            for each in json.loads(raw):
-                read_value(label, self.kind.parse, each)
-        else:
-            read_value(label, self.parse, raw)
+        values = tuple(read_value(label, self.kind.parse, each) for each in texts)
+        return values if isinstance(self.kind, RepeatedFlag) else values[-1]
 
     def value_of(self, given: object) -> Any:  # noqa: ANN401  (the type of the converted value)
         """Convert what a caller from Python has given; a text is read as on the command line.

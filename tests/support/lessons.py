@@ -6,7 +6,6 @@ figures that follow from them.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,15 +13,13 @@ from functools import cache
 from itertools import product
 from typing import Any, Final
 
-from lab.base.command_line import check
+from lab.base.command_line import read_arguments
 from lab.config import load_cluster
-from lab.config.validation import parse_start
 from lab.experiments.faults import Fault, Kind
-from lab.experiments.policy import OnFailure, parse_policy
+from lab.experiments.policy import OnFailure
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.lessons.check import MeasuredRun, holds
 from lab.lessons.lesson import FOLDER, Condition, Stage, load_lesson
-from lab.run.fault_injection import parse_faults
 from lab.store.run_info import RunInfo, parameters_of
 from lab.store.summary import ResultSummary, Summary, TaskSummary
 from lab.verbs.run import command
@@ -78,9 +75,9 @@ def _runs(lesson: str) -> Sequence[MeasuredRun]:
 
 def _run(line: str, place: int) -> MeasuredRun:
     """The run of a command. The place makes its rates and its staleness differ from others."""
-    given = check("run", command, shlex.split(line)[2:])
+    given = read_arguments("run", command, shlex.split(line)[2:])
     experiment = EXPERIMENTS[given["experiment"]]
-    faults = parse_faults(given["fault"]) if "fault" in given else ()
+    faults = given.get("fault", ())
     info = _info(experiment, given, faults)
     flags, hit = info.hyperparameters, {each.target for each in faults}
     jobs = {job: each.on for job, each in load_cluster(ROOT / given["cluster"]).jobs.items()}
@@ -135,13 +132,13 @@ def _run(line: str, place: int) -> MeasuredRun:
     return MeasuredRun(info, lambda: summary)
 
 
-def _info(experiment: Experiment, given: Mapping[str, str], faults: Sequence[Fault]) -> RunInfo:
+def _info(experiment: Experiment, given: Mapping[str, Any], faults: Sequence[Fault]) -> RunInfo:
     """The `run.json` of a command with these options."""
-    policy = parse_policy(given["on_failure"]) if "on_failure" in given else experiment.policy
+    policy = given.get("on_failure", experiment.policy)
     spec = replace(
-        RunSpec(experiment.name, args=tuple(json.loads(given["args"]))).completed(experiment),
+        RunSpec(experiment.name, args=given["args"]).completed(experiment),
         faults=tuple(each.text for each in faults),
-        start=parse_start(given["start"]) if "start" in given else {},
+        start=given.get("start", {}),
         on_failure=policy.on_failure,
         restarts=policy.restarts,
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.base.command_line import check
+from lab.base.command_line import read_arguments
 from lab.cli.registry import COMMANDS
 from lab.config import load_cluster
 from lab.errors import InputError
@@ -160,7 +160,7 @@ def _faults(line: str) -> Iterator[str]:
         return
     function = importlib.import_module(f"lab.verbs.{python_name(name)}").command
     try:
-        check(name, function, arguments)
+        read_arguments(name, function, arguments)
     except InputError as error:
         yield f"{line}: {error}"
     if "--cluster" in arguments:

@@ -24,7 +24,6 @@ from lab.base.options import (
     Flag,
     Parameter,
     ProgramArguments,
-    RepeatedFlag,
     Switch,
     parameters,
 )
@@ -156,7 +155,7 @@ def test_no_flag_takes_an_empty_value() -> None:
         for each in parameters(module_of(name).command):
             if each.is_flag:
                 with pytest.raises(InputError, match=f"^--{each.flag}: '' is not "):
-                    each.check('[""]' if isinstance(each.kind, RepeatedFlag) else "")
+                    each.read([""])
 
 
 @pytest.mark.parametrize("text", ["1.10", "1e3", "None", "[1]", "{a: 1}", "True", "a=b", "1_0"])
@@ -285,7 +284,7 @@ def assert_describes(form: str, description: str, flag: Parameter) -> None:
     else:
         found = re.fullmatch(re.escape(flag.help) + r" \(default: (.+)\)", description)
         assert found
-        assert flag.default in (found[1], flag.parse(found[1]))
+        assert flag.default in (found[1], flag.read([found[1]]))
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)

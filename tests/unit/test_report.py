@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab.base.command_line import check
+from lab.base.command_line import read_arguments
 from lab.cli import main
 from lab.experiments.policy import RESTARTS, OnFailure
 from lab.experiments.registry import EXPERIMENTS, hyperparameters
@@ -459,11 +459,11 @@ def test_the_command_makes_the_same_run_again(snapshot: SnapshotAssertion) -> No
         made[name] = command(info)
         lab, run, *arguments = shlex.split(made[name])
         assert (lab, run) == ("lab", "run")
-        texts = check("run", run_command, arguments)
-        assert texts.get("record", "") == spec.record
+        values = read_arguments("run", run_command, arguments)
+        assert values.get("record", "") == spec.record
         if not spec.own:
             wanted = EXPERIMENTS[spec.experiment]
-            again = (*wanted.args, *json.loads(texts["args"]))
+            again = (*wanted.args, *values["args"])
             assert hyperparameters(wanted, again) == hyperparameters(wanted, spec.args)
             assert not set(arguments).intersection(wanted.args)
     assert made == snapshot
