@@ -28,8 +28,7 @@ from pathlib import Path
 import numpy as np
 from common import at_root, check
 
-from lab import api
-from lab.errors import LabError
+import lab
 from lab.mnist import load_test
 from lab.saved_model import load_model
 
@@ -54,12 +53,12 @@ at_root()
 print(Path("clusters/laptop.yaml").read_text())
 
 # %% [markdown]
-# `api.load` reads the config and refuses it if it has errors. `api.plan` decides on which node each
+# `lab.load` reads the config and refuses it if it has errors. `lab.plan` decides on which node each
 # task runs. Neither of them starts anything.
 
 # %%
-cluster = api.load("clusters/laptop.yaml")
-plan = api.plan(cluster, gpus="none")
+cluster = lab.load("clusters/laptop.yaml")
+plan = lab.plan(cluster, gpus="none")
 for task in plan.tasks:
     print(f"{task.name:10} on node {task.node}, port {task.port}")
 
@@ -76,7 +75,7 @@ print(json.dumps(tf_config, indent=2))
 # The tasks of `clusters/book.yaml` share one node:
 
 # %%
-for task in api.plan(api.load("clusters/book.yaml"), gpus="none").tasks:
+for task in lab.plan(lab.load("clusters/book.yaml"), gpus="none").tasks:
     print(f"{task.name:10} on node {task.node}, port {task.port}")
 
 # %% [markdown]
@@ -97,8 +96,8 @@ with tempfile.TemporaryDirectory() as folder:
     path = Path(folder, "broken.yaml")
     path.write_text(broken)
     try:
-        api.load(path)
-    except LabError as error:
+        lab.load(path)
+    except lab.LabError as error:
         print(str(error).replace(folder, ""))
 
 # %% [markdown]
@@ -108,7 +107,7 @@ with tempfile.TemporaryDirectory() as folder:
 # them end. (The first start takes some seconds, because every task imports TensorFlow.)
 
 # %%
-hello = api.run("hello", cluster="clusters/hello.yaml")
+hello = lab.run("hello", cluster="clusters/hello.yaml")
 print(hello.summary.state, "after", round(hello.summary.wall_s), "s")
 
 # %% [markdown]
@@ -129,7 +128,7 @@ records[records["message"].notna()][["task", "elapsed_s", "message"]]
 # computes the gradients of a batch, and sends them to the server, which applies them at once.
 
 # %%
-run = api.run("async", cluster="clusters/laptop.yaml", epochs=1, seed=1)
+run = lab.run("async", cluster="clusters/laptop.yaml", epochs=1, seed=1)
 for task in run.summary.tasks:
     if task.job_name == "worker":
         print(f"{task.task}: {task.local_step} local steps, accuracy {task.accuracy:.4f}")
@@ -184,7 +183,7 @@ print("digit:", predicted(drawing.reshape(1, 28 * 28))[0])
 # files of `clusters/`:
 
 # %%
-for task in api.plan(api.load("clusters/four-gpus.yaml"), gpus="index").tasks:
+for task in lab.plan(lab.load("clusters/four-gpus.yaml"), gpus="index").tasks:
     print(f"{task.name:10} on node {task.node}, GPUs {', '.join(task.gpus) or '-'}")
 
 # %% [markdown]

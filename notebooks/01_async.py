@@ -22,7 +22,7 @@
 import pandas as pd
 from common import at_root, check, sample, steps_of
 
-from lab import api
+import lab
 
 at_root()
 
@@ -57,7 +57,7 @@ pd.DataFrame(rows).set_index("update").T
 # training images.
 
 # %%
-run = api.run("async", cluster="clusters/book.yaml", epochs=1, seed=1)
+run = lab.run("async", cluster="clusters/book.yaml", epochs=1, seed=1)
 workers_only = [task for task in run.summary.tasks if task.job_name == "worker"]
 pd.DataFrame(
     [(task.task, task.local_step, task.global_step, task.accuracy) for task in workers_only],
@@ -98,7 +98,7 @@ pd.DataFrame(
 # with the answer to their update.
 
 # %%
-quick = api.run("async-fast", cluster="clusters/book.yaml", epochs=3, seed=1)
+quick = lab.run("async-fast", cluster="clusters/book.yaml", epochs=3, seed=1)
 print(f"mean staleness: async {made.summary.mean_staleness:.2f}", end=", ")
 print(f"async-fast {quick.summary.mean_staleness:.2f}")
 
@@ -125,7 +125,7 @@ ends.assign(time_unix=ends["time_unix"] - ends["time_unix"].min())
 # line with the mark ① is the moment at which it joins.
 
 # %%
-late = api.run(
+late = lab.run(
     "async", cluster="clusters/book.yaml", epochs=2, seed=1, start="worker-2: after 600 steps"
 )
 late.figure("progress")
@@ -140,7 +140,7 @@ late_steps.groupby("task", observed=True)[["local_step", "global_step"]].agg(["m
 # `worker-1` gets 30% of a core for 30 seconds:
 
 # %%
-slow = api.run("async", cluster="clusters/book.yaml", epochs=1, seed=1, fault="slow:0.3 worker-1")
+slow = lab.run("async", cluster="clusters/book.yaml", epochs=1, seed=1, fault="slow:0.3 worker-1")
 pd.DataFrame(
     [(task.task, task.mean_staleness) for task in slow.summary.tasks if task.job_name == "worker"],
     columns=["task", "mean staleness"],

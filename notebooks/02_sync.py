@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from common import at_root, check, sample, steps_of
 
-from lab import api
+import lab
 from lab.mnist import load_mnist
 
 at_root()
@@ -65,7 +65,7 @@ print("largest gradient:  ", abs(of_all).max())
 # One pass over the images by three workers. Each of them makes 550 local steps.
 
 # %%
-run = api.run("sync", cluster="clusters/book.yaml", epochs=1, seed=1)
+run = lab.run("sync", cluster="clusters/book.yaml", epochs=1, seed=1)
 workers = [task for task in run.summary.tasks if task.job_name == "worker"]
 print("global step:", run.summary.global_step)
 pd.DataFrame(
@@ -87,14 +87,14 @@ for name, each in made.items():
     print(f"{name}: accuracy {whole.accuracy:.4f}, {whole.steps_per_s:.0f} updates a second")
 
 # %%
-api.figure("loss", made.values())
+lab.figure("loss", made.values())
 
 # %% [markdown]
 # Now the same with three times the rate; try others, too:
 
 # %%
 rate = 0.03
-wide = api.run("sync", cluster="clusters/book.yaml", epochs=1, seed=1, learning_rate=rate)
+wide = lab.run("sync", cluster="clusters/book.yaml", epochs=1, seed=1, learning_rate=rate)
 print(f"sync, one epoch, rate {rate}: accuracy {wide.summary.accuracy:.4f}")
 print(f"sync, one epoch, rate 0.01: accuracy {run.summary.accuracy:.4f}")
 
@@ -124,8 +124,8 @@ print(f"sync, the mean loss of a round:    {scatter(rounds):.3f}")
 # An update needs only two of the three gradients. In the second run, `worker-1` is slow.
 
 # %%
-backup = api.run("sync", cluster="clusters/book.yaml", epochs=1, seed=1, replicas_to_aggregate=2)
-slow = api.run(
+backup = lab.run("sync", cluster="clusters/book.yaml", epochs=1, seed=1, replicas_to_aggregate=2)
+slow = lab.run(
     "sync",
     cluster="clusters/book.yaml",
     epochs=1,

@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from common import at_root, check, curve, sample, steps_of
 
-from lab import api
+import lab
 
 at_root()
 
@@ -129,11 +129,11 @@ pd.DataFrame(
 
 # %%
 own = {
-    "even": api.run("sync", cluster="clusters/book.yaml", epochs=1, seed=1),
-    "slow": api.run(
+    "even": lab.run("sync", cluster="clusters/book.yaml", epochs=1, seed=1),
+    "slow": lab.run(
         "sync", cluster="clusters/book.yaml", epochs=1, seed=1, fault="slow:0.3 worker-2"
     ),
-    "backup": api.run(
+    "backup": lab.run(
         "sync",
         cluster="clusters/book.yaml",
         epochs=1,
@@ -152,7 +152,7 @@ for name, run in own.items():
 # [Faults](../docs/how-to/faults.md) lists what else you can do to a task.
 
 # %%
-mine = api.run(
+mine = lab.run(
     "async",
     cluster="clusters/book.yaml",
     epochs=2,
@@ -189,7 +189,7 @@ steps.sort_values("staleness").tail(5)[["task", "seconds", "local_step", "stalen
 # workers:
 
 # %%
-held = api.run("staleness", cluster="clusters/book.yaml", seed=1)
+held = lab.run("staleness", cluster="clusters/book.yaml", seed=1)
 print(f"mean staleness: {held.summary.mean_staleness:.2f}")
 
 # %% [markdown]

@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from common import at_root, check, sample
 
-from lab import api
+import lab
 
 at_root()
 
@@ -119,7 +119,7 @@ for way in (round_robin, greedy):
 # TensorFlow:
 
 # %%
-placed = api.run("placement", cluster="clusters/two-ps.yaml")
+placed = lab.run("placement", cluster="clusters/two-ps.yaml")
 pd.DataFrame(
     [(each.name, each.value) for each in placed.summary.results if each.name.startswith("bytes")]
 ).drop_duplicates()
@@ -131,8 +131,8 @@ pd.DataFrame(
 # processor. Two workers, then three:
 
 # %%
-two = api.run("async", cluster="clusters/laptop.yaml", epochs=1, seed=1)
-three = api.run("async", cluster="clusters/book.yaml", epochs=1, seed=1)
+two = lab.run("async", cluster="clusters/laptop.yaml", epochs=1, seed=1)
+three = lab.run("async", cluster="clusters/book.yaml", epochs=1, seed=1)
 for name, run in (("two", two), ("three", three)):
     print(f"{name} workers: {run.summary.steps_per_s:.0f} updates a second")
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from common import at_root, check, curve, sample, steps_of
 
-from lab import api
+import lab
 
 at_root()
 
@@ -73,7 +73,7 @@ print("sent by each worker:", sent, "of", vectors[0].size, "numbers")
 # collects every worker's parameters and compares them bit by bit.
 
 # %%
-run = api.run("multiworker", cluster="clusters/workers.yaml", model="softmax", epochs=1, seed=1)
+run = lab.run("multiworker", cluster="clusters/workers.yaml", model="softmax", epochs=1, seed=1)
 for task in run.summary.tasks:
     print(f"{task.task}: {task.local_step} steps, accuracy {task.accuracy:.4f}")
 for result in run.summary.results:
@@ -83,7 +83,7 @@ for result in run.summary.results:
 # The same with a slow worker:
 
 # %%
-slow = api.run(
+slow = lab.run(
     "multiworker",
     cluster="clusters/workers.yaml",
     model="softmax",
@@ -96,10 +96,10 @@ print(
 )
 
 # %% [markdown]
-# And with a killed one. The run fails, so `api.run` must not raise its error (`check=False`):
+# And with a killed one. The run fails, so `lab.run` must not raise its error (`check=False`):
 
 # %%
-killed = api.run(
+killed = lab.run(
     "multiworker",
     cluster="clusters/workers.yaml",
     global_steps=300,

@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from common import at_root, check, sample, steps_of
 
-from lab import api
+import lab
 from lab.reproduce.measures import trainings
 from lab.statistics import prediction_interval
 
@@ -78,7 +78,7 @@ printed
 # of 550 steps. Compare it with the printed one, divided by 5,500: `(printed / 5500).round(2)`.
 
 # %%
-small = api.run(
+small = lab.run(
     "async",
     cluster="clusters/book.yaml",
     epochs=5,

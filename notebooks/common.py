@@ -11,9 +11,7 @@ import pandas as pd
 from cycler import cycler
 from matplotlib.axes import Axes
 
-from lab import api
-from lab.errors import InputError, LabError
-from lab.verbs.check import command
+import lab
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "notebooks/samples"
@@ -32,12 +30,12 @@ def at_root() -> None:
     os.chdir(ROOT)
 
 
-def sample(name: str) -> api.Run:
+def sample(name: str) -> lab.Run:
     """Return a stored run; `notebooks/samples/index.json` has the command that made it."""
     made = json.loads((SAMPLES / "index.json").read_text())
     if name not in made:
         raise KeyError(f"no sample {name!r}: there are {', '.join(sorted(made))}")
-    return api.find(made[name]["run"], runs_dir=str(SAMPLES))
+    return lab.find(made[name]["run"], runs_dir=str(SAMPLES))
 
 
 def check(lesson: str, **found: object) -> None:
@@ -50,16 +48,16 @@ def check(lesson: str, **found: object) -> None:
     Raises:
         InputError: There is no such lesson or question.
     """
-    given = {name.replace("_", "-"): each for name, each in found.items() if each is not ...}
+    given = {name.replace("_", "-"): str(each) for name, each in found.items() if each is not ...}
+    checked = lab.check(lesson, answer=given)
+    checked.show()
     try:
-        command(lesson=lesson, answer=tuple(f"{name}={each}" for name, each in given.items()))
-    except InputError:
-        raise
-    except LabError as left:
+        checked.check()
+    except lab.LabError as left:
         print(left)
 
 
-def steps_of(run: api.Run) -> pd.DataFrame:
+def steps_of(run: lab.Run) -> pd.DataFrame:
     """Return the step records of a run, ordered by time.
 
     Returns:

@@ -12,7 +12,7 @@ from os import environ
 from typing import Final
 from unittest import mock
 
-from lab import api
+import lab
 from lab.cli.help import command_help
 from lab.cli.registry import COMMANDS, GROUPS
 from lab.verbs import python_name
@@ -20,8 +20,8 @@ from lab.verbs import python_name
 COMMAND_PAGES: Final = {name: f"reference/commands/{name}.md" for name in COMMANDS}
 """By command: its page in the site."""
 
-PYTHON_PAGE: Final = "reference/python-api.md"
-"""The page of the functions and types of `lab.api`."""
+PYTHON_PAGE: Final = "reference/python-lab.md"
+"""The page of the functions and types of `lab`."""
 
 _WIDTH: Final = "80"
 """Characters in a line of the help: as many as a page shows."""
@@ -57,11 +57,11 @@ def command_page(name: str) -> str:
 
 
 def python_page() -> str:
-    """The functions and types of `lab.api`, as directives of mkdocstrings."""
-    members = [getattr(api, name) for name in api.__all__]
+    """The functions and types of `lab`, as directives of mkdocstrings."""
+    members = [getattr(lab, name) for name in lab.__all__]
     functions = [each for each in members if not isinstance(each, type)]
     types = [each for each in members if isinstance(each, type)]
-    parts = ["# Python API", "`from lab import api as lab` gives these names.", "## Functions"]
+    parts = ["# Python API", "`import lab` gives these names.", "## Functions"]
     parts += [_directive(each) for each in functions]
     parts += ["## Types", *(_directive(each) for each in types)]
     return "\n\n".join(parts) + "\n"

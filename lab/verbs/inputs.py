@@ -11,7 +11,7 @@ from lab.backends.registry import backends
 from lab.backends.selection import check_folder, resolve
 from lab.base.options import read_value
 from lab.config import Cluster, load_cluster
-from lab.errors import InputError, LabError
+from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan
 from lab.program import names_a_program
 from lab.project import (
@@ -26,6 +26,20 @@ from lab.project import (
 from lab.run.fitting import experiment_named
 from lab.run.planning import make_plan
 from lab.text import short, suggestion
+
+__all__ = [
+    "Cluster",
+    "ConfigError",
+    "InputError",
+    "LabError",
+    "Plan",
+    "check_main_thread",
+    "find_environment",
+    "load",
+    "plan",
+    "program_args",
+    "project",
+]
 
 
 def load(path: AnyPath) -> Cluster:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import api
+import lab
 from tests.support.cluster import ROOT
 
 pytestmark = pytest.mark.tensorflow
@@ -18,7 +18,7 @@ def test_a_run_its_records_and_its_summary_agree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-    done = api.run(
+    done = lab.run(
         "async",
         cluster=ROOT / "cluster.yaml",
         gpus="none",
@@ -46,5 +46,5 @@ def test_a_run_its_records_and_its_summary_agree(
     (accuracy,) = records.loc[records["probe"].notna(), "accuracy"]
     assert accuracy == summary.accuracy > 0.7
     assert (done.info.hyperparameters["learning_rate"], done.info.seed) == (0.1, 3)
-    assert api.find("last", tmp_path / "runs") == done
+    assert lab.find("last", tmp_path / "runs") == done
     assert not list((tmp_path / "state").glob("local/*/environment.json"))

@@ -40,12 +40,14 @@ class Source:
         texts: set[str] = set()
         prefixes: set[str] = set()
         runs: set[str] = set()
-        for node in ast.walk(ast.parse(text)):
+        for node in _executed(ast.parse(text)):
             match node:
                 case ast.Import(names=names):
                     imports |= {alias.name for alias in names}
                 case ast.ImportFrom(module=str(module), names=names):
                     imports |= {module, *(f"{module}.{alias.name}" for alias in names)}
+                case ast.Attribute(value=ast.Name(id="lab"), attr=verb):  # `lab.run("async")`
+                    imports.add(f"lab.verbs.{verb}")
                 case ast.Constant(value=str(value)):
                     texts.add(value)
                     runs |= {*_RUN.findall(value)}
@@ -57,6 +59,18 @@ class Source:
                     values = [getattr(part, "value", None) for part in parts]
                     runs |= {str(name) for word, name in pairwise(values) if word == "run"}
         return cls(*map(frozenset, (imports, texts, prefixes, runs)))
+
+
+def _executed(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all nodes in it, but what only a type checker reads."""
+    yield node
+    match node:
+        case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=others):
+            children: Iterable[ast.AST] = others
+        case _:
+            children = ast.iter_child_nodes(node)
+    for child in children:
+        yield from _executed(child)
 
 
 def read_sources(root: Path = ROOT) -> dict[str, Source]:

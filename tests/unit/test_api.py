@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import pkgutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab import api
+import lab
+from lab.cli.registry import COMMANDS
 from lab.errors import ConfigError, InputError, LabError
 from lab.project import default_name
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary, TaskSummary, write_summary
+from lab.verbs import python_name
 from lab.volume import Request, RunSpec, Volume
 from lab.volume.states import State
 from tests.support.cli import ROOT, Host
@@ -37,8 +42,8 @@ def environment(host: Host) -> FakeEnvironment:
     return host.environment
 
 
-def refusal(function: Callable[..., object] = api.run, /, **arguments: object) -> str:
-    if function is api.run:
+def refusal(function: Callable[..., object] = lab.run, /, **arguments: object) -> str:
+    if function is lab.run:
         arguments = {"experiment": "async", "gpus": "none", **arguments}
     with pytest.raises(InputError) as caught:
         function(**arguments)
@@ -49,7 +54,7 @@ def refusal(function: Callable[..., object] = api.run, /, **arguments: object) -
 def test_train_returns_the_result_of_a_run(
     environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    done = api.run("async", epochs=2, learning_rate=0.25, seed=4)
+    done = lab.run("async", epochs=2, learning_rate=0.25, seed=4)
     assert environment.is_down
     (request,) = environment.runs()
     assert request.spec.args[-3:] == ("--epochs=2", "--learning_rate=0.25", "--seed=4")
@@ -69,7 +74,7 @@ def test_train_returns_the_result_of_a_run(
 def test_quiet(
     environment: FakeEnvironment, capfd: pytest.CaptureFixture[str], share: bool
 ) -> None:
-    api.run("async", quiet=True, gpus="none", share=share)
+    lab.run("async", quiet=True, gpus="none", share=share)
     assert capfd.readouterr() == ("", "")
     assert environment.shares is share
 
@@ -78,7 +83,7 @@ def test_a_quiet_run_prints_only_warnings_and_records_every_notice(
     environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     Path("100%s.py").write_text("c = tf.train.ClusterSpec({'ps': ['10.0.0.4:80']})")
-    notices = api.run("100%s.py", quiet=True, gpus="none").info.notices
+    notices = lab.run("100%s.py", quiet=True, gpus="none").info.notices
     warnings = [line for line in notices if line.startswith("warning: ")]
     assert len(warnings) == 1
     assert "100%s.py has addresses of other hosts in its source" in warnings[0]
@@ -90,33 +95,43 @@ def test_a_notebook_in_the_project_finds_its_config(
     environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir("notebooks")
-    done = api.run("async", runs_dir="../runs")
+    done = lab.run("async", runs_dir="../runs")
     assert done.path.parent == Path("../runs")
     assert default_name() == environment.project  # for `lab down` and others
-    assert api.runs("../runs") == [done]
+    assert lab.runs("../runs") == [done]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_is_a_function_of_lab_whatever_is_imported(command: str) -> None:
+    for each in pkgutil.iter_modules(lab.__path__):
+        import_module(f"lab.{each.name}")
+    name = python_name(command)
+    assert inspect.isfunction(getattr(lab, name))
+    assert getattr(lab, name) is getattr(import_module(f"lab.verbs.{name}"), name)
+    assert name in lab.__all__
 
 
 def test_the_package_lists_its_names() -> None:
-    assert set(dir(api)) == set(api.__all__)
-    assert all(getattr(api, name).__doc__ for name in dir(api))
+    assert set(dir(lab)) == set(lab.__all__)
+    assert all(getattr(lab, name).__doc__ for name in dir(lab))
 
 
 def test_without_a_config_the_shipped_one_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert api.plan() == api.plan(ROOT / "cluster.yaml")
+    assert lab.plan() == lab.plan(ROOT / "cluster.yaml")
     with pytest.raises(
         InputError, match=r"no cluster\.yaml in .*; write a project with `lab init`"
     ):
-        api.render(output="-")
+        lab.render(output="-")
 
 
 def test_config_object(environment: FakeEnvironment) -> None:
-    done = api.run("async", cluster=api.load("cluster.yaml"))
+    done = lab.run("async", cluster=lab.load("cluster.yaml"))
     assert done.info.cluster_file == ""
-    assert done.info.cluster_sha256 == api.plan("cluster.yaml").cluster_sha256
-    assert api.find("last") == api.find(done.id) == done
+    assert done.info.cluster_sha256 == lab.plan("cluster.yaml").cluster_sha256
+    assert lab.find("last") == lab.find(done.id) == done
 
 
 def test_a_failed_run_raises_unless_check_is_false(
@@ -124,9 +139,9 @@ def test_a_failed_run_raises_unless_check_is_false(
 ) -> None:
     environment.tasks_do = fail
     with pytest.raises(LabError, match=r"failed .*exit code 3"):
-        api.run("async", quiet=True)
+        lab.run("async", quiet=True)
     assert environment.is_down
-    assert api.run("async", check=False).summary.state == "failed"
+    assert lab.run("async", check=False).summary.state == "failed"
 
 
 def prints(volume: Volume, request: Request) -> None:
@@ -140,7 +155,7 @@ def test_lines_that_are_not_read_are_reported(
 ) -> None:
     environment.tasks_do = prints
     Path("own.py").write_text("import os; os.environ['TF_CONFIG']\n")
-    api.run("own.py", check=check)
+    lab.run("own.py", check=check)
     assert capfd.readouterr().err.count("read from own.py's lines") == 1
 
 
@@ -160,9 +175,9 @@ def test_ctrl_c_removes_the_environment(
     environment.tasks_do = lambda *_: None
     monkeypatch.setattr(environment, "stream", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        api.run("async")
+        lab.run("async")
     assert environment.is_down
-    assert f"run {api.find('last').id} was interrupted" in capfd.readouterr().err
+    assert f"run {lab.find('last').id} was interrupted" in capfd.readouterr().err
 
 
 REFUSED: dict[str, dict[str, object]] = {
@@ -202,16 +217,16 @@ def test_the_errors_of_a_config_have_a_line_each() -> None:
 
 def test_own_program_gets_its_arguments(environment: FakeEnvironment) -> None:
     expression = r"it (?P<step>\d+)"
-    done = api.run("own.py", args=["--depth=3"], record=expression, quiet=True)
-    api.run("own.py", args="--depth=4", quiet=True)
+    done = lab.run("own.py", args=["--depth=3"], record=expression, quiet=True)
+    lab.run("own.py", args="--depth=4", quiet=True)
     first, second = (request.spec for request in environment.runs())
     assert (first.own, first.args, second.args) == (True, ("--depth=3",), ("--depth=4",))
     assert first.record == done.info.spec.record == expression
 
 
 def test_boolean_flags(environment: FakeEnvironment) -> None:
-    api.run("async", log_device_placement=True, quiet=True)
-    api.run("async", log_device_placement=False, quiet=True)
+    lab.run("async", log_device_placement=True, quiet=True)
+    lab.run("async", log_device_placement=False, quiet=True)
     first, second = (request.spec.args for request in environment.runs())
     assert any(word.startswith("--log_device_placement") for word in first)
     assert "--log_device_placement" not in second
@@ -222,7 +237,7 @@ def test_only_the_main_thread_gets_ctrl_c(environment: FakeEnvironment) -> None:
 
     def elsewhere() -> None:
         try:
-            api.run("async")
+            lab.run("async")
         except LabError as error:
             caught.append(error)
 
@@ -248,7 +263,7 @@ def a_run(store: Path, day: int, text: str = "<i>async</i>") -> RunDir:
 
 
 def test_hostile_text_stays_text_in_a_notebook(tmp_path: Path) -> None:
-    html = api.Run(a_run(tmp_path, 1, "<script>alert(1)</script>\x1b[2J"))._repr_html_()
+    html = lab.Run(a_run(tmp_path, 1, "<script>alert(1)</script>\x1b[2J"))._repr_html_()
     assert "<script" not in html
     assert "\x1b" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J" in html
@@ -265,7 +280,7 @@ def store(tmp_path: Path) -> Path:
 def test_runs_are_a_table_that_shows_damaged_runs(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = api.runs(store)
+    runs = lab.runs(store)
     assert isinstance(runs, list)
     text = repr(runs)
     assert [line.split()[:2] for line in text.splitlines()[2:5]] == [
@@ -279,7 +294,7 @@ def test_runs_are_a_table_that_shows_damaged_runs(
     assert "is damaged" in runs[0]._repr_html_()
     assert repr(runs[1]).startswith("run 20261120-0810-async-7f3a: <i>async</i> on <i>async</i>, s")
     # A slice is a table, too.
-    assert isinstance(runs[1:], api.Runs)
+    assert isinstance(runs[1:], lab.Runs)
     assert "damaged" not in repr(runs[1:])
     assert repr(runs[:0]) == "no runs"
     monkeypatch.setattr("lab.verbs.results.MAX_SHOWN", 2)
@@ -288,17 +303,17 @@ def test_runs_are_a_table_that_shows_damaged_runs(
 
 
 def test_runs_as_a_data_frame(store: Path) -> None:
-    frame = api.runs(store).frame()
+    frame = lab.runs(store).frame()
     assert list(frame["state"]) == ["damaged", "succeeded", "succeeded"]
     assert frame["started"].dt.year.tolist()[1:] == [2001, 2001]
-    assert api.runs(store / "empty").frame().empty
+    assert lab.runs(store / "empty").frame().empty
 
 
 def test_figures_leave_no_state() -> None:
     code = (
         "import matplotlib as mpl; before = dict(mpl.rcParams);"
-        "from lab import api;"
-        f"png, size = api.runs({str(SAMPLES)!r})[0].figure('loss')._repr_png_();"
+        "import lab;"
+        f"png, size = lab.runs({str(SAMPLES)!r})[0].figure('loss')._repr_png_();"
         "assert png.startswith(b'\\x89PNG') and size['width'] > 100;"
         "import matplotlib.pyplot as plt; assert plt.get_fignums() == [];"
         "assert dict(mpl.rcParams) == before"
@@ -307,34 +322,34 @@ def test_figures_leave_no_state() -> None:
 
 
 def test_figures_of_several_runs() -> None:
-    run = next(run for run in api.runs(SAMPLES) if run.info.spec.experiment == "sync")
+    run = next(run for run in lab.runs(SAMPLES) if run.info.spec.experiment == "sync")
     with pytest.raises(LabError, match=r"figure 'staleness' of run .* no record holds a staleness"):
         run.figure("staleness")
-    assert len(api.figure("loss", [run, run]).axes) == 3  # by updates, time and images
+    assert len(lab.figure("loss", [run, run]).axes) == 3  # by updates, time and images
 
 
 def test_heavy_imports_are_lazy() -> None:
     heavy = "{'tensorflow', 'docker', 'pandas', 'numpy', 'scipy', 'matplotlib', 'msgspec'}"
-    code = f"import sys; from lab import api; print(sorted({heavy} & sys.modules.keys()))"
+    code = f"import sys; import lab; print(sorted({heavy} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
 WRONG: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
-    "a way": (api.simulate, {"way": "asink"}),
-    "a number of workers": (api.simulate, {"way": "async", "workers": 0}),
-    "too many workers": (api.simulate, {"way": "async", "workers": 512}),
-    "ps of multiworker": (api.simulate, {"way": "multiworker", "ps": 1}),
-    "quantities": (api.sweep, {"experiment": "async", "over": "batch_size"}),
-    "no values": (api.sweep, {"experiment": "async", "over": {"workers": []}}),
-    "repeats": (api.sweep, {"experiment": "async", "over": "batch_size=5", "repeats": 0}),
-    "a backend": (api.sweep, {"experiment": "async", "over": "batch_size=5", "backend": "cloud"}),
-    "a source": (api.reproduce, {"name": "book-asinc"}),
-    "no runs": (api.reproduce, {"name": "book-async", "runs": []}),
-    "a run": (api.reproduce, {"name": "book-async", "runs": ["x"]}),
-    "too many repeats": (api.reproduce, {"name": "book-async", "repeats": 101}),
-    "a figure": (api.figure, {"name": "looss", "runs": [api.runs(SAMPLES)[0]]}),
-    "a figure of no run": (api.figure, {"name": "loss", "runs": []}),
+    "a way": (lab.simulate, {"way": "asink"}),
+    "a number of workers": (lab.simulate, {"way": "async", "workers": 0}),
+    "too many workers": (lab.simulate, {"way": "async", "workers": 512}),
+    "ps of multiworker": (lab.simulate, {"way": "multiworker", "ps": 1}),
+    "quantities": (lab.sweep, {"experiment": "async", "over": "batch_size"}),
+    "no values": (lab.sweep, {"experiment": "async", "over": {"workers": []}}),
+    "repeats": (lab.sweep, {"experiment": "async", "over": "batch_size=5", "repeats": 0}),
+    "a backend": (lab.sweep, {"experiment": "async", "over": "batch_size=5", "backend": "cloud"}),
+    "a source": (lab.reproduce, {"name": "book-asinc"}),
+    "no runs": (lab.reproduce, {"name": "book-async", "runs": []}),
+    "a run": (lab.reproduce, {"name": "book-async", "runs": ["x"]}),
+    "too many repeats": (lab.reproduce, {"name": "book-async", "repeats": 101}),
+    "a figure": (lab.figure, {"name": "looss", "runs": [lab.runs(SAMPLES)[0]]}),
+    "a figure of no run": (lab.figure, {"name": "loss", "runs": []}),
 }
 
 
@@ -347,7 +362,7 @@ def test_errors_of_other_functions(
 def test_a_sweep_runs_its_grid(
     environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = api.sweep("async", {"batch_size": [50, 100]}, repeats=2, epochs=1, seed=7, gpus="none")
+    found = lab.sweep("async", {"batch_size": [50, 100]}, repeats=2, epochs=1, seed=7, gpus="none")
     given = [request.spec.args[-3:] for request in environment.runs()]
     assert given == [
         ("--seed=7", f"--batch_size={size}", f"--seed={seed}")
@@ -367,8 +382,8 @@ def test_a_sweep_runs_its_grid(
 
 
 def test_reproduce_evaluates_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    chapter = next(run for run in api.runs(SAMPLES) if run.info.hyperparameters.get("epochs") == 50)
-    found = api.reproduce("book-async", runs=[chapter, str(chapter.path)], runs_dir=tmp_path)
+    chapter = next(run for run in lab.runs(SAMPLES) if run.info.hyperparameters.get("epochs") == 50)
+    found = lab.reproduce("book-async", runs=[chapter, str(chapter.path)], runs_dir=tmp_path)
     assert [run.id for run in found.runs] == [chapter.id]
     assert not found.reproduced  # one run is too few, and its start is fitted
     frame = found.frame()
@@ -379,11 +394,11 @@ def test_reproduce_evaluates_runs(tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert "INCONCLUSIVE" in found._repr_html_()
     (saved,) = tmp_path.glob("reproduce-book-async-*.json")
     assert str(saved) in capfd.readouterr().err
-    every = api.reproduce("all", runs=chapter, runs_dir=tmp_path)  # a run is a path, too
+    every = lab.reproduce("all", runs=chapter, runs_dir=tmp_path)  # a run is a path, too
     assert [run.id for run in every.runs] == [chapter.id]
     assert set(every.frame()["source"]) == {each.name for each in every.evaluations}
     with pytest.raises(InputError, match="--seed is only for new runs"):
-        api.reproduce("book-async", runs=[chapter], seed=0)
+        lab.reproduce("book-async", runs=[chapter], seed=0)
 
 
 def test_reproduce_runs_what_is_missing(
@@ -393,6 +408,6 @@ def test_reproduce_runs_what_is_missing(
     Path("clusters/book.yaml").write_text((ROOT / "clusters/book.yaml").read_text())
     Path("scripts/async_fast.py").write_text("")
     monkeypatch.chdir("notebooks")
-    found = api.reproduce("book-async", repeats=1, seed=5, gpus="none", quiet=True)
+    found = lab.reproduce("book-async", repeats=1, seed=5, gpus="none", quiet=True)
     (run,) = found.runs  # the other one has the same records
     assert run.info.hyperparameters["seed"] == 5

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import api, console
+import lab
+from lab import console
 from lab.cli import main
 from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS
@@ -368,23 +369,23 @@ def test_an_id_wins_over_a_directory(groups: Path, cli: Cli) -> None:
 def test_from_python(
     groups: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = api.find(RUN)
-    found = api.compare(run, Path("one"), "./two", label=["<a>", "b", "c"])
+    run = lab.find(RUN)
+    found = lab.compare(run, Path("one"), "./two", label=["<a>", "b", "c"])
     assert list(found.frame().columns) == ["<a>", "b", "c"]
     assert ("run", "accuracy") in found.frame().index
     assert "&lt;a&gt;" in found._repr_html_()
-    page = api.report(run, Path("one"), label=["a", "b"], output="both.html")
+    page = lab.report(run, Path("one"), label=["a", "b"], output="both.html")
     assert Path(page) == Path("both.html")
     assert page._repr_html_() == '<a href="both.html" target="_blank">both.html</a>'
     with pytest.raises(InputError, match="no run is given"):
-        api.report()
+        lab.report()
     capsys.readouterr()
     RunDir(groups / "two" / RUN).info_path.write_text("{")
     notices: list[str] = []
     out = console.NotebookOutput()
     monkeypatch.setattr(out, "show", notices.append)
     monkeypatch.setattr(console, "output", lambda: out)
-    api.report(Path("one"), "./two", RUN)
+    lab.report(Path("one"), "./two", RUN)
     assert sum(line.startswith("left out: ") for line in notices) == 1
     assert capsys.readouterr().err == ""
 

@@ -124,7 +124,7 @@ def test_an_error_names_the_missing_extra(
 
 
 def test_an_error_in_python_names_the_missing_extra(packages: Path, project: Path) -> None:
-    done = python(packages, project, "-c", "from lab import api; api.simulate('async')")
+    done = python(packages, project, "-c", "import lab; lab.simulate('async')")
     assert done.returncode == 1
     *_, last = done.stderr.splitlines()
     assert last.startswith("lab.errors.LabError")

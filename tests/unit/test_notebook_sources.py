@@ -17,7 +17,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab import api
+import lab
 from lab.base.options import parameters
 from lab.config import load_cluster
 from lab.errors import InputError
@@ -92,11 +92,11 @@ def test_a_chinese_notebook_finds_the_shared_code() -> None:
 
 @each_notebook
 def test_every_run_would_be_accepted(source: Path) -> None:
-    for call in calls(source, "api.load"):
+    for call in calls(source, "lab.load"):
         if isinstance(call.args[0], ast.Constant):
             load_cluster(ROOT / str(call.args[0].value))
-    own = set(inspect.signature(api.run).parameters)
-    for call in calls(source, "api.run"):
+    own = set(inspect.signature(lab.run).parameters)
+    for call in calls(source, "lab.run"):
         (experiment,) = map(ast.literal_eval, call.args)
         given = {
             each.arg: ast.literal_eval(each.value)
@@ -104,7 +104,7 @@ def test_every_run_would_be_accepted(source: Path) -> None:
             if each.arg and isinstance(each.value, (ast.Constant, ast.List))
         }
         assert set(load_cluster(ROOT / given["cluster"]).jobs) == set(EXPERIMENTS[experiment].jobs)
-        for option in parameters(api.run):
+        for option in parameters(lab.run):
             option.value_of(given.get(option.name, option.default))
         flags = {name: value for name, value in given.items() if name not in own}
         assert len(program_args(experiment, flags)) == len(flags)
@@ -126,7 +126,7 @@ def test_a_notebook_has_its_sections_and_checks_its_lesson(source: Path) -> None
     asked = [question.name for stage in stages for question in stage.questions]
     assert [str(each.arg).replace("_", "-") for each in call.keywords] == asked
     assert {ast.literal_eval(each.value) for each in call.keywords} == {...}
-    run = {ast.literal_eval(each.args[0]) for each in calls(source, "api.run")}
+    run = {ast.literal_eval(each.args[0]) for each in calls(source, "lab.run")}
     assert {experiment for stage in stages for experiment in stage.runs.values()} <= run
 
 

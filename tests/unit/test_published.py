@@ -6,7 +6,7 @@ from pathlib import Path
 
 import nbformat
 
-from lab import api
+import lab
 from tests.support.agents import ROOT
 from tools import reference
 from tools.docs_site import notebook_files
@@ -60,4 +60,4 @@ def test_each_command_and_each_name_of_the_python_package_is_in_the_reference() 
         assert max(map(len, pages[page].splitlines())) < 100
     assert "--max-time TIME" in pages[reference.COMMAND_PAGES["run"]]
     python = pages[reference.PYTHON_PAGE]
-    assert [name for name in api.__all__ if f".{name}\n" not in python] == []
+    assert [name for name in lab.__all__ if f".{name}\n" not in python] == []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import api
+import lab
 from lab.records.reader import read_records
 from lab.run.replay import Player, Recording
 from lab.run.view import View
@@ -222,7 +222,7 @@ def test_a_run_is_shown_again_by_its_id_or_directory(
         found = cli("attach", argument, *speed, "--json")
         assert json.loads(found.out)["run_id"] == RUN
         assert "worker-1: succeeded" in found.err
-    done = api.attach(run.path, speed="1000")
+    done = lab.attach(run.path, speed="1000")
     assert (done.id, done.info.state) == (RUN, State.SUCCEEDED)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
-from lab import api
+import lab
 from lab.cli import main
 from lab.reproduce.claims import load
 from lab.store.summarize import summarize
@@ -21,8 +21,8 @@ NAMES = [name for recipe in RECIPES for name in recipe.names]
 MOST_BYTES = 3_000_000
 
 
-def sample(name: str) -> api.Run:
-    return api.find(MADE[name]["run"], runs_dir=SAMPLES)
+def sample(name: str) -> lab.Run:
+    return lab.find(MADE[name]["run"], runs_dir=SAMPLES)
 
 
 def test_the_index_is_complete_and_its_runs_are_small() -> None:
@@ -68,7 +68,7 @@ def test_the_chapter_is_the_books_within_two_and_a_half_percent() -> None:
             assert ends[epoch, f"worker-{worker}"] == pytest.approx(claim.value, rel=0.025)
 
 
-def parted(run: api.Run) -> tuple[pd.DataFrame, pd.DataFrame]:
+def parted(run: lab.Run) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The steps before the fault, and those after it as long as all train."""
     steps, records = run.steps(), run.records()
     faults = records[records["message"].str.startswith("fault: ", na=False)]
@@ -93,13 +93,13 @@ def own_steps(steps: pd.DataFrame) -> pd.Series:
     return spans["max"] - spans["min"]
 
 
-def share_of_the_slow(run: api.Run) -> float:
+def share_of_the_slow(run: lab.Run) -> float:
     """The steps of the slow worker after the fault, as a share of those of the slower other."""
     own = own_steps(parted(run)[1])
     return float(own["worker-2"] / min(own["worker-0"], own["worker-1"]))
 
 
-def staleness_of_the_slow(run: api.Run, measure: str) -> float:
+def staleness_of_the_slow(run: lab.Run, measure: str) -> float:
     """The staleness of the slow worker after the fault, as a multiple of the others'."""
     found = parted(run)[1].groupby("task", observed=True)["staleness"].agg(measure)
     return float(found["worker-2"] / max(found["worker-0"], found["worker-1"]))
