@@ -18,10 +18,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 @pytest.fixture(autouse=True, scope="module")
 def _apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Unit tests leave the user's own state alone, and import TensorFlow in no environment."""
+    """Unit tests leave the user's state and engine alone, and import TensorFlow nowhere."""
     with pytest.MonkeyPatch.context() as variables:
         variables.setenv("LAB_LOCAL", "namespaces")
         variables.setenv("LAB_STATE", str(tmp_path_factory.mktemp("state")))
+        variables.setenv("DOCKER_HOST", "unix:///no-engine.sock")
         variables.delenv("LAB_RUNS_DIR", raising=False)
         yield
 
