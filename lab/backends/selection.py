@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lab.backends.base import Backend
@@ -14,10 +17,58 @@ from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.text import visible
 
+Folders = Callable[[str], Sequence[str]]
+"""Returns the directories of the environments with a name; "" for an unknown one."""
+
+_LONGEST_NAME = 26  # characters of a config's name before the directory's own part
+
+
+def name_of(name: str, root: Path, folders: Folders) -> str:
+    """Return the name of a directory's environment.
+
+    It is the name in the config. If only other directories have an environment of that name, the
+    directory gets a name of its own, with digits from its path: `mnist-1a2b`. It keeps that name as
+    long as it has such an environment.
+
+    Args:
+        name: The name in the config.
+        root: The project's directory.
+        folders: Returns the directories of the environments with a name.
+    """
+    digits = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:4]
+    own = f"{name[:_LONGEST_NAME]}-{digits}"
+    if folders(own):
+        return own
+    others = folders(name)
+    is_free = not others or any(is_same_folder(folder, root) for folder in others)
+    return name if is_free else own
+
+
+def named(plan: Plan, root: Path, folders: Folders) -> Plan:
+    """Return the plan of a config with the name of the directory's environment; see `name_of`.
+
+    A line says which directory has the name in the config.
+    """
+    name = name_of(plan.name, root, folders)
+    if name != plan.name and (others := folders(plan.name)):
+        LOG.info(f"environment {plan.name!r} is that of {visible(others[0])}; here it is {name!r}")
+    return replace(plan, name=name)
+
+
+def folders_on(known: Sequence[Backend]) -> Folders:
+    """Return what finds the directories of environments on these backends; see `name_of`."""
+    usable = list(_usable(known))
+
+    def folders(project: str) -> list[str]:
+        found = (backend.find_any(project) for backend in usable)
+        return [environment.folder for environment in found if environment is not None]
+
+    return folders
+
 
 def choose(
     name: str, plan: Plan, root: Path, known: Sequence[Backend]
-) -> tuple[Backend, Environment | None]:
+) -> tuple[Backend, Environment | None, Plan]:
     """Choose the environment that is up, else the first backend that can boot the plan.
 
     `auto` takes containers if the plan has GPUs, if their image is built, or if TensorFlow is
@@ -25,12 +76,12 @@ def choose(
 
     Args:
         name: `auto`, or a backend's name.
-        plan: The plan.
+        plan: The plan, with the name in the config.
         root: The project's directory.
         known: The backend of this name; for `auto` all backends, the preferred one first.
 
     Returns:
-        The backend, and its environment if that is up.
+        The backend, its environment if that is up, and the plan with the environment's name.
 
     Raises:
         LabError: The requested backend cannot be used here, or no backend can.
@@ -44,11 +95,12 @@ def choose(
                 usable.append(backend)
             elif name == backend.name or not capabilities(backend.name).queued:
                 reasons[backend.name] = reason
+    plan = named(plan, root, folders_on(usable))
     for backend in usable:
         environment = backend.find(plan.name)
         if environment is not None:
             LOG.info(f"backend {backend.name}: environment {plan.name!r} is up")
-            return backend, environment
+            return backend, environment, plan
     candidates = usable
     if name == AUTO:
         candidates = [backend for backend in usable if not capabilities(backend.name).queued]
@@ -59,7 +111,7 @@ def choose(
         if reason is None:
             why = "as requested" if name != AUTO else _why(backend.name, reasons, plan)
             LOG.info(f"backend {backend.name}: {why}")
-            return backend, None
+            return backend, None, plan
         reasons[backend.name] = reason
     for backend in usable:
         reasons.setdefault(backend.name, f"request it with `--backend {backend.name}`")
@@ -98,17 +150,16 @@ def check_compatible(environment: Environment, plan: Plan, config: str, root: Pa
 
 
 def check_folder(environment: Environment, root: Path) -> None:
-    """Check that an environment that was found by the config's name was booted in this project.
+    """Check that an environment that no one has named was booted in this project.
 
     Raises:
-        InputError: Another project uses the same name.
+        InputError: It was booted in another project.
     """
     if not is_same_folder(environment.folder, root):
         raise InputError(
             f"environment {environment.project!r} ({environment.backend}) was booted from"
             f" {visible(environment.folder)}, not from here",
-            f"run this command or `lab down {environment.project}` there, or set another `name:` in"
-            " this config",
+            "run this command there, or boot one here with `lab up`",
         )
 
 
@@ -135,13 +186,16 @@ def _usable(known: Sequence[Backend]) -> Iterator[Backend]:
     return (backend for backend in known if backend.unavailable_reason() is None)
 
 
-def resolve(name: str | None, default: str | None, known: Sequence[Backend]) -> Environment:
+def resolve(
+    name: str | None, default: str | None, known: Sequence[Backend], root: Path
+) -> Environment:
     """Find an environment by its name: one that is up, else what is left of one.
 
     Args:
         name: The name that the user typed, or None.
-        default: The name in this directory's config, or None.
+        default: The name of this directory's environment, or None.
         known: All backends.
+        root: This project's directory, whose environment comes before others of the same name.
 
     Raises:
         InputError: There is no such environment, or several are up and none is named.
@@ -149,8 +203,9 @@ def resolve(name: str | None, default: str | None, known: Sequence[Backend]) -> 
     up = list_running(known)
     project = name or default
     if project is not None:
-        named = (environment for environment in up if environment.project == project)
-        if (environment := next(named, None) or find_leftover(project, known)) is not None:
+        named = [environment for environment in up if environment.project == project]
+        named.sort(key=lambda environment: not is_same_folder(environment.folder, root))
+        if environment := next(iter(named), None) or find_leftover(project, known):
             return environment
     names = ", ".join(sorted({environment.project for environment in up}))
     if name is not None:

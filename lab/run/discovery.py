@@ -9,9 +9,16 @@ from typing import Final
 
 from lab.backends.base import Backend
 from lab.backends.environment import Environment
-from lab.backends.selection import find_leftover, is_same_folder, list_running
+from lab.backends.registry import backends
+from lab.backends.selection import (
+    find_leftover,
+    folders_on,
+    is_same_folder,
+    list_running,
+    name_of,
+)
 from lab.errors import InputError
-from lab.project import default_root
+from lab.project import default_name, default_root
 from lab.run.collect import status_in
 from lab.store.directory import RunDir, infos
 from lab.store.names import before_last, resolve
@@ -37,12 +44,18 @@ class LocatedRun:
     environment: Environment | None
 
 
+def name_here() -> str | None:
+    """Return the name of this directory's environment; None if its config is invalid."""
+    name = default_name()
+    return None if name is None else name_of(name, default_root(), folders_on(backends()))
+
+
 def reachable(known: Sequence[Backend], here: str | None) -> list[Environment]:
     """Return all environments that are up, and the rest of this directory's if it is not up.
 
     Args:
         known: All backends.
-        here: The name in this directory's config, or None.
+        here: The name of this directory's environment, or None.
     """
     up = list_running(known)
     if here is None or any(environment.project == here for environment in up):
@@ -62,7 +75,7 @@ def find(argument: str, store: Path, among: Sequence[Environment], here: str | N
         argument: What the user typed.
         store: The run store.
         among: The environments that can be reached.
-        here: The name in this directory's config, or None.
+        here: The name of this directory's environment, or None.
 
     Raises:
         InputError: No run matches, several do, or `last` is ambiguous.

@@ -76,7 +76,7 @@ class RunOptions:
 
     def find_place(
         self, placed: Placed, project: Project, runs_dir: Path
-    ) -> tuple[Backend, Environment | None]:
+    ) -> tuple[Backend, Environment | None, Placed]:
         """Choose the backend and its environment by these options; see `find_place`."""
         return find_place(self.backend, self.gpus, placed, project, runs_dir, option=self.option)
 
@@ -120,8 +120,9 @@ class PreparedRun:
 
     def placed_again(self) -> PreparedRun:
         """Choose the environment again, after a wait in which it may have changed."""
-        backend, environment = self.options.find_place(self.placed, self.project, self.runs_dir)
-        return replace(self, backend=backend, environment=environment)
+        found = self.options.find_place(self.placed, self.project, self.runs_dir)
+        backend, environment, placed = found
+        return replace(self, backend=backend, environment=environment, placed=placed)
 
     def boot(self, defer: Callable[[], None]) -> Environment:
         """Boot an environment and verify that its tasks have the GPUs of the plan.
@@ -202,7 +203,7 @@ def _prepare_run(
     if beside is not None:
         backend, environment = beside.backend, beside.environment
     else:
-        backend, environment = options.find_place(placed, project, runs_dir)
+        backend, environment, placed = options.find_place(placed, project, runs_dir)
     if own is not None:
         from lab.run.own_experiment import check_place  # noqa: PLC0415
 
@@ -231,7 +232,7 @@ def find_place(
     runs_dir: Path,
     *,
     option: Sequence[str] = (),
-) -> tuple[Backend, Environment | None]:
+) -> tuple[Backend, Environment | None, Placed]:
     """Choose the backend, and check whether its environment can be used; start nothing.
 
     If no environment is up, report the warnings of the plan and the backend, and collect the runs
@@ -246,25 +247,27 @@ def find_place(
         option: Options of the backend alone, `key=value`.
 
     Returns:
-        The backend, and the environment that is up; None: none is.
+        The backend, the environment that is up (None: none is), and the placement, with the
+        environment's name.
 
     Raises:
-        LabError: No backend can be used, or another environment has this name.
+        LabError: No backend can be used, or the environment does not fit.
     """
-    plan = placed.plan
-    backend, environment = choose(name, plan, project.root, backends(name, option))
+    plan = replace(placed.plan, name=project.cluster.name)
+    backend, environment, plan = choose(name, plan, project.root, backends(name, option))
+    placed = replace(placed, plan=plan)
     if environment is not None:
         check_compatible(environment, plan, project.config_name, project.root)
         if option:
             LOG.warning(f"environment {plan.name!r} is up: -o {option[0]} has no effect")
-        return backend, environment
+        return backend, environment, placed
     report_warnings(placed, project.cluster, mode)
     for notice in backend.notices(plan):
         LOG.info(notice)
     orphan = backend.find_any(plan.name)
     if orphan is not None:
         collect_runs(orphan, runs_dir)
-    return backend, None
+    return backend, None, placed
 
 
 def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnProgram | None]:

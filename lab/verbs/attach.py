@@ -33,8 +33,8 @@ from lab.console import messages_shown
 from lab.console import output as output_of_caller
 from lab.errors import InputError, InterruptError
 from lab.log import LOG
-from lab.project import AnyPath, default_name
-from lab.run.discovery import locate
+from lab.project import AnyPath
+from lab.run.discovery import locate, name_here
 from lab.run.outcome import check_succeeded
 from lab.run.recovery import collect_one, needs_collection
 from lab.run.removal import remove_stopped
@@ -157,7 +157,7 @@ def _collected(
     Returns:
         The last run that continues it, and whether its end is new: it was followed, or is lost.
     """
-    location = locate(argument, store, backends(), default_name())
+    location = locate(argument, store, backends(), name_here())
     if location.request is None or location.environment is None:
         is_new = not location.run.read().state.ended
         finalize(location.run, StatusProber(backends))

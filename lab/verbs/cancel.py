@@ -16,8 +16,7 @@ from lab.backends.registry import backends
 from lab.base.options import Argument, presents
 from lab.errors import InputError
 from lab.log import LOG
-from lab.project import default_name
-from lab.run.discovery import locate
+from lab.run.discovery import locate, name_here
 from lab.run.status import volume_status
 from lab.store.directory import LAST, runs_path
 from lab.verbs.common_options import RunsDir
@@ -38,7 +37,7 @@ def cancel(run: Annotated[str, Argument()] = LAST, *, runs_dir: RunsDir = None) 
     Raises:
         InputError: No run matches or several do, it has ended, or its environment no longer runs.
     """
-    location = locate(run, runs_path(runs_dir), backends(), default_name())
+    location = locate(run, runs_path(runs_dir), backends(), name_here())
     run_id, environment = location.run.run_id, location.environment
     on_volume = None if environment is None else volume_status(environment, run_id)
     ended = on_volume is None or all(status.state.ended for status in on_volume.statuses.values())

@@ -31,8 +31,7 @@ from lab.console import messages_shown
 from lab.errors import InputError
 from lab.experiments.faults import Fault, concerns, parse, relative_to_now
 from lab.log import LOG
-from lab.project import default_name
-from lab.run.discovery import find, reachable, statuses_of
+from lab.run.discovery import find, name_here, reachable, statuses_of
 from lab.run.fault_injection import check_targets, inject, input_error
 from lab.store.directory import LAST, runs_path
 from lab.verbs.common_options import RunsDir
@@ -82,8 +81,8 @@ def fault(
         LabError: The run volume cannot be written.
     """
     requested = _read(" ".join(filter(None, (fault, task, when, moment, unit))))
-    default = default_name()
-    found = find(run, runs_path(runs_dir), reachable(backends(), default), default)
+    here = name_here()
+    found = find(run, runs_path(runs_dir), reachable(backends(), here), here)
     run_id = found.run.run_id
     if found.environment is None or found.request is None:
         raise InputError(f"run {run_id} is not under way", f"see it with `lab show {run_id}`")

@@ -19,10 +19,10 @@ from lab.project import (
     AnyPath,
     Project,
     cluster_path,
-    default_name,
     default_root,
     find_root,
 )
+from lab.run.discovery import name_here
 from lab.run.fitting import experiment_named
 from lab.run.planning import make_plan
 from lab.text import short, suggestion
@@ -141,14 +141,14 @@ def check_main_thread(name: str) -> None:
 
 
 def find_environment(name: str | None) -> Environment:
-    """Find the environment of this name, or the one of the config in this directory.
+    """Find the environment of this name, or the one of this directory.
 
     Raises:
-        InputError: No environment matches, or several do, or the one of this name was booted in
-            another directory.
+        InputError: No environment matches, or several do, or no name is given and the only one was
+            booted in another directory.
     """
-    default = default_name()
-    environment = resolve(name, default, backends())
-    if name is None and environment.project == default:
-        check_folder(environment, default_root())
+    root = default_root()
+    environment = resolve(name, name_here() if name is None else None, backends(), root)
+    if name is None:
+        check_folder(environment, root)
     return environment

@@ -18,15 +18,16 @@ Examples:
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from lab.backends.base import Planner
 from lab.backends.build_context import prepare_context
-from lab.backends.names import AUTO, TARGETS, capabilities
+from lab.backends.names import AUTO, COMPOSE, TARGETS, capabilities
 from lab.backends.options import changed, text_of
 from lab.backends.registry import options_of, planner_named
 from lab.backends.rendered_file import (
@@ -41,6 +42,7 @@ from lab.backends.rendered_file import (
     stale_diff,
     write,
 )
+from lab.backends.selection import Folders, named
 from lab.base.converters import one_of, text
 from lab.base.options import (
     Argument,
@@ -63,6 +65,9 @@ from lab.project import AnyPath, cluster_path, own_root
 from lab.run.planning import make_plan, report_warnings
 from lab.runtimes import RUNTIMES, TENSORFLOW
 from lab.verbs.common_options import Framework, GpuMode, OwnOptions
+
+_ENGINE_S: Final = 5.0
+"""Seconds that the engine has to list containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +155,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
         relative_to=Path() if written == "-" else Path(written).parent,
         root=own_root(path),
         explain=explain,
+        folders=_folders_of_containers if target == COMPOSE else None,
     )
     report_warnings(rendered.placed, rendered.cluster, gpus, strict=strict)
     for notice in rendered.planner.render_notices(rendered.run):
@@ -181,10 +187,32 @@ def _compared(path: Path, target: str, output: str, options: RenderOptions) -> R
         raise InputError("--check needs a file", "leave out --output -")
     if not file.is_file():
         raise LabError(f"{file} is missing", "write it with `lab render`")
-    options = with_recorded(options, file, target)
-    rendered = render_config(path, target, options, relative_to=file.parent, root=own_root(path))
+    options, current = with_recorded(options, file, target), current_text(file)
+
+    def in_file(project: str) -> list[str]:
+        return [""] if f"\nname: {project}\n" in current else []
+
+    rendered = render_config(
+        path, target, options, relative_to=file.parent, root=own_root(path), folders=in_file
+    )
     again = command_of(path, target, output, options)
     return replace(rendered, output=output, diff=stale_diff(file, rendered.text), again=again)
+
+
+def _folders_of_containers(project: str) -> list[str]:
+    """Return the directories of a project's containers; none if no engine answers.
+
+    `docker compose up` would replace these containers. docker-py takes longer to import.
+    """
+    shown = '{{.Label "com.docker.compose.project.working_dir"}}'
+    command = ["docker", "ps", "--all", f"--filter=label=lab.project={project}", "--format", shown]
+    try:
+        listed = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_ENGINE_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return list(filter(None, listed.stdout.splitlines()))
 
 
 def render_config(
@@ -195,6 +223,7 @@ def render_config(
     relative_to: Path,
     root: Path,
     explain: bool = False,
+    folders: Folders | None = None,
 ) -> Rendered:
     """Render a config.
 
@@ -206,6 +235,8 @@ def render_config(
             so that the current directory does not change the file.
         root: The project's directory.
         explain: Report the reason for each node's GPUs and each task's CPUs.
+        folders: Returns the directories of the environments with a name; None: the name in the
+            config stays.
 
     Raises:
         LabError: The config cannot be read, has errors, does not fit the host, or has values that
@@ -224,6 +255,8 @@ def render_config(
         file=path,
         explain=explain,
     )
+    if folders is not None:
+        placed = replace(placed, plan=named(placed.plan, root, folders))
     rendering = Rendering.at(relative_to, path, root, run, options.run)
     return Rendered(planner.render(placed.plan, rendering), placed, cluster, run, planner)
 

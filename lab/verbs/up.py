@@ -68,7 +68,7 @@ def up(
         runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
 
     Raises:
-        InputError: An argument is invalid, or another environment has this name.
+        InputError: An argument is invalid, or the environment that is up does not fit.
         LabError: The plan does not fit the host, or the environment cannot be booted.
     """
     where = project(cluster)
@@ -80,7 +80,7 @@ def up(
         own=options_of(backend, option),
         file=where.path,
     )
-    chosen, running = find_place(
+    chosen, running, placed = find_place(
         backend,
         gpus,
         placed,

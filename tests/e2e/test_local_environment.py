@@ -315,7 +315,39 @@ def test_ports_of_another_program_and_of_another_environment(
     LocalBackend().up(plan("one", port), root=project)
     with pytest.raises(LabError, match=f"'one' is up already, booted from {project}"):
         LocalBackend().up(plan("one", port), root=project)
-    with pytest.raises(LabError, match=f"port {port + 2} belongs to the local environment 'one'"):
-        LocalBackend().up(plan("two", port + 2), root=project)
-    LocalBackend().up(plan("two", port + 3), root=project, share=True)
+    # Programs of the first would find the ports of the second in use.
+    two = LocalBackend().up(plan("two", port + 2), root=project, share=True)
+    assert [task.address for task in two.tasks()] == [f"localhost:{port + i}" for i in (3, 4, 5)]
     assert [each.project for each in LocalBackend().all()] == ["one", "two"]
+
+
+SMALL = """\
+version: 1
+name: mnist
+nodes: {tf1: {}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf1]}}
+"""
+
+
+@pytest.mark.parametrize("kind", ["processes"], indirect=True)
+def test_two_directories_with_the_same_name_are_up_at_once(kind: str, project: Path) -> None:
+    def lab(folder: Path, *words: str) -> str:
+        command = [sys.executable, "-m", "lab", *words]
+        environ = {**base_environ(), "PYTHONPATH": str(ROOT)}
+        return subprocess.check_output(command, cwd=folder, env=environ, text=True)
+
+    def listed() -> dict[str, str]:
+        return {each["directory"]: each["name"] for each in json.loads(lab(ROOT, "ps", "--json"))}
+
+    one, two = project / "one", project / "two"
+    for folder in (one, two):
+        (folder / "scripts").mkdir(parents=True)
+        (folder / "cluster.yaml").write_text(SMALL)
+        lab(folder, "up", "--backend", "local", "--gpus", "none")
+    names = listed()
+    assert (names.keys(), names[str(one)]) == ({str(one), str(two)}, "mnist")
+    assert names[str(two)].startswith("mnist-")
+    lab(one, "down")
+    assert listed() == {str(two): names[str(two)]}
+    lab(two, "down")
+    assert listed() == {}

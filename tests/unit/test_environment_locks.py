@@ -321,7 +321,7 @@ def test_down_removes_leftovers_too_but_no_other_folders_environment(
     if code:
         assert output.err == (
             "error: environment 'mnist' (local) was booted from /home/\\x1b[31mada, not from here;"
-            " run this command or `lab down mnist` there, or set another `name:` in this config\n"
+            " run this command there, or boot one here with `lab up`\n"
         )
         assert cli("logs", code=2).err == output.err
         assert cli("ps").out.splitlines()[2].endswith("/home/\\x1b[31mada")

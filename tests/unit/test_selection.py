@@ -60,7 +60,7 @@ def test_the_chosen_backend_and_why(
 ) -> None:
     known = FakeBackend("compose", **compose), FakeBackend("local", **local)
     try:
-        chosen, _ = choose(name, plan, Path(), known)
+        chosen, *_ = choose(name, plan, Path(), known)
     except LabError as error:
         assert f"error: {error}" == line
         return
@@ -83,13 +83,13 @@ def test_auto_takes_the_running_environment(mnist: FakeEnvironment, notices: lis
 def test_the_environment_of_a_name(tmp_path: Path, mnist: FakeEnvironment) -> None:
     book = FakeEnvironment(tmp_path, project="book", backend="compose")
     both: list[Any] = [FakeBackend("local", mnist), FakeBackend("compose", book)]
-    assert resolve("book", None, both) is book
-    assert resolve(None, "mnist", both) is mnist
-    assert resolve(None, "elsewhere", both[:1]) is mnist
+    assert resolve("book", None, both, tmp_path) is book
+    assert resolve(None, "mnist", both, tmp_path) is mnist
+    assert resolve(None, "elsewhere", both[:1], tmp_path) is mnist
     with pytest.raises(InputError, match=r"several environments are up \(book, mnist\)"):
-        resolve(None, None, both)
+        resolve(None, None, both, tmp_path)
     with pytest.raises(InputError, match="no environment 'x' is up; these are up: book, mnist"):
-        resolve("x", "mnist", both)
+        resolve("x", "mnist", both, tmp_path)
 
 
 @pytest.fixture

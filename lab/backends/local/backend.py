@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from lab.backends.boot import Boot
 from lab.backends.directory import RecordedBackend
-from lab.backends.environment import Environment
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.local import isolation, state
 from lab.backends.local.environment import LocalEnvironment
@@ -106,10 +105,9 @@ class LocalBoot(Boot[LocalEnvironment]):
             )
         if isolation.unavailable_reason(self._cache) is not None:
             self._kind = Isolation.PROCESSES
-            ports = state.ports_of(state.addresses_of(self.plan, self._kind))
-            for other in self._backend.all():
-                _refuse_ports_of(other, ports)
-            state.check_ports_free(ports)
+            taken = [task.address for up in self._backend.all() for task in up.tasks()]
+            self.plan = state.beside(self.plan, taken)
+            state.check_ports_free(state.ports_of(state.addresses_of(self.plan, self._kind)))
         self._kept = self._state_dir.kept.exists()
 
     def holder(self) -> Holder:
@@ -206,14 +204,3 @@ class LocalBoot(Boot[LocalEnvironment]):
     def _ended_at_once(self, supervisor: subprocess.Popen[bytes]) -> LabError:
         printed = last_lines(self._state_dir.log, 3) or f"exit code {supervisor.wait()}"
         return LabError(f"the local environment {self.plan.name!r} failed to start: {printed}")
-
-
-def _refuse_ports_of(other: Environment, ports: list[int]) -> None:
-    """Refuse ports of another environment, even if no server listens there between runs."""
-    addresses = [task.address for task in other.tasks() if task.address.startswith("localhost:")]
-    common = sorted(set(ports) & set(state.ports_of(addresses)))
-    if common:
-        raise LabError(
-            f"port {common[0]} belongs to the local environment {other.project!r}",
-            f"remove that with `lab down {other.project}`, or set another `port:` in the config",
-        )

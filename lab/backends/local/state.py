@@ -13,7 +13,7 @@ import ipaddress
 import json
 import socket
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -164,6 +164,21 @@ def addresses_of(plan: Plan, isolation: Isolation) -> list[str]:
         return [f"{task.node}:{task.port}" for task in plan.tasks]
     first = min(task.port for task in plan.tasks)
     return [f"localhost:{first + position}" for position in range(len(plan.tasks))]
+
+
+def beside(plan: Plan, addresses: Sequence[str]) -> Plan:
+    """Return a plan without namespaces whose ports are higher than those of other environments.
+
+    Args:
+        plan: The plan; its ports stay if none of them is taken.
+        addresses: The addresses of the tasks of all environments that are up.
+    """
+    wanted = ports_of(addresses_of(plan, Isolation.PROCESSES))
+    shared = ports_of([each for each in addresses if each.startswith("localhost:")])
+    while not set(wanted).isdisjoint(shared):
+        wanted = [port + 1 for port in wanted]
+    tasks = zip(plan.tasks, wanted, strict=True)
+    return replace(plan, tasks=tuple(replace(task, port=port) for task, port in tasks))
 
 
 def tasks_of(plan: Plan, isolation: Isolation, *, root: Path, runs: Path) -> tuple[TaskRecord, ...]:
