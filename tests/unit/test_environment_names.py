@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import api
+import lab
 from lab.backends.local import state
 from lab.backends.selection import name_of, resolve
 from tests.support.cli import CLUSTER, Host
@@ -77,7 +77,7 @@ def test_commands_without_a_name_mean_the_directorys_environment(
     for thread in second.threads:
         thread.join()
     assert request.run_id in host.lab("attach last")[1]
-    assert {each.name: each.directory for each in api.ps()} == {
+    assert {each.name: each.directory for each in lab.ps()} == {
         "mnist": ADA,
         second.project: str(host.folder),
     }
