@@ -16,9 +16,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from lab.image_digest import PACKAGE
+import lab
 
 DISTRIBUTION: Final = "gpulab"
+PACKAGE: Final = Path(lab.__file__).parent
 _WHEEL: Final = PACKAGE / "shipped"
 
 CLONE: Final = None if _WHEEL.is_dir() else PACKAGE.resolve().parent

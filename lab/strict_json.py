@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lab.records import parse_whole
 from lab.text import short
+from lab.units import parse_whole
 
 SUFFIX: Final = "_is"
 _NUMBERS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}

@@ -12,17 +12,16 @@ from rich.filesize import decimal
 from lab.api.results import Run
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
+from lab.files import atomic_writer, check_output
 from lab.formatting import counted
 from lab.log import LOG
 from lab.options import Argument, Arguments, Flag, Switch, reads_options
 from lab.options.shared import RunsDir
-from lab.outputs import check_output
 from lab.project import AnyPath
 from lab.store.archive import SUFFIX, contents, is_archive_of, pack, same_content, unpack
 from lab.store.directory import RunDir, RunStatus, runs_path
 from lab.store.names import named_run
 from lab.text import short
-from lab.volume.files import atomic_writer
 
 _IMPORTING: Final = ".import-"
 """The beginning of the name of a directory in the run store that an import fills."""

@@ -29,11 +29,11 @@ from lab.config import Cluster, load_cluster
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
 from lab.extras import named_extras
+from lab.files import check_output
 from lab.log import LOG
 from lab.options import Argument, Flag, ProgramArguments, Switch, given_flags, reads_options
 from lab.options.shared import Framework, GpuMode, OwnOptions
 from lab.options.types import one_of, text
-from lab.outputs import check_output
 from lab.placement.place import Placed
 from lab.placement.plan import PlannedRun
 from lab.project import AnyPath, cluster_path, own_root

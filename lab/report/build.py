@@ -20,9 +20,9 @@ from matplotlib.figure import Figure
 from lab import formatting
 from lab.analysis.comparison import describe
 from lab.errors import InputError, LabError
+from lab.files import check_output, write_output
 from lab.formatting import counted, listed
 from lab.log import LOG
-from lab.outputs import check_output, write_output
 from lab.plots import style
 from lab.plots.data import from_first_step
 from lab.plots.registry import CHARTS, Chart, Runs

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Annotated
 
 from lab.errors import InputError
+from lab.files import check_output, write_output
 from lab.log import LOG
 from lab.options import Argument, Flag
 from lab.options.shared import Force
 from lab.options.types import one_of
-from lab.outputs import check_output, write_output
 from lab.project import check_data_dir
 
 

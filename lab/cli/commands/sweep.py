@@ -20,10 +20,10 @@ from lab.analysis.sweep import check_succeeded
 from lab.api.sweeps import Sweep, sweep
 from lab.console import print_json
 from lab.errors import InterruptError
+from lab.files import check_output, write_output
 from lab.formatting import counted
 from lab.options import Flag, Switch, presents
 from lab.options.shared import Force
-from lab.outputs import check_output, write_output
 from lab.tables import show
 
 
