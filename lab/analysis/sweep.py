@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.analysis.batches import WORKERS, Batch, Point, RunResult
-from lab.config.model import MAX_TASKS
+from lab.config.cluster import MAX_TASKS
 from lab.errors import InputError, LabError
 from lab.experiments.registry import MAX_SEED, Experiment, hyperparameters
 from lab.extras import check_extra

@@ -133,7 +133,7 @@ def simulate(
     """
     # Imported here: SimPy is a package of an extra.
     from lab.simulation.machine import machine_for, predict  # noqa: PLC0415
-    from lab.simulation.model import Way  # noqa: PLC0415
+    from lab.simulation.training import Way  # noqa: PLC0415
 
     given = locals()
     wanted = Way(way)

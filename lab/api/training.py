@@ -13,7 +13,7 @@ from lab.api.inputs import check_main_thread, program_args, project
 from lab.api.results import Run
 from lab.backends.names import AUTO
 from lab.config import Cluster
-from lab.config.model import PACKAGE, VARIABLE
+from lab.config.cluster import PACKAGE, VARIABLE
 from lab.config.validation import parse_start
 from lab.console import messages_shown
 from lab.console import output as output_of_caller

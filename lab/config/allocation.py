@@ -8,8 +8,8 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import Final
 
+from lab.config.cluster import Cluster, Job, Node
 from lab.config.diagnostics import Loc, Problem
-from lab.config.model import Cluster, Job, Node
 from lab.formatting import counted
 
 PS: Final = "ps"

@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lab.config.model import FLAG, GPU_ID, JOB, NODE, PACKAGE, PROJECT, TASK, VARIABLE
+from lab.config.cluster import FLAG, GPU_ID, JOB, NODE, PACKAGE, PROJECT, TASK, VARIABLE
 from lab.text import clipped, nearest, short
 
 Loc = tuple[str | int, ...]

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from lab.config.cluster import OF_A_RUN, Cluster
 from lab.config.diagnostics import Problem, report, to_problems
-from lab.config.model import OF_A_RUN, Cluster
 from lab.config.validation import WORKER, validate
 from lab.config.yaml_reader import MAX_BYTES, read_source
 from lab.errors import ConfigError, InputError

@@ -12,8 +12,8 @@ from itertools import chain, count
 from typing import Final
 
 from lab.config.allocation import PS, AllocationError, TaskSlot, allocate_gpus, tasks_by_node
+from lab.config.cluster import MAX_PORT, Cluster, Job
 from lab.config.diagnostics import Problem
-from lab.config.model import MAX_PORT, Cluster, Job
 from lab.errors import InputError
 from lab.experiments.faults import Trigger, check_target, parse, parse_trigger
 from lab.experiments.registry import EXPERIMENTS, misfit

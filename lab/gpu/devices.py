@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.gpu import nvml
-from lab.gpu.model import Condition, Fault, Gpu, Pair, Process
 from lab.gpu.nvml import DeviceQueries, Handle, Library, answer_or
+from lab.gpu.values import Condition, Fault, Gpu, Pair, Process
 
 PROC: Final = Path("/proc")
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from lab.errors import Finding
-from lab.gpu.model import Gpu
+from lab.gpu.values import Gpu
 from lab.runtimes import HERITAGE, RUNTIMES, TENSORFLOW
 from lab.variables import LAB_IMAGE, LAB_TENSORFLOW
 

@@ -11,12 +11,12 @@ from typing import Final
 
 from lab.config import Cluster
 from lab.config.allocation import allocate_gpus, tasks_by_node
+from lab.config.cluster import LinkConfig, Node
 from lab.config.load import text_of
-from lab.config.model import LinkConfig, Node
 from lab.errors import InputError, LabError
 from lab.formatting import counted, listed
 from lab.gpu import Gpu, Inventory, Process, take_inventory
-from lab.gpu.model import SLICE
+from lab.gpu.values import SLICE
 from lab.placement.cpuset import allocate_cpus
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.text import clipped, short

@@ -25,7 +25,7 @@ from benchmarks.trainings import (
 )
 from lab.records import Record
 from lab.simulation.machine import ERRORS, SHIPPED, VALIDATED
-from lab.simulation.model import Costs, Forecast, Way, simulate
+from lab.simulation.training import Costs, Forecast, Way, simulate
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,12 @@ from syrupy.assertion import SnapshotAssertion
 from lab.backends.engine.client import Engine
 from lab.backends.engine.error_hints import EngineKind
 from lab.backends.engine.info import EngineInfo, read_engine
-from lab.classroom import environment
 from lab.classroom import preparation as classroom
+from lab.classroom import up_down
+from lab.classroom.class_dir import ClassDir, StoredClass, changed_end
 from lab.classroom.config import parse_class
 from lab.classroom.queue.host import Queued
 from lab.classroom.seat_report import RunReport
-from lab.classroom.state import ClassDir, StoredClass, changed_end
 from lab.classroom.status import SeatStatus
 from lab.cli import class_actions, main
 from lab.errors import InputError, LabError
@@ -106,7 +106,7 @@ def booted(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[StoredClass]:
     monkeypatch.setattr(classroom, "chosen_host", lambda gpus: box(2))
     monkeypatch.setattr(classroom, "routes", list)
     monkeypatch.setattr(classroom, "ensure_image", ensure)
-    monkeypatch.setattr(environment, "up", found.append)
+    monkeypatch.setattr(up_down, "up", found.append)
     monkeypatch.setattr(classroom, "find_root", lambda path: ROOT)
     monkeypatch.setattr(Engine, "is_podman", lambda engine: False)
     return found
@@ -304,8 +304,8 @@ def test_only_a_yes_removes(
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("builtins.input", lambda: answer)
-    monkeypatch.setattr(environment, "down", lambda *given: calls.append(given[1]))
-    monkeypatch.setattr(environment, "reset", lambda *given: calls.append(given[1]))
+    monkeypatch.setattr(up_down, "down", lambda *given: calls.append(given[1]))
+    monkeypatch.setattr(up_down, "reset", lambda *given: calls.append(given[1]))
     codes = [main(["class", "down", "--output", "w.zip"]), main(["class", "reset", "ada"])]
     assert codes == ([0, 0] if removed else [2, 2])
     assert calls == ([Path("w.zip"), "ada"] if removed else [])

@@ -20,7 +20,7 @@ from lab.cli.gpu_tables import Holders, Pinned, overview, pinned_table
 from lab.console import print_json
 from lab.errors import LabError
 from lab.gpu import Condition, Gpu, Inventory, read_host
-from lab.gpu.model import DRIVER
+from lab.gpu.values import DRIVER
 from lab.gpu.verification import check_all
 from lab.options.shared import AsJson
 from lab.tables import show
