@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 import lab
+from lab.errors import InputError
 
 SHIPPED: Final = Path(lab.__file__).parent / "datasets" / "mnist"
 CHECKSUMS: Final = "SHA256SUMS"
@@ -43,18 +44,8 @@ Bytes = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int64]
 
 
-class DataError(Exception):
-    """A data file cannot be used.
-
-    Attributes:
-        what: What is wrong, and with which file.
-        fix: How to fix it, as an imperative phrase.
-    """
-
-    def __init__(self, what: str, fix: str) -> None:
-        super().__init__(f"{what}; {fix}")
-        self.what = what
-        self.fix = fix
+class DataError(InputError):
+    """A data file cannot be used."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

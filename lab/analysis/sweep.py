@@ -15,12 +15,12 @@ from lab.analysis.batches import WORKERS, Batch, Point, RunResult
 from lab.config.cluster import MAX_TASKS
 from lab.errors import InputError, LabError
 from lab.experiments.registry import MAX_SEED, Experiment, hyperparameters
-from lab.extras import check_extra
 from lab.formatting import counted
 from lab.log import shown_once
 from lab.project import Project
 from lab.run.fitting import experiment_named
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
+from lab.shipped import check_extra
 from lab.text import short, suggestion
 
 _FORM: Final = "NAME=VALUE,VALUE; …, such as workers=1,2,4; learning_rate=0.1,1"

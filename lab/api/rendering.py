@@ -28,7 +28,6 @@ from lab.backends.rendered_file import (
 from lab.config import Cluster, load_cluster
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
-from lab.extras import named_extras
 from lab.files import check_output
 from lab.log import LOG
 from lab.options import Argument, Flag, ProgramArguments, Switch, given_flags, reads_options
@@ -39,6 +38,7 @@ from lab.placement.plan import PlannedRun
 from lab.project import AnyPath, cluster_path, own_root
 from lab.run.planning import make_plan, report_warnings
 from lab.runtimes import RUNTIMES, TENSORFLOW
+from lab.shipped import named_extras
 
 
 @dataclass(frozen=True, slots=True)

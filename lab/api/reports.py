@@ -19,13 +19,13 @@ from lab.api.tables import Shown
 from lab.backends.registry import backends
 from lab.console import messages_shown
 from lab.errors import InputError
-from lab.extras import named_extras
 from lab.formatting import counted
 from lab.log import LOG
 from lab.options import Arguments, Flag, RepeatedFlag, Switch, reads_options
 from lab.options.shared import RunsDir
 from lab.project import AnyPath
 from lab.run.status import StatusProber
+from lab.shipped import named_extras
 from lab.store.directory import runs_path
 from lab.store.names import open_runs, read_each
 from lab.text import visible

@@ -20,7 +20,6 @@ from lab.config import Cluster
 from lab.console import messages_shown, output
 from lab.errors import InputError
 from lab.experiments.registry import MAX_SEED
-from lab.extras import named_extras
 from lab.log import LOG
 from lab.options import Argument, Flag, Switch, given_flags, reads_options
 from lab.options.shared import BackendName, GpuMode, OwnOptions
@@ -28,6 +27,7 @@ from lab.options.types import one_of
 from lab.project import AnyPath
 from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
+from lab.shipped import named_extras
 from lab.store.directory import RunDir, runs_path
 from lab.text import visible
 

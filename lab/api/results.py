@@ -14,10 +14,10 @@ from lab.api.tables import Shown
 from lab.backends.registry import backends
 from lab.console import messages_shown
 from lab.errors import LabError
-from lab.extras import named_extras
 from lab.formatting import counted
 from lab.log import shown_by
 from lab.project import AnyPath
+from lab.shipped import named_extras
 from lab.store.directory import RunDir, all_runs, runs_path
 from lab.store.names import find_run
 from lab.store.run_info import RunInfo

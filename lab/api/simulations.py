@@ -14,11 +14,11 @@ from lab import units
 from lab.api.tables import Shown
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
-from lab.extras import named_extras
 from lab.log import LOG
 from lab.options import Argument, Flag, reads_options
 from lab.options.types import OneOf
 from lab.project import AnyPath
+from lab.shipped import named_extras
 from lab.tables import show, table_of
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from lab.backends.names import AUTO
 from lab.config import Cluster
 from lab.console import messages_shown, output
 from lab.errors import LabError
-from lab.extras import named_extras
 from lab.options import Argument, Flag, ProgramArguments, reads_options
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.project import AnyPath
 from lab.run.prepared import RunOptions
+from lab.shipped import named_extras
 from lab.store.directory import runs_path
 from lab.units import duration
 from lab.volume import STALL_S, RunSpec

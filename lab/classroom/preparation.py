@@ -32,12 +32,11 @@ from lab.config import load_cluster
 from lab.config.diagnostics import Problem, texts
 from lab.config.load import read_file
 from lab.errors import ConfigError, InputError, LabError
-from lab.extras import check_extra, named_extras
 from lab.gpu import Inventory, chosen_host
 from lab.log import LOG
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.project import find_root
-from lab.shipped import files_of
+from lab.shipped import check_extra, files_of, named_extras
 from lab.text import short, visible
 
 _ROOM_BYTES: Final = 10**9

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lab.backends.checks import Outcome, Status
-from lab.command_name import with_command_name
+from lab.console import with_command_name
 from lab.doctor.report import Report
 from lab.text import visible, wrapped
 

@@ -11,8 +11,7 @@ import pytest
 
 from lab.cli import main
 from lab.cli.commands.run import _line
-from lab.command_name import command_name, with_command_name
-from lab.console import show
+from lab.console import command_name, show, with_command_name
 
 HINT = "boot it with `lab up`, see `lab ps --json`; the `lab` of that directory; `make lab up`"
 

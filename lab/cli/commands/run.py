@@ -28,7 +28,7 @@ from lab.api.results import Run
 from lab.api.training import run
 from lab.backends.names import AUTO
 from lab.cli.run_view import print_summary, view_for_stderr
-from lab.command_name import command_name
+from lab.console import command_name
 from lab.errors import InterruptError, LabError
 from lab.log import LOG
 from lab.options import Switch, presents
