@@ -64,6 +64,18 @@ class Problem:
         return f"; known: {listed}{', …' if len(self.candidates) > 8 else ''}"  # noqa: PLR2004
 
 
+class ProblemError(Exception):
+    """A config has problems.
+
+    Attributes:
+        problems: The problems.
+    """
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__()
+        self.problems = problems
+
+
 def report(
     file: str,
     problems: Iterable[Problem],

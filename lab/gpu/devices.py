@@ -154,7 +154,9 @@ def _read(
             "utilisation", lambda: library.nvmlDeviceGetUtilizationRates(handle).gpu / 100, None
         ),
         numa_node=ask("numa_node", lambda: numa_node(library, gpu), None),
-        cpus=ask("cpus", lambda: close_cpus(library, gpu), ()),
+        cpus=ask(
+            "cpus", lambda: tuple(bits_set(library.nvmlDeviceGetCpuAffinity(gpu, _CPU_MASKS))), ()
+        ),
         processes=processes(library, handle, questions),
         compute_capability=ask("compute_capability", lambda: _capability(library, gpu), ""),
         unknown=tuple(dict.fromkeys(questions.unknown)),
@@ -221,11 +223,6 @@ def numa_node(library: Library, gpu: Handle) -> int | None:
     """
     nodes = tuple(bits_set(library.nvmlDeviceGetMemoryAffinity(gpu, _NODE_MASKS, _THIS_NODE)))
     return nodes[0] if len(nodes) == 1 else None
-
-
-def close_cpus(library: Library, gpu: Handle) -> tuple[int, ...]:
-    """Return the CPUs that are close to a GPU, ascending."""
-    return tuple(bits_set(library.nvmlDeviceGetCpuAffinity(gpu, _CPU_MASKS)))
 
 
 def bits_set(masks: Iterable[int]) -> Iterator[int]:

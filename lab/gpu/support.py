@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -95,12 +95,9 @@ def by_gpus(gpus: Sequence[Gpu], build: Build | None) -> list[Finding[Support]]:
     judgements: dict[Finding[Support], list[Gpu]] = {}
     for gpu in gpus:
         judgements.setdefault(judge_gpu(gpu, build), []).append(gpu)
-    return [replace(judged, where=f"GPU {_indices(alike)}") for judged, alike in judgements.items()]
-
-
-def _indices(gpus: Iterable[Gpu]) -> str:
-    """Return the indices of GPUs, without repetition: `0, 1, 3`."""
-    return ", ".join(map(str, sorted({gpu.index for gpu in gpus})))
+    # Slices of one GPU have its index.
+    indices = {judged: sorted({gpu.index for gpu in alike}) for judged, alike in judgements.items()}
+    return [replace(j, where=f"GPU {', '.join(map(str, at))}") for j, at in indices.items()]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -216,9 +216,7 @@ def _seen(value: object) -> object:
 def mean(values: Iterable[float | None], form: Callable[[float], str]) -> str:
     """Return the mean of the known values with its 95% interval, as text; "" without values."""
     found = mean_of(values)
-    if found is None:
-        return ""
-    return form(found.value) + ("" if found.half is None else f" ± {form(found.half)}")
+    return "" if found is None else found.text(form)
 
 
 def provenance(runs: Sequence[ReportRun]) -> dict[str, str | dict[str, str]]:
