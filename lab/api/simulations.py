@@ -132,8 +132,8 @@ def simulate(
         LabError: The run cannot be read.
     """
     # Imported here: SimPy is a package of an extra.
+    from lab.simulation.discrete_events import Way  # noqa: PLC0415
     from lab.simulation.machine import machine_for, predict  # noqa: PLC0415
-    from lab.simulation.training import Way  # noqa: PLC0415
 
     given = locals()
     wanted = Way(way)

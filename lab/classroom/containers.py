@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.classroom import names
-from lab.classroom.archive import add_files
 from lab.classroom.class_dir import ClassDir, StoredClass
 from lab.classroom.disks import TYPE, SeatDisk
 from lab.classroom.planning import TlsFiles
+from lab.classroom.student_work import add_files
 from lab.errors import LabError
 from lab.log import LOG
 from lab.text import short

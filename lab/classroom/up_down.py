@@ -15,7 +15,6 @@ from lab import signals
 from lab.backends.gpu_record import Holder, hold_gpus, release
 from lab.backends.names import CLASS
 from lab.backends.state import locked
-from lab.classroom.archive import new_archive
 from lab.classroom.class_dir import ClassDir, StoredClass
 from lab.classroom.containers import Containers
 from lab.classroom.gradebook import as_csv, gradebook
@@ -32,6 +31,7 @@ from lab.classroom.hub_api import (
 from lab.classroom.names import COPIES
 from lab.classroom.planning import ClassPlan
 from lab.classroom.queue.host import end_environments, remove_environments
+from lab.classroom.student_work import new_archive
 from lab.errors import InputError, LabError
 from lab.gpu import Inventory, NvmlError, read_host
 from lab.log import LOG

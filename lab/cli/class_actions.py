@@ -30,7 +30,7 @@ from lab.units import memory_for_people
 if TYPE_CHECKING:
     from lab.classroom.gradebook import Entry
     from lab.classroom.queue.host import Queued
-    from lab.classroom.status import SeatStatus
+    from lab.classroom.seat_status import SeatStatus
 
 
 def validate(file: Path, *, gpus: str | int, json: bool) -> None:
@@ -60,7 +60,7 @@ def up(file: Path) -> None:
 def status(file: Path, *, json: bool) -> None:
     """Print the end of the class, each seat with its GPUs and its newest run, and the queue."""
     from lab.classroom.queue.host import queued  # noqa: PLC0415  (docker-py)
-    from lab.classroom.status import seat_statuses  # noqa: PLC0415
+    from lab.classroom.seat_status import seat_statuses  # noqa: PLC0415
 
     folder = running_class(file)
     seats, queue = seat_statuses(folder), queued(folder)

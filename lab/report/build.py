@@ -16,8 +16,8 @@ from lab.files import check_output, write_output
 from lab.formatting import counted
 from lab.log import LOG
 from lab.plots import style
+from lab.plots.charts import CHARTS, Chart, Runs
 from lab.plots.data import from_first_step
-from lab.plots.registry import CHARTS, Chart, Runs
 from lab.report.loader import ReportRun, read_runs
 from lab.report.page import PlotSection, is_a_page, page
 from lab.reproduce.verdicts import Evaluation
@@ -117,7 +117,7 @@ def draw_figure(name: str, runs: Sequence[RunDir], probe: Probe) -> Figure:
     """Draw a figure.
 
     Args:
-        name: The name of a figure in `lab.plots.registry`.
+        name: The name of a figure in `lab.plots.charts`.
         runs: One or several runs.
         probe: Returns the status of a run that is not collected.
 

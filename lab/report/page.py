@@ -18,7 +18,7 @@ from markupsafe import Markup
 from lab import formatting
 from lab.analysis.comparison import describe
 from lab.formatting import counted, listed
-from lab.plots.registry import Chart
+from lab.plots.charts import Chart
 from lab.report.loader import ReportRun
 from lab.reproduce.verdicts import Evaluation
 from lab.statistics import mean_of

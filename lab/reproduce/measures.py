@@ -15,7 +15,7 @@ import pandas as pd
 
 from lab.experiments.faults import DONE, OVER, Kind
 from lab.reproduce.claims import DATA
-from lab.reproduce.runs import MeasuredRun
+from lab.reproduce.measured_runs import MeasuredRun
 from lab.store.measures import OF_RUN, OF_TASK
 
 LEAST_RECORDS: Final = 30

@@ -22,7 +22,7 @@ from lab.classroom.config import TEACHER, parse_class
 from lab.classroom.disks import SeatDisk, unavailable_reason
 from lab.classroom.gradebook import as_csv, read_gradebook
 from lab.classroom.planning import ClassPlan, HostFacts, plan_class
-from lab.classroom.status import seat_statuses
+from lab.classroom.seat_status import seat_statuses
 from lab.classroom.up_down import down, reset, up
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError

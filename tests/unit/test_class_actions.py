@@ -29,7 +29,7 @@ from lab.classroom.class_dir import ClassDir, StoredClass, changed_end
 from lab.classroom.config import parse_class
 from lab.classroom.queue.host import Queued
 from lab.classroom.seat_report import RunReport
-from lab.classroom.status import SeatStatus
+from lab.classroom.seat_status import SeatStatus
 from lab.cli import class_actions, main
 from lab.errors import InputError, LabError
 from lab.gpu import Inventory, chosen_host
@@ -174,7 +174,7 @@ def seats(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         SeatStatus("cy", "stopped", (), True, None, stuck=False),
         SeatStatus("dan", "ready", (), True, RUN, stuck=True, passed={"async": (2, 3)}),
     ]
-    monkeypatch.setattr("lab.classroom.status.seat_statuses", lambda *_: found)
+    monkeypatch.setattr("lab.classroom.seat_status.seat_statuses", lambda *_: found)
 
 
 @pytest.mark.parametrize(("queue", "width"), [(None, 60), ([], 80), (QUEUE, 200), (WIDE, 80)])

@@ -22,8 +22,8 @@ from lab.cli.arguments import check
 from lab.cli.commands.run import command as run_command
 from lab.experiments.policy import RESTARTS, OnFailure
 from lab.experiments.registry import EXPERIMENTS, hyperparameters
+from lab.plots.charts import CHARTS
 from lab.plots.data import Mark, Trace, tidy
-from lab.plots.registry import CHARTS
 from lab.report import build
 from lab.report.loader import marks_of, read_runs
 from lab.report.page import provenance
