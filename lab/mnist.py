@@ -143,7 +143,6 @@ def load_mnist(data_dir: Path | None = None) -> Mnist:
     Raises:
         DataError: A file is missing, unreadable, damaged, or of another kind than its name says.
     """
-    _check_directory(data_dir)
     joined = _read_examples(data_dir, "train")
     held_back = math.ceil(len(joined) / VALIDATION_SHARE)
     split = len(joined) - held_back
@@ -156,7 +155,6 @@ def load_mnist(data_dir: Path | None = None) -> Mnist:
 
 def load_test(data_dir: Path | None = None) -> Examples:
     """Read only the test set; arguments and errors are those of `load_mnist`."""
-    _check_directory(data_dir)
     return _read_examples(data_dir, "t10k")
 
 
@@ -178,13 +176,6 @@ def train_files(data_dir: Path | None = None) -> tuple[Path, Path]:
         _find(data_dir, f"train-{part}-ubyte") for part in ("images-idx3", "labels-idx1")
     )
     return images, labels
-
-
-def _check_directory(data_dir: Path | None) -> None:
-    if data_dir is not None and not data_dir.is_dir():
-        raise _error(
-            data_dir, "is not a directory", "name the directory that contains the four IDX files"
-        )
 
 
 def _read_examples(data_dir: Path | None, part: str) -> Examples:

@@ -97,10 +97,7 @@ def read_file(path: Path, fix: str) -> bytes:
     """
     name = short(str(path))
     try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise InputError(f"{name} is a directory", fix)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(path.stat().st_mode):
             raise InputError(f"{name} is not a regular file", fix)
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
