@@ -37,12 +37,8 @@ def processes(library: Library, handle: Handle, questions: DeviceQueries) -> tup
         [],
     )
     compute = {process.pid for process in computing}
-    memory: dict[int, int | None] = {}
-    for process in computing + drawing:
-        # A process with both contexts is listed twice, with the same memory.
-        known = memory.get(process.pid)
-        used = process.usedGpuMemory
-        memory[process.pid] = used if known is None else max(known, used or 0)
+    # A process with both contexts is listed twice, with the same memory.
+    memory = {process.pid: process.usedGpuMemory for process in drawing + computing}
     return tuple(
         Process(pid, _program(library, pid), memory[pid], pid in compute) for pid in sorted(memory)
     )
