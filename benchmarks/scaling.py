@@ -42,8 +42,8 @@ from benchmarks.trainings import (
 from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import pace
 from lab.records import Record
+from lab.simulation.discrete_events import Costs, Forecast, Shape, Way, simulate
 from lab.simulation.machine import FACTORS, SHIPPED, Machine, factor, speed_of, together
-from lab.simulation.model import Costs, Forecast, Shape, Way, simulate
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,23 @@
 """Print lines to stderr and JSON to stdout, and ask questions on the terminal.
 
-In a notebook, the lines are an output of the cell.
+In a notebook, the lines are an output of the cell. The commands in messages begin with the `lab`
+that the user can type.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
 import shutil
 import sys
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from lab import log
-from lab.command_name import with_command_name
 from lab.errors import InputError
 from lab.text import bounded, clipped, visible, wrapped
 
@@ -23,6 +26,10 @@ _INDENT: Final = "  "
 
 KEPT_NOTICES: Final = 200
 """The maximum number of notices that one output of a notebook shows."""
+
+
+_COMMAND: Final = re.compile(r"`lab (?=[a-z-])")
+"""The beginning of a command in a message."""
 
 
 def show(line: str) -> None:
@@ -151,3 +158,25 @@ def messages_shown(by: Output | None = None, *, quiet: bool = False) -> Iterator
     else:
         with log.shown_by((by or output()).show, quiet=quiet):
             yield
+
+
+def command_name() -> str:
+    """Return `lab` if the shell finds it, else its path, else the Python with `-m lab`."""
+    script = Path(sys.executable).with_name("lab")
+    in_path = shutil.which("lab")
+    if in_path is not None and Path(in_path) == script:
+        return "lab"
+    return _path(script) if script.exists() else f"{_path(Path(sys.executable))} -m lab"
+
+
+def with_command_name(line: str) -> str:
+    """Return a message whose commands in backquotes can be copied and run as they are."""
+    return _COMMAND.sub(lambda _: f"`{command_name()} ", line)
+
+
+def _path(path: Path) -> str:
+    """Return a path for the shell: relative and with a slash, if it is below this directory."""
+    with contextlib.suppress(OSError):  # this directory was removed
+        if path.parent.parent.is_relative_to(Path.cwd()):
+            path = path.relative_to(Path.cwd())
+    return shlex.quote(str(path))

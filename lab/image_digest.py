@@ -25,6 +25,8 @@ BUILD_ARGUMENT: Final = "SOURCES_SHA256"
 
 MODULES: Final = (
     "__init__.py",
+    "errors.py",
+    "files.py",
     "image_digest.py",
     "mnist.py",
     "parent_death.py",

@@ -85,14 +85,12 @@ def shown_once() -> Iterator[None]:
         seen.add(record.getMessage())
         return len(seen) > before
 
-    block = _block()
-    if block:
-        block.addFilter(is_new)
+    block = _block() or _TO_BLOCK
+    block.addFilter(is_new)
     try:
         yield
     finally:
-        if block:
-            block.removeFilter(is_new)
+        block.removeFilter(is_new)
 
 
 @contextmanager

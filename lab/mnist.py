@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 import lab
+from lab.errors import InputError
 
 SHIPPED: Final = Path(lab.__file__).parent / "datasets" / "mnist"
 CHECKSUMS: Final = "SHA256SUMS"
@@ -43,18 +44,8 @@ Bytes = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int64]
 
 
-class DataError(Exception):
-    """A data file cannot be used.
-
-    Attributes:
-        what: What is wrong, and with which file.
-        fix: How to fix it, as an imperative phrase.
-    """
-
-    def __init__(self, what: str, fix: str) -> None:
-        super().__init__(f"{what}; {fix}")
-        self.what = what
-        self.fix = fix
+class DataError(InputError):
+    """A data file cannot be used."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +143,6 @@ def load_mnist(data_dir: Path | None = None) -> Mnist:
     Raises:
         DataError: A file is missing, unreadable, damaged, or of another kind than its name says.
     """
-    _check_directory(data_dir)
     joined = _read_examples(data_dir, "train")
     held_back = math.ceil(len(joined) / VALIDATION_SHARE)
     split = len(joined) - held_back
@@ -165,7 +155,6 @@ def load_mnist(data_dir: Path | None = None) -> Mnist:
 
 def load_test(data_dir: Path | None = None) -> Examples:
     """Read only the test set; arguments and errors are those of `load_mnist`."""
-    _check_directory(data_dir)
     return _read_examples(data_dir, "t10k")
 
 
@@ -187,13 +176,6 @@ def train_files(data_dir: Path | None = None) -> tuple[Path, Path]:
         _find(data_dir, f"train-{part}-ubyte") for part in ("images-idx3", "labels-idx1")
     )
     return images, labels
-
-
-def _check_directory(data_dir: Path | None) -> None:
-    if data_dir is not None and not data_dir.is_dir():
-        raise _error(
-            data_dir, "is not a directory", "name the directory that contains the four IDX files"
-        )
 
 
 def _read_examples(data_dir: Path | None, part: str) -> Examples:

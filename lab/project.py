@@ -15,6 +15,7 @@ from typing import Final
 
 from lab.config import Cluster, load_cluster, with_workers
 from lab.errors import InputError
+from lab.files import user_path
 from lab.log import LOG
 from lab.shipped import SHIPPED
 
@@ -200,11 +201,6 @@ def _is_same(source: Path, root: Path, name: str) -> bool:
     is_linked = any((root / part).is_symlink() for part in (path, *path.parents[:-1]))
     target = root / name
     return not is_linked and target.is_file() and filecmp.cmp(source, target, shallow=False)
-
-
-def user_path(argument: str) -> Path:
-    """Return the path that a user typed: `~` and `~name` become home directories if they exist."""
-    return Path(os.path.expanduser(argument))  # noqa: PTH111  (pathlib raises for unknown users)
 
 
 def check_data_dir(argument: str | None) -> Path | None:

@@ -33,22 +33,23 @@ class Runtime:
         name: Its name for `--framework` and in plans: `tensorflow-2.15`.
         title: Its name in messages: `TensorFlow 2.15`.
         extra: The extra of lab with it for the Python of lab itself; "": there is none.
-        prefix: The prefix of the tags of its images: `heritage-` in `lab:heritage-cpu`.
         pin: The version that is installed, `2.21.*`.
         horovod: The name of the file in `requirements/` with Horovod; "" without Horovod.
-        environment: The directory of the virtual environment for tasks that are processes; "" for
-            the Python of lab itself.
-        target: The target of make that creates this environment.
+        target: The target of make that creates its virtual environment, and the prefix of the
+            tags of its images: `heritage` in `lab:heritage-cpu`; "": the Python of lab itself.
     """
 
     name: str
     title: str
-    prefix: str
     pin: str
     extra: str = ""
     horovod: str = ""
-    environment: str = ""
     target: str = ""
+
+    @property
+    def environment(self) -> str:
+        """The directory of its virtual environment for tasks that are processes, or ""."""
+        return f".venv-{self.target}" if self.target else ""
 
     @property
     def framework(self) -> str:
@@ -57,7 +58,8 @@ class Runtime:
 
     def image(self, *, gpus: bool) -> str:
         """Return the name of its image: `lab:cpu`, or `lab:cuda` for tasks with GPUs."""
-        return f"lab:{self.prefix}{'cuda' if gpus else 'cpu'}"
+        kind = "cuda" if gpus else "cpu"
+        return f"lab:{self.target}-{kind}" if self.target else f"lab:{kind}"
 
     def requirements(self, *, gpus: bool) -> str:
         """Return the name of the file in `requirements/` that locks its image: `image-cpu`."""
@@ -85,35 +87,28 @@ TENSORFLOW: Final = Runtime(
     name="tensorflow",
     title="TensorFlow 2.21",
     extra="tensorflow",
-    prefix="",
     pin="2.21.*",
 )
 HERITAGE: Final = Runtime(
     name="tensorflow-2.15",
     title="TensorFlow 2.15",
-    prefix="heritage-",
     # The last version with Estimator.
     pin="2.15.1",
     horovod="horovod",
-    environment=".venv-heritage",
     target="heritage",
 )
 TORCH: Final = Runtime(
     name="torch",
     title="PyTorch 2.13",
     extra="torch",
-    prefix="torch-",
     pin="2.13.0",
-    environment=".venv-torch",
     target="torch",
 )
 JAX: Final = Runtime(
     name="jax",
     title="JAX 0.10",
     extra="jax",
-    prefix="jax-",
     pin="0.10.2",
-    environment=".venv-jax",
     target="jax",
 )
 RUNTIMES: Final[Mapping[str, Runtime]] = {

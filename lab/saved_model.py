@@ -11,8 +11,8 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from lab.files import atomic_writer
 from lab.mnist import DataError
-from lab.volume.files import atomic_writer
 
 FILE: Final = "model.npz"
 

@@ -1,4 +1,4 @@
-"""The files that come with lab beside its package, and how lab was installed.
+"""The files that come with lab beside its package, how lab was installed, and its extras.
 
 In a clone they are at the top level. A wheel has them in `lab/shipped/`.
 """
@@ -10,15 +10,18 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from lab.image_digest import PACKAGE
+import lab
+from lab.errors import LabError
 
 DISTRIBUTION: Final = "gpulab"
+PACKAGE: Final = Path(lab.__file__).parent
 _WHEEL: Final = PACKAGE / "shipped"
 
 CLONE: Final = None if _WHEEL.is_dir() else PACKAGE.resolve().parent
@@ -108,3 +111,53 @@ def copy_exactly(target: Path, parts: Iterable[str]) -> None:
         if not (copied.is_file() and filecmp.cmp(source, copied, shallow=False)):
             copied.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, copied)
+
+
+MODULES: Final[Mapping[str, frozenset[str]]] = {
+    "report": frozenset(
+        {"markupsafe", "matplotlib", "numpy", "pandas", "scipy", "tensorboard", "tornado"}
+    ),
+    "simulation": frozenset({"simpy"}),
+    "class": frozenset(
+        {"cryptography", "dockerspawner", "jupyterhub", "segno", "tornado", "traitlets"}
+    ),
+    "kubernetes": frozenset({"kubernetes"}),
+    "notebooks": frozenset({"IPython"}),
+    "tensorflow": frozenset({"tensorflow"}),
+}
+"""Extra in pyproject.toml to the modules of it that `lab` imports."""
+
+
+@contextmanager
+def named_extras() -> Iterator[None]:
+    """Name the extra if a package of it is missing. It also works as a decorator.
+
+    Raises:
+        LabError: The block imports a module of an extra that is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        for extra, modules in MODULES.items():
+            if module in modules:
+                raise _missing(module, extra) from error
+        raise
+
+
+def check_extra(extra: str) -> None:
+    """Check before long work that the packages of an extra are installed.
+
+    Raises:
+        LabError: One is missing.
+    """
+    for module in sorted(MODULES[extra]):
+        if find_spec(module) is None:
+            raise _missing(module, extra)
+
+
+def _missing(module: str, extra: str) -> LabError:
+    return LabError(
+        f"this needs {module}, a package of the extra `{extra}`",
+        f"install it with `{install_command(extra)}`",
+    )

@@ -9,7 +9,7 @@ Degrees of freedom of a sum of variances: Satterthwaite, Biometrics Bulletin 2 (
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,6 +41,10 @@ class Mean:
     value: float
     half: float | None
     runs: int
+
+    def text(self, form: Callable[[float], str]) -> str:
+        """Return `0.8523 ± 0.0041`, each number by `form`."""
+        return form(self.value) + ("" if self.half is None else f" ± {form(self.half)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Write and read JSON by RFC 8259, which has no NaN and no infinities.
 
 Such a number becomes null, and a second field names it: `{"loss": null, "loss_is": "nan"}`. For a
-list the second field has the indices: `{"losses": [1.5, null], "losses_is": {"1": "inf"}}`.
+list the second field has the indices: `{"losses": [1.5, null], "losses_is": {"1": "inf"}}`; no file
+that is read has such a list.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lab.records import parse_whole
 from lab.text import short
+from lab.units import parse_whole
 
 SUFFIX: Final = "_is"
 _NUMBERS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -75,19 +76,4 @@ def _loose(value: Any) -> Any:  # noqa: ANN401  (any JSON value)
         if isinstance(mark, str) and mark in _NUMBERS and members.get(bare, 0) is None:
             members[bare] = _NUMBERS[mark]
             del members[name]
-        elif isinstance(mark, dict) and _fits(members.get(bare), mark):
-            for index, number in mark.items():
-                members[bare][int(index)] = _NUMBERS[number]
-            del members[name]
     return members
-
-
-def _fits(values: object, mark: Mapping[str, object]) -> bool:
-    """Whether a mark has only indices of null values of a list."""
-    return isinstance(values, list) and all(
-        index.isdecimal()
-        and int(index) < len(values)
-        and values[int(index)] is None
-        and number in _NUMBERS
-        for index, number in mark.items()
-    )

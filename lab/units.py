@@ -80,16 +80,35 @@ def memory_for_people(memory_bytes: int) -> str:
     return f"{memory_bytes} B"
 
 
+def is_in_range(whole: int) -> bool:
+    """Whether a whole number fits into 64 bits with its sign.
+
+    Larger numbers may not fit into a float, and dividing them by a time would fail.
+    """
+    return -(2**63) <= whole < 2**63
+
+
+def parse_whole(text: str) -> int:
+    """Parse a whole number of JSON.
+
+    Raises:
+        ValueError: It does not fit into 64 bits.
+    """
+    if not is_in_range(value := int(text)):
+        raise ValueError("a whole number does not fit into 64 bits")
+    return value
+
+
 def whole(least: int, most: int) -> Callable[[str], int]:
     """Return a parse function for whole numbers from `least` to `most`."""
 
-    def parse_whole(raw: str) -> int:
+    def parse_limited(raw: str) -> int:
         plain = raw.isascii() and raw.isdigit() and len(raw) <= len(str(most))
         if not plain or not least <= int(raw) <= most:
             raise ValueError(f"a whole number from {least} to {most:,}")
         return int(raw)
 
-    return parse_whole
+    return parse_limited
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.classroom.state import ClassDir
+from lab.classroom.class_dir import ClassDir
 from lab.variables import LAB_STATE
 from tests.support.agents import wait_for
 from tests.support.browser import page_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import string
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, Final
@@ -27,7 +27,7 @@ from lab.store.progress import FINAL_LOSS
 from lab.store.run_info import RunInfo
 from lab.store.settings import DIGITS, SEED, seed_of, settings_of
 from lab.store.summarize import sum_up
-from lab.store.summary import Summary, TaskSummary
+from lab.store.summary import Summary
 from lab.text import clipped, visible
 
 STEP_FIELDS: Final = {
@@ -74,11 +74,6 @@ class Row:
     name: str
     unit: str
     values: Sequence[float | None]
-
-    @property
-    def is_absent_problem(self) -> bool:
-        """Whether it counts a problem that no run had."""
-        return self.name in _PROBLEMS and not any(self.values)
 
     @property
     def is_same(self) -> bool:
@@ -146,7 +141,9 @@ def read_side(named: NamedRun, probe: Probe) -> Side:
         made=describe(run, info),
         figures=_known(_of_run(summary, steps)),
         tasks={
-            task.task: _known(_of_task(task, steps[steps["task"] == task.task]))
+            task.task: _known(
+                chain(quantities(OF_TASK, task), _of_steps(steps[steps["task"] == task.task]))
+            )
             for task in summary.tasks
         },
         label=named.label,
@@ -174,18 +171,13 @@ def _of_run(summary: Summary, steps: pd.DataFrame) -> Iterator[tuple[str, float 
             yield f"{each.name}, {each.task}", each.value, ""
 
 
-def _of_task(task: TaskSummary, steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:
-    yield from quantities(OF_TASK, task)
-    yield from _of_steps(steps)
-
-
 def _of_steps(steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:
     for name, field in STEP_FIELDS.items():
         values = steps[field].dropna()
         yield name, float(values.median()) if len(values) else None, "s"
 
 
-def _known(found: Iterator[tuple[str, float | None, str]]) -> Metrics:
+def _known(found: Iterable[tuple[str, float | None, str]]) -> Metrics:
     return {name: (value if is_number(value) else None, unit) for name, value, unit in found}
 
 
@@ -346,7 +338,8 @@ def _figures_table(
         heads += [f">{letter}", f">{letter} - A", f">{letter} / A"]
     lines: list[list[Cell]] = []
     for part in (title, *others):
-        found = [row for row in parts[part] if not row.is_absent_problem]
+        # A problem that no run had is not shown.
+        found = [row for row in parts[part] if row.name not in _PROBLEMS or any(row.values)]
         if found and part != title:
             lines += [[""], [Text(visible(part), "bold")]]
         lines += [_figures_line(row) for row in found]

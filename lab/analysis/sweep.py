@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Final
 
 from lab.analysis.batches import WORKERS, Batch, Point, RunResult
-from lab.config.model import MAX_TASKS
+from lab.config.cluster import MAX_TASKS
 from lab.errors import InputError, LabError
 from lab.experiments.registry import MAX_SEED, Experiment, hyperparameters
-from lab.extras import check_extra
 from lab.formatting import counted
 from lab.log import shown_once
 from lab.project import Project
 from lab.run.fitting import experiment_named
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
+from lab.shipped import check_extra
 from lab.text import short, suggestion
+from lab.units import whole
 
 _FORM: Final = "NAME=VALUE,VALUE; …, such as workers=1,2,4; learning_rate=0.1,1"
 
@@ -85,13 +86,13 @@ def check_over(over: Over, experiment: Experiment, fixed: Collection[str]) -> No
 def _parse_value(name: str, text: str, experiment: Experiment) -> object:
     """Return the value that the program parses: 1 and 1.0 are the same rate."""
     if name == WORKERS:
-        plain = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_TASKS))
-        if not plain or not 1 <= int(text) <= MAX_TASKS or text != str(int(text)):
+        try:
+            return whole(1, MAX_TASKS)(text)
+        except ValueError:
             raise InputError(
                 f"--over: {WORKERS}={short(text)!r} is not a number of workers",
                 f"give 1 to {MAX_TASKS:,}",
-            )
-        return int(text)
+            ) from None
     try:
         return experiment.flags[name].parse(text)
     except (ValueError, ArgumentTypeError) as error:

@@ -190,10 +190,8 @@ def _cell(setting: Setting, name: str) -> str:
 
 
 def format_mean(mean: Mean | None) -> str:
-    """Return `0.8523 ± 0.0041`."""
-    if mean is None:
-        return ""
-    return _digits(mean.value) + ("" if mean.half is None else f" ± {_digits(mean.half)}")
+    """Return `0.8523 ± 0.0041`; "" without a mean."""
+    return "" if mean is None else mean.text(_digits)
 
 
 def conclusion(trend: Trend) -> str:

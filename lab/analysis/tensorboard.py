@@ -16,11 +16,11 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from lab.errors import LabError
+from lab.files import atomic_writer
 from lab.records.reader import STEPS
 from lab.store.dataframe import read_records, recorded_tasks
 from lab.store.directory import EVENTS_FILE, RunDir
 from lab.tfrecords import frame_records
-from lab.volume.files import atomic_writer
 
 TAGS: Final = {
     "training/loss": "loss",

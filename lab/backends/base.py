@@ -17,18 +17,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from lab.backends import checks as doctor
 from lab.backends.environment import Check, Environment, no_check
 from lab.backends.names import TARGETS, capabilities
 from lab.backends.options import Values, defaults_of
-from lab.doctor import model as doctor
 from lab.errors import InputError
 
 if TYPE_CHECKING:
     # Commands such as `lab render` need only the names of the backends.
     from lab.backends.boot import Boot
+    from lab.backends.checks import Host
     from lab.backends.rendered_file import Rendering
     from lab.config import Cluster
-    from lab.doctor.host import Host
     from lab.placement.place import Placed
     from lab.placement.plan import Plan, PlannedRun
 

@@ -23,13 +23,14 @@ from lab.backends.names import CAPABILITIES, capabilities
 from lab.backends.registry import backend_named
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError
+from lab.files import atomic_writer
 from lab.gpu import host_gpus
 from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.strict_json import dump
 from lab.text import short, visible
 from lab.variables import LAB_GPU_RECORD
-from lab.volume.files import atomic_writer, open_regular, read_regular
+from lab.volume.files import open_regular, read_regular
 
 DEFAULT: Final = Path("/var/tmp/lab-gpus")  # noqa: S108  (its files are checked, see above)
 

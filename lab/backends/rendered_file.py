@@ -18,7 +18,7 @@ from lab.config import Cluster
 from lab.config.validation import RUN_SERVICE
 from lab.errors import InputError, LabError
 from lab.experiments.registry import EXPERIMENTS, misfit
-from lab.outputs import write_output
+from lab.files import write_output
 from lab.placement.plan import Plan, PlannedRun
 from lab.text import short, visible
 

@@ -17,7 +17,7 @@ from lab.errors import ConfigError, InputError
 from lab.experiments.faults import parse
 from lab.formatting import counted
 from lab.gpu import another_host
-from lab.gpu.model import Inventory
+from lab.gpu.values import Inventory
 from lab.placement.place import Placed, place
 
 

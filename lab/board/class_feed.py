@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from lab.backends.classroom.protocol import State
+from lab.classroom.class_dir import ClassDir
 from lab.classroom.queue.host import Queued, queued
-from lab.classroom.state import ClassDir
-from lab.classroom.status import SeatStatus, seat_statuses
+from lab.classroom.seat_status import SeatStatus, seat_statuses
 from lab.formatting import about, counted, whole
 from lab.text import short
 

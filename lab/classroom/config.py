@@ -12,9 +12,9 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from lab.classroom.names import COPIES
+from lab.config.cluster import MAX_CPUS, MAX_PORT, ConfigModel, GpuCount, Memory, NodeName, text_of
 from lab.config.diagnostics import Problem
 from lab.config.load import parse_config, read_file
-from lab.config.model import MAX_CPUS, MAX_PORT, ConfigModel, GpuCount, Memory, NodeName, text_of
 from lab.units import duration_s
 
 TEACHER: Final = "teacher"

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 import segno
 from jinja2 import Environment, StrictUndefined
 
+from lab.classroom.class_dir import ClassDir, write_private
 from lab.classroom.config import TEACHER
-from lab.classroom.state import ClassDir, write_private
 
 
 def write_handouts(folder: ClassDir, page: Path) -> None:

@@ -26,10 +26,10 @@ from traitlets import Dict
 from lab.backends.compose.host_block import block_container, host_addresses
 from lab.backends.engine.client import Engine, engine_errors
 from lab.classroom import names
+from lab.classroom.class_dir import ClassDir, StoredClass, Tokens
 from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.queue.host import queue_variables
-from lab.classroom.state import ClassDir, StoredClass, Tokens
 from lab.runtimes import GPU_ORDER, NO_GPU
 from lab.variables import LAB_CLUSTER_CONFIG
 

@@ -19,8 +19,8 @@ from lab.backends.classroom.protocol import send
 from lab.backends.gpu_record import Handover
 from lab.backends.state import state_directory
 from lab.classroom import names
+from lab.classroom.class_dir import ClassDir
 from lab.classroom.planning import ClassPlan
-from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.log import LOG
 from lab.text import short

@@ -10,8 +10,8 @@ from typing import Any
 
 from tornado.httpserver import HTTPServer
 
+from lab.classroom.class_dir import ClassDir
 from lab.classroom.hub import configure
-from lab.classroom.state import ClassDir
 
 # A seat can send anything to JupyterHub without a token. Legitimate requests are small.
 HTTPServer.configure(None, max_body_size=1 << 20, body_timeout=10, idle_connection_timeout=60)

@@ -24,20 +24,19 @@ from lab.backends.compose.image_build import build_image
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.info import EngineInfo, read_engine
 from lab.backends.state import state_directory
+from lab.classroom.class_dir import ClassDir, StoredClass, class_dirs
 from lab.classroom.config import ClassConfig, Tls, load_class
 from lab.classroom.disks import unavailable_reason
 from lab.classroom.planning import ClassPlan, HostFacts, plan_class
-from lab.classroom.state import ClassDir, StoredClass, class_dirs
 from lab.config import load_cluster
 from lab.config.diagnostics import Problem, texts
 from lab.config.load import read_file
 from lab.errors import ConfigError, InputError, LabError
-from lab.extras import check_extra, named_extras
 from lab.gpu import Inventory, chosen_host
 from lab.log import LOG
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.project import find_root
-from lab.shipped import files_of
+from lab.shipped import check_extra, files_of, named_extras
 from lab.text import short, visible
 
 _ROOM_BYTES: Final = 10**9
@@ -84,7 +83,7 @@ def boot(path: Path) -> ClassPlan:
         LabError: The extra `class` is not installed, or a part could not be started; then
             nothing is left.
     """
-    from lab.classroom.environment import up  # noqa: PLC0415  (docker-py)
+    from lab.classroom.up_down import up  # noqa: PLC0415  (docker-py)
 
     config = load_class(path)
     check_extra("class")

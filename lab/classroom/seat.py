@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import IO, Final
 
 from lab.errors import LabError
+from lab.files import atomic_writer
 from lab.network.host_block import ROUTES, is_blocked
 from lab.project import DEFAULT_CLUSTER
 from lab.shipped import files_of
 from lab.text import visible
 from lab.variables import LAB_CLUSTER_CONFIG
-from lab.volume.files import atomic_writer, open_regular
+from lab.volume.files import open_regular
 
 PROJECT: Final = Path("/lab")
 """The project's directory in the image."""

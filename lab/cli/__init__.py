@@ -16,9 +16,8 @@ from shutil import get_terminal_size
 from lab import __version__, console, signals
 from lab.cli import registry
 from lab.errors import ConfigError, InputError, LabError
-from lab.extras import named_extras
 from lab.log import LOG, shown_by
-from lab.shipped import install_command, origin
+from lab.shipped import install_command, named_extras, origin
 from lab.text import short, suggestion
 from lab.verbs import python_name
 

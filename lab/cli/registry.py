@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from lab.command_name import with_command_name
+from lab.console import with_command_name
 from lab.text import wrapped
 
 EVERYDAY: Final = "Everyday commands"

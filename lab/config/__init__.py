@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from lab.config.cluster import Cluster
 from lab.config.load import load_cluster, parse_cluster, with_workers
-from lab.config.model import Cluster
 
 __all__ = ["Cluster", "load_cluster", "parse_cluster", "with_workers"]

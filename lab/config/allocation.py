@@ -8,12 +8,13 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import Final
 
-from lab.config.diagnostics import Loc, Problem
-from lab.config.model import Cluster, Job, Node
+from lab.config.cluster import Cluster, Job, Node
+from lab.config.diagnostics import Loc, Problem, ProblemError
 from lab.formatting import counted
 
 PS: Final = "ps"
 """The job of the parameter servers: its tasks never get a GPU."""
+
 
 _NAMED: Final = 4  # maximum number of tasks that a message names
 
@@ -44,18 +45,6 @@ class TaskSlot:
         return ("jobs", self.job, "on", self.index)
 
 
-class AllocationError(Exception):
-    """A node has too few GPUs for its tasks.
-
-    Attributes:
-        problem: The reason.
-    """
-
-    def __init__(self, loc: Loc, message: str) -> None:
-        super().__init__(message)
-        self.problem = Problem(loc, message)
-
-
 def tasks_by_node(jobs: Mapping[str, Job]) -> dict[str, list[TaskSlot]]:
     """Return the tasks on each node, in the order of the jobs: the order of ports and GPUs."""
     slots: dict[str, list[TaskSlot]] = {}
@@ -84,7 +73,7 @@ def allocate_gpus(name: str, node: Node, slots: Sequence[TaskSlot]) -> list[tupl
         For each task its GPUs: positions from 0 in the node's own list.
 
     Raises:
-        AllocationError: The node has too few GPUs, or they cannot be divided equally.
+        ProblemError: The node has too few GPUs, or they cannot be divided equally.
     """
     own = [slot for slot in slots if not slot.share]
     equal = [slot for slot in own if slot.gpus is None]
@@ -128,21 +117,19 @@ def idle_gpus(cluster: Cluster) -> list[str]:
     return lines
 
 
-def _too_many(name: str, node: Node, own: Sequence[TaskSlot]) -> AllocationError:
+def _too_many(name: str, node: Node, own: Sequence[TaskSlot]) -> ProblemError:
     asking = [slot for slot in own if slot.gpus]
     totals = list(accumulate(slot.gpus or 0 for slot in asking))
     first = next(slot for slot, total in zip(asking, totals, strict=True) if total > node.gpu_count)
     requested = _listed(f"{slot.name}: {slot.gpus}" for slot in asking)
-    return AllocationError(
-        first.loc,
+    message = (
         f"the tasks on {name} need {counted(totals[-1], 'GPU')} ({requested}) and it has "
-        f"{node.gpu_count}; give the node more, the tasks fewer, or set `share: true`",
+        f"{node.gpu_count}; give the node more, the tasks fewer, or set `share: true`"
     )
+    return ProblemError(Problem(first.loc, message))
 
 
-def _does_not_divide(
-    name: str, node: Node, left: int, equal: Sequence[TaskSlot]
-) -> AllocationError:
+def _does_not_divide(name: str, node: Node, left: int, equal: Sequence[TaskSlot]) -> ProblemError:
     tasks = _listed(slot.name for slot in equal)
     if left == 0:
         message = f"no GPU of {name} is left for {tasks} (it has {node.gpu_count})"
@@ -150,30 +137,31 @@ def _does_not_divide(
         among = f"{len(equal)} tasks ({tasks})"
         message = f"{counted(left, 'GPU')} of {name} cannot be divided equally among {among}"
     fix = "; state the job's `gpus` (0 for tasks on the CPU), or set `share: true`"
-    return AllocationError(equal[0].loc, message + fix)
+    return ProblemError(Problem(equal[0].loc, message + fix))
 
 
 def _check_sharing(name: str, node: Node, pool: int, shared: Sequence[TaskSlot]) -> None:
     if shared and pool == 0:
         has = "has no GPUs" if node.gpu_count == 0 else "has none left"
         first = shared[0]
-        raise AllocationError(first.loc, f"{first.name} shares the GPUs of {name}, which {has}")
+        message = f"{first.name} shares the GPUs of {name}, which {has}"
+        raise ProblemError(Problem(first.loc, message))
     for slot in shared:
         if slot.gpus is not None and slot.gpus > pool:
             needed = counted(slot.gpus, "GPU")
             message = f"{slot.name} needs {needed} and {name} has {pool} to share"
-            raise AllocationError(slot.loc, message)
+            raise ProblemError(Problem(slot.loc, message))
     # Every task takes the first GPUs, so all of them use the first one. The sum is exact:
     # in floating point, it would depend on the order.
     parts = {slot.name: slot.gpu_memory_fraction for slot in shared if slot.gpu_memory_fraction}
     total = sum(Fraction(repr(part)) for part in parts.values())
     if total > 1:
         tasks = _listed(f"{task}: {part}" for task, part in parts.items())
-        raise AllocationError(
-            shared[-1].loc,
+        message = (
             f"the tasks that share a GPU of {name} take {float(total):.6g} of its memory "
-            f"({tasks}); the limit is 1.0",
+            f"({tasks}); the limit is 1.0"
         )
+        raise ProblemError(Problem(shared[-1].loc, message))
 
 
 def _listed(texts: Iterable[str]) -> str:

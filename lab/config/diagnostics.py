@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lab.config.model import FLAG, GPU_ID, JOB, NODE, PACKAGE, PROJECT, TASK, VARIABLE
+from lab.config.cluster import FLAG, GPU_ID, JOB, NODE, PACKAGE, PROJECT, TASK, VARIABLE
 from lab.text import clipped, nearest, short
 
 Loc = tuple[str | int, ...]
@@ -62,6 +62,18 @@ class Problem:
             return f"; did you mean {quoted(near)}?"
         listed = ", ".join(unquoted_if_plain(name) for name in self.candidates[:8])
         return f"; known: {listed}{', …' if len(self.candidates) > 8 else ''}"  # noqa: PLR2004
+
+
+class ProblemError(Exception):
+    """A config has problems.
+
+    Attributes:
+        problems: The problems.
+    """
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__()
+        self.problems = problems
 
 
 def report(

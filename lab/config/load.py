@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from lab.config.cluster import OF_A_RUN, Cluster
 from lab.config.diagnostics import Problem, report, to_problems
-from lab.config.model import OF_A_RUN, Cluster
 from lab.config.validation import WORKER, validate
 from lab.config.yaml_reader import MAX_BYTES, read_source
 from lab.errors import ConfigError, InputError
@@ -97,10 +97,7 @@ def read_file(path: Path, fix: str) -> bytes:
     """
     name = short(str(path))
     try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise InputError(f"{name} is a directory", fix)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(path.stat().st_mode):
             raise InputError(f"{name} is not a regular file", fix)
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from lab.config.model import Cluster
+from lab.config.cluster import Cluster
 
 FILE = Path(__file__).with_name("cluster.schema.json")
 """The shipped schema; config files name it in their first line."""

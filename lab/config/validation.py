@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import Final
 
-from lab.config.allocation import PS, AllocationError, TaskSlot, allocate_gpus, tasks_by_node
-from lab.config.diagnostics import Problem
-from lab.config.model import MAX_PORT, Cluster, Job
+from lab.config.allocation import PS, TaskSlot, allocate_gpus, tasks_by_node
+from lab.config.cluster import MAX_PORT, Cluster, Job
+from lab.config.diagnostics import Problem, ProblemError
 from lab.errors import InputError
 from lab.experiments.faults import Trigger, check_target, parse, parse_trigger
 from lab.experiments.registry import EXPERIMENTS, misfit
@@ -273,5 +273,5 @@ def _allocations(cluster: Cluster, slots: Mapping[str, list[TaskSlot]]) -> Itera
         if name in slots:
             try:
                 allocate_gpus(name, node, slots[name])
-            except AllocationError as error:
-                yield error.problem
+            except ProblemError as error:
+                yield from error.problems

@@ -18,7 +18,14 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEv
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from ruamel.yaml.reader import ReaderError
 
-from lab.config.diagnostics import Loc, Problem, SourceLocation, quoted, unquoted_if_plain
+from lab.config.diagnostics import (
+    Loc,
+    Problem,
+    ProblemError,
+    SourceLocation,
+    quoted,
+    unquoted_if_plain,
+)
 from lab.text import clipped, short
 
 MAX_BYTES: Final = 1024**2
@@ -67,7 +74,7 @@ def read_source(data: bytes) -> ParsedFile:
     source = ParsedFile()
     try:
         source.value = _Reader(source).value(_compose(_decode(data)), ())
-    except _UnreadableError as error:
+    except ProblemError as error:
         source.problems += error.problems
     return source
 
@@ -87,23 +94,15 @@ def parse_scalar(text: str) -> Scalar:
     return text
 
 
-class _UnreadableError(Exception):
-    """The file cannot be read."""
-
-    def __init__(self, *problems: Problem) -> None:
-        super().__init__()
-        self.problems = problems
-
-
-def _refusal(message: str, place: SourceLocation | None = None) -> _UnreadableError:
-    return _UnreadableError(Problem((), message, location=place))
+def _refusal(message: str, place: SourceLocation | None = None) -> ProblemError:
+    return ProblemError(Problem((), message, location=place))
 
 
 def _decode(data: bytes) -> str:
     """Return the text of a file.
 
     Raises:
-        _UnreadableError: It is too large, or is not UTF-8.
+        ProblemError: It is too large, or is not UTF-8.
     """
     if len(data) > MAX_BYTES:
         raise _refusal("the file is larger than 1 MiB; is it a config?")
@@ -124,12 +123,12 @@ def _compose(text: str) -> Node:
     """Return the nodes of a text.
 
     Raises:
-        _UnreadableError: It is not YAML, is empty, or has what no config needs.
+        ProblemError: It is not YAML, is empty, or has what no config needs.
     """
     yaml = YAML(typ="safe", pure=True)
     try:
         if unwanted := list(_unwanted(yaml, text)):
-            raise _UnreadableError(*unwanted)
+            raise ProblemError(*unwanted)
         root: Node | None = yaml.compose(text)
     except ReaderError as error:
         message = f"a control character, U+{error.character:04X}; remove it"

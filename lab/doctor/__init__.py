@@ -1,4 +1,4 @@
-"""What a check of this host is, and the checks that every backend needs.
+"""The checks of this host that every backend needs, and the report of all.
 
-`lab doctor` adds the checks of each backend, which its class yields: `Backend.checks`.
+Each backend yields its own (`Backend.checks`); what a check is, says `lab.backends.checks`.
 """

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lab.doctor.model import Check, Outcome, failed, ok, skipped, warning
+from lab.backends.checks import Check, Outcome, failed, ok, skipped, warning
 from lab.formatting import counted
 from lab.gpu import Condition, Inventory
-from lab.gpu.model import CUDA_VERSION, DRIVER, DRIVER_VERSION
+from lab.gpu.values import CUDA_VERSION, DRIVER, DRIVER_VERSION
 from lab.text import short
 from lab.units import memory_for_people
 

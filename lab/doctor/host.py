@@ -1,25 +1,29 @@
-"""This host, and the checks of what every backend needs of it."""
+"""This host, and the checks of what every backend needs of it.
+
+It imports without any package, also to say which one is missing.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.doctor.model import Check, Outcome, failed, ok, warning
+from lab.backends.checks import Check, Host, Outcome, failed, ok, warning
 from lab.errors import LabError
 from lab.formatting import counted
+from lab.shipped import CLONE, DISTRIBUTION, install_command
 from lab.text import short
 from lab.units import memory_for_people
 from lab.variables import LAB_RUNS_DIR, LAB_STATE
 
 if TYPE_CHECKING:
-    from lab.gpu import Inventory
     from lab.placement.plan import Plan
 
 TASK_BYTES: Final = 750 * 2**20
@@ -28,21 +32,6 @@ TASK_BYTES: Final = 750 * 2**20
 RUNS_BYTES: Final = 10**9
 MIN_BYTES: Final = 50 * 10**6
 """The free bytes that a single short run needs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What backends need to know of this host, and of the config of this directory.
-
-    Attributes:
-        inventory: The GPUs that answer, and faults of the driver.
-        plan: The config's plan, without GPUs if this host has too few; None without a valid config.
-        wants_gpus: Whether the config asks for GPUs.
-    """
-
-    inventory: Inventory
-    plan: Plan | None = None
-    wants_gpus: bool = False
 
 
 def examine_host(config: Path) -> Host:
@@ -81,6 +70,54 @@ def checks(plan: Plan | None, *, runs: Path, state: Path) -> Iterator[Check]:
     yield Check("memory", partial(check_memory, 1 if plan is None else len(plan.tasks)))
     yield Check("runs directory", partial(check_directory, runs, LAB_RUNS_DIR))
     yield Check("state directory", partial(check_directory, state, LAB_STATE))
+
+
+def requirements() -> Sequence[str]:
+    """Return the requirements of `lab`: those of the clone, or of the installed package."""
+    if CLONE is None:
+        return metadata.requires(DISTRIBUTION) or []
+    project = tomllib.loads((CLONE / "pyproject.toml").read_text("utf-8"))["project"]
+    return [str(requirement) for requirement in project["dependencies"]]
+
+
+def installed(package: str) -> str | None:
+    """Return the installed version of a package; None if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def check_packages(
+    required: Sequence[str], version_of: Callable[[str], str | None] = installed
+) -> Outcome:
+    """Check that packages are installed at the required versions.
+
+    Args:
+        required: Requirements, as `pyproject.toml` lists them.
+        version_of: Returns the installed version of a package.
+    """
+    fix = f"`{install_command()}`"
+    try:
+        # Imported here: the package may be missing.
+        from packaging.requirements import Requirement  # noqa: PLC0415
+    except ModuleNotFoundError:
+        return failed("packaging is missing", fix, stops=True)
+    needed = [
+        requirement
+        for requirement in map(Requirement, required)
+        if not requirement.marker or requirement.marker.evaluate({"extra": ""})
+    ]
+    faults = []
+    for requirement in needed:
+        version = version_of(requirement.name)
+        if version is None:
+            faults.append(f"{requirement.name} is missing")
+        elif not requirement.specifier.contains(version, prereleases=True):
+            faults.append(f"{requirement.name} {version} is not {requirement.specifier}")
+    if faults:
+        return failed(short("; ".join(faults)), fix, stops=True)
+    return ok(f"all {len(needed)}, at the required versions")
 
 
 def check_memory(tasks: int) -> Outcome:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from lab.doctor.model import Check, Outcome, Status
+from lab.backends.checks import Check, Outcome, Status
 
 HOST: Final = "host"
 """The area of what every backend needs."""

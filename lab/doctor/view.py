@@ -10,8 +10,8 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from lab.command_name import with_command_name
-from lab.doctor.model import Outcome, Status
+from lab.backends.checks import Outcome, Status
+from lab.console import with_command_name
 from lab.doctor.report import Report
 from lab.text import visible, wrapped
 

@@ -1,7 +1,7 @@
 """The inventory of a host: its GPUs, CPUs and memory."""
 
 from lab.gpu.inventory import another_host, chosen_host, host_gpus, read_host, take_inventory
-from lab.gpu.model import Condition, Fault, Gpu, Inventory, NvmlError, Pair, Process
+from lab.gpu.values import Condition, Fault, Gpu, Inventory, NvmlError, Pair, Process
 
 __all__ = [
     "Condition",

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.gpu import nvml
-from lab.gpu.model import Condition, Fault, Gpu, Pair, Process
 from lab.gpu.nvml import DeviceQueries, Handle, Library, answer_or
+from lab.gpu.values import Condition, Fault, Gpu, Pair, Process
 
 PROC: Final = Path("/proc")
 
@@ -37,12 +37,8 @@ def processes(library: Library, handle: Handle, questions: DeviceQueries) -> tup
         [],
     )
     compute = {process.pid for process in computing}
-    memory: dict[int, int | None] = {}
-    for process in computing + drawing:
-        # A process with both contexts is listed twice, with the same memory.
-        known = memory.get(process.pid)
-        used = process.usedGpuMemory
-        memory[process.pid] = used if known is None else max(known, used or 0)
+    # A process with both contexts is listed twice, with the same memory.
+    memory = {process.pid: process.usedGpuMemory for process in drawing + computing}
     return tuple(
         Process(pid, _program(library, pid), memory[pid], pid in compute) for pid in sorted(memory)
     )
@@ -154,7 +150,9 @@ def _read(
             "utilisation", lambda: library.nvmlDeviceGetUtilizationRates(handle).gpu / 100, None
         ),
         numa_node=ask("numa_node", lambda: numa_node(library, gpu), None),
-        cpus=ask("cpus", lambda: close_cpus(library, gpu), ()),
+        cpus=ask(
+            "cpus", lambda: tuple(bits_set(library.nvmlDeviceGetCpuAffinity(gpu, _CPU_MASKS))), ()
+        ),
         processes=processes(library, handle, questions),
         compute_capability=ask("compute_capability", lambda: _capability(library, gpu), ""),
         unknown=tuple(dict.fromkeys(questions.unknown)),
@@ -221,11 +219,6 @@ def numa_node(library: Library, gpu: Handle) -> int | None:
     """
     nodes = tuple(bits_set(library.nvmlDeviceGetMemoryAffinity(gpu, _NODE_MASKS, _THIS_NODE)))
     return nodes[0] if len(nodes) == 1 else None
-
-
-def close_cpus(library: Library, gpu: Handle) -> tuple[int, ...]:
-    """Return the CPUs that are close to a GPU, ascending."""
-    return tuple(bits_set(library.nvmlDeviceGetCpuAffinity(gpu, _CPU_MASKS)))
 
 
 def bits_set(masks: Iterable[int]) -> Iterator[int]:

@@ -15,7 +15,8 @@ from lab.errors import InputError
 from lab.formatting import counted
 from lab.gpu import nvml
 from lab.gpu.devices import read_gpus, read_pairs
-from lab.gpu.model import (
+from lab.gpu.nvml import Library
+from lab.gpu.values import (
     CUDA_VERSION,
     DRIVER,
     DRIVER_VERSION,
@@ -25,7 +26,6 @@ from lab.gpu.model import (
     Inventory,
     NvmlError,
 )
-from lab.gpu.nvml import Library
 from lab.text import short
 from lab.threads import in_background, signals_blocked
 from lab.variables import LAB_GPUS

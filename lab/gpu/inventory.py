@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lab.errors import InputError
-from lab.gpu.model import MODES, Fault, Gpu, Inventory, NoDriverError, NvmlError
+from lab.gpu.values import MODES, Fault, Gpu, Inventory, NoDriverError, NvmlError
 
 if TYPE_CHECKING:
     from lab.config import Cluster

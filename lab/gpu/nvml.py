@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeAlias, TypeVar
 
-from lab.gpu.model import DRIVER, Condition, Fault, NoDriverError, NvmlError
+from lab.gpu.values import DRIVER, Condition, Fault, NoDriverError, NvmlError
 
 Library: TypeAlias = Any
 """The module `pynvml`, which has no types."""

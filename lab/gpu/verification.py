@@ -11,7 +11,7 @@ from typing import Final
 
 from lab.errors import Finding, LabError
 from lab.formatting import counted
-from lab.gpu.model import Gpu
+from lab.gpu.values import Gpu
 from lab.text import short
 
 _BOOT_AGAIN: Final = "boot it again; if that does not help, run `lab doctor`"

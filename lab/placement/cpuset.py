@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 
-from lab.config.model import Node
+from lab.config.cluster import Node
 from lab.formatting import counted
 from lab.units import memory_for_people
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 from typing import Final
 
-from lab.gpu.model import Gpu, Pair
+from lab.gpu.values import Gpu, Pair
 
 _PATHS: Final = ("PIX", "PXB", "PHB", "NODE")
 """The connections over PCIe within a NUMA node, the shortest first."""

@@ -11,12 +11,12 @@ from typing import Final
 
 from lab.config import Cluster
 from lab.config.allocation import allocate_gpus, tasks_by_node
+from lab.config.cluster import Node
 from lab.config.load import text_of
-from lab.config.model import LinkConfig, Node
 from lab.errors import InputError, LabError
 from lab.formatting import counted, listed
 from lab.gpu import Gpu, Inventory, Process, take_inventory
-from lab.gpu.model import SLICE
+from lab.gpu.values import SLICE
 from lab.placement.cpuset import allocate_cpus
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.text import clipped, short
@@ -84,9 +84,9 @@ def place(cluster: Cluster, inventory: Inventory) -> Plan:
     """
     gpus_by_node = _gpus_by_node(cluster, inventory)
     by_id = {gpu.device_id: gpu for gpu in inventory.gpus}
+    links = {name: Link(link.rate, link.delay) for name, link in cluster.links.items()}
     nodes = tuple(
-        PlannedNode(name, gpus_by_node[name].ids, _link(cluster.links.get(name)))
-        for name in cluster.nodes
+        PlannedNode(name, gpus_by_node[name].ids, links.get(name)) for name in cluster.nodes
     )
     tasks, shortfalls, reasons = _tasks(cluster, inventory, gpus_by_node, by_id)
     explained = [
@@ -293,10 +293,6 @@ def _named(ids: Sequence[str], by_id: Mapping[str, Gpu]) -> str:
         return f"GPU {names}"
     known = [str(by_id[gpu].index) for gpu in ids if gpu in by_id]
     return f"{names} ({', '.join(known)})" if known else names
-
-
-def _link(spec: LinkConfig | None) -> Link | None:
-    return None if spec is None else Link(spec.rate, spec.delay)
 
 
 _DISPLAY_SERVERS: Final = frozenset({"Xorg", "Xwayland", "X", "gnome-shell", "kwin_wayland"})

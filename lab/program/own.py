@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import InputError
+from lab.files import user_path
 from lab.formatting import counted
 from lab.frameworks import FRAMEWORKS, TENSORFLOW, framework_of
 from lab.program import FOR_A_TASK, SUFFIX, TASK, needs
 from lab.program.imports import first_imports
 from lab.program.python_source import Conversion, Sources, imported_packages, names_in, texts_in
-from lab.project import user_path
 from lab.text import short
 from lab.volume import RunSpec
 from lab.volume.run_spec import PLAIN, has_placeholders, module_files

@@ -18,6 +18,8 @@ from bisect import bisect
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from lab.units import is_in_range
+
 PREFIX: Final = "lab kind="
 MAX_BYTES: Final = 4096
 KINDS: Final = ("start", "step", "epoch", "eval", "result", "final", "event")
@@ -151,23 +153,4 @@ def _value(name: str, raw: str) -> Value:
         raise RecordError(f"{name} has no readable value: {raw!r}") from error
     if isinstance(value, int) and not is_in_range(value):
         raise RecordError(f"{name} does not fit into 64 bits")
-    return value
-
-
-def is_in_range(whole: int) -> bool:
-    """Whether a whole number fits into 64 bits with its sign.
-
-    Larger numbers may not fit into a float, and dividing them by a time would fail.
-    """
-    return -(2**63) <= whole < 2**63
-
-
-def parse_whole(text: str) -> int:
-    """Parse a whole number of JSON.
-
-    Raises:
-        ValueError: It does not fit into 64 bits.
-    """
-    if not is_in_range(value := int(text)):
-        raise ValueError("a whole number does not fit into 64 bits")
     return value

@@ -12,8 +12,8 @@ from math import inf, isfinite, isnan
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
-from lab.records import is_in_range
 from lab.text import MAX_LINE_BYTES
+from lab.units import is_in_range
 
 STEPS: Final = frozenset({"step", "epoch"})
 """The kinds of records that a task writes after a training step."""

@@ -10,11 +10,11 @@ from typing import Any, Final
 from lab.analysis.batches import Batch, Point
 from lab.errors import InputError
 from lab.experiments.faults import parse
-from lab.extras import check_extra
 from lab.log import shown_once
 from lab.project import Project
 from lab.reproduce.claims import Source
 from lab.run.prepared import PreparedRun, RunOptions, prepare_run
+from lab.shipped import check_extra
 from lab.store.directory import RunDir
 from lab.store.names import named_runs, without_copies
 from lab.volume import RunSpec

@@ -38,7 +38,7 @@ from lab.formatting import band, compared, counted, p_value
 from lab.log import LOG
 from lab.reproduce import measures
 from lab.reproduce.claims import COUNTED, KINDS, Claim, Kind, Source
-from lab.reproduce.measures import Chosen, MeasuredRun, choose_runs
+from lab.reproduce.measured_runs import Chosen, MeasuredRun, choose_runs
 from lab.statistics import (
     SOURCE_LEVEL,
     Interval,

@@ -20,6 +20,7 @@ from typing import Final
 
 from lab.backends.environment import Environment
 from lab.errors import LabError
+from lab.files import atomic_writer
 from lab.log import LOG
 from lab.records.reader import LineReader
 from lab.run import lifecycle
@@ -30,7 +31,7 @@ from lab.run.view import View
 from lab.store.directory import EVENTS_FILE, OpenRun, read_statuses
 from lab.store.run_info import Uncollected
 from lab.volume import TASK, Chunk, TaskStatus, framing
-from lab.volume.files import REFUSED_S, Patience, atomic_writer
+from lab.volume.files import REFUSED_S, Patience
 from lab.volume.states import State
 
 RESERVED: Final = frozenset(

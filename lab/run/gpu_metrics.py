@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lab.backends.names import capabilities
 from lab.gpu import NvmlError, nvml
-from lab.gpu.model import SLICE, Condition
 from lab.gpu.nvml import Handle, Library
+from lab.gpu.values import SLICE, Condition
 from lab.log import LOG
 from lab.store.directory import RunDir
 from lab.store.gpu_samples import use_by_moment

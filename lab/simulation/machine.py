@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from lab.errors import InputError
 from lab.formatting import counted, pace
 from lab.records.reader import STEPS, read_records
-from lab.simulation.model import Costs, Shape, Way, simulate
+from lab.simulation.discrete_events import Costs, Shape, Way, simulate
 from lab.store.directory import RunDir, read_statuses, runs_path
 from lab.store.names import named_run
 from lab.volume.states import State

@@ -17,9 +17,9 @@ import msgspec
 from rich.text import Text
 
 from lab.base.tables import Cell, fitting, show, table_of, terminal_width
+from lab.classroom.class_dir import changed_end, write_private
 from lab.classroom.planning import ClassPlan, SeatPlan
 from lab.classroom.preparation import boot, plan_from, running_class
-from lab.classroom.state import changed_end, write_private
 from lab.console import confirm, print_json
 from lab.errors import ConfigError, InputError
 from lab.formatting import about, counted, whole
@@ -31,7 +31,7 @@ from lab.units import memory_for_people
 if TYPE_CHECKING:
     from lab.classroom.gradebook import Entry
     from lab.classroom.queue.host import Queued
-    from lab.classroom.status import SeatStatus
+    from lab.classroom.seat_status import SeatStatus
 
 
 def validate(file: Path, *, gpus: str | int, json: bool) -> None:
@@ -61,7 +61,7 @@ def up(file: Path) -> None:
 def status(file: Path, *, json: bool) -> None:
     """Print the end of the class, each seat with its GPUs and its newest run, and the queue."""
     from lab.classroom.queue.host import queued  # noqa: PLC0415  (docker-py)
-    from lab.classroom.status import seat_statuses  # noqa: PLC0415
+    from lab.classroom.seat_status import seat_statuses  # noqa: PLC0415
 
     folder = running_class(file)
     seats, queue = seat_statuses(folder), queued(folder)
@@ -116,24 +116,24 @@ def handouts(file: Path, *, output: str | None) -> None:
 
 def reset(file: Path, *, of: str, yes: bool) -> None:
     """Give a seat its first state again; keep a copy of the student's work."""
-    from lab.classroom import environment  # noqa: PLC0415  (docker-py)
+    from lab.classroom import up_down  # noqa: PLC0415  (docker-py)
 
     folder = running_class(file)
-    environment.check_seat(folder.stored().plan, of)
+    up_down.check_seat(folder.stored().plan, of)
     if not yes:
         confirm(f"reset {of}? A copy of its work is kept.")
-    environment.reset(folder, of)
+    up_down.reset(folder, of)
 
 
 def down(file: Path, *, output: str | None, yes: bool) -> None:
     """Collect the work of every seat, then remove the class."""
-    from lab.classroom import environment  # noqa: PLC0415  (docker-py)
+    from lab.classroom import up_down  # noqa: PLC0415  (docker-py)
 
     folder = running_class(file)
     if not yes:
         confirm(f"remove the class {folder.name!r}? Its work is collected first.")
     default = f"{folder.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip"
-    environment.down(folder, Path(output or default))
+    up_down.down(folder, Path(output or default))
 
 
 def gradebook(_file: Path, *, of: str, output: str | None, json: bool) -> None:

@@ -25,8 +25,8 @@ from lab.backends.registry import backends
 from lab.base.options import Switch, reads_options
 from lab.console import messages_shown
 from lab.errors import InputError
-from lab.extras import named_extras
 from lab.run.status import StatusProber
+from lab.shipped import named_extras
 from lab.store.directory import runs_path
 from lab.store.names import open_runs, read_each
 from lab.verbs.common_options import RunsDir

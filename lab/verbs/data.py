@@ -20,8 +20,8 @@ from lab.base.converters import one_of
 from lab.base.options import Argument, Flag, reads_options
 from lab.console import messages_shown
 from lab.errors import InputError
+from lab.files import check_output, write_output
 from lab.log import LOG
-from lab.outputs import check_output, write_output
 from lab.project import check_data_dir
 from lab.verbs.common_options import Force
 

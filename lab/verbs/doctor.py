@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from lab.backends.checks import Check
 from lab.backends.names import CAPABILITIES
 from lab.console import print_json
-from lab.doctor import python
-from lab.doctor.model import Check
+from lab.doctor import host as hosts
 from lab.doctor.report import GPUS, HOST, Report, gpu_area
 from lab.errors import LabError
 from lab.variables import LAB_RUNS_DIR
@@ -49,14 +49,13 @@ def doctor(*, json: AsJson = False) -> None:
 
 def _examine(report: Report) -> None:
     """Run all checks: of the host, then of its GPUs, then of each backend."""
-    installed = Check("packages", lambda: python.check_packages(python.requirements()))
+    installed = Check("packages", lambda: hosts.check_packages(hosts.requirements()))
     if not report.examine(HOST, [installed]):
         return
     # Imported here: their packages may be missing.
     from lab.backends.registry import backends  # noqa: PLC0415
     from lab.backends.state import state_directory  # noqa: PLC0415
     from lab.doctor import gpus  # noqa: PLC0415
-    from lab.doctor import host as hosts  # noqa: PLC0415
     from lab.project import DEFAULT_CLUSTER  # noqa: PLC0415
     from lab.store.directory import DEFAULT_RUNS_DIR  # noqa: PLC0415
 

@@ -22,9 +22,9 @@ from rich.filesize import decimal
 from lab.base.options import Argument, Flag, Switch, reads_options
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
+from lab.files import atomic_writer, check_output
 from lab.formatting import counted
 from lab.log import LOG
-from lab.outputs import check_output
 from lab.project import AnyPath
 from lab.store.archive import SUFFIX, contents, is_archive_of, pack
 from lab.store.directory import RunDir, RunStatus, runs_path
@@ -33,7 +33,6 @@ from lab.text import short
 from lab.verbs.common_options import RunsDir
 from lab.verbs.printing import prints
 from lab.verbs.results import Run
-from lab.volume.files import atomic_writer
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from lab.console import print_json
 from lab.errors import LabError
 from lab.formatting import counted
 from lab.gpu import Condition, Gpu, Inventory, Process, read_host
-from lab.gpu.model import DRIVER
 from lab.gpu.support import build_of, by_gpus
+from lab.gpu.values import DRIVER
 from lab.gpu.verification import GpuCheck, GpuStatus, check_all
 from lab.runtimes import TENSORFLOW
 from lab.text import clipped, visible

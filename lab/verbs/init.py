@@ -27,9 +27,9 @@ from lab.config.schema import FILE as SCHEMA
 from lab.console import messages_shown
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS, misfit
+from lab.files import check_output
 from lab.gpu import chosen_host
 from lab.log import LOG
-from lab.outputs import check_output
 from lab.placement.config_generator import describe_host, generate, name_from
 from lab.placement.place import place
 from lab.project import DEFAULT_CLUSTER, SCRIPTS, project_around

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.base.tables import Cell, table_of
-from lab.command_name import with_command_name
+from lab.console import with_command_name
 from lab.formatting import about, loss, percent, whole
 from lab.run.program_output import prefixed
 from lab.run.progress import RunProgress

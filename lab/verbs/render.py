@@ -56,14 +56,14 @@ from lab.base.options import (
 from lab.config import Cluster, load_cluster
 from lab.console import messages_shown
 from lab.errors import InputError, LabError
-from lab.extras import named_extras
+from lab.files import check_output
 from lab.log import LOG
-from lab.outputs import check_output
 from lab.placement.place import Placed
 from lab.placement.plan import PlannedRun
 from lab.project import AnyPath, cluster_path, own_root
 from lab.run.planning import make_plan, report_warnings
 from lab.runtimes import RUNTIMES, TENSORFLOW
+from lab.shipped import named_extras
 from lab.verbs.common_options import Framework, GpuMode, OwnOptions
 
 _ENGINE_S: Final = 5.0

@@ -35,11 +35,11 @@ from urllib.parse import quote
 from lab.backends.registry import backends
 from lab.base.options import Flag, Switch, reads_options
 from lab.console import messages_shown
-from lab.extras import named_extras
 from lab.formatting import counted
 from lab.log import LOG
 from lab.project import AnyPath
 from lab.run.status import StatusProber
+from lab.shipped import named_extras
 from lab.store.directory import runs_path
 from lab.store.names import open_runs, read_each
 from lab.text import visible

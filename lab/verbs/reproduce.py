@@ -35,11 +35,11 @@ from lab.config import Cluster
 from lab.console import messages_shown, output, print_json
 from lab.errors import InputError, InterruptError
 from lab.experiments.registry import MAX_SEED
-from lab.extras import named_extras
 from lab.log import LOG
 from lab.project import AnyPath
 from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
+from lab.shipped import named_extras
 from lab.store.directory import RunDir, runs_path
 from lab.text import visible
 from lab.verbs.common_options import BackendName, GpuMode, OwnOptions

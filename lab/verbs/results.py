@@ -14,12 +14,12 @@ from lab.backends.registry import backends
 from lab.base.options import Arguments, RepeatedFlag
 from lab.console import messages_shown
 from lab.errors import LabError
-from lab.extras import named_extras
 from lab.formatting import counted
 from lab.log import shown_by
 from lab.project import AnyPath
 from lab.run.result_table import result_table
 from lab.run.status import StatusProber
+from lab.shipped import named_extras
 from lab.store.directory import RunDir, runs_path
 from lab.store.names import find_run
 from lab.store.run_info import RunInfo

@@ -37,11 +37,10 @@ from lab.base.options import (
     presents,
     reads_options,
 )
-from lab.command_name import command_name
 from lab.config import Cluster
-from lab.config.model import PACKAGE, VARIABLE
+from lab.config.cluster import PACKAGE, VARIABLE
 from lab.config.validation import parse_start
-from lab.console import messages_shown
+from lab.console import command_name, messages_shown
 from lab.console import output as output_of_caller
 from lab.errors import InterruptError, LabError
 from lab.experiments.policy import parse_policy

@@ -16,7 +16,7 @@ from typing import IO, Final
 from rich.console import Console
 
 from lab.base.tables import show
-from lab.command_name import with_command_name
+from lab.console import with_command_name
 from lab.formatting import loss, whole
 from lab.log import shown_by
 from lab.run.program_output import prefixed

@@ -28,9 +28,9 @@ from lab.base.options import Argument, Flag, reads_options
 from lab.base.tables import show, table_of
 from lab.errors import InputError
 from lab.experiments.registry import EXPERIMENTS
-from lab.extras import named_extras
 from lab.log import LOG
 from lab.project import AnyPath
+from lab.shipped import named_extras
 from lab.verbs.printing import prints
 from lab.verbs.shown import Shown
 
@@ -145,8 +145,8 @@ def simulate(
         LabError: The run cannot be read.
     """
     # Imported here: SimPy is a package of an extra.
+    from lab.simulation.discrete_events import Way  # noqa: PLC0415
     from lab.simulation.machine import machine_for, predict  # noqa: PLC0415
-    from lab.simulation.model import Way  # noqa: PLC0415
 
     given = locals()
     wanted = Way(way)

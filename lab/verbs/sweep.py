@@ -29,11 +29,11 @@ from lab.base.tables import show
 from lab.config import Cluster
 from lab.console import messages_shown, output, print_json
 from lab.errors import InterruptError, LabError
-from lab.extras import named_extras
+from lab.files import check_output, write_output
 from lab.formatting import counted
-from lab.outputs import check_output, write_output
 from lab.project import AnyPath
 from lab.run.prepared import RunOptions
+from lab.shipped import named_extras
 from lab.store.directory import runs_path
 from lab.units import duration
 from lab.verbs.common_options import BackendName, Force, GpuMode, OwnOptions

@@ -8,20 +8,19 @@ from __future__ import annotations
 import errno
 import json
 import os
-import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
 from types import NoneType, TracebackType, UnionType
-from typing import Any, BinaryIO, Final, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
-from lab.records import parse_whole
+from lab.files import atomic_writer
+from lab.units import parse_whole
 
 T = TypeVar("T")
 
@@ -150,39 +149,6 @@ def append_whole(descriptor: int, data: bytes, size: int) -> None:
     except OSError:
         os.ftruncate(descriptor, size)
         raise
-
-
-@contextmanager
-def atomic_writer(path: Path, *, durable: bool = True, new: bool = False) -> Iterator[BinaryIO]:
-    """Write a file atomically: a reader sees the old content or the new one, never a part.
-
-    The new file replaces the old one when the block ends. If the block raises, nothing changes.
-
-    Args:
-        path: The file, in a directory that exists.
-        durable: Whether the file must survive a crash of the host; the call then waits for the
-            disk.
-        new: Whether the file must not exist yet.
-
-    Raises:
-        FileExistsError: The file exists, and `new` is set.
-        OSError: The file cannot be written.
-    """
-    # The name is random, because two containers with one volume may have the same process id. It is
-    # short, because the file's own name may have the maximum length.
-    temporary = path.with_name(f".{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        if new:
-            os.link(temporary, path)
-        else:
-            temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True, new: bool = False) -> None:

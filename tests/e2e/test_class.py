@@ -17,13 +17,13 @@ import pytest
 from lab.backends.gpu_record import Holder, hold_gpus
 from lab.board.class_feed import ClassFeed
 from lab.classroom import names
+from lab.classroom.class_dir import ClassDir, StoredClass
 from lab.classroom.config import TEACHER, parse_class
 from lab.classroom.disks import SeatDisk, unavailable_reason
-from lab.classroom.environment import down, reset, up
 from lab.classroom.gradebook import as_csv, read_gradebook
 from lab.classroom.planning import ClassPlan, HostFacts, plan_class
-from lab.classroom.state import ClassDir, StoredClass
-from lab.classroom.status import seat_statuses
+from lab.classroom.seat_status import seat_statuses
+from lab.classroom.up_down import down, reset, up
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.log import shown_by

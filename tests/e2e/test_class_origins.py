@@ -17,11 +17,11 @@ from urllib.parse import urlencode
 import pytest
 
 from lab.classroom import names
+from lab.classroom.class_dir import ClassDir, StoredClass
 from lab.classroom.config import TEACHER, parse_class
-from lab.classroom.environment import down, up
 from lab.classroom.hub_api import hub_api
 from lab.classroom.planning import HostFacts, plan_class
-from lab.classroom.state import ClassDir, StoredClass
+from lab.classroom.up_down import down, up
 from lab.config import parse_cluster
 from lab.gpu import Inventory
 from tests.support import engine as engines

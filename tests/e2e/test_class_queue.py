@@ -23,13 +23,13 @@ from lab.backends.classroom.protocol import State
 from lab.backends.compose.backend import ComposeBackend
 from lab.board.class_feed import ClassFeed
 from lab.classroom import names
+from lab.classroom.class_dir import ClassDir, StoredClass
 from lab.classroom.config import parse_class
 from lab.classroom.disks import unavailable_reason
-from lab.classroom.environment import down, reset, up
 from lab.classroom.planning import HostFacts, plan_class
 from lab.classroom.queue.host import read_ledger
 from lab.classroom.queue.ledger import Entry
-from lab.classroom.state import ClassDir, StoredClass
+from lab.classroom.up_down import down, reset, up
 from lab.config import parse_cluster
 from lab.threads import in_background
 from tests.golden.boxes import box, uuid_of

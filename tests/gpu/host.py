@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from lab.doctor.python import installed
+from lab.doctor.host import installed
 from lab.gpu import NvmlError, read_host
 from tests.gpu.evidence import GpuProcess
 

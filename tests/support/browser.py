@@ -13,8 +13,8 @@ import httpx
 import psutil
 
 from lab.backends.state import state_directory
+from lab.classroom.class_dir import ClassDir
 from lab.classroom.planning import ClassPlan
-from lab.classroom.state import ClassDir
 from lab.variables import LAB_STATE
 from tests.support.docker import docker
 

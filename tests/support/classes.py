@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from lab.classroom.class_dir import ClassDir, StoredClass
 from lab.classroom.config import ClassConfig, Tls, parse_class
 from lab.classroom.planning import ClassPlan, HostFacts, plan_class
-from lab.classroom.state import ClassDir, StoredClass
 from lab.config import Cluster, parse_cluster
 from lab.gpu import Inventory
 from lab.units import GIB

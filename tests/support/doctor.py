@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from lab.backends.checks import Outcome, Status
 from lab.backends.engine.info import EngineInfo
-from lab.doctor.model import Outcome, Status
 from lab.gpu import Condition, Fault, Gpu, Inventory
 
 UUID = "GPU-5f2a0000-0000-0000-0000-000000000001"

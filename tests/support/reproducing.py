@@ -13,7 +13,8 @@ import numpy as np
 
 from lab.experiments.registry import EXPERIMENTS, with_defaults
 from lab.reproduce.claims import Claim, Recipe, Source
-from lab.reproduce.measures import MeasuredRun, reference
+from lab.reproduce.measured_runs import MeasuredRun
+from lab.reproduce.measures import reference
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec

@@ -24,8 +24,8 @@ from benchmarks.trainings import (
     steps_per_second,
 )
 from lab.records import Record
+from lab.simulation.discrete_events import Costs, Forecast, Way, simulate
 from lab.simulation.machine import ERRORS, SHIPPED, VALIDATED
-from lab.simulation.model import Costs, Forecast, Way, simulate
 
 
 @pytest.mark.parametrize(

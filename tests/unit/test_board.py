@@ -25,10 +25,10 @@ from lab.board import class_feed, server
 from lab.board.class_feed import EVERY_S, ClassFeed
 from lab.board.run_feed import MOST_POINTS, Curve, NewestRun, ReplayFeed, RunFeed
 from lab.board.server import ADDRESS, Shown, application, encoded, token
+from lab.classroom.class_dir import ClassDir
 from lab.classroom.queue.host import Queued
 from lab.classroom.seat_report import RunReport
-from lab.classroom.state import ClassDir
-from lab.classroom.status import SeatStatus
+from lab.classroom.seat_status import SeatStatus
 from lab.errors import LabError
 from lab.run.replay import Recording
 from lab.run.view import Clock

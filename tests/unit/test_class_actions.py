@@ -23,13 +23,13 @@ from syrupy.assertion import SnapshotAssertion
 from lab.backends.engine.client import Engine
 from lab.backends.engine.error_hints import EngineKind
 from lab.backends.engine.info import EngineInfo, read_engine
-from lab.classroom import environment
 from lab.classroom import preparation as classroom
+from lab.classroom import up_down
+from lab.classroom.class_dir import ClassDir, StoredClass, changed_end
 from lab.classroom.config import parse_class
 from lab.classroom.queue.host import Queued
 from lab.classroom.seat_report import RunReport
-from lab.classroom.state import ClassDir, StoredClass, changed_end
-from lab.classroom.status import SeatStatus
+from lab.classroom.seat_status import SeatStatus
 from lab.cli import main
 from lab.errors import InputError, LabError
 from lab.gpu import Inventory, chosen_host
@@ -107,7 +107,7 @@ def booted(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[StoredClass]:
     monkeypatch.setattr(classroom, "chosen_host", lambda gpus: box(2))
     monkeypatch.setattr(classroom, "routes", list)
     monkeypatch.setattr(classroom, "ensure_image", ensure)
-    monkeypatch.setattr(environment, "up", found.append)
+    monkeypatch.setattr(up_down, "up", found.append)
     monkeypatch.setattr(classroom, "find_root", lambda path: ROOT)
     monkeypatch.setattr(Engine, "is_podman", lambda engine: False)
     return found
@@ -175,7 +175,7 @@ def seats(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         SeatStatus("cy", "stopped", (), True, None, stuck=False),
         SeatStatus("dan", "ready", (), True, RUN, stuck=True, passed={"async": (2, 3)}),
     ]
-    monkeypatch.setattr("lab.classroom.status.seat_statuses", lambda *_: found)
+    monkeypatch.setattr("lab.classroom.seat_status.seat_statuses", lambda *_: found)
 
 
 @pytest.mark.parametrize(("queue", "width"), [(None, 60), ([], 80), (QUEUE, 200), (WIDE, 80)])
@@ -305,8 +305,8 @@ def test_only_a_yes_removes(
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("builtins.input", lambda: answer)
-    monkeypatch.setattr(environment, "down", lambda *given: calls.append(given[1]))
-    monkeypatch.setattr(environment, "reset", lambda *given: calls.append(given[1]))
+    monkeypatch.setattr(up_down, "down", lambda *given: calls.append(given[1]))
+    monkeypatch.setattr(up_down, "reset", lambda *given: calls.append(given[1]))
     codes = [main(["class", "down", "--output", "w.zip"]), main(["class", "reset", "ada"])]
     assert codes == ([0, 0] if removed else [2, 2])
     assert calls == ([Path("w.zip"), "ada"] if removed else [])

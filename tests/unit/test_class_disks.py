@@ -11,9 +11,9 @@ import pytest
 
 from lab.backends.engine.client import Engine
 from lab.classroom import disks
+from lab.classroom.class_dir import ClassDir
 from lab.classroom.containers import Containers
 from lab.classroom.disks import SeatDisk, unavailable_reason
-from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.units import MIB
 from tests.support.classes import NO_GPUS, a_class, a_host, plan, stored

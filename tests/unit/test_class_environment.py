@@ -22,10 +22,10 @@ from lab.backends import gpu_record
 from lab.backends.gpu_record import Holder, hold_gpus
 from lab.backends.names import CLASS
 from lab.backends.state import Busy, locked, state_directory
-from lab.classroom import environment, hub_api
-from lab.classroom.environment import down, reset, up
+from lab.classroom import hub_api, up_down
+from lab.classroom.class_dir import ClassDir
 from lab.classroom.queue.host import ledger_file
-from lab.classroom.state import ClassDir
+from lab.classroom.up_down import down, reset, up
 from lab.errors import InputError, LabError
 from lab.variables import LAB_GPU_RECORD
 from tests.golden.boxes import uuid_of
@@ -116,14 +116,14 @@ def seats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Seats]:
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv(LAB_GPU_RECORD, str(tmp_path / "gpus"))
     clock = {"time": time.time, "monotonic": lambda: next(seconds)}
-    for module in (environment, hub_api):
+    for module in (up_down, hub_api):
         fast = SimpleNamespace(**clock, sleep=lambda _: time.sleep(0.001))
         monkeypatch.setattr(module, "time", fast)
-    monkeypatch.setattr(environment, "Containers", lambda _: found)
-    monkeypatch.setattr(environment, "hub_api", lambda *_: found)
-    monkeypatch.setattr(environment, "programs_left", lambda _: found.do("check GPUs") or "")
+    monkeypatch.setattr(up_down, "Containers", lambda _: found)
+    monkeypatch.setattr(up_down, "hub_api", lambda *_: found)
+    monkeypatch.setattr(up_down, "programs_left", lambda _: found.do("check GPUs") or "")
     for name in ("end_environments", "remove_environments"):
-        monkeypatch.setattr(environment, name, getattr(found, name))
+        monkeypatch.setattr(up_down, name, getattr(found, name))
     yield found
     for hub in hubs():
         os.kill(hub, signal.SIGKILL)

@@ -14,11 +14,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from lab.classroom import environment
-from lab.classroom.environment import programs_left
+from lab.classroom import up_down
+from lab.classroom.up_down import programs_left
 from lab.errors import LabError
 from lab.gpu import Condition, Inventory, NvmlError, Process
-from lab.gpu.model import Fault
+from lab.gpu.values import Fault
 from lab.log import shown_by
 from lab.units import GIB
 from tests.golden.boxes import box, uuid_of
@@ -46,11 +46,11 @@ def host(*processes: tuple[Process, ...], **fields: Any) -> Inventory:
 def report(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     seconds = count()
     clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)
-    monkeypatch.setattr(environment, "time", clock)
+    monkeypatch.setattr(up_down, "time", clock)
 
     def run(users: dict[str, list[str]], *answers: Inventory | NvmlError) -> list[str]:
         driver = Mock(side_effect=chain(answers, repeat(answers[-1])))
-        monkeypatch.setattr(environment, "read_host", driver)
+        monkeypatch.setattr(up_down, "read_host", driver)
         lines = list[str]()
         with shown_by(lines.append):
             left = programs_left(users)
@@ -105,20 +105,20 @@ def test_a_seat_stays_stopped_while_a_process_uses_a_gpu_of_its_own(
     gpus: object, checked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = Mock(return_value="GPU 0 is in use")
-    monkeypatch.setattr(environment, "programs_left", look)
+    monkeypatch.setattr(up_down, "programs_left", look)
     with pytest.raises(LabError, match=r"ada stays stopped: GPU 0 is .* `lab class reset ada`"):
-        environment._check_gpus(a_plan(("ada", "bob"), gpus), "ada")
+        up_down._check_gpus(a_plan(("ada", "bob"), gpus), "ada")
     assert list(look.call_args.args[0]) == checked
 
 
 REAL = """
 import sys
-from lab.classroom import environment
+from lab.classroom import up_down
 from lab.log import shown_by
-environment._GPU_WAIT_S = 0
-environment.POLL_S = 0.01
+up_down._GPU_WAIT_S = 0
+up_down.POLL_S = 0.01
 with shown_by(print):
-    print(environment.programs_left({gpu: ["ada"] for gpu in sys.argv[1:]}))
+    print(up_down.programs_left({gpu: ["ada"] for gpu in sys.argv[1:]}))
 """
 
 

@@ -18,10 +18,10 @@ from tornado.web import HTTPError
 from traitlets.config import Config
 
 from lab.classroom import hub, names
+from lab.classroom.class_dir import ClassDir
 from lab.classroom.config import TEACHER
 from lab.classroom.hub import AT_ONCE, MOST_FAILED, SeatAuthenticator, SeatSpawner
 from lab.classroom.planning import ClassPlan
-from lab.classroom.state import ClassDir
 from tests.support.agents import ROOT
 from tests.support.classes import CLUSTER, a_plan, certificate, created, own_state  # noqa: F401
 

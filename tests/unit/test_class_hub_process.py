@@ -16,13 +16,13 @@ from urllib.parse import urlencode
 
 import pytest
 
-from lab.classroom import environment, names
 from lab.classroom import hub_api as module
+from lab.classroom import names, up_down
+from lab.classroom.class_dir import ClassDir
 from lab.classroom.config import TEACHER
-from lab.classroom.environment import down, up
 from lab.classroom.hub import MOST_FAILED
 from lab.classroom.hub_api import hub_api
-from lab.classroom.state import ClassDir
+from lab.classroom.up_down import down, up
 from tests.support.agents import ROOT, wait_for
 from tests.support.browser import Browser
 from tests.support.classes import a_plan, own_state, stored  # noqa: F401
@@ -83,7 +83,7 @@ def routes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
             found["routes"] = stack.enter_context(proxy_api(address, names.PROXY_API_PORT, token))
 
         seats = mock.Mock(start_proxy=start_proxy)
-        monkeypatch.setattr(environment, "Containers", lambda _: seats)
+        monkeypatch.setattr(up_down, "Containers", lambda _: seats)
         up(stored(PLAN))
         try:
             yield found["routes"]

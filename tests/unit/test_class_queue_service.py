@@ -49,8 +49,8 @@ from lab.classroom.queue.ledger import (
     project_name,
 )
 from lab.classroom.queue.service import open_ledger
+from lab.config.cluster import PROJECT
 from lab.config.load import parse_cluster, text_of
-from lab.config.model import PROJECT
 from lab.errors import InputError, LabError
 from lab.gpu import Inventory
 from lab.placement.plan import Plan

@@ -18,7 +18,7 @@ from lab.backends.engine.client import Done, Engine
 from lab.classroom import names, seat
 from lab.classroom.hub_api import HubApi
 from lab.classroom.seat_report import RunReport, SeatReport, parse_report
-from lab.classroom.status import SeatStatus, seat_statuses
+from lab.classroom.seat_status import SeatStatus, seat_statuses
 from lab.errors import LabError
 from tests.golden.boxes import uuid_of
 from tests.support.classes import a_class, created, plan

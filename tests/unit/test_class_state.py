@@ -18,10 +18,10 @@ import pytest
 import segno
 
 from lab.backends.process import ProcessHandle
+from lab.classroom.class_dir import ClassDir, class_dirs
 from lab.classroom.config import TEACHER
 from lab.classroom.handouts import write_handouts
 from lab.classroom.planning import ClassPlan
-from lab.classroom.state import ClassDir, class_dirs
 from lab.errors import LabError
 from tests.support.classes import a_plan, certificate, created, own_state, stored  # noqa: F401
 

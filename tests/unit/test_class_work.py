@@ -13,8 +13,9 @@ from unittest.mock import Mock
 import pytest
 
 from lab.backends.engine.client import Engine
-from lab.classroom import containers
-from lab.classroom.containers import Containers, add_files, write_entry
+from lab.classroom import student_work
+from lab.classroom.containers import Containers
+from lab.classroom.student_work import add_files, write_entry
 from lab.errors import LabError
 from tests.support.classes import own_state, stored  # noqa: F401
 
@@ -106,13 +107,13 @@ def test_links_and_special_files_are_left_out(tmp_path: Path) -> None:
 def test_a_huge_file_and_very_many_entries_end_the_copy_of_a_seat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(containers, "MAX_BYTES", 100)
-    monkeypatch.setattr(containers, "MAX_READ_BYTES", 400)
+    monkeypatch.setattr(student_work, "MAX_BYTES", 100)
+    monkeypatch.setattr(student_work, "MAX_READ_BYTES", 400)
     sizes = {"data/x": 100, "a": 40, "b": 40, "c": 40, "d": 20, "e": 161, "f": 0}
     files = [entry(f"student/{name}", b"x" * size) for name, size in sizes.items()]
     left_out, archive = archived(tmp_path, *files)
     assert (left_out, archive.namelist()) == (2, ["ada/a", "ada/b", "ada/d"])  # c, and the rest
-    monkeypatch.setattr(containers, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(student_work, "MAX_ENTRIES", 3)
     folders = [special(f"student/{name}/", tarfile.DIRTYPE) for name in "abc"]
     left_out, archive = archived(tmp_path, *folders, entry("student/mine"))
     assert (left_out, archive.namelist()) == (1, [])

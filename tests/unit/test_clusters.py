@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from ruamel.yaml import YAML
 
 from lab.config import Cluster, load_cluster
-from lab.config.model import Box, Job, LinkConfig, Node, RunConfig
+from lab.config.cluster import Box, Job, LinkConfig, Node, RunConfig
 from lab.config.schema import json_schema
 from lab.experiments.registry import EXPERIMENTS, Experiment
 from lab.gpu import take_inventory

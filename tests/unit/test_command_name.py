@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.command_name import command_name, with_command_name
-from lab.console import show
+from lab.console import command_name, show, with_command_name
 from lab.verbs.run import _command_line
 
 HINT = "boot it with `lab up`, see `lab ps --json`; the `lab` of that directory; `make lab up`"

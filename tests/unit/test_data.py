@@ -150,7 +150,7 @@ def test_a_damaged_gzip_file(own: Path, damage: Callable[[bytes], bytes]) -> Non
 def test_missing_is_named(own: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         load_mnist(tmp_path / "nowhere")
-    assert str(error.value).startswith(f"{tmp_path / 'nowhere'}: is not a directory; name the")
+    assert str(error.value).startswith(f"{tmp_path / 'nowhere'}: has no file {IMAGES}.gz or ")
     (own / f"{LABELS}.gz").unlink()
     with pytest.raises(DataError) as error:
         load_mnist(own)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections import namedtuple
 from dataclasses import replace
@@ -12,11 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
+from lab.backends.checks import Check, Outcome, Status, ok
 from lab.backends.engine import error_hints
 from lab.backends.engine import info as compose
-from lab.doctor import gpus, host, kernel, python
-from lab.doctor.model import Check, Outcome, Status, ok
-from lab.doctor.python import CommandResult, run_command
+from lab.backends.local import checks as local
+from lab.doctor import gpus, host
 from lab.doctor.report import Report
 from lab.doctor.view import lines
 from lab.errors import LabError
@@ -42,42 +44,48 @@ REQUIRED = ["rich==15.*", "docker==7.2.*", "absent==1.*; extra == 'dev'"]
 
 
 def test_packages_at_their_required_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = python.check_packages(python.requirements())
+    found = host.check_packages(host.requirements())
     assert (found.status, int(found.what.split()[1][:-1]) > 5) == (Status.OK, True)
-    found = python.check_packages(REQUIRED, {"rich": "14.1.0"}.get)
+    found = host.check_packages(REQUIRED, {"rich": "14.1.0"}.get)
     assert (found.what, found.stops) == ("rich 14.1.0 is not ==15.*; docker is missing", True)
     assert "host.txt" in found.fix
     # An installed lab has no pyproject.toml.
-    monkeypatch.setattr(python, "CLONE", None)
+    monkeypatch.setattr(host, "CLONE", None)
     monkeypatch.setattr(metadata, "requires", lambda name: [f"{name}-needs==1"])
-    assert python.requirements() == ["gpulab-needs==1"]
+    assert host.requirements() == ["gpulab-needs==1"]
 
 
 @pytest.mark.parametrize(
     ("imported", "gpus", "verdict", "words"),
     [
-        (CommandResult(0, "noise\n2.21.0 0\n"), False, "ok", "^2.21.0$"),
-        (CommandResult(0, "2.21.0 8\n"), True, "ok", "which finds the GPUs"),
-        (CommandResult(0, "2.21.0 0\n"), True, "failed", "no GPU.* → .*and-cuda.==2.21"),
-        (CommandResult(0, "2.15.1 0\n"), False, "warning", "tested with 2.21"),
-        (CommandResult(1, "", "Trace\nError: no\x1b[31m lib"), False, "failed", "no.+lib → .*pip"),
-        (CommandResult(None), False, "failed", "more than 60 s → stop other programs"),
+        ("echo noise; echo 2.21.0 0", False, "ok", "^2.21.0$"),
+        ("echo 2.21.0 8", True, "ok", "which finds the GPUs"),
+        ("echo 2.21.0 0", True, "failed", "no GPU.* → .*and-cuda.==2.21"),
+        ("echo 2.15.1 0", False, "warning", "tested with 2.21"),
+        ("printf 'Trace\nError: no\033[31m lib\n' >&2; exit 1", False, "failed", "no.+lib → .*pip"),
+        ("echo why; exit 3", False, "failed", "fails: why → "),
+        ("sleep 86400", False, "failed", "more than 0 s → stop other programs"),
     ],
 )
 def test_tensorflow_is_imported(
-    imported: CommandResult, gpus: bool, verdict: str, words: str, monkeypatch: pytest.MonkeyPatch
+    imported: str,
+    gpus: bool,
+    verdict: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    variables: dict[str, str] = {}
-
-    def run(command: list[str], limit_s: float, environ: dict[str, str]) -> CommandResult:
-        variables.update(environ)
-        return imported
-
-    monkeypatch.setattr(python, "run_command", run)
-    assert_found(lambda: python.check_tensorflow({"A": "b"}, gpus=gpus), verdict, words)
-    assert (variables["A"], "CUDA_VISIBLE_DEVICES" in variables) == ("b", not gpus)
-    monkeypatch.setattr(python, "find_spec", lambda name: None)
-    assert python.check_tensorflow({}, gpus=gpus).status is Status.SKIPPED
+    python, hidden = tmp_path / "python", "${CUDA_VISIBLE_DEVICES-all}"
+    python.write_text(f'#!/bin/sh\necho "$A {hidden}" > {tmp_path}/seen\n{imported}\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(local, "_IMPORT_S", 0.3 if imported.startswith("sleep") else 60)
+    monkeypatch.setattr(local, "find_spec", lambda name: name)
+    environ = {"A": "b", "PATH": os.environ["PATH"]}
+    assert_found(lambda: local.check_tensorflow(environ, gpus=gpus), verdict, words)
+    assert (tmp_path / "seen").read_text() == f"b {'all' if gpus else '-1'}\n"
+    monkeypatch.setattr(local, "find_spec", lambda name: None)
+    assert local.check_tensorflow({}, gpus=gpus).status is Status.SKIPPED
 
 
 def test_memory_for_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,10 +185,10 @@ EXAMINATIONS: Examinations = [
     (lambda: compose.check_toolkit(PODMAN), "ok", "uses CDI"),
     (lambda: compose.check_toolkit(told(**BY_CDI)), "failed stops", "not installed.*install-guide"),
     (lambda: compose.check_toolkit(ROOTLESS), "failed stops", "--config=.HOME/.config/docker"),
-    (lambda: kernel.check_namespaces(None), "ok", "own hostname"),
-    (lambda: kernel.check_namespaces("no (package util-linux)"), "warning", "install util-linux`"),
-    (lambda: kernel.check_namespaces("LAB_LOCAL has no namespaces"), "warning", "→ `unset LAB_L"),
-    (lambda: kernel.check_namespaces("no", Path("/none")), "warning", "every interface.* → .*comp"),
+    (lambda: local.check_namespaces(None), "ok", "own hostname"),
+    (lambda: local.check_namespaces("no (package util-linux)"), "warning", "install util-linux`"),
+    (lambda: local.check_namespaces("LAB_LOCAL has no namespaces"), "warning", "→ `unset LAB_L"),
+    (lambda: local.check_namespaces("no", Path("/none")), "warning", "every interface.* → .*comp"),
 ]
 
 
@@ -222,7 +230,7 @@ def test_the_device_node_of_cuda(tmp_path: Path) -> None:
 def test_switches_of_the_kernel(switch: str, value: str, fix: str, tmp_path: Path) -> None:
     (tmp_path / switch).parent.mkdir()
     (tmp_path / switch).write_text(value)
-    assert_found(lambda: kernel.check_namespaces("no", tmp_path), "warning", fix)
+    assert_found(lambda: local.check_namespaces("no", tmp_path), "warning", fix)
 
 
 def test_gpus_on_the_bus(tmp_path: Path) -> None:
@@ -255,11 +263,6 @@ def test_checks_and_commands_have_a_time_limit() -> None:
 
     assert_found(Check("x", hang, 0.05).run, "failed stops", "no answer within 0.05 s")
     go_on.set()
-    assert run_command(["sleep", "86400"], 0.05) == CommandResult(None)
-    script = "echo out; echo first >&2; echo last >&2; exit 3"
-    done = run_command(["sh", "-c", script], 5)
-    assert (done, done.last_line) == (CommandResult(3, "out\n", "first\nlast\n"), "last")
-    assert run_command(["no-such-command-here"], 5).code == 127
 
 
 def test_the_page_on_hosts_shows_outcomes() -> None:

@@ -9,15 +9,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
+from lab.backends.checks import Check, Outcome, Status
 from lab.backends.compose import backend as compose
 from lab.backends.engine.client import Engine
+from lab.backends.local import checks
 from lab.cli import main
-from lab.doctor import gpus, python
-from lab.doctor.model import Check, Outcome, Status
-from lab.doctor.python import CommandResult
+from lab.doctor import gpus, host
 from lab.doctor.report import Report
 from lab.gpu import Condition, Inventory
 from tests.support.cli import Cli
@@ -100,7 +101,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    monkeypatch.setattr(python, "run_command", lambda *_: CommandResult(0, "2.21.0 0\n"))
+    imported = CompletedProcess([], 0, "2.21.0 0\n", "")
+    monkeypatch.setattr(checks, "import_tensorflow", lambda _: imported)
     monkeypatch.setattr("lab.backends.local.isolation.unavailable_reason", lambda: None)
     monkeypatch.setattr("lab.gpu.read_host", lambda: NO_BOX)
     monkeypatch.setattr(gpus, "pci_gpus", lambda: 0)
@@ -191,7 +193,7 @@ def test_missing_packages_are_reported_without_any_package(tmp_path: Path) -> No
         from lab.cli import main
         sys.exit(main(["doctor", "--json"]))
     """
-    environ = {**os.environ, "PYTHONPATH": str(Path(python.__file__).parents[2])}
+    environ = {**os.environ, "PYTHONPATH": str(Path(host.__file__).parents[2])}
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, check=False)
     assert done.returncode == 1, done.stderr

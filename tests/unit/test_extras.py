@@ -13,7 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from lab.extras import MODULES
+from lab.shipped import MODULES
 from tests.support import commands
 from tests.support.commands import ROOT, Done
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from lab.config import Cluster, parse_cluster
-from lab.config.model import PROJECT
+from lab.config.cluster import PROJECT
 from lab.gpu import Gpu, Inventory
 from lab.image_digest import digest
 from lab.placement.config_generator import generate, name_from

@@ -17,8 +17,8 @@ from matplotlib.lines import Line2D
 from syrupy.assertion import SnapshotAssertion
 
 from lab.plots import curves, staleness, style
+from lab.plots.charts import CHARTS, Chart
 from lab.plots.data import Mark, Trace, from_first_step, tidy
-from lab.plots.registry import CHARTS, Chart
 from lab.plots.style import mean_curve, rates, smoothed, window_for
 from lab.statistics import mean_with_ci
 from lab.store.run_info import RunInfo

@@ -21,11 +21,11 @@ from lab.base.command_line import read_arguments
 from lab.cli import main
 from lab.experiments.policy import RESTARTS, OnFailure
 from lab.experiments.registry import EXPERIMENTS, hyperparameters
+from lab.plots.charts import CHARTS
 from lab.plots.data import Mark, Trace, tidy
-from lab.plots.registry import CHARTS
 from lab.report import build
-from lab.report.build import provenance
 from lab.report.loader import marks_of, read_runs
+from lab.report.page import provenance
 from lab.reproduce.verdicts import Evaluation, Result, Verdict, ours
 from lab.runtimes import HERITAGE
 from lab.statistics import Interval

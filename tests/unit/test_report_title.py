@@ -10,8 +10,8 @@ import pandas as pd
 from syrupy.assertion import SnapshotAssertion
 
 from lab.plots.data import Trace
-from lab.report.build import has_equal_lengths, title
 from lab.report.loader import ReportRun
+from lab.report.page import has_equal_lengths, title
 from lab.store.directory import RunDir
 from lab.store.progress import TaskProgress
 from lab.store.summarize import summary_of

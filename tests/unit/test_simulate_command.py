@@ -13,8 +13,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from lab.cli import main
+from lab.simulation.discrete_events import Costs, Shape, Way, simulate
 from lab.simulation.machine import Machine, calibrated, error_of, factor, speed_of
-from lab.simulation.model import Costs, Shape, Way, simulate
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec

@@ -8,7 +8,7 @@ from math import ceil
 
 import pytest
 
-from lab.simulation.model import Costs, Shape, Way, simulate
+from lab.simulation.discrete_events import Costs, Shape, Way, simulate
 
 MILLI = 1e-3
 APART = 128  # cores: each task has one of its own

@@ -33,8 +33,8 @@ def same(one: object, other: object) -> bool:
 def test_any_object_is_strict_json(value: dict[str, object]) -> None:
     text = dump(value)
     json.loads(text, parse_constant=refuse)
-    # A list inside a list has no field beside it.
-    if not any(_is_nested(each) for each in _values(value)):
+    # The number in a list is only for people.
+    if not any(_has_no_number(each) for each in _values(value)):
         assert same(parse(text), value)
 
 
@@ -43,8 +43,10 @@ def _values(value: object) -> list[object]:
     return [value, *(each for one in inner for each in _values(one))]
 
 
-def _is_nested(value: object) -> bool:
-    return isinstance(value, list) and any(isinstance(each, list) for each in value)
+def _has_no_number(value: object) -> bool:
+    return isinstance(value, list) and any(
+        isinstance(each, float) and not math.isfinite(each) for each in value
+    )
 
 
 def test_the_field_beside_a_number_says_which_one_it_was() -> None:
@@ -82,9 +84,7 @@ def test_invalid_objects(text: str, reason: str) -> None:
         {"loss_is": "nan"},
         {"loss": None, "loss_is": "high"},
         {"loss": None, "loss_is": {"0": "nan"}},
-        {"loss": [None], "loss_is": {"1": "nan"}},
-        {"loss": [None], "loss_is": {"x": "nan"}},
-        {"loss": [None], "loss_is": {"0": 5}},
+        {"loss": [None], "loss_is": {"0": "nan"}},
     ],
 )
 def test_a_similar_field_stays(value: dict[str, object]) -> None:

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from lab.command_name import with_command_name
-from lab.console import show
+from lab.console import show, with_command_name
 from lab.text import bounded, wrapped
 from lab.verbs.live_view import LiveView
 from tests.support.specs import info

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from lab.backends.base import Backend
 from lab.backends.boot import Boot
+from lab.backends.checks import Check
 from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, projects, remove
 from lab.backends.compose.cli import (
     Compose,
@@ -29,7 +30,6 @@ from lab.backends.names import COMPOSE
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering
 from lab.backends.selection import is_same_folder
-from lab.doctor.model import Check
 from lab.errors import InputError, LabError
 from lab.log import LOG
 from lab.placement.plan import Plan
@@ -39,7 +39,7 @@ from lab.text import visible
 from lab.threads import in_background, with_timeout
 
 if TYPE_CHECKING:
-    from lab.doctor.host import Host
+    from lab.backends.checks import Host
 
 _UP: Final = frozenset({"running", "paused", "restarting"})
 _ENGINE_S: Final = 5.0

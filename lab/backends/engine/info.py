@@ -11,9 +11,9 @@ from ipaddress import IPv4Network, ip_network
 from pathlib import Path
 from typing import Any, Final
 
+from lab.backends.checks import Outcome, failed, ok
 from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.error_hints import EngineKind
-from lab.doctor.model import Outcome, failed, ok
 from lab.text import short
 
 ANSWER_S: Final = 10

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.errors import LabError
-from lab.extras import named_extras
+from lab.shipped import named_extras
 from lab.text import short
 
 if TYPE_CHECKING:

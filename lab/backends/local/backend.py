@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.backends.boot import Boot
+from lab.backends.checks import Check
 from lab.backends.directory import RecordedBackend
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.local import isolation, state
+from lab.backends.local.checks import LIMIT_S, check_namespaces, check_tensorflow
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import START, EnvironmentRecord, Isolation, StateDir
 from lab.backends.log_tail import last_lines
@@ -26,9 +28,6 @@ from lab.backends.python import (
     python_of,
 )
 from lab.backends.state import state_errors
-from lab.doctor import python
-from lab.doctor.kernel import check_namespaces
-from lab.doctor.model import Check
 from lab.errors import LabError
 from lab.formatting import counted
 from lab.image_digest import digest
@@ -37,7 +36,7 @@ from lab.placement.plan import Plan
 from lab.volume import Volume
 
 if TYPE_CHECKING:
-    from lab.doctor.host import Host
+    from lab.backends.checks import Host
 
 _BOOT_WITHIN_S = 60.0
 _POLL_S = 0.05
@@ -57,14 +56,14 @@ class LocalBackend(RecordedBackend):
     def checks(self, host: Host) -> Iterator[Check]:
         """Yield also checks of TensorFlow and of namespaces; see `Backend`."""
         yield from super().checks(host)
-        tensorflow = partial(python.check_tensorflow, base_environ(), gpus=False)
-        yield Check("TensorFlow", tensorflow, python.LIMIT_S)
+        tensorflow = partial(check_tensorflow, base_environ(), gpus=False)
+        yield Check("TensorFlow", tensorflow, LIMIT_S)
         yield Check("namespaces", lambda: check_namespaces(isolation.unavailable_reason()), 40)
 
     def gpu_checks(self) -> Iterator[Check]:
         """Yield the check of TensorFlow with GPUs; see `Backend`."""
-        tensorflow = partial(python.check_tensorflow, base_environ(), gpus=True)
-        yield Check("TensorFlow", tensorflow, python.LIMIT_S)
+        tensorflow = partial(check_tensorflow, base_environ(), gpus=True)
+        yield Check("TensorFlow", tensorflow, LIMIT_S)
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why no Python with the plan's runtime is here, with a hint; None if one is."""

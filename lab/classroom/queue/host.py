@@ -32,9 +32,9 @@ from lab.backends.gpu_record import Handover
 from lab.backends.options import Values
 from lab.backends.state import lock_environment, lock_path, with_lock_retry
 from lab.classroom import names
+from lab.classroom.class_dir import ClassDir
 from lab.classroom.planning import SeatPlan
 from lab.classroom.queue.ledger import Capacity, Entry, Ledger, plan_of, project_name
-from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.gpu import read_host
 from lab.log import LOG

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from lab.backends.classroom.protocol import Order, State
 from lab.classroom.planning import SeatPlan
 from lab.config import Cluster
-from lab.config.model import Box
+from lab.config.cluster import Box
 from lab.config.validation import validate
 from lab.errors import InputError, LabError
 from lab.formatting import counted

@@ -25,6 +25,7 @@ from lab.backends.classroom.protocol import ERRORS, Order
 from lab.backends.engine.client import Engine
 from lab.backends.state import locked
 from lab.classroom import names
+from lab.classroom.class_dir import ClassDir
 from lab.classroom.queue.host import (
     TEACHER,
     Host,
@@ -35,7 +36,6 @@ from lab.classroom.queue.host import (
 )
 from lab.classroom.queue.ledger import Ledger
 from lab.classroom.queue.turns import Turns
-from lab.classroom.state import ClassDir
 from lab.errors import InputError, LabError
 from lab.parent_death import set_pdeathsig
 

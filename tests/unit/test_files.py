@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import InputError
-from lab.outputs import check_output, write_output
+from lab.files import check_output, write_output
 from tests.support.conditions import lacking
 
 OURS = b"# by lab\n"
@@ -95,7 +95,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize("into", ["pipe", "file"])
 def test_standard_output_is_written_to(tmp_path: Path, name: str, into: str) -> None:
     program = (
-        "import sys; from pathlib import Path; from lab.outputs import write_output;"
+        "import sys; from pathlib import Path; from lab.files import write_output;"
         "print('before', flush=True); write_output(Path(sys.argv[1]), b'data\\n'); print('after')"
     )
     command = [sys.executable, "-c", program, name]

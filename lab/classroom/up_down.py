@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,7 @@ from lab import signals
 from lab.backends.gpu_record import Holder, hold_gpus, release
 from lab.backends.names import CLASS
 from lab.backends.state import locked
+from lab.classroom.class_dir import ClassDir, StoredClass
 from lab.classroom.containers import Containers
 from lab.classroom.gradebook import as_csv, gradebook
 from lab.classroom.hub_api import (
@@ -30,7 +31,7 @@ from lab.classroom.hub_api import (
 from lab.classroom.names import COPIES
 from lab.classroom.planning import ClassPlan
 from lab.classroom.queue.host import end_environments, remove_environments
-from lab.classroom.state import ClassDir, StoredClass
+from lab.classroom.student_work import new_archive
 from lab.errors import InputError, LabError
 from lab.gpu import Inventory, NvmlError, read_host
 from lab.log import LOG
@@ -138,7 +139,7 @@ def down(folder: ClassDir, archive: Path) -> None:
         stored = folder.stored()
         containers, begun = Containers(stored), False
         try:
-            with signals.as_interrupt(), _new_archive(archive) as target:
+            with signals.as_interrupt(), new_archive(archive) as target:
                 begun = True
                 _stop_all(folder, containers, stored.plan)
                 _archive(folder, containers, stored.plan, target)
@@ -276,7 +277,7 @@ def _copy(folder: ClassDir, containers: Containers, seat: str) -> None:
     """Keep a copy of a seat's work, for the archive of the class."""
     copy = folder.copies / f"{seat}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip"
     copy.parent.mkdir(exist_ok=True)
-    with _new_archive(copy) as target:
+    with new_archive(copy) as target:
         containers.save(seat, target, copy.stem)
 
 
@@ -316,25 +317,6 @@ def _locked(folder: ClassDir) -> AbstractContextManager[int]:
     if not folder.path.exists():
         raise InputError(f"no class {folder.name!r} is up", "start it with `lab class up`")
     return locked(folder.lock, f"the class {folder.name!r}")
-
-
-@contextmanager
-def _new_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Write a new archive; if the block raises, remove it.
-
-    Raises:
-        InputError: The file exists.
-    """
-    try:
-        path.touch(0o600, exist_ok=False)  # it has the work of all students
-    except FileExistsError as error:
-        raise InputError(f"{path} exists already", "choose another file") from error
-    try:
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            yield archive
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
 
 
 def _stop_programs(folder: ClassDir, containers: Containers, plan: ClassPlan) -> None:

@@ -9,10 +9,10 @@ import msgspec
 
 from lab.backends.engine.client import Engine
 from lab.classroom import names
+from lab.classroom.class_dir import ClassDir
 from lab.classroom.hub_api import hub_api
 from lab.classroom.planning import SeatPlan
 from lab.classroom.seat_report import RunReport, SeatReport, parse_report
-from lab.classroom.state import ClassDir
 from lab.errors import LabError
 from lab.lessons.answers import Passed
 

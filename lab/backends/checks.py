@@ -1,15 +1,19 @@
-"""A check, and what it finds."""
+"""A check of `lab doctor`, what it finds, and what backends know of the host for theirs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lab.errors import Finding, LabError
 from lab.text import short
 from lab.threads import in_background
+
+if TYPE_CHECKING:
+    from lab.gpu import Inventory
+    from lab.placement.plan import Plan
 
 LIMIT_S: Final = 10.0
 """Time limit of a check in seconds. Most are fast, but a file server or an engine may hang."""
@@ -91,3 +95,18 @@ class Check:
         except OSError as error:
             where = short(str(error.filename))
             return failed(f"{where}: {error.strerror}", "fix its permissions", stops=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What backends need to know of this host, and of the config of this directory.
+
+    Attributes:
+        inventory: The GPUs that answer, and faults of the driver.
+        plan: The config's plan, without GPUs if this host has too few; None without a valid config.
+        wants_gpus: Whether the config asks for GPUs.
+    """
+
+    inventory: Inventory
+    plan: Plan | None = None
+    wants_gpus: bool = False

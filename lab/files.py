@@ -1,4 +1,4 @@
-"""Write the output of a command to a file that the user names.
+"""Files that the user names, and atomic writing.
 
 lab writes to devices, pipes and stdout, and never replaces them. It follows links. It does not
 replace a regular file that lab did not write, except with --force.
@@ -9,10 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import re
+import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from lab.errors import InputError
 from lab.text import short
@@ -84,12 +86,48 @@ def write_output(path: Path, data: bytes) -> None:
         with target.open("wb") as file:
             file.write(data)
         return
-    from lab.volume.files import atomic_writer  # noqa: PLC0415  (not for stdout)
-
     with atomic_writer(target) as file:
         file.write(data)
         if mode is not None:
             os.fchmod(file.fileno(), stat.S_IMODE(mode))
+
+
+@contextmanager
+def atomic_writer(path: Path, *, durable: bool = True, new: bool = False) -> Iterator[BinaryIO]:
+    """Write a file atomically: a reader sees the old content or the new one, never a part.
+
+    The new file replaces the old one when the block ends. If the block raises, nothing changes.
+
+    Args:
+        path: The file, in a directory that exists.
+        durable: Whether the file must survive a crash of the host; the call then waits for the
+            disk.
+        new: Whether the file must not exist yet.
+
+    Raises:
+        FileExistsError: The file exists, and `new` is set.
+        OSError: The file cannot be written.
+    """
+    # The name is random, because two containers with one volume may have the same process id. It is
+    # short, because the file's own name may have the maximum length.
+    temporary = path.with_name(f".{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        if new:
+            os.link(temporary, path)
+        else:
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def user_path(argument: str) -> Path:
+    """Return the path that a user typed: `~` and `~name` become home directories if they exist."""
+    return Path(os.path.expanduser(argument))  # noqa: PTH111  (pathlib raises for unknown users)
 
 
 def _descriptor(path: Path) -> int | None:

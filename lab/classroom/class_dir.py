@@ -19,9 +19,9 @@ from lab.classroom import names
 from lab.classroom.config import TEACHER
 from lab.classroom.planning import ClassPlan
 from lab.errors import InputError, LabError
+from lab.files import atomic_writer
 from lab.text import short
 from lab.units import duration_s
-from lab.volume.files import atomic_writer
 
 _ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"  # without characters that look alike
 _GROUPS, _GROUP_CHARS = 3, 4  # 59 bits

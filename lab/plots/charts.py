@@ -49,6 +49,12 @@ _EVENTS: Final = (
     " Dashed lines are the events in the table above; a hatched area lasts until the event's end."
 )
 
+_STALENESS: Final = (
+    "The updates by other workers between a step's read of the parameters and its own update."
+    " Bars count the n recorded steps without each worker's first; the dashed mean is over all"
+    " steps."
+)
+
 CHARTS: Final = (
     Chart(
         "loss",
@@ -94,12 +100,8 @@ CHARTS: Final = (
         "staleness",
         "Staleness of the gradients",
         staleness.draw,
-        "The updates by other workers between a step's read of the parameters and its own update."
-        " Bars count the n recorded steps without each worker's first; the dashed mean is over all"
-        " steps.",
-        "The updates by other workers between a step's read of the parameters and its own update."
-        " Bars count the n recorded steps without each worker's first; the dashed mean is over all"
-        " steps. Whiskers: the 95% interval over the runs of a group.",
+        _STALENESS,
+        f"{_STALENESS} Whiskers: the 95% interval over the runs of a group.",
         "no record holds a staleness (synchronous training has none)",
     ),
 )
