@@ -17,7 +17,8 @@ from lab.backends.local.state import StateDir as LocalPlace
 from lab.backends.process import ProcessHandle
 from lab.task.agent import program
 from lab.task.agent.agent_config import AgentConfig
-from lab.task.agent.forkserver import ConnectionClosed, ForkClient, ForkRefused, receive, send
+from lab.task.agent.fork_client import ForkClient, ForkRefused
+from lab.task.agent.forkserver import ConnectionClosed, receive, send
 from lab.task.agent.program import ProgramStarter
 from lab.volume import Request, RunSpec
 from tests.support.local import a_record

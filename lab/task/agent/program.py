@@ -17,7 +17,7 @@ from lab.frameworks import FRAMEWORKS
 from lab.task.agent import command, ring
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
-from lab.task.agent.forkserver import ForkClient, ForkedProgram, ForkRefused
+from lab.task.agent.fork_client import ForkClient, ForkedProgram, ForkRefused
 from lab.task.agent.outcomes import ProgramEnd, TaskOutcome
 from lab.task.agent.output import Output
 from lab.task.agent.output_parser import OutputParser, RecordTags
