@@ -19,7 +19,7 @@ from lab.backends.names import AUTO
 from lab.config import Cluster
 from lab.console import messages_shown, output
 from lab.errors import InputError
-from lab.experiments.registry import MAX_SEED
+from lab.experiments.experiment import MAX_SEED
 from lab.extras import named_extras
 from lab.log import LOG
 from lab.options import Argument, Flag, Switch, given_flags, reads_options

@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import Final
 
 from lab.cli.registry import COMMANDS, columns, line_width
-from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.experiments.experiment import Experiment
+from lab.experiments.registry import EXPERIMENTS
 from lab.options import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
 from lab.text import wrapped
 

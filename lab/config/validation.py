@@ -15,8 +15,9 @@ from lab.config.allocation import PS, AllocationError, TaskSlot, allocate_gpus, 
 from lab.config.diagnostics import Problem
 from lab.config.model import MAX_PORT, Cluster, Job
 from lab.errors import InputError
+from lab.experiments.experiment import misfit
 from lab.experiments.faults import Trigger, check_target, parse, parse_trigger
-from lab.experiments.registry import EXPERIMENTS, misfit
+from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import counted
 from lab.text import short, suggestion
 

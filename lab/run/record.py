@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab import __version__
-from lab.experiments.registry import with_seed
+from lab.experiments.experiment import with_seed
 from lab.run.fitting import epoch_workers
 from lab.run.prepared import PreparedRun
 from lab.store.directory import RunDir

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from time import time
 from typing import Any, Final, TypedDict, TypeVar
 
-from lab.experiments.registry import with_defaults
+from lab.experiments.experiment import with_defaults
 from lab.records.reader import Times
 from lab.strict_json import dump, parse
 from lab.text import short

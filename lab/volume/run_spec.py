@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Final
 
+from lab.experiments.experiment import Experiment
 from lab.experiments.policy import FAIL, RESTART, OnFailure, Policy
-from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.experiments.registry import EXPERIMENTS
 from lab.frameworks import FRAMEWORKS, TENSORFLOW
 from lab.volume.files import from_json
 from lab.volume.layout import (

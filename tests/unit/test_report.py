@@ -20,8 +20,9 @@ from syrupy.assertion import SnapshotAssertion
 from lab.cli import main
 from lab.cli.arguments import check
 from lab.cli.commands.run import command as run_command
+from lab.experiments.experiment import hyperparameters
 from lab.experiments.policy import RESTARTS, OnFailure
-from lab.experiments.registry import EXPERIMENTS, hyperparameters
+from lab.experiments.registry import EXPERIMENTS
 from lab.plots.data import Mark, Trace, tidy
 from lab.plots.registry import CHARTS
 from lab.report import build

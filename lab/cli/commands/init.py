@@ -23,7 +23,8 @@ from lab.backends.rendered_file import write
 from lab.config import Cluster, parse_cluster
 from lab.config.schema import FILE as SCHEMA
 from lab.errors import InputError
-from lab.experiments.registry import EXPERIMENTS, misfit
+from lab.experiments.experiment import misfit
+from lab.experiments.registry import EXPERIMENTS
 from lab.gpu import chosen_host
 from lab.log import LOG
 from lab.options import Flag, Switch

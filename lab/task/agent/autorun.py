@@ -31,8 +31,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab import variables as var
+from lab.experiments.experiment import misfit, with_seed
 from lab.experiments.faults import check_target, parse
-from lab.experiments.registry import EXPERIMENTS, misfit, with_seed
+from lab.experiments.registry import EXPERIMENTS
 from lab.records import Record
 from lab.records.echo import readable
 from lab.records.reader import is_number, read_records, unexpected
