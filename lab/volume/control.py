@@ -127,8 +127,7 @@ def kill(volume: Volume, run_id: str, reason: str) -> None:
 
 
 def _request(volume: Volume, run_id: str, path: Path, reason: str) -> None:
-    if not RUN_ID.fullmatch(run_id) or not volume.request(run_id).is_file():
-        raise NoSuchRun(run_id)
+    find(volume, run_id)
     with contextlib.suppress(FileExistsError):
         write_atomically(
             path, json.dumps({"reason": reason[:300], "time_unix": unix_time()}), new=True

@@ -193,22 +193,17 @@ class RunSpec:
         An option is plain if its flag has its field's name (without `_s`, which stands for seconds)
         and its default depends on nothing else.
         """
-        plain = [field for field in fields(self) if field.name not in _NOT_PLAIN]
         return {
             field.name.removesuffix("_s").replace("_", "-"): _text(value)
-            for field in plain
-            if (value := getattr(self, field.name)) != field.default
+            for field in fields(self)
+            if field.name in _PLAIN and (value := getattr(self, field.name)) != field.default
         }
 
-    @classmethod
-    def plain_values(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    @staticmethod
+    def plain_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of the plain options among the arguments of `lab.api.run`."""
-        plain = {field.name.removesuffix("_s"): field.name for field in fields(cls)}
-        return {
-            plain[name]: value
-            for name, value in arguments.items()
-            if plain.get(name, "experiment") not in _NOT_PLAIN
-        }
+        named = {name: name.removesuffix("_s") for name in _PLAIN}
+        return {name: arguments[flag] for name, flag in named.items() if flag in arguments}
 
     @property
     def has_ranks(self) -> bool:
@@ -221,12 +216,8 @@ class RunSpec:
         return not self.own
 
 
-_NOT_PLAIN: Final = {
-    *("experiment", "program", "args", "own", "folder"),
-    *("programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
-    *("faults", "ready_s", "resumed_from", "framework", "horovod", "tf_config", "env"),
-    *("must_talk", "packages"),
-}
+_PLAIN: Final = ("module", "listing", "stall_s", "max_time_s", "record")
+"""The fields of plain options, see `RunSpec.plain_options`."""
 
 
 def _text(value: object) -> str:
