@@ -221,14 +221,12 @@ _PLAIN: Final = ("module", "listing", "stall_s", "max_time_s", "record")
 
 
 def _text(value: object) -> str:
+    """Return a value as the flags of `lab run` take it; "" for a switch."""
     if isinstance(value, bool) or value == PLAIN:
         return ""
-    return seconds(value) if isinstance(value, int | float) else str(value)
-
-
-def seconds(value: float) -> str:
-    """Return a time as the flags of `lab run` take it."""
-    return f"{value:.0f}s" if value == int(value) else f"{value:f}"
+    if isinstance(value, int | float):
+        return f"{value:.0f}s" if value == int(value) else f"{value:f}"
+    return str(value)
 
 
 def registered(spec: RunSpec) -> Experiment | None:

@@ -20,7 +20,7 @@ from absl import flags
 
 from lab.mnist import load_mnist
 from lab.task import tf1
-from lab.task.program_flags import restore_flags
+from lab.task.flag_completion import restore_flags
 from lab.task.tf1 import numpy_1
 from lab.task.tf1.input_data import DataSet, dense_to_one_hot, load_dataset, read_data_sets
 from lab.task.tf1.known_bugs import missing_file_line

@@ -271,8 +271,7 @@ def main() -> int:
 
 
 def _print(line: str) -> None:
-    sys.stdout.write(f"lab: {line}\n")
-    sys.stdout.flush()
+    print(f"lab: {line}", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.task.agent.forkserver import ConnectionClosed, receive, send
+from lab.task.agent.forkserver import receive, send
 
 _ANSWER_S: Final = 10.0
 """Time limit for an answer, in seconds. The fork server normally answers in milliseconds."""
@@ -52,7 +52,7 @@ class ForkClient:
             self._is_settled = True
             try:
                 self.unavailable_reason = receive(self._sock)[0]["reason"]
-            except (ConnectionClosed, OSError):
+            except OSError:
                 self.disconnect("the fork server has ended")
         return self._is_settled
 
@@ -87,7 +87,7 @@ class ForkClient:
                 return ForkedProgram(self, answer["pid"], output)
             os.close(output)
             raise ForkRefused(answer["reason"])
-        except (ConnectionClosed, OSError) as error:
+        except OSError as error:
             os.close(output)
             self.disconnect("the fork server has ended")
             raise ForkRefused("the fork server has ended") from error
@@ -102,7 +102,7 @@ class ForkClient:
         try:
             send(self._sock, {"reap": pid})
             return int(receive(self._sock)[0]["code"])
-        except (ConnectionClosed, OSError):
+        except OSError:
             self.disconnect("the fork server has ended")
             return -signal.SIGKILL
 

@@ -66,10 +66,6 @@ _MAX_BYTES: Final = 1 << 18
 # ---- the messages
 
 
-class ConnectionClosed(Exception):  # noqa: N818  (a state)
-    """The other process has closed the connection, or has sent an invalid message."""
-
-
 def send(sock: socket.socket, message: Mapping[str, object], descriptor: int | None = None) -> None:
     """Send a message.
 
@@ -93,8 +89,8 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], int | None]:
         The message, and its descriptor or None.
 
     Raises:
-        ConnectionClosed: The connection is closed, or the message is invalid.
-        OSError: No message arrived within the socket's time-out.
+        OSError: The connection is closed, the message is invalid, or none arrived within the
+            socket's time-out.
     """
     data, descriptors, _, _ = socket.recv_fds(sock, _MAX_BYTES, 1)
     try:
@@ -102,7 +98,7 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], int | None]:
     except ValueError as error:  # without data, the connection is closed
         for descriptor in descriptors:
             os.close(descriptor)
-        raise ConnectionClosed(str(error)) from error
+        raise ConnectionError(str(error)) from error
 
 
 # ---- the fork server
@@ -249,7 +245,7 @@ def _next_request(
     try:
         send(sock, answer)
         return receive(sock)
-    except (ConnectionClosed, OSError):
+    except OSError:
         return None
 
 
