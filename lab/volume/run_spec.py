@@ -17,15 +17,7 @@ from lab.experiments.policy import FAIL, RESTART, OnFailure, Policy
 from lab.experiments.registry import EXPERIMENTS
 from lab.frameworks import FRAMEWORKS, TENSORFLOW
 from lab.volume.files import from_json
-from lab.volume.layout import (
-    READY_S,
-    RUN_ID,
-    STALL_S,
-    TASK,
-    ClusterSpec,
-    chief_of,
-    task_names,
-)
+from lab.volume.layout import READY_S, RUN_ID, STALL_S, TASK, ClusterSpec, chief_of, task_names
 
 PLAIN: Final = "plain"
 LISTINGS: Final = ("faithful", "mend")

@@ -34,12 +34,7 @@ MAX_FILE: Final = 1 << 30
 MAX_FAULTS: Final = 1_000
 """Maximum number of faulty files that are named; the others are counted."""
 
-_KINDS: Final = (
-    (stat.S_ISLNK, "it is a link"),
-    (stat.S_ISFIFO, "it is a pipe"),
-    (stat.S_ISSOCK, "it is a socket"),
-    (lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode), "it is a device"),
-)
+_NOT_REGULAR: Final = "it is not a regular file"
 
 
 def stream(
@@ -179,7 +174,7 @@ class _Tail:
                 if status.st_size != self._position:
                     yield from self._new_data()
                 return
-            self._fault = _kind(status.st_mode)
+            self._fault = _NOT_REGULAR
         except FileNotFoundError:
             return
         except OSError as error:
@@ -250,7 +245,7 @@ class _OtherFiles:
         if name in self._handled or _is_temporary(path):
             return
         if not stat.S_ISREG(status.st_mode):
-            yield from self._fault(path, _kind(status.st_mode), kept=False)
+            yield from self._fault(path, _NOT_REGULAR, kept=False)
         elif name in self._sent:
             yield from self._fault(path, "another collected file has this name", kept=True)
         elif not is_safe(name):
@@ -294,10 +289,6 @@ def _shortened(path: str) -> str:
 def _is_temporary(path: str) -> bool:
     """Whether it is an agent's temporary file: `status/.worker-0.json.1a2b3c4d`."""
     return path.startswith(("status/.", "start/.", "faults/.", "."))
-
-
-def _kind(mode: int) -> str:
-    return next((text for fits, text in _KINDS if fits(mode)), "it is not a regular file")
 
 
 def _reason(error: OSError) -> str:

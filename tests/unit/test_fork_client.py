@@ -116,7 +116,6 @@ def hung_up(end: socket.socket) -> bool:
 @pytest.mark.parametrize(
     ("more", "gpus", "why_not"),
     [
-        ({"listing": True}, "none", "a printed program uses TensorFlow 1"),
         ({"own": True}, "none", "a user's own program imports TensorFlow itself"),
         ({}, "GPU-1", "it uses GPUs"),
         ({}, "none", None),

@@ -150,8 +150,6 @@ class ProgramStarter:
     def no_fork_reason(self) -> str | None:
         """Why the request or the program's source does not allow a fork; None if they do."""
         spec = self.request.spec
-        if spec.listing:
-            return "a printed program uses TensorFlow 1"
         if spec.own:
             return "a user's own program imports TensorFlow itself"
         if spec.env:
