@@ -158,6 +158,7 @@ def read_program(
     is_old = listing or use is not None
     several = {task: str(file) for task, file in own.items() if task}
     program, name = (argument, argument.replace(".", "-")) if module else _shown(own)
+    is_alone = tasks == 1 or bool(several) or described
     packages, trees = imported_packages(sources.trees), [*sources.trees.values()]
     framework = framework_of(packages)
     is_tensorflow = framework is TENSORFLOW
@@ -181,11 +182,7 @@ def read_program(
         need=needs.needed_tf1(sources.trees, tasks, tensorflow_1=is_old) if is_tensorflow else None,
         single=tasks == 1,
         knows_job=described or needs.knows_its_job(trees),
-        notice=(
-            ""
-            if tasks == 1 or several or described
-            else needs.fixed_hosts_notice(program, trees, nodes)
-        ),
+        notice="" if is_alone else needs.fixed_hosts_notice(program, trees, nodes),
     )
 
 
