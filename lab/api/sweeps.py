@@ -27,7 +27,8 @@ from lab.project import AnyPath
 from lab.run.prepared import RunOptions
 from lab.store.directory import runs_path
 from lab.units import duration
-from lab.volume import STALL_S, RunSpec
+from lab.volume import RunSpec
+from lab.volume.layout import STALL_S
 
 if TYPE_CHECKING:
     import pandas as pd

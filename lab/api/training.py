@@ -37,7 +37,8 @@ from lab.runtimes import RUNTIMES
 from lab.store.directory import runs_path
 from lab.store.summary import Summary
 from lab.units import duration
-from lab.volume import STALL_S, RunSpec
+from lab.volume import RunSpec
+from lab.volume.layout import STALL_S
 from lab.volume.run_spec import LISTINGS, PLAIN
 
 FURTHER_FLAGS: Final = (

@@ -35,7 +35,7 @@ def start_error(task: str, when: Trigger, tasks: Collection[str]) -> str | None:
     """
     if when.steps is None:
         return None
-    from lab.volume import chief_of  # noqa: PLC0415  (only for a start after steps)
+    from lab.volume.layout import chief_of  # noqa: PLC0415  (only for a start after steps)
 
     if task == chief_of(tasks) or task.rpartition("-")[0] == PS:
         return f"the others make no step without {task}; give it a time, such as 10s"

@@ -36,7 +36,8 @@ from lab.runtimes import HERITAGE, RUNTIMES, TENSORFLOW
 from lab.shipped import SHIPPED
 from lab.text import short
 from lab.variables import LAB_IMAGE
-from lab.volume import RunSpec, task_names
+from lab.volume import RunSpec
+from lab.volume.layout import task_names
 from lab.volume.run_spec import own_policy
 
 SERVICES: Final = ("ps",)
