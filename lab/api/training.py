@@ -17,7 +17,7 @@ from lab.config.model import PACKAGE, VARIABLE
 from lab.config.validation import parse_start
 from lab.console import messages_shown
 from lab.console import output as output_of_caller
-from lab.experiments.policy import parse_policy
+from lab.experiments.experiment import parse_policy
 from lab.experiments.program_flags import ProgramFlag
 from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import seconds, whole

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from lab.experiments.experiment import Experiment
-from lab.experiments.policy import FAIL, RESTART
+from lab.experiments.experiment import FAIL, RESTART, Experiment
 from lab.experiments.program_flags import PROGRAM_FLAGS, ProgramFlag, flags, one_of, positive, rate
 
 _STEPS: Final = ("global_steps", "batch_size", "learning_rate", "seed", "record_every")

@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Final
 
-from lab.experiments.experiment import Experiment
-from lab.experiments.policy import FAIL, RESTART, OnFailure, Policy
+from lab.experiments.experiment import FAIL, RESTART, Experiment, OnFailure, Policy
 from lab.experiments.registry import EXPERIMENTS
 from lab.frameworks import FRAMEWORKS, TENSORFLOW
 from lab.volume.files import from_json

@@ -18,9 +18,8 @@ from lab.cli.arguments import check
 from lab.cli.commands.run import command
 from lab.config import load_cluster
 from lab.config.validation import parse_start
-from lab.experiments.experiment import Experiment
+from lab.experiments.experiment import Experiment, OnFailure, parse_policy
 from lab.experiments.faults import Fault, Kind
-from lab.experiments.policy import OnFailure, parse_policy
 from lab.experiments.registry import EXPERIMENTS
 from lab.lessons.check import MeasuredRun, holds
 from lab.lessons.lesson import FOLDER, Condition, Stage, load_lesson

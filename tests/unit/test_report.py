@@ -20,8 +20,7 @@ from syrupy.assertion import SnapshotAssertion
 from lab.cli import main
 from lab.cli.arguments import check
 from lab.cli.commands.run import command as run_command
-from lab.experiments.experiment import hyperparameters
-from lab.experiments.policy import RESTARTS, OnFailure
+from lab.experiments.experiment import RESTARTS, OnFailure, hyperparameters
 from lab.experiments.registry import EXPERIMENTS
 from lab.plots.data import Mark, Trace, tidy
 from lab.plots.registry import CHARTS

@@ -11,8 +11,8 @@ import pytest
 
 from lab.config.validation import check_joins, check_start, parse_start
 from lab.errors import InputError
+from lab.experiments.experiment import OnFailure, Policy, parse_policy
 from lab.experiments.faults import Trigger, parse_trigger
-from lab.experiments.policy import OnFailure, Policy, parse_policy
 from lab.task.agent.starts import (
     STOPPED,
     awaited_task,

@@ -17,8 +17,7 @@ from rich.text import Text
 
 from lab.console import print_json
 from lab.errors import InputError
-from lab.experiments.experiment import Experiment
-from lab.experiments.policy import FAIL
+from lab.experiments.experiment import FAIL, Experiment
 from lab.experiments.registry import EXPERIMENTS
 from lab.options import Argument
 from lab.options.shared import AsJson
