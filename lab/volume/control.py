@@ -209,15 +209,6 @@ def state_of(volume: Volume, request: Request) -> State:
     return run_state(status.state for status in read_statuses(volume, request).values())
 
 
-def ended(volume: Volume, run_id: str) -> bool:
-    """Whether every task of a run has ended.
-
-    Raises:
-        NoSuchRun: The volume has no run with this id.
-    """
-    return state_of(volume, find(volume, run_id)).ended
-
-
 def find(volume: Volume, run_id: str) -> Request:
     """Return the request of a run.
 
