@@ -14,7 +14,7 @@ from typing import Final
 from lab.analysis.batches import WORKERS, Batch, Point, RunResult
 from lab.config.cluster import MAX_TASKS
 from lab.errors import InputError, LabError
-from lab.experiments.registry import MAX_SEED, Experiment, hyperparameters
+from lab.experiments.experiment import MAX_SEED, Experiment, hyperparameters
 from lab.formatting import counted
 from lab.log import shown_once
 from lab.project import Project

@@ -109,7 +109,8 @@ class DirectoryEnvironment(Environment):
                 return
             self.mark_ends()
             yield from chunks(collected, follow=False, rest=True)
-            has_ended = control.ended(self._volume, wanted.run_id)
+            found = control.find(self._volume, wanted.run_id)
+            has_ended = control.state_of(self._volume, found).ended
         if not has_ended:
             raise self.stopped()
 

@@ -17,7 +17,8 @@ from lab.backends.options import BackendOption, Values, changed, defaults_of, te
 from lab.config import Cluster
 from lab.config.validation import RUN_SERVICE
 from lab.errors import InputError, LabError
-from lab.experiments.registry import EXPERIMENTS, misfit
+from lab.experiments.experiment import misfit
+from lab.experiments.registry import EXPERIMENTS
 from lab.files import write_output
 from lab.placement.plan import Plan, PlannedRun
 from lab.text import short, visible

@@ -26,7 +26,7 @@ from lab.lessons.check import Evidence, StageResult, check_lesson
 from lab.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
 from lab.log import LOG
 from lab.store.directory import DEFAULT_RUNS_DIR
-from lab.volume import RUN_ID
+from lab.volume.layout import RUN_ID
 
 _EVIDENCE: Final = re.compile(
     rf"(?P<seat>[^/]+)/{DEFAULT_RUNS_DIR}/"

@@ -12,7 +12,8 @@ from typing import Final
 
 from lab.base.options import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
 from lab.cli.registry import COMMANDS, columns, line_width
-from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.experiments.experiment import Experiment
+from lab.experiments.registry import EXPERIMENTS
 from lab.text import wrapped
 
 _LEFT: Final = re.compile(r".*\S {2,}(?=\S)")

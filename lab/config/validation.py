@@ -15,8 +15,9 @@ from lab.config.allocation import PS, TaskSlot, allocate_gpus, tasks_by_node
 from lab.config.cluster import MAX_PORT, Cluster, Job
 from lab.config.diagnostics import Problem, ProblemError
 from lab.errors import InputError
+from lab.experiments.experiment import misfit
 from lab.experiments.faults import Trigger, check_target, parse, parse_trigger
-from lab.experiments.registry import EXPERIMENTS, misfit
+from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import counted
 from lab.text import short, suggestion
 
@@ -34,7 +35,7 @@ def start_error(task: str, when: Trigger, tasks: Collection[str]) -> str | None:
     """
     if when.steps is None:
         return None
-    from lab.volume import chief_of  # noqa: PLC0415  (only for a start after steps)
+    from lab.volume.layout import chief_of  # noqa: PLC0415  (only for a start after steps)
 
     if task == chief_of(tasks) or task.rpartition("-")[0] == PS:
         return f"the others make no step without {task}; give it a time, such as 10s"

@@ -103,23 +103,17 @@ class Kind(StrEnum):
         return self in {Kind.LINK, Kind.CUT}
 
 
-_EXAMPLES: Final[Mapping[Kind, str]] = {
-    Kind.KILL: "kill",
-    Kind.STOP: "stop",
-    Kind.PAUSE: f"pause:10s, at most {MAX_DURATION_S:g}s",
-    Kind.SLOW: "slow:0.3 or slow:0.3,30s",
-    Kind.LINK: "link:rate=10mbit, link:delay=20ms or link:rate=10mbit,delay=20ms,30s",
-    Kind.CUT: f"cut:5s, at most {MAX_DURATION_S:g}s",
+_LINKS: Final = "link:rate=10mbit, link:delay=20ms or link:rate=10mbit,delay=20ms,30s"
+_NOTATION: Final[Mapping[Kind, tuple[set[str], set[str], str]]] = {
+    Kind.KILL: (set(), set(), "kill"),
+    Kind.STOP: (set(), set(), "stop"),
+    Kind.PAUSE: ({"seconds"}, set(), f"pause:10s, at most {MAX_DURATION_S:g}s"),
+    Kind.SLOW: ({"share"}, {"seconds"}, "slow:0.3 or slow:0.3,30s"),
+    Kind.LINK: ({"rate_bits", "delay_us"}, {"seconds"}, _LINKS),
+    Kind.CUT: ({"seconds"}, set(), f"cut:5s, at most {MAX_DURATION_S:g}s"),
 }
-_ARGUMENTS: Final[Mapping[Kind, tuple[set[str], set[str]]]] = {
-    Kind.KILL: (set(), set()),
-    Kind.STOP: (set(), set()),
-    Kind.PAUSE: ({"seconds"}, set()),
-    Kind.SLOW: ({"share"}, {"seconds"}),
-    Kind.LINK: ({"rate_bits", "delay_us"}, {"seconds"}),
-    Kind.CUT: ({"seconds"}, set()),
-}
-"""The attributes of which each kind needs one at least, and those that it may have, too."""
+"""The attributes of which each kind needs one at least, those that it may have, too, and examples.
+"""
 
 _AMOUNTS: Final = {
     "rate": ("rate_bits", RATE, MAX_RATE_BITS),
@@ -187,7 +181,7 @@ def parse(text: str) -> Fault:
     values = _parse_arguments(kind, raw.split(",") if colon else [])
     if values is None:
         problem = f"{arguments[0]!r} lacks an argument, or has a wrong one"
-        raise ValueError(f"{problem}; write {_EXAMPLES[kind]}")
+        raise ValueError(f"{problem}; write {_NOTATION[kind][2]}")
     if len(arguments) == 1:
         raise ValueError(f"{arguments[0]!r} has no target; add a task or a node after it")
     target, rest = arguments[1], arguments[2:]
@@ -262,7 +256,7 @@ def _kind(name: str) -> Kind:
 
 def _parse_arguments(kind: Kind, parts: Sequence[str]) -> dict[str, Any] | None:
     """Return attributes of the fault; None if an argument is wrong, missing or given twice."""
-    needed, further = _ARGUMENTS[kind]
+    needed, further, _ = _NOTATION[kind]
     values = dict(map(_argument, parts))
     is_complete = not needed or bool(needed & values.keys())
     is_known = values.keys() <= needed | further and None not in values.values()

@@ -6,138 +6,12 @@ the experiment.
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
-from lab.experiments.policy import FAIL, RESTART, Policy
+from lab.experiments.experiment import FAIL, RESTART, Experiment
 from lab.experiments.program_flags import PROGRAM_FLAGS, ProgramFlag, flags, one_of, positive, rate
-
-MAX_SEED: Final = 2**31
-
-
-@dataclass(frozen=True, slots=True)
-class Experiment:
-    """A named training program.
-
-    Attributes:
-        name: Its name for `lab run` and `LAB_RUN`.
-        program: The program's file in `scripts/`.
-        summary: One line for lists.
-        jobs: The jobs that the cluster must have, each with at least one task.
-        counts: The exact number of tasks by job, for jobs that need one.
-        cluster: The shipped config that fits it best; "" if any config with these jobs fits.
-        services: The jobs that serve until all other jobs have ended.
-        args: Default arguments; they come before the user's own, which override them.
-        has_data: Whether the program reads the images.
-        flags: The program's own flags, by name without dashes.
-        steps_add_up: Whether every local step is an update, so that the workers' local steps add up
-            to the global step. Then the run can also continue without a worker.
-        gang: Whether all tasks restart together when one restarts: their shared state does not
-            survive the end of one task.
-        horovod: Whether Horovod forms a ring of its tasks.
-        joins_at_step: Whether the program itself waits for the global step at which a task joins.
-            The agents' states report the step up to a second late.
-        must_talk: Whether a run has failed if its tasks make steps and never talk to each other.
-        policy: The default policy of its runs when a task fails.
-        faults: The faults to inject into each of its runs; see `lab.experiments.faults`.
-        results: Names of the results that each run must have; the program reports their limits.
-        expected: The expected outcome, as a text.
-        page: Its page in `docs/tutorials/lessons/`; "": the one with its name.
-        runtime: Its runtime, a key of `lab.runtimes.RUNTIMES`.
-    """
-
-    name: str
-    program: str
-    summary: str
-    jobs: tuple[str, ...] = ("ps", "worker")
-    counts: Mapping[str, int] = field(default_factory=dict)
-    cluster: str = ""
-    services: tuple[str, ...] = ("ps",)
-    args: tuple[str, ...] = ()
-    has_data: bool = True
-    flags: Mapping[str, ProgramFlag] = field(default_factory=dict)
-    steps_add_up: bool = False
-    gang: bool = False
-    horovod: bool = False
-    joins_at_step: bool = False
-    must_talk: bool = True
-    policy: Policy = FAIL
-    faults: tuple[str, ...] = ()
-    results: tuple[str, ...] = ()
-    expected: str = ""
-    page: str = ""
-    runtime: str = "tensorflow"
-
-    @property
-    def framework(self) -> str:
-        """Its framework: `tensorflow` of the runtime `tensorflow-2.15`."""
-        return self.runtime.partition("-")[0]
-
-    @property
-    def lesson(self) -> str:
-        """Its page in `docs/tutorials/lessons/`: `async.md`."""
-        return self.page or f"{self.name}.md"
-
-
-def misfit(wanted: Experiment, tasks: Mapping[str, int]) -> str:
-    """Return why an experiment cannot run on a cluster, or "".
-
-    Args:
-        wanted: The experiment.
-        tasks: The number of tasks of each job of the cluster.
-
-    Returns:
-        The end of a message that begins with the experiment's name: `needs the job 'ps'`.
-    """
-    for job in wanted.jobs:
-        if not tasks.get(job):
-            return f"needs the job {job!r}"
-    for job, count in wanted.counts.items():
-        if tasks[job] != count:
-            return f"needs {count} of the job {job!r}, not {tasks[job]}"
-    for job in tasks:
-        if job not in wanted.jobs:
-            return f"does not use the job {job!r}"
-    return ""
-
-
-def with_seed(experiment: Experiment, argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the arguments with a seed; if they have none, draw one, so that it is recorded."""
-    if "seed" not in experiment.flags or "seed" in hyperparameters(experiment, argv):
-        return tuple(argv)
-    import secrets  # noqa: PLC0415  (its import is slow, and few commands need it)
-
-    return (f"--seed={secrets.randbelow(MAX_SEED)}", *argv)
-
-
-def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, Any]:
-    """Return the program's flags among its arguments; the last value of a flag counts."""
-    values: dict[str, Any] = {}
-    arguments = list(argv)
-    for position, argument in enumerate(arguments):
-        name, equals, raw = argument.removeprefix("--").partition("=")
-        flag = experiment.flags.get(name)
-        if flag is None or not argument.startswith("--"):
-            continue
-        if not equals:
-            following = arguments[position + 1 : position + 2]
-            raw = "true" if flag.is_switch or not following else following[0]
-        try:
-            value = flag.parse(raw)
-        except (ValueError, ArgumentTypeError):  # after `--`, unchecked: the program rejects it
-            value = raw
-        values[name] = value if isinstance(value, int | float | str | bool) else str(value)
-    return values
-
-
-def with_defaults(experiment: Experiment, argv: Sequence[str]) -> dict[str, Any]:
-    """Return the program's flags; also those with a default that does not depend on the model."""
-    defaults = {name: flag.default for name, flag in experiment.flags.items()}
-    chosen = hyperparameters(experiment, argv)
-    return {name: value for name, value in defaults.items() if value is not None} | chosen
-
 
 _STEPS: Final = ("global_steps", "batch_size", "learning_rate", "seed", "record_every")
 _TRAINING: Final = ("model", "epochs", *_STEPS)
@@ -393,19 +267,13 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             results=("RunConfig fields that differ", "replicas built", "checkpoints evaluated"),
             expected="every GPU builds the model; the accuracy is that of the joined batch",
         ),
-        Experiment(
+        replace(
+            _DDP,
             name="horovod",
             program="horovod_ring.py",
             summary="Horovod's ring all-reduce between the workers: no parameter servers",
-            jobs=("worker",),
-            cluster="clusters/workers.yaml",
-            services=(),
-            args=("--model=mlp",),
-            flags=flags(*_TRAINING),
-            gang=True,
             horovod=True,
-            results=("ranks compared", "ranks that differ"),
-            expected="all ranks end with the same parameters, bit by bit",
+            policy=FAIL,
             runtime="tensorflow-2.15",
         ),
         _DDP,
@@ -437,17 +305,11 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             policy=RESTART,
             runtime="torch",
         ),
-        Experiment(
+        replace(
+            _DDP,
             name="jax-dp",
             program="jax_dp.py",
             summary="JAX: the compiler adds the all-reduce between the workers",
-            jobs=("worker",),
-            cluster="clusters/workers.yaml",
-            services=(),
-            args=("--model=mlp",),
-            flags=flags(*_TRAINING),
-            gang=True,
-            policy=RESTART,
             results=("processes compared", "processes that differ"),
             expected="all processes end with the same parameters, bit by bit",
             runtime="jax",

@@ -27,6 +27,7 @@ from lab.experiments.faults import Fault, Kind, parse
 from lab.network import link
 from lab.network.link import LinkError, link_of
 
+MODULE: Final = __name__
 _USAGE: Final = "usage: cut:5s | link:rate=10mbit,delay=20ms,30s"
 _EXIT_FAILED, _EXIT_USAGE = 1, 2
 _STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.network import link
-from lab.network.link import LinkError
 
 MODULE: Final = __name__
 ROUTES: Final = "/proc/net/route"
@@ -96,7 +95,7 @@ def block(hosts: Sequence[str], *, replies: bool = False) -> None:
                 netlink.route("replace", dst=f"{host}/32", type="unreachable")
             netlink.route("replace", dst=_EVERYWHERE, type="unreachable")
     except OSError as error:
-        raise LinkError(f"the kernel has no packet filter: {error.strerror}") from error
+        raise link.LinkError(f"the kernel has no packet filter: {error.strerror}") from error
 
 
 def _equals(value: bytes) -> Any:  # noqa: ANN401  (pyroute2 has no types)
@@ -184,7 +183,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     try:
         block(hosts, replies=replies)
-    except LinkError as error:
+    except link.LinkError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     return 0

@@ -299,15 +299,12 @@ def knows_its_job(trees: Sequence[ast.Module]) -> bool:
     return any(_OF_JOB.fullmatch(word.lower().replace("-", "_").lstrip("_")) for word in words)
 
 
-def fixed_hosts_notice(
-    program: str, trees: Sequence[ast.Module], jobs: Mapping[str, int], nodes: Collection[str]
-) -> str:
+def fixed_hosts_notice(program: str, trees: Sequence[ast.Module], nodes: Collection[str]) -> str:
     """Return the notice that a program's own cluster has addresses of other hosts, or "".
 
     Args:
         program: The program's name.
         trees: The syntax trees of the program and of the modules that it imports.
-        jobs: Job to its number of tasks.
         nodes: The config's nodes, whose names are hosts.
     """
     texts = texts_in(trees)
@@ -315,7 +312,7 @@ def fixed_hosts_notice(
     address = next((found[0] for found in addresses if found["host"] not in nodes), None)
     gets_hosts = any(text.rstrip("=").endswith("hosts") for text in texts)
     has_cluster = not names_in(trees).isdisjoint(_BUILDS_CLUSTER)
-    if address is None or gets_hosts or sum(jobs.values()) == 1 or not has_cluster:
+    if address is None or gets_hosts or not has_cluster:
         return ""
     return (
         f"{short(program)} has addresses of other hosts in its source, such as {address}: its tasks"

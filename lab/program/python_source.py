@@ -37,7 +37,7 @@ _FIXERS_OF_NAMES: Final = frozenset(
 _TAB: Final = 8
 """The columns of a tab in Python 2."""
 
-_TRUE_DIVISION: Final = re.compile(r"^from __future__ import .*\bdivision\b", re.MULTILINE)
+_TRUE_DIVISION: Final = re.compile(rb"^from __future__ import .*\bdivision\b", re.MULTILINE)
 _LINE_END: Final = re.compile(rb"\r?\n|\r")
 
 
@@ -241,16 +241,11 @@ def convert(source: bytes, name: str, *, in_package: bool = False) -> Conversion
     """
     # The fixer `import` makes imports that only work inside a package.
     tool = _tool(lambda fixer: in_package or fixer != "import", print_function=False)
-    try:
-        text, encoding = _decoded(source)
-        try:
-            converted = _refactored(tool, text, encoding, name)
-        except TabError:
-            converted = _refactored(tool, _expand_tabs(text), encoding, name)
-        tree = ast.parse(converted, name)
-    except Exception:  # noqa: BLE001  (any fixer may fail; then the syntax error is reported)
+    converted = _refactored(tool, source, name)
+    if converted is None:
         return None
-    return Conversion(converted, _divides(tree) and not _TRUE_DIVISION.search(text))
+    tree = ast.parse(converted, name)
+    return Conversion(converted, _divides(tree) and not _TRUE_DIVISION.search(source))
 
 
 def convert_names(source: bytes, tree: ast.Module, name: str) -> Conversion | None:
@@ -268,27 +263,31 @@ def convert_names(source: bytes, tree: ast.Module, name: str) -> Conversion | No
     """
     if not _has_old_names(tree):
         return None
-    tool = _tool(_FIXERS_OF_NAMES.__contains__, print_function=True)
-    try:
-        text, encoding = _decoded(source)
-        converted = _refactored(tool, text, encoding, name)
-    except Exception:  # noqa: BLE001  (any fixer may fail; then the program reports the name)
+    converted = _refactored(_tool(_FIXERS_OF_NAMES.__contains__, print_function=True), source, name)
+    if converted is None or converted == _with_line_ends(source):
         return None
-    return None if converted == text.encode(encoding) else Conversion(converted)
+    return Conversion(converted)
 
 
-def _refactored(tool: Any, text: str, encoding: str, name: str) -> bytes:  # noqa: ANN401
-    """Return a converted text, which is valid Python 3; a fixer may raise any error."""
-    converted = str(tool.refactor_string(text, name)).encode(encoding)
-    compile(converted, name, "exec", dont_inherit=True)
+def _refactored(tool: Any, source: bytes, name: str) -> bytes | None:  # noqa: ANN401
+    """Return a converted program, which is valid Python 3; None if that fails."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        text = _with_line_ends(source).decode(encoding)
+        converted = str(tool.refactor_string(text, name)).encode(encoding)
+        try:
+            compile(converted, name, "exec", dont_inherit=True)
+        except TabError:
+            converted = str(tool.refactor_string(_expand_tabs(text), name)).encode(encoding)
+            compile(converted, name, "exec", dont_inherit=True)
+    except Exception:  # noqa: BLE001  (any fixer may fail; then the program's error is reported)
+        return None
     return converted
 
 
-def _decoded(source: bytes) -> tuple[str, str]:
-    """Return a program's text, with a line end at its end, and its encoding."""
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
-    text = _LINE_END.sub(b"\n", source).decode(encoding)
-    return (text if text.endswith("\n") else f"{text}\n"), encoding
+def _with_line_ends(source: bytes) -> bytes:
+    """Return a program whose lines all end in a newline, the last one, too."""
+    return _LINE_END.sub(b"\n", source).removesuffix(b"\n") + b"\n"
 
 
 def _expand_tabs(text: str) -> str:

@@ -10,8 +10,9 @@ from typing import Any, Final
 import pandas as pd
 from pandas.api.typing import DataFrameGroupBy
 
+from lab.experiments.experiment import with_defaults
 from lab.experiments.faults import DONE
-from lab.experiments.registry import EXPERIMENTS, with_defaults
+from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import counted
 from lab.reproduce.claims import Recipe, Source
 from lab.store.dataframe import read_records, steps_of

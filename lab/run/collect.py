@@ -30,8 +30,9 @@ from lab.run.state import all_ended, state_under_way
 from lab.run.view import View
 from lab.store.directory import EVENTS_FILE, OpenRun, read_statuses
 from lab.store.run_info import Uncollected
-from lab.volume import TASK, Chunk, TaskStatus, framing
+from lab.volume import Chunk, TaskStatus, framing
 from lab.volume.files import REFUSED_S, Patience
+from lab.volume.layout import TASK
 from lab.volume.states import State
 
 RESERVED: Final = frozenset(

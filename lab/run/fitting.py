@@ -12,14 +12,9 @@ from typing import Any
 
 from lab.config import load_cluster, validation
 from lab.errors import InputError
+from lab.experiments.experiment import Experiment, hyperparameters, misfit, with_defaults
 from lab.experiments.faults import parse_trigger
-from lab.experiments.registry import (
-    EXPERIMENTS,
-    Experiment,
-    hyperparameters,
-    misfit,
-    with_defaults,
-)
+from lab.experiments.registry import EXPERIMENTS
 from lab.frameworks import FRAMEWORKS
 from lab.placement.plan import Plan
 from lab.program.python_source import Sources

@@ -21,9 +21,9 @@ from lab.store.directory import OpenRun, altered_task, read_statuses
 from lab.store.run_info import TaskRow
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary, write_summary
-from lab.volume import ClusterSpec, Request
+from lab.volume import Request
 from lab.volume.files import Patience
-from lab.volume.layout import PACKAGES
+from lab.volume.layout import PACKAGES, ClusterSpec
 from lab.volume.states import State
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from lab.backends.names import CLASS, COMPOSE, LOCAL, SLURM
 from lab.backends.python import base_environ, installed_packages, version_of
 from lab.config import Cluster
 from lab.errors import InputError
-from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.experiments.experiment import Experiment
+from lab.experiments.registry import EXPERIMENTS
 from lab.frameworks import FRAMEWORKS
 from lab.log import LOG
 from lab.placement.plan import Plan
@@ -35,7 +36,8 @@ from lab.runtimes import HERITAGE, RUNTIMES, TENSORFLOW
 from lab.shipped import SHIPPED
 from lab.text import short
 from lab.variables import LAB_IMAGE
-from lab.volume import RunSpec, task_names
+from lab.volume import RunSpec
+from lab.volume.layout import task_names
 from lab.volume.run_spec import own_policy
 
 SERVICES: Final = ("ps",)

@@ -16,9 +16,8 @@ from lab.backends.selection import check_compatible, choose
 from lab.config import Cluster
 from lab.config.validation import check_start
 from lab.errors import InputError
+from lab.experiments.experiment import Experiment, OnFailure, Policy
 from lab.experiments.faults import Fault, parse, parse_trigger
-from lab.experiments.policy import OnFailure, Policy
-from lab.experiments.registry import Experiment
 from lab.log import LOG, passed_on
 from lab.placement.place import Placed
 from lab.placement.plan import Plan

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lab.experiments.policy import OnFailure
+from lab.experiments.experiment import OnFailure
 from lab.records.reader import is_time, is_whole
 from lab.store.run_info import RunInfo
 from lab.volume import TaskStatus

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab import __version__
-from lab.experiments.registry import with_seed
+from lab.experiments.experiment import with_seed
 from lab.run.fitting import epoch_workers
 from lab.run.prepared import PreparedRun
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo, TaskRow, parameters_of
-from lab.volume import Request, new_run_id
+from lab.volume import Request
 from lab.volume.continuation import copy_checkpoints
+from lab.volume.layout import new_run_id
 from lab.volume.run_spec import registered
 from lab.volume.states import State
 

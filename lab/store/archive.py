@@ -24,9 +24,9 @@ from lab.store.directory import LAST, RunDir, RunStatus
 from lab.store.run_info import RunInfo
 from lab.store.summary import read_summary
 from lab.text import short, visible
-from lab.volume import RUN_ID, TASK
 from lab.volume.files import open_regular
 from lab.volume.framing import is_safe
+from lab.volume.layout import RUN_ID, TASK
 
 SUFFIX: Final = ".lab.tar.gz"
 

@@ -17,8 +17,9 @@ from lab.errors import InputError, LabError
 from lab.store.run_info import RunInfo, convert
 from lab.strict_json import parse
 from lab.variables import LAB_RUNS_DIR
-from lab.volume import RUN_ID, TaskStatus
+from lab.volume import TaskStatus
 from lab.volume.files import read_regular, write_atomically
+from lab.volume.layout import RUN_ID
 from lab.volume.states import State
 from lab.volume.status import digest_of
 

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, field
 from time import time
 from typing import Any, Final, TypedDict, TypeVar
 
-from lab.experiments.registry import with_defaults
+from lab.experiments.experiment import with_defaults
 from lab.records.reader import Times
 from lab.strict_json import dump, parse
 from lab.text import short
-from lab.volume import TASK, ClusterSpec, Request, RunSpec, chief_of, task_names
+from lab.volume import Request, RunSpec
+from lab.volume.layout import TASK, ClusterSpec, chief_of, task_names
 from lab.volume.run_spec import registered
 from lab.volume.states import State
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from lab.experiments.policy import Policy
+from lab.experiments.experiment import Policy
 from lab.experiments.program_flags import TRAINING_FLAGS, ProgramFlag
 from lab.program import SUFFIX
 from lab.runtimes import TENSORFLOW

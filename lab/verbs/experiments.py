@@ -20,8 +20,8 @@ from rich.text import Text
 from lab.base.options import Argument
 from lab.base.tables import table_of, wrapped
 from lab.errors import InputError
-from lab.experiments.policy import FAIL
-from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.experiments.experiment import FAIL, Experiment
+from lab.experiments.registry import EXPERIMENTS
 from lab.runtimes import RUNTIMES
 from lab.text import suggestion
 from lab.verbs.printing import prints

@@ -26,7 +26,8 @@ from lab.config import Cluster, parse_cluster
 from lab.config.schema import FILE as SCHEMA
 from lab.console import messages_shown
 from lab.errors import InputError
-from lab.experiments.registry import EXPERIMENTS, misfit
+from lab.experiments.experiment import misfit
+from lab.experiments.registry import EXPERIMENTS
 from lab.files import check_output
 from lab.gpu import chosen_host
 from lab.log import LOG

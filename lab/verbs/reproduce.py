@@ -34,7 +34,7 @@ from lab.base.tables import show
 from lab.config import Cluster
 from lab.console import messages_shown, output, print_json
 from lab.errors import InputError, InterruptError
-from lab.experiments.registry import MAX_SEED
+from lab.experiments.experiment import MAX_SEED
 from lab.log import LOG
 from lab.project import AnyPath
 from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load

@@ -43,7 +43,7 @@ from lab.config.validation import parse_start
 from lab.console import command_name, messages_shown
 from lab.console import output as output_of_caller
 from lab.errors import InterruptError, LabError
-from lab.experiments.policy import parse_policy
+from lab.experiments.experiment import parse_policy
 from lab.experiments.program_flags import ProgramFlag
 from lab.experiments.registry import EXPERIMENTS
 from lab.formatting import seconds, whole
@@ -66,8 +66,9 @@ from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
 from lab.verbs.inputs import check_main_thread, program_args, project
 from lab.verbs.results import Run
 from lab.verbs.run_view import print_summary, view_for_stderr
-from lab.volume import STALL_S, RunSpec
+from lab.volume import RunSpec
 from lab.volume.continuation import has_checkpoint
+from lab.volume.layout import STALL_S
 from lab.volume.run_spec import LISTINGS, PLAIN
 from lab.volume.states import State
 

@@ -41,7 +41,8 @@ from lab.verbs.inputs import check_main_thread, program_args, project
 from lab.verbs.results import Run, Runs
 from lab.verbs.run import FURTHER_FLAGS, program_flags
 from lab.verbs.shown import Shown
-from lab.volume import STALL_S, RunSpec
+from lab.volume import RunSpec
+from lab.volume.layout import STALL_S
 
 if TYPE_CHECKING:
     import pandas as pd

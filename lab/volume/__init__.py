@@ -20,34 +20,8 @@ These files exist::
     incoming/<run_id>/            program/, files/ and checkpoints/ before the request exists
 """
 
-from lab.volume.layout import (
-    READY_S,
-    RUN_ID,
-    STALL_S,
-    TASK,
-    Chunk,
-    ClusterSpec,
-    Volume,
-    chief_of,
-    new_run_id,
-    task_names,
-)
+from lab.volume.layout import Chunk, Volume
 from lab.volume.run_spec import Request, RunSpec
-from lab.volume.states import Attempt, TaskStatus
+from lab.volume.states import TaskStatus
 
-__all__ = [
-    "READY_S",
-    "RUN_ID",
-    "STALL_S",
-    "TASK",
-    "Attempt",
-    "Chunk",
-    "ClusterSpec",
-    "Request",
-    "RunSpec",
-    "TaskStatus",
-    "Volume",
-    "chief_of",
-    "new_run_id",
-    "task_names",
-]
+__all__ = ["Chunk", "Request", "RunSpec", "TaskStatus", "Volume"]

@@ -31,21 +31,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lab.variables import LAB_RUNS
+from lab.volume import control
 from lab.volume.clock import unix_time
-from lab.volume.control import (
-    EXIT_BUSY,
-    EXIT_NO_SUCH_RUN,
-    NoSuchRun,
-    VolumeBusy,
-    cancel,
-    collected,
-    inject_fault,
-    kill,
-    mark_collected,
-    requests,
-    submit,
-    uploads,
-)
 from lab.volume.framing import encode_frame
 from lab.volume.layout import Chunk, Volume
 from lab.volume.run_spec import Request
@@ -60,7 +47,7 @@ _SWITCHES = frozenset({"--follow", "--leash", "--all-sizes", "--rest"})
 EXIT_FAILED, EXIT_USAGE = 1, 2
 
 
-_EXIT_CODES = {VolumeBusy: EXIT_BUSY, NoSuchRun: EXIT_NO_SUCH_RUN}
+_EXIT_CODES = {control.VolumeBusy: control.EXIT_BUSY, control.NoSuchRun: control.EXIT_NO_SUCH_RUN}
 
 
 def main(argv: Sequence[str], root: Path) -> int:
@@ -71,27 +58,29 @@ def main(argv: Sequence[str], root: Path) -> int:
             case ["submit", text]:
                 request = Request.from_json(text)
                 # If it is refused, the client uploads its files again.
-                with uploads(volume, request.run_id):
-                    submit(volume, request)
+                with control.uploads(volume, request.run_id):
+                    control.submit(volume, request)
             case ["cancel", run_id, reason]:
-                cancel(volume, run_id, reason)
+                control.cancel(volume, run_id, reason)
             case ["kill", run_id, reason]:
-                kill(volume, run_id, reason)
+                control.kill(volume, run_id, reason)
             case ["fault", run_id, text]:
-                inject_fault(volume, run_id, text)
+                control.inject_fault(volume, run_id, text)
             case ["collected", run_id, directory]:
-                mark_collected(volume, run_id, directory)
+                control.mark_collected(volume, run_id, directory)
             case ["collected"]:
-                sys.stdout.write(json.dumps(collected(volume)))
+                sys.stdout.write(json.dumps(control.collected(volume)))
             case ["time"]:
                 sys.stdout.write(repr(unix_time()))
             case ["requests"]:
-                sys.stdout.write("".join(f"{request.to_json()}\n" for request in requests(volume)))
+                sys.stdout.write(
+                    "".join(f"{request.to_json()}\n" for request in control.requests(volume))
+                )
             case ["ship", run_id, *arguments]:
                 _ship(volume, run_id, arguments)
             case _:
                 return _print_error(EXIT_USAGE, _USAGE)
-    except (VolumeBusy, NoSuchRun, ValueError) as error:
+    except (control.VolumeBusy, control.NoSuchRun, ValueError) as error:
         return _print_error(_EXIT_CODES.get(type(error), EXIT_USAGE), str(error))
     except OSError as error:
         return _print_error(EXIT_FAILED, f"the run volume {root} failed: {error}")

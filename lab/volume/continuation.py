@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from lab.experiments.policy import OnFailure
-from lab.experiments.registry import EXPERIMENTS, with_defaults
+from lab.experiments.experiment import OnFailure, with_defaults
+from lab.experiments.registry import EXPERIMENTS
 from lab.volume.control import read_fault, requests
 from lab.volume.layout import Volume
 from lab.volume.run_spec import Request, RunSpec, registered

@@ -127,8 +127,7 @@ def kill(volume: Volume, run_id: str, reason: str) -> None:
 
 
 def _request(volume: Volume, run_id: str, path: Path, reason: str) -> None:
-    if not RUN_ID.fullmatch(run_id) or not volume.request(run_id).is_file():
-        raise NoSuchRun(run_id)
+    find(volume, run_id)
     with contextlib.suppress(FileExistsError):
         write_atomically(
             path, json.dumps({"reason": reason[:300], "time_unix": unix_time()}), new=True
@@ -208,15 +207,6 @@ def state_of(volume: Volume, request: Request) -> State:
         OSError: A status cannot be read now.
     """
     return run_state(status.state for status in read_statuses(volume, request).values())
-
-
-def ended(volume: Volume, run_id: str) -> bool:
-    """Whether every task of a run has ended.
-
-    Raises:
-        NoSuchRun: The volume has no run with this id.
-    """
-    return state_of(volume, find(volume, run_id)).ended
 
 
 def find(volume: Volume, run_id: str) -> Request:

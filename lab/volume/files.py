@@ -11,7 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from io import BufferedReader
@@ -192,10 +192,6 @@ def from_json(text: str, kind: type[T], name: str) -> T:
     return decoded
 
 
-def _is_required(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
-
-
 def _decode(raw: Any, kind: Any, name: str) -> Any:  # noqa: ANN401  (what JSON can hold)
     if type(raw) is kind or (kind is float and type(raw) is int):
         return raw
@@ -211,7 +207,11 @@ def _decode(raw: Any, kind: Any, name: str) -> Any:  # noqa: ANN401  (what JSON 
         hints = _hints(kind)
         if unknown := raw.keys() - hints.keys():
             raise ValueError(f"{name}: unknown key {min(unknown)!r}")
-        required = (field.name for field in fields(kind) if _is_required(field))
+        required = (
+            field.name
+            for field in fields(kind)
+            if field.default is MISSING is field.default_factory
+        )
         if missing := [key for key in required if key not in raw]:
             raise ValueError(f"{name}: key {missing[0]!r} is missing")
         return kind(**{key: _decode(value, hints[key], key) for key, value in raw.items()})

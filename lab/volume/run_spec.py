@@ -12,19 +12,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Final
 
-from lab.experiments.policy import FAIL, RESTART, OnFailure, Policy
-from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.experiments.experiment import FAIL, RESTART, Experiment, OnFailure, Policy
+from lab.experiments.registry import EXPERIMENTS
 from lab.frameworks import FRAMEWORKS, TENSORFLOW
 from lab.volume.files import from_json
-from lab.volume.layout import (
-    READY_S,
-    RUN_ID,
-    STALL_S,
-    TASK,
-    ClusterSpec,
-    chief_of,
-    task_names,
-)
+from lab.volume.layout import READY_S, RUN_ID, STALL_S, TASK, ClusterSpec, chief_of, task_names
 
 PLAIN: Final = "plain"
 LISTINGS: Final = ("faithful", "mend")
@@ -192,22 +184,17 @@ class RunSpec:
         An option is plain if its flag has its field's name (without `_s`, which stands for seconds)
         and its default depends on nothing else.
         """
-        plain = [field for field in fields(self) if field.name not in _NOT_PLAIN]
         return {
             field.name.removesuffix("_s").replace("_", "-"): _text(value)
-            for field in plain
-            if (value := getattr(self, field.name)) != field.default
+            for field in fields(self)
+            if field.name in _PLAIN and (value := getattr(self, field.name)) != field.default
         }
 
-    @classmethod
-    def plain_values(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    @staticmethod
+    def plain_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of the plain options among the arguments of `lab.run`."""
-        plain = {field.name.removesuffix("_s"): field.name for field in fields(cls)}
-        return {
-            plain[name]: value
-            for name, value in arguments.items()
-            if plain.get(name, "experiment") not in _NOT_PLAIN
-        }
+        named = {name: name.removesuffix("_s") for name in _PLAIN}
+        return {name: arguments[flag] for name, flag in named.items() if flag in arguments}
 
     @property
     def has_ranks(self) -> bool:
@@ -220,23 +207,17 @@ class RunSpec:
         return not self.own
 
 
-_NOT_PLAIN: Final = {
-    *("experiment", "program", "args", "own", "folder"),
-    *("programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
-    *("faults", "ready_s", "resumed_from", "framework", "horovod", "tf_config", "env"),
-    *("must_talk", "packages"),
-}
+_PLAIN: Final = ("module", "listing", "stall_s", "max_time_s", "record")
+"""The fields of plain options, see `RunSpec.plain_options`."""
 
 
 def _text(value: object) -> str:
+    """Return a value as the flags of `lab run` take it; "" for a switch."""
     if isinstance(value, bool) or value == PLAIN:
         return ""
-    return seconds(value) if isinstance(value, int | float) else str(value)
-
-
-def seconds(value: float) -> str:
-    """Return a time as the flags of `lab run` take it."""
-    return f"{value:.0f}s" if value == int(value) else f"{value:f}"
+    if isinstance(value, int | float):
+        return f"{value:.0f}s" if value == int(value) else f"{value:f}"
+    return str(value)
 
 
 def registered(spec: RunSpec) -> Experiment | None:

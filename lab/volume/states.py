@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-from lab.experiments.policy import OnFailure
+from lab.experiments.experiment import OnFailure
 from lab.volume.files import from_json
 from lab.volume.run_spec import RunSpec
 

@@ -14,7 +14,7 @@ from urllib.parse import quote_from_bytes
 
 from lab.volume.clock import Stopwatch, unix_time
 from lab.volume.control import find
-from lab.volume.files import is_read_only
+from lab.volume.files import is_read_only, open_regular
 from lab.volume.framing import MAX_DATA, is_safe
 from lab.volume.heartbeat import PeerMonitor
 from lab.volume.layout import PACKAGES, Chunk, Volume
@@ -34,12 +34,7 @@ MAX_FILE: Final = 1 << 30
 MAX_FAULTS: Final = 1_000
 """Maximum number of faulty files that are named; the others are counted."""
 
-_KINDS: Final = (
-    (stat.S_ISLNK, "it is a link"),
-    (stat.S_ISFIFO, "it is a pipe"),
-    (stat.S_ISSOCK, "it is a socket"),
-    (lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode), "it is a device"),
-)
+_NOT_REGULAR: Final = "it is not a regular file"
 
 
 def stream(
@@ -174,15 +169,11 @@ class _Tail:
         """The new data; a fault may disappear in the next round."""
         self._fault = ""
         try:
-            status = self._file.lstat()
-            if stat.S_ISREG(status.st_mode):
-                if status.st_size != self._position:
-                    yield from self._new_data()
-                return
-            self._fault = _kind(status.st_mode)
+            with open_regular(self._file) as file:
+                yield from self._new_data(file)
         except FileNotFoundError:
             return
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._fault = _reason(error)
 
     def fault(self) -> Iterator[Chunk]:
@@ -190,17 +181,16 @@ class _Tail:
         if self._fault:
             yield Chunk(self._path, None, b"", self._fault, kept=True)
 
-    def _new_data(self) -> Iterator[Chunk]:
-        with _open(self._file) as file:
-            if os.fstat(file.fileno()).st_size < self._position:
-                # The client's copy is longer: the file was replaced, or the disk was full and an
-                # incomplete line was removed. Send the whole file again.
-                self._position = 0
-                yield Chunk(self._path, None, b"")
-            file.seek(self._position)
-            while data := file.read(MAX_DATA):
-                yield Chunk(self._path, self._position, data)
-                self._position += len(data)
+    def _new_data(self, file: BinaryIO) -> Iterator[Chunk]:
+        if os.fstat(file.fileno()).st_size < self._position:
+            # The client's copy is longer: the file was replaced, or the disk was full and an
+            # incomplete line was removed. Send the whole file again.
+            self._position = 0
+            yield Chunk(self._path, None, b"")
+        file.seek(self._position)
+        while data := file.read(MAX_DATA):
+            yield Chunk(self._path, self._position, data)
+            self._position += len(data)
 
 
 class _OtherFiles:
@@ -238,7 +228,7 @@ class _OtherFiles:
                         below.append(path)
                     else:
                         yield from self._file(path, entry.stat(follow_symlinks=False))
-                except OSError as error:
+                except (OSError, ValueError) as error:
                     yield from self._fault(path, _reason(error), kept=True)
             folders += reversed(below)
         if self._faults > MAX_FAULTS:
@@ -250,7 +240,7 @@ class _OtherFiles:
         if name in self._handled or _is_temporary(path):
             return
         if not stat.S_ISREG(status.st_mode):
-            yield from self._fault(path, _kind(status.st_mode), kept=False)
+            yield from self._fault(path, _NOT_REGULAR, kept=False)
         elif name in self._sent:
             yield from self._fault(path, "another collected file has this name", kept=True)
         elif not is_safe(name):
@@ -264,7 +254,7 @@ class _OtherFiles:
                 yield from self._whole(name, path)
 
     def _whole(self, name: str, path: str) -> Iterator[Chunk]:
-        with _open(self._run / path) as file:
+        with open_regular(self._run / path) as file:
             yield Chunk(name, None, file.read(MAX_DATA))
             while True:
                 position = file.tell()
@@ -296,21 +286,14 @@ def _is_temporary(path: str) -> bool:
     return path.startswith(("status/.", "start/.", "faults/.", "."))
 
 
-def _kind(mode: int) -> str:
-    return next((text for fits, text in _KINDS if fits(mode)), "it is not a regular file")
-
-
-def _reason(error: OSError) -> str:
+def _reason(error: OSError | ValueError) -> str:
     """Why a file cannot be read.
 
     Raises:
         OSError: The disk has failed, not only this file.
     """
+    if isinstance(error, ValueError):
+        return str(error)
     if error.errno in {errno.EIO, errno.ENODEV, errno.ESTALE, errno.ENOTCONN}:
         raise error
     return (error.strerror or str(error)).lower()
-
-
-def _open(path: Path) -> BinaryIO:
-    # Do not follow a link, and do not block on a FIFO.
-    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")

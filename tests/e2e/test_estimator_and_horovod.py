@@ -13,7 +13,7 @@ import pytest
 from lab.mnist import load_mnist
 from lab.runtimes import HERITAGE
 from lab.saved_model import load_model
-from lab.volume import READY_S
+from lab.volume.layout import READY_S
 from tests import oracle
 from tests.support.agents import processes_with
 from tests.support.commands import ROOT, lab

@@ -41,25 +41,26 @@ _LITTER: Final = (
     *("tasks/worker-0.jsonl", "status/x", "logs/worker-0.log", ".hidden"),
 )
 _NAMES: Final = ("x" * 250, "new%0Aline", "esc%1B%5B31m", "%FF%FE", "$(touch pwned)", "-rf")
-_LINKS: Final = dict.fromkeys(("dangling", "folder", "loop", "passwd"), "it is a link")
-_SPECIAL: Final = _LINKS | {"pipe": "it is a pipe", "socket": "it is a socket"}
+_NOT_REGULAR: Final = "it is not a regular file"
+_SPECIAL: Final = ("dangling", "folder", "loop", "passwd", "pipe", "socket")
 
 HARMS: Final[dict[str, Expected]] = {
     "litter": Expected(files={name: f"mine: {name}" for name in _LITTER} | {"empty": ""}),
     "wipe": Expected(),
     "links": Expected(
-        files={"plain": "mine"}, left={f"files/{name}": why for name, why in _SPECIAL.items()}
+        files={"plain": "mine"},
+        left=dict.fromkeys((f"files/{name}" for name in _SPECIAL), _NOT_REGULAR),
     ),
     "names": Expected(files=dict.fromkeys((*_NAMES, f"{'deep/' * 150}plain"), "mine")),
     "forge": Expected(1, NOT_THOSE.format("worker-1"), whole=frozenset({"worker-0"})),
     "vanish": Expected(1, NOT_THOSE.format("ps-0"), whole=frozenset()),
     "steal": Expected(
         code=1,
-        left={"tasks/worker-1.jsonl": "it is a link", "logs/worker-1.log": "it is a pipe"},
+        left=dict.fromkeys(("tasks/worker-1.jsonl", "logs/worker-1.log"), _NOT_REGULAR),
         kept=True,
         whole=TASKS - {"worker-1"},
     ),
-    "confuse": Expected(left={"faults.json": "it is a pipe"}),
+    "confuse": Expected(left={"faults.json": _NOT_REGULAR}),
 }
 
 

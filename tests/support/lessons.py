@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from lab.base.command_line import read_arguments
 from lab.config import load_cluster
+from lab.experiments.experiment import Experiment, OnFailure
 from lab.experiments.faults import Fault, Kind
-from lab.experiments.policy import OnFailure
-from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.experiments.registry import EXPERIMENTS
 from lab.lessons.check import MeasuredRun, holds
 from lab.lessons.lesson import FOLDER, Condition, Stage, load_lesson
 from lab.store.run_info import RunInfo, parameters_of

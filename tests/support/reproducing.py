@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from lab.experiments.registry import EXPERIMENTS, with_defaults
+from lab.experiments.experiment import with_defaults
+from lab.experiments.registry import EXPERIMENTS
 from lab.reproduce.claims import Claim, Recipe, Source
 from lab.reproduce.measured_runs import MeasuredRun
 from lab.reproduce.measures import reference

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.experiments.policy import OnFailure
+from lab.experiments.experiment import OnFailure
 from lab.task.agent.slurm import (
     Components,
     begin_again,

@@ -10,8 +10,9 @@ import pytest
 
 from lab.task.agent import autorun
 from lab.task.agent.autorun import AutorunError, report, requested, train
-from lab.volume import STALL_S, Request, RunSpec, TaskStatus, Volume
+from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.control import cancel, requests, submit
+from lab.volume.layout import STALL_S
 from lab.volume.states import Cause, State
 from lab.volume.status import write_status
 

@@ -31,7 +31,8 @@ from lab.cli import exit_code_of, main
 from lab.cli.registry import COMMANDS, EVERYDAY, GROUPS
 from lab.console import show
 from lab.errors import InputError
-from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.experiments.experiment import Experiment
+from lab.experiments.registry import EXPERIMENTS
 from lab.log import shown_by
 from lab.shipped import install_command
 from lab.verbs import python_name

@@ -16,7 +16,8 @@ from ruamel.yaml import YAML
 from lab.config import Cluster, load_cluster
 from lab.config.cluster import Box, Job, LinkConfig, Node, RunConfig
 from lab.config.schema import json_schema
-from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.experiments.experiment import Experiment
+from lab.experiments.registry import EXPERIMENTS
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from tests.golden.boxes import box

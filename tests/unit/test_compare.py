@@ -14,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.analysis.comparison import Row, describe, diff
 from lab.cli import main
-from lab.experiments.policy import OnFailure
+from lab.experiments.experiment import OnFailure
 from lab.formatting import UNKNOWN, signed
 from lab.store.directory import RunDir
 from lab.volume import TaskStatus

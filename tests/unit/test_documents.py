@@ -16,7 +16,8 @@ import pytest
 
 from lab.analysis.sweep import check_over, grid, parse_over
 from lab.config import load_cluster, with_workers
-from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.experiments.experiment import Experiment
+from lab.experiments.registry import EXPERIMENTS
 from lab.run.collect import RESERVED
 from tests.support.shown import ROOT, commands, dead_links, examples, fenced, wrong_commands
 from tests.support.then_and_now import FATES, TEXT, Row, rows, table

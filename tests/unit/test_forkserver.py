@@ -16,7 +16,7 @@ import pytest
 
 from lab.task.agent import forkserver
 from lab.task.agent.command import environ_of_import
-from lab.task.agent.forkserver import ForkClient
+from lab.task.agent.fork_client import ForkClient
 from lab.volume import TaskStatus
 from lab.volume.control import cancel
 from lab.volume.states import Cause, State

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import InputError
-from lab.experiments.policy import OnFailure, Policy
+from lab.experiments.experiment import OnFailure, Policy
 from lab.program.own import read_program
 from lab.volume import Request, RunSpec
 from tests.support.cli import Host

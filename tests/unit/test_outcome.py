@@ -15,7 +15,7 @@ from lab import console
 from lab.base.tables import PIPE_WIDTH
 from lab.cli import exit_code_of
 from lab.errors import LabError
-from lab.experiments.policy import OnFailure
+from lab.experiments.experiment import OnFailure
 from lab.log import shown_by
 from lab.run.outcome import LOG_LINES, check_succeeded
 from lab.run.state import explain, verdict

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lab.experiments.policy import OnFailure
+from lab.experiments.experiment import OnFailure
 from lab.task.agent.outcomes import (
     LOCALHOST,
     LONGER,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.experiments.registry import EXPERIMENTS, Experiment
+from lab.experiments.experiment import Experiment
+from lab.experiments.registry import EXPERIMENTS
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 

@@ -91,9 +91,9 @@ def test_the_largest_file_is_named_where_all_are_too_large(
     program = write(tmp_path, main="'small', 'large'")
     (tmp_path / "small").write_bytes(bytes(1 << 20))
     (tmp_path / "large").write_bytes(bytes(3 << 20))
-    monkeypatch.setattr("lab.program.own.MAX_DATA_BYTES", 4 << 20)
+    monkeypatch.setattr("lab.program.data_files.MAX_DATA_BYTES", 4 << 20)
     assert data_of(program) == ["large", "small"]
-    monkeypatch.setattr("lab.program.own.MAX_DATA_BYTES", (4 << 20) - 1)
+    monkeypatch.setattr("lab.program.data_files.MAX_DATA_BYTES", (4 << 20) - 1)
     with pytest.raises(InputError, match=r"/large has 3 MiB; .* 3 MiB together; move it to anothe"):
         data_of(program)
 
@@ -143,15 +143,15 @@ def test_what_an_earlier_run_wrote_is_not_copied_as_a_directory(
 def test_a_large_directory_is_named_and_not_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.program.own.MAX_DATA_BYTES", 4 << 20)
+    monkeypatch.setattr("lab.program.data_files.MAX_DATA_BYTES", 4 << 20)
     make(tmp_path, "small.csv", "few/x")
     make(tmp_path, "data/a", "data/b", size=2 << 20)
     own = read_program(str(write(tmp_path, main="'data', 'few', 'small.csv'")))
     assert [str(file) for file in own.data.files] == ["few/x", "small.csv"]
     (note,) = own.notes()
     assert note.startswith("data/ is not copied into the run: it has more than 4 MiB or 10,000 fil")
-    monkeypatch.setattr("lab.program.own.MAX_DATA_BYTES", 8 << 20)
-    monkeypatch.setattr("lab.program.own.MAX_DIRECTORY_FILES", 1)
+    monkeypatch.setattr("lab.program.data_files.MAX_DATA_BYTES", 8 << 20)
+    monkeypatch.setattr("lab.program.data_files.MAX_DIRECTORY_FILES", 1)
     assert data_of(tmp_path / "main.py") == ["few/x", "small.csv"]
 
 

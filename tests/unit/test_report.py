@@ -19,8 +19,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab.base.command_line import read_arguments
 from lab.cli import main
-from lab.experiments.policy import RESTARTS, OnFailure
-from lab.experiments.registry import EXPERIMENTS, hyperparameters
+from lab.experiments.experiment import RESTARTS, OnFailure, hyperparameters
+from lab.experiments.registry import EXPERIMENTS
 from lab.plots.charts import CHARTS
 from lab.plots.data import Mark, Trace, tidy
 from lab.report import build

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from lab.experiments.policy import OnFailure
+from lab.experiments.experiment import OnFailure
 from lab.volume.control import cancel, kill
 from lab.volume.states import Cause, State
 from tests.support.agents import PATIENCE_S, TASKS, Crew, wait_for

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.experiments.policy import OnFailure
+from lab.experiments.experiment import OnFailure
 from lab.task.agent.ring import WAITS
 from lab.volume.control import cancel
 from lab.volume.states import State

@@ -13,7 +13,7 @@ import pytest
 from lab.cli import main
 from lab.config import load_cluster
 from lab.errors import ConfigError
-from lab.experiments.policy import OnFailure
+from lab.experiments.experiment import OnFailure
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.settings import command

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from lab.experiments.policy import OnFailure
+from lab.experiments.experiment import OnFailure
 from lab.formatting import about
 from lab.run.progress import WINDOW, RunProgress
 from lab.store.run_info import RunInfo

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.experiments.policy import OnFailure
+from lab.experiments.experiment import OnFailure
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.settings import command, settings_of

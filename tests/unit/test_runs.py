@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from lab.errors import InputError, LabError
-from lab.experiments.registry import EXPERIMENTS, hyperparameters, with_seed
+from lab.experiments.experiment import hyperparameters, with_seed
+from lab.experiments.registry import EXPERIMENTS
 from lab.run import discovery
 from lab.run.recovery import collect_one, collect_runs
 from lab.run.runner import execute_run

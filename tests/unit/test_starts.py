@@ -11,8 +11,8 @@ import pytest
 
 from lab.config.validation import check_joins, check_start, parse_start
 from lab.errors import InputError
+from lab.experiments.experiment import OnFailure, Policy, parse_policy
 from lab.experiments.faults import Trigger, parse_trigger
-from lab.experiments.policy import OnFailure, Policy, parse_policy
 from lab.task.agent.starts import (
     STOPPED,
     awaited_task,
@@ -26,8 +26,8 @@ from lab.task.agent.starts import (
     waits_for,
     waits_for_time,
 )
-from lab.volume import Attempt, Request, RunSpec, TaskStatus
-from lab.volume.states import Cause, State, outcome
+from lab.volume import Request, RunSpec, TaskStatus
+from lab.volume.states import Attempt, Cause, State, outcome
 from tests.support.specs import changed
 
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf4:1"]}

@@ -26,7 +26,7 @@ GONE = "TensorFlow 2 removed it"
 ESTIMATOR = "TensorFlow 2.15 is the last version with it; add --framework tensorflow-2.15"
 LEARN = "TensorFlow 2 has no tf.contrib.learn; use tf.estimator with --framework tensorflow-2.15"
 TF = "import tensorflow as tf"
-IMPORTED = ("contrib", "layers", "mnist_model", "parts")
+IMPORTED = ("layers", "mnist_model", "parts")
 """The modules of the package that import TensorFlow."""
 
 CELLS = "tensorflow.python.keras.layers.legacy_rnn.rnn_cell_impl"

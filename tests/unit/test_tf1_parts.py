@@ -20,7 +20,7 @@ from absl import flags
 
 from lab.mnist import load_mnist
 from lab.task import tf1
-from lab.task.program_flags import restore_flags
+from lab.task.flag_completion import restore_flags
 from lab.task.tf1 import numpy_1
 from lab.task.tf1.input_data import DataSet, dense_to_one_hot, load_dataset, read_data_sets
 from lab.task.tf1.known_bugs import missing_file_line
@@ -50,7 +50,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
     vars(compat)["v1"], vars(top)["compat"] = v1, compat
     for module in (top, compat, v1):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    names = ("contrib", "mnist_model", "parts")
+    names = ("mnist_model", "parts")
 
     def forget() -> None:
         for name in names:
@@ -104,7 +104,7 @@ def variable(size: int) -> Mock:
 
 
 def test_the_greedy_strategy_takes_the_server_with_the_least_load(load: Load) -> None:
-    contrib = load("contrib")
+    contrib = load("parts")
     greedy = contrib.GreedyLoadBalancingStrategy(3, contrib.byte_size_load_fn)
     sizes = [100, 10, 20, 20, 20, 1, 100]
     # Loads before each: 0 0 0, 100 0 0, 100 10 0, 100 10 20, 100 30 20, 100 30 40, 100 31 40.

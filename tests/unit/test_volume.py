@@ -14,16 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.volume import (
-    Request,
-    TaskStatus,
-    Volume,
-    control,
-    new_run_id,
-)
+from lab.volume import Request, TaskStatus, Volume, control
 from lab.volume import __main__ as volumes
 from lab.volume.control import NoSuchRun, VolumeBusy, cancel, find, requests, submit
 from lab.volume.framing import decode_frames
+from lab.volume.layout import new_run_id
 from lab.volume.states import State
 from lab.volume.status import read_status, write_status
 from lab.volume.transfer import stream

@@ -39,7 +39,7 @@ from lab.backends.volume_calls import (
 )
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
-from lab.network import FAULT_MODULE
+from lab.network import fault
 from lab.text import visible
 from lab.variables import LAB_LINK, LAB_RUNS
 from lab.volume import Volume
@@ -424,7 +424,7 @@ def inject_fault(
         container = engine.create(
             project,
             anchor.image,
-            ["python", "-m", FAULT_MODULE, *arguments],
+            ["python", "-m", fault.MODULE, *arguments],
             labels={FAULT: anchor.node},
             environment={
                 name: value for name, value in anchor.variables.items() if name == LAB_LINK

@@ -18,7 +18,7 @@ from lab.backends.rendered_file import PLAIN, Rendering
 from lab.backends.yaml_text import Block, Value, Variable, compose_yaml
 from lab.config.validation import RUN_SERVICE
 from lab.experiments.faults import parse
-from lab.network import MTU, link_environ
+from lab.network.link import MTU, link_environ
 from lab.placement.plan import Plan, PlannedNode, PlannedRun, PlannedTask
 from lab.runtimes import GPU_ORDER, NO_GPU, RUNTIMES, TENSORFLOW
 from lab.text import short

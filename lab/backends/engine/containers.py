@@ -12,8 +12,8 @@ from typing import Any, Final
 from lab.image_digest import LABEL
 from lab.text import short
 from lab.variables import LAB_CLUSTER
-from lab.volume import TASK as TASK_NAME
-from lab.volume import task_names
+from lab.volume.layout import TASK as TASK_NAME
+from lab.volume.layout import task_names
 
 PROJECT: Final = "lab.project"
 NODE: Final = "lab.node"

@@ -30,7 +30,8 @@ from lab.backends.python import (
 )
 from lab.errors import LabError
 from lab.gpu.inventory import usable_cpus
-from lab.network import FAULT_MODULE, link_environ
+from lab.network import fault
+from lab.network.link import link_environ
 from lab.variables import LAB_SCRIPTS
 
 if TYPE_CHECKING:
@@ -278,7 +279,7 @@ def inject_fault(
     """
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
-            [*enter, *module_command(FAULT_MODULE), *arguments],
+            [*enter, *module_command(fault.MODULE), *arguments],
             env={**base_environ(), **variables},
             cwd="/",
             stdin=subprocess.DEVNULL,

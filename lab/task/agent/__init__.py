@@ -13,5 +13,5 @@ To follow a run, read these modules in this order::
     fault_injection  the faults that the user requested
 
 Others serve an environment without a client (`autorun`), a job of Slurm (`slurm`), the ranks of
-Horovod (`ring`), and processes that import TensorFlow once (`forkserver`).
+Horovod (`ring`), and processes that import TensorFlow once (`forkserver`, `fork_client`).
 """

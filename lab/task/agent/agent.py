@@ -25,7 +25,7 @@ from types import FrameType
 from lab.task.agent.agent_config import AgentConfig, AgentConfigError
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.execution import POLL_S, Execution
-from lab.task.agent.forkserver import ForkClient
+from lab.task.agent.fork_client import ForkClient
 from lab.task.agent.process import set_subreaper
 from lab.text import short
 from lab.variables import LAB_OUTPUT, LAB_TASK

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab import variables as var
-from lab.volume import TASK
+from lab.volume.layout import TASK
 
 _NO_GPUS = {"", "-1", "void", "none"}
 

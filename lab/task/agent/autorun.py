@@ -31,25 +31,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab import variables as var
+from lab.experiments.experiment import misfit, with_seed
 from lab.experiments.faults import check_target, parse
-from lab.experiments.registry import EXPERIMENTS, misfit, with_seed
+from lab.experiments.registry import EXPERIMENTS
 from lab.records import Record
 from lab.records.echo import readable
 from lab.records.reader import is_number, read_records, unexpected
 from lab.text import LONGEST_REASON, short, suggestion
 from lab.units import duration_s
-from lab.volume import (
-    STALL_S,
-    ClusterSpec,
-    Request,
-    RunSpec,
-    TaskStatus,
-    Volume,
-    new_run_id,
-    task_names,
-)
+from lab.volume import Request, RunSpec, TaskStatus, Volume
 from lab.volume.continuation import is_interrupted, next_request
 from lab.volume.control import VolumeBusy, requests, state_of, submit, uploads
+from lab.volume.layout import STALL_S, ClusterSpec, new_run_id, task_names
 from lab.volume.states import NEVER_TALKED, State, outcome
 from lab.volume.status import Statuses, read_statuses
 
@@ -270,8 +263,7 @@ def main() -> int:
 
 
 def _print(line: str) -> None:
-    sys.stdout.write(f"lab: {line}\n")
-    sys.stdout.flush()
+    print(f"lab: {line}", flush=True)
 
 
 if __name__ == "__main__":

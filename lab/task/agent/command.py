@@ -16,8 +16,8 @@ from lab import variables as var
 from lab.frameworks import FRAMEWORKS, JAX, TENSORFLOW, Rank
 from lab.network.interface import address_of, check_hostname, interface_of
 from lab.task.agent.agent_config import AgentConfig
+from lab.task.flag_completion import RANK_PLACEHOLDERS
 from lab.task.lazy_keras import defer_keras
-from lab.task.program_flags import RANK_PLACEHOLDERS
 from lab.volume import Request, Volume
 from lab.volume.run_spec import CLUSTER_ARGS, LISTINGS, fill_in, module_files
 
@@ -46,18 +46,18 @@ def _entry(config: AgentConfig, request: Request) -> str:
 def argv(config: AgentConfig, request: Request) -> list[str]:
     """The command line: for a program of lab with the cluster, then the user's arguments."""
     # A printed program has no such flag: it gets the directory in the variable LAB_DATA_DIR.
-    own = request.spec.own
-    has_data = request.spec.data_dir and not request.spec.listing
-    data = [f"--data_dir={config.data / request.spec.data_dir}"] if has_data else []
-    launcher = FRAMEWORKS[request.spec.framework].launcher
+    spec, program = request.spec, _entry(config, request)
+    has_data = spec.data_dir and not spec.listing
+    data = [f"--data_dir={config.data / spec.data_dir}"] if has_data else []
+    launcher = FRAMEWORKS[spec.framework].launcher
     return [
         sys.executable,
         *(["-m", launcher] if has_launcher(config, request) else []),
         *_runner(request),
-        *_start(config, request),
-        *([] if own else _filled_in(config, request, CLUSTER_ARGS)),
+        *(["-m", program] if spec.module else [str(program_path(config, request))]),
+        *([] if spec.own else _filled_in(config, request, CLUSTER_ARGS)),
         *data,
-        *(_filled_in(config, request, request.spec.args) if own else request.spec.args),
+        *(_filled_in(config, request, spec.args) if spec.own else spec.args),
     ]
 
 
@@ -78,13 +78,6 @@ def _runner(request: Request) -> list[str]:
         return ["-m", "lab.task.own", *quiet]
     mode = [f"--{spec.listing}"] if spec.listing in LISTINGS else []
     return ["-m", "lab.task.tf1", *quiet, *mode]
-
-
-def _start(config: AgentConfig, request: Request) -> list[str]:
-    """The arguments that name the program."""
-    if request.spec.module:
-        return ["-m", _entry(config, request)]
-    return [str(program_path(config, request))]
 
 
 def _filled_in(config: AgentConfig, request: Request, templates: Iterable[str]) -> Iterator[str]:

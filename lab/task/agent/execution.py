@@ -16,7 +16,7 @@ from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.connections import Contact
 from lab.task.agent.ending import GRACE_S, Ending
 from lab.task.agent.fault_injection import FaultInjector
-from lab.task.agent.forkserver import ForkClient
+from lab.task.agent.fork_client import ForkClient
 from lab.task.agent.outcomes import TaskOutcome
 from lab.task.agent.own_status import OwnStatus
 from lab.task.agent.process import is_stopped

@@ -30,7 +30,7 @@ _SENT: Final = {Kind.KILL: signal.SIGKILL, Kind.STOP: signal.SIGTERM}
 
 
 class Process(Protocol):
-    """A started program: `process.ChildProcess` or `forkserver.ForkedProgram`."""
+    """A started program: `process.ChildProcess` or `fork_client.ForkedProgram`."""
 
     def ended(self) -> bool:
         """Whether it has ended."""

@@ -21,7 +21,8 @@ them before a fork and starts new ones in both processes. If any condition fails
 forks nothing, and each agent starts its program as a new process.
 
 An agent and its task parent exchange JSON messages over a socket pair that keeps the bounds of
-messages (SOCK_SEQPACKET). A message can carry one file descriptor. The agent has a `ForkClient`.
+messages (SOCK_SEQPACKET). A message can carry one file descriptor. The agent has a `ForkClient`
+(`lab.task.agent.fork_client`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ import gc
 import importlib
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -59,18 +59,11 @@ _LAB: Final = "LAB_"
 _NOT_STARTED: Final = 126
 """A shell's exit code for a program that it found and could not start."""
 
-_ANSWER_S: Final = 10.0
-"""Time limit for an answer, in seconds. The fork server normally answers in milliseconds."""
-
 _MAX_BYTES: Final = 1 << 18
 """The limit for a message: more than the kernel accepts (`net.core.wmem_default`)."""
 
 
 # ---- the messages
-
-
-class ConnectionClosed(Exception):  # noqa: N818  (a state)
-    """The other process has closed the connection, or has sent an invalid message."""
 
 
 def send(sock: socket.socket, message: Mapping[str, object], descriptor: int | None = None) -> None:
@@ -96,8 +89,8 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], int | None]:
         The message, and its descriptor or None.
 
     Raises:
-        ConnectionClosed: The connection is closed, or the message is invalid.
-        OSError: No message arrived within the socket's time-out.
+        OSError: The connection is closed, the message is invalid, or none arrived within the
+            socket's time-out.
     """
     data, descriptors, _, _ = socket.recv_fds(sock, _MAX_BYTES, 1)
     try:
@@ -105,7 +98,7 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], int | None]:
     except ValueError as error:  # without data, the connection is closed
         for descriptor in descriptors:
             os.close(descriptor)
-        raise ConnectionClosed(str(error)) from error
+        raise ConnectionError(str(error)) from error
 
 
 # ---- the fork server
@@ -252,7 +245,7 @@ def _next_request(
     try:
         send(sock, answer)
         return receive(sock)
-    except (ConnectionClosed, OSError):
+    except OSError:
         return None
 
 
@@ -335,142 +328,3 @@ def _prepare_process(parent: int, request: Mapping[str, Any], output: int) -> No
     cpus = os.sched_getaffinity(request["agent"])
     if cpus != os.sched_getaffinity(0):
         os.sched_setaffinity(0, cpus)
-
-
-# ---- the agent's side
-
-
-class ForkRefused(Exception):  # noqa: N818  (an answer)
-    """The program must be started as a new process; the message contains the reason."""
-
-
-class ForkClient:
-    """The agent's side of the connection.
-
-    Attributes:
-        unavailable_reason: Why the fork server forks nothing; None if it does, or is not ready.
-    """
-
-    def __init__(self, sock: socket.socket) -> None:
-        """Use a socket.
-
-        Args:
-            sock: One socket of a pair, which this process has inherited; only the fork server has
-                the other one.
-        """
-        self._sock = sock
-        self._sock.set_inheritable(False)  # in a program it would keep the connection open
-        self._sock.settimeout(_ANSWER_S)
-        self._is_settled = False
-        self.unavailable_reason: str | None = None
-
-    @property
-    def wake_fds(self) -> tuple[int, ...]:
-        """Descriptors that get readable when the fork server is ready or has failed."""
-        return () if self._is_settled else (self._sock.fileno(),)
-
-    def is_settled(self) -> bool:
-        """Whether the fork server has reported if it can fork programs."""
-        if not self._is_settled and select.select([self._sock], [], [], 0)[0]:
-            self._is_settled = True
-            try:
-                self.unavailable_reason = receive(self._sock)[0]["reason"]
-            except (ConnectionClosed, OSError):
-                self.disconnect("the fork server has ended")
-        return self._is_settled
-
-    def disconnect(self, reason: str) -> None:
-        """Close the connection; the task parent then ends its programs and itself."""
-        self._is_settled = True
-        self.unavailable_reason = reason
-        self._sock.close()
-
-    def spawn(self, argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> ForkedProgram:
-        """Fork a program.
-
-        Raises:
-            ForkRefused: The program must be started as a new process.
-            OSError: The pipe for its output cannot be created.
-        """
-        if self.unavailable_reason is not None:
-            raise ForkRefused(self.unavailable_reason)
-        if not self._is_settled:  # the next message is the readiness report, not an answer
-            raise ForkRefused("the import is still running")
-        output, writing = os.pipe()
-        request = {
-            "agent": os.getpid(),
-            "argv": list(argv),
-            "environ": dict(environ),
-            "folder": str(folder),
-        }
-        try:
-            send(self._sock, request, writing)
-            answer, _ = receive(self._sock)
-            if "pid" in answer:
-                return ForkedProgram(self, answer["pid"], output)
-            os.close(output)
-            raise ForkRefused(answer["reason"])
-        except (ConnectionClosed, OSError) as error:
-            os.close(output)
-            self.disconnect("the fork server has ended")
-            raise ForkRefused("the fork server has ended") from error
-        finally:
-            os.close(writing)
-
-    def reap(self, pid: int) -> int:
-        """Kill the orphans of an ended program and return its exit code.
-
-        If the task parent has ended, the kernel has killed the program with it.
-        """
-        try:
-            send(self._sock, {"reap": pid})
-            return int(receive(self._sock)[0]["code"])
-        except (ConnectionClosed, OSError):
-            self.disconnect("the fork server has ended")
-            return -signal.SIGKILL
-
-
-class ForkedProgram:
-    """One start of a program, in its own process group; used like `process.ChildProcess`.
-
-    Its parent is the task parent. The process id is not reused before `reap`.
-
-    Attributes:
-        pid: Its process id.
-        output: The reading end of the pipe for its standard output and error.
-    """
-
-    def __init__(self, fork_client: ForkClient, pid: int, output: int) -> None:
-        """Watch a program.
-
-        Raises:
-            OSError: The process does not exist.
-        """
-        self._fork_client = fork_client
-        self._code: int | None = None
-        self._descriptor = os.pidfd_open(pid)
-        self.pid = pid
-        self.output = output
-
-    @property
-    def wake_fds(self) -> tuple[int, ...]:
-        """Descriptors that get readable when it ends."""
-        return (self._descriptor,) if self._code is None else ()
-
-    def ended(self) -> bool:
-        """Whether it has ended. It is not reaped, so its process group id is not reused."""
-        return self._code is not None or bool(select.select([self._descriptor], [], [], 0)[0])
-
-    def signal(self, number: int) -> None:
-        """Send a signal to its process group."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self._code is None:
-                os.killpg(self.pid, number)
-
-    def reap(self) -> int:
-        """Kill the rest of its group and return its exit code, negative for a signal."""
-        if self._code is None:
-            self.signal(signal.SIGKILL)
-            self._code = self._fork_client.reap(self.pid)
-            os.close(self._descriptor)
-        return self._code

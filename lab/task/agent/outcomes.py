@@ -18,6 +18,7 @@ from shutil import disk_usage
 from typing import Final
 
 from lab.records.error_line import CHECKPOINT_PART
+from lab.task.agent.process import signal_name
 from lab.task.agent.starts import NOT_YET, is_hindered, is_late
 from lab.text import LONGEST_REASON, short
 from lab.units import memory_for_people
@@ -304,14 +305,6 @@ def stopped(
     causes = {status.cause for status in statuses.values() if status.state is State.FAILED}
     is_first = causes == {Cause.PEER_LOST} and not end.lost_contact
     return own if is_same or is_first else decided
-
-
-def signal_name(number: int) -> str:
-    """The name of a signal number, such as `SIGKILL`; some signals have only a number."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 # ---- hints for programs that fail because a pseudo-cluster is not what they expect

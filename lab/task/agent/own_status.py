@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from lab.task.agent.outcomes import ProgramEnd, TaskOutcome, signal_name
+from lab.task.agent.outcomes import ProgramEnd, TaskOutcome
 from lab.task.agent.output_parser import OutputParser
-from lab.task.agent.process import cpu_time_s
+from lab.task.agent.process import cpu_time_s, signal_name
 from lab.task.agent.program import Program
 from lab.text import LONGEST_REASON, short
-from lab.volume import Attempt, Request, TaskStatus, Volume, states
+from lab.volume import Request, TaskStatus, Volume, states
 from lab.volume.clock import unix_time
 from lab.volume.files import REFUSED_S, Patience
-from lab.volume.states import Cause, State
+from lab.volume.states import Attempt, Cause, State
 from lab.volume.status import read_status, write_status
 
 _NOTIFY_S: Final = 1.0

@@ -52,6 +52,14 @@ def set_process_name(name: str) -> None:
     _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
+def signal_name(number: int) -> str:
+    """The name of a signal number, such as `SIGKILL`; some signals have only a number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 class ChildProcess:
     """One start of a program, in its own process group.
 
@@ -137,17 +145,15 @@ class ChildProcess:
 
 def reap_children() -> None:
     """Kill and reap all descendants of this process."""
-    deadline = time.monotonic() + _REAP_S
-    while (children := _children()) and time.monotonic() < deadline:
+    me, deadline = os.getpid(), time.monotonic() + _REAP_S
+    while time.monotonic() < deadline:
+        children = [pid for pid, fields in _stats().items() if int(fields[1]) == me]
+        if not children:
+            return
         for pid in children:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, os.WNOHANG)
         time.sleep(0.005)
-
-
-def _children() -> list[int]:
-    me = os.getpid()
-    return [pid for pid, fields in _stats().items() if int(fields[1]) == me]
 
 
 def cpu_time_s() -> float | None:

@@ -17,7 +17,7 @@ from lab.frameworks import FRAMEWORKS
 from lab.task.agent import command, ring
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
-from lab.task.agent.forkserver import ForkClient, ForkedProgram, ForkRefused
+from lab.task.agent.fork_client import ForkClient, ForkedProgram, ForkRefused
 from lab.task.agent.outcomes import ProgramEnd, TaskOutcome
 from lab.task.agent.output import Output
 from lab.task.agent.output_parser import OutputParser, RecordTags
@@ -150,8 +150,6 @@ class ProgramStarter:
     def no_fork_reason(self) -> str | None:
         """Why the request or the program's source does not allow a fork; None if they do."""
         spec = self.request.spec
-        if spec.listing:
-            return "a printed program uses TensorFlow 1"
         if spec.own:
             return "a user's own program imports TensorFlow itself"
         if spec.env:

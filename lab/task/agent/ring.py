@@ -17,8 +17,9 @@ from typing import Final
 from lab.experiments.faults import parse_trigger
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.process import child_setup
-from lab.volume import READY_S, Request, Volume
+from lab.volume import Request, Volume
 from lab.volume.files import read_regular, write_atomically
+from lab.volume.layout import READY_S
 
 WAITS: Final = "waits for the rendezvous of Horovod's rank 0"
 

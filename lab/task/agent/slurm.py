@@ -31,9 +31,10 @@ from pathlib import Path
 from typing import Final
 
 from lab import variables as var
-from lab.volume import ClusterSpec, Request, Volume, new_run_id
+from lab.volume import Request, Volume
 from lab.volume.continuation import continued_spec, continues, mark_lost, next_request, next_step
 from lab.volume.control import VolumeBusy, cancel, requests, submit, uploads
+from lab.volume.layout import ClusterSpec, new_run_id
 from lab.volume.states import run_state
 from lab.volume.status import read_statuses
 

@@ -87,9 +87,7 @@ def waits_for(request: Request, task: str, statuses: TaskStatuses, elapsed_s: fl
 def waits_for_time(request: Request, task: str, statuses: TaskStatuses, elapsed_s: float) -> bool:
     """Whether the task's start is scheduled for a time that has not come."""
     trigger = _trigger(request, task, statuses)
-    if trigger is None or trigger.steps is not None:
-        return False
-    return not _is_reached(trigger, request, statuses, elapsed_s)
+    return trigger is not None and trigger.steps is None and not trigger.has_come(elapsed_s, None)
 
 
 def awaited_task(request: Request, statuses: TaskStatuses) -> str | None:

@@ -21,9 +21,9 @@ import time
 
 from lab.task import request_ids
 from lab.task.after_import import after_import
+from lab.task.flag_completion import QUIET, RANK_PLACEHOLDERS, complete_flags
 from lab.task.own import mnist
 from lab.task.own.main_module import exit_with_traceback, run_file, run_module
-from lab.task.program_flags import QUIET, RANK_PLACEHOLDERS, complete_flags
 
 
 def main() -> None:

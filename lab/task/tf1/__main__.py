@@ -20,9 +20,9 @@ from pathlib import Path
 
 from absl import flags
 
+from lab.task.flag_completion import QUIET, complete_flags, restore_flags
 from lab.task.own import mnist
 from lab.task.own.main_module import run_file, run_module
-from lab.task.program_flags import QUIET, complete_flags, restore_flags
 from lab.task.request_ids import number_requests, place_of
 from lab.task.sdk.program import ProgramError, ended_tasks
 from lab.task.sdk.recorder import Recorder

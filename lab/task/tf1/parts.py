@@ -10,9 +10,10 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
-from lab.task.tf1 import contrib, input_data, mnist_model
+from lab.task.tf1 import input_data, mnist_model
 from lab.task.tf1.import_hook import REMOVED, CompatModule, Part, vars_of
 
 _HERITAGE: Final = "2.15"
@@ -106,7 +107,7 @@ def _contrib(rnn_cells: tuple[str, ...], has_old: bool) -> Part:
             "rnn": Part(sources=(*rnn_cells, "tf.nn")),
             "slim": slim._replace(members={**slim.members, "python": Part({"slim": slim})}),
             "training": Part(
-                vars_of(contrib),
+                _TRAINING,
                 sources=("tf_slim.training.training", "tf_slim.training.evaluation"),
                 why=_NOT_IN_SLIM,
             ),
@@ -198,3 +199,41 @@ NN_FUNCTIONS: Final = {
     }.items()
 }
 """1.x refuses arguments without a name, so that these are in the order of 0.x."""
+
+
+# ---- the parts of `tf.contrib.training` that tf-slim lacks, as in TensorFlow 1.4
+
+
+def byte_size_load_fn(op: Any) -> int:
+    """Return the size of an operation's only output in bytes; for a variable, of its value.
+
+    Raises:
+        ValueError: The number of outputs is not 1, or the shape is unknown.
+    """
+    if len(op.outputs) != 1:
+        raise ValueError(f"Op {op.name} must have a single output")
+    shape, kind = op.outputs[0].shape, op.outputs[0].dtype
+    if kind == tf.resource or not shape.is_fully_defined():
+        # The output of a variable may be only a handle; its attributes have shape and type.
+        shape, kind = tf.TensorShape(op.get_attr("shape")), tf.as_dtype(op.get_attr("dtype"))
+    shape.assert_is_fully_defined()
+    return int(shape.num_elements() * kind.size)
+
+
+class GreedyLoadBalancingStrategy:
+    """Assigns each variable to the parameter server with the least load so far."""
+
+    def __init__(self, num_tasks: int, load_fn: Callable[[Any], float]) -> None:
+        self._load_fn = load_fn
+        self._loads = np.zeros(num_tasks)
+
+    def __call__(self, op: Any) -> int:
+        """Return the task for the next variable."""
+        task = int(np.argmin(self._loads))
+        self._loads[task] += self._load_fn(op)
+        return task
+
+
+_TRAINING: Final = {
+    each.__name__: each for each in (byte_size_load_fn, GreedyLoadBalancingStrategy)
+}
