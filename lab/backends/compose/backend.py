@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lab.backends.base import Backend
 from lab.backends.boot import Boot
@@ -22,7 +22,6 @@ from lab.backends.compose.image_build import ImageBuilder, image_builder, image_
 from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait_until_up
 from lab.backends.compose.render import ComposePlanner, render
 from lab.backends.engine.client import Engine
-from lab.backends.engine.containers import PROJECT
 from lab.backends.engine.info import check_engine, check_toolkit, read_engine
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.names import COMPOSE
@@ -36,14 +35,10 @@ from lab.placement.plan import Plan
 from lab.project import DEFAULT_CLUSTER
 from lab.shipped import BASE_IMAGE_TOOL
 from lab.text import visible
-from lab.threads import in_background, with_timeout
+from lab.threads import in_background
 
 if TYPE_CHECKING:
     from lab.doctor.host import Host
-
-_UP: Final = frozenset({"running", "paused", "restarting"})
-_ENGINE_S: Final = 5.0
-"""Seconds that the engine has to report whether an environment of the GPU record runs."""
 
 
 class ComposeBackend(ComposePlanner, Backend):
@@ -129,20 +124,6 @@ class ComposeBackend(ComposePlanner, Backend):
         environment = ComposeEnvironment(self._engine, project)
         exists = environment.containers or list_resources(self._engine, project) != NO_RESOURCES
         return environment if exists else None
-
-    def still_runs(self, project: str, where: str) -> bool | None:
-        """Whether containers of a project run; None if another engine or none answers."""
-
-        def check() -> bool | None:
-            if self._engine.id() != where:
-                return None
-            containers = self._engine.containers(f"{PROJECT}={project}")
-            return not _UP.isdisjoint(container.status for container in containers)
-
-        try:
-            return with_timeout(_ENGINE_S, check)
-        except (LabError, TimeoutError):
-            return None
 
     def boot(self, plan: Plan, *, root: Path) -> ComposeBoot:
         """Return the steps of a boot; see `Backend`."""
