@@ -14,7 +14,8 @@ from unittest.mock import Mock
 import pytest
 
 from lab.backends.compose.backend import ComposeBackend
-from lab.backends.compose.environment import ComposeEnvironment, upload
+from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.compose.volume import upload
 from lab.backends.engine.containers import parse_inspection
 from lab.errors import LabError
 from lab.volume.framing import TICK

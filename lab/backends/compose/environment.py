@@ -6,22 +6,22 @@ import json
 import platform
 import re
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.backends import gpu_probe
+from lab.backends import gpu_verification
 from lab.backends.compose import cli
 from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, remove, stop, was_started
 from lab.backends.compose.host_block import block_host
+from lab.backends.compose.volume import call_in_reader, call_in_task, stdout_of, upload
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import (
     FAULT,
     PROJECT,
-    RUNS_MOUNT,
     TRANSIENT,
     ContainerInfo,
     parse_inspection,
@@ -31,24 +31,17 @@ from lab.backends.gpu_record import release
 from lab.backends.names import COMPOSE
 from lab.backends.network_faults import wait_until_in_effect
 from lab.backends.volume_calls import (
-    MODULE,
     CalledEnvironment,
     Channel,
-    archive_of,
-    raise_for_exit_code,
 )
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
 from lab.network import FAULT_MODULE
 from lab.text import visible
-from lab.variables import LAB_LINK, LAB_RUNS
-from lab.volume import Volume
+from lab.variables import LAB_LINK
 
 if TYPE_CHECKING:
-    from docker.types import CancellableStream
-
-    Output = CancellableStream[tuple[bytes | None, bytes | None]]
-    """Pieces of standard output and standard error as docker-py demultiplexes them."""
+    from lab.backends.compose.volume import Output
 
 _LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
 """compose appends the container's number to the task: `worker-0-1  | …`."""
@@ -57,102 +50,6 @@ _ERASE_LINE: Final = "\x1b[2K"
 """compose 2.26 begins each line with it, also with `--ansi never`."""
 
 _OCI_TITLE: Final = "org.opencontainers.image.title=lab"
-
-
-def call_in_task(
-    engine: Engine, container_id: str, *arguments: str
-) -> Generator[bytes, None, None]:
-    """Call the volume's module in a running task container; see `Channel`.
-
-    The exec passes no `user`, so that it runs as the user of PID 1, which owns the volume.
-    """
-    doing = f"calling {arguments[0]} on the run volume"
-    with engine_errors(doing):
-        api = engine.client().api
-        # The engine does not end an exec whose caller has ended. With `--leash` the module ends
-        # itself at the end of its standard input, to which the client writes nothing.
-        leash = ["--leash"] if "--follow" in arguments else []
-        command = [*MODULE, *arguments, *leash]
-        exec_id = api.exec_create(container_id, command, stdin=True)["Id"]
-        output: Output = api.exec_start(exec_id, stream=True, demux=True)
-    printed = yield from stdout_of(output, doing)
-    with engine_errors(doing):
-        code = engine.client().api.exec_inspect(exec_id)["ExitCode"]
-    raise_for_exit_code(doing, code, printed)
-
-
-def call_in_reader(
-    engine: Engine, project: str, volume: str, image: str, *arguments: str
-) -> Generator[bytes, None, None]:
-    """Call the volume's module in a short-lived container, when no task container runs.
-
-    It has the volume, but no network, no capabilities and a read-only root; see `Channel`.
-    """
-    doing = f"calling {arguments[0]} on the run volume"
-    with engine_errors(doing):
-        container = engine.create(
-            project,
-            image,
-            [*MODULE, *arguments],
-            environment={LAB_RUNS: RUNS_MOUNT},
-            volumes={volume: {"bind": RUNS_MOUNT, "mode": "rw"}},
-            network_mode="none",
-        )
-    try:
-        with engine_errors(doing):
-            output: Output = container.attach(stream=True, logs=True, demux=True)
-            container.start()
-        printed = yield from stdout_of(output, doing)
-        with engine_errors(doing):
-            code = container.wait()["StatusCode"]
-        raise_for_exit_code(doing, code, printed)
-    finally:
-        with engine_errors(doing):
-            container.remove(force=True)
-
-
-def stdout_of(output: Output, doing: str) -> Generator[bytes, None, bytes]:
-    """Yield standard output; return the end of standard error."""
-    printed = b""
-    ended = False
-    try:
-        while True:
-            with engine_errors(doing):
-                piece = next(output, None)
-            if piece is None:
-                ended = True
-                return printed
-            stdout, stderr = piece
-            if stderr:
-                printed = (printed + stderr)[-4096:]
-            if stdout:
-                yield stdout
-    finally:
-        if not ended:
-            # The caller has stopped reading. docker-py keeps the socket open until `close`.
-            with suppress(OSError):
-                output.close()
-
-
-def upload(engine: Engine, container_id: str, run_id: str, parts: Mapping[str, Path]) -> None:
-    """Copy directories for a new run into `incoming/<run_id>/` on the volume.
-
-    Args:
-        engine: The engine.
-        container_id: A container that mounts the volume.
-        run_id: The run.
-        parts: Name in the run's directory to directory on this host.
-
-    Raises:
-        LabError: The engine refused.
-    """
-    inside = Volume(Path(RUNS_MOUNT)).incoming(run_id).relative_to(RUNS_MOUNT)
-    for name, folder in parts.items():
-        archive = archive_of(folder, PurePosixPath(inside / name))
-        with engine_errors(f"copying {name} to the run volume"):
-            done = engine.client().api.put_archive(container_id, RUNS_MOUNT, archive)
-        if not done:
-            raise LabError(f"the engine refused {folder}", "see `lab ps`, then try again")
 
 
 class ComposeEnvironment(CalledEnvironment):
@@ -292,7 +189,7 @@ class ComposeEnvironment(CalledEnvironment):
 
     def probe_gpus(self) -> dict[str, GpuView]:
         """The GPUs that each task and each node sees now; see `Environment`."""
-        return gpu_probe.probe_all(
+        return gpu_verification.probe_all(
             {
                 info.task or info.service: partial(probe_container, self._engine, info)
                 for info in self.inspect()
@@ -394,13 +291,13 @@ def probe_container(engine: Engine, info: ContainerInfo) -> GpuView:
         done = engine.execute(
             f"probing the GPUs of {info.service}",
             info.id,
-            ["python", *gpu_probe.COMMAND],
-            within_s=gpu_probe.LIMIT_S,
-            max_bytes=gpu_probe.MAX_BYTES,
+            ["python", *gpu_verification.COMMAND],
+            within_s=gpu_verification.LIMIT_S,
+            max_bytes=gpu_verification.MAX_BYTES,
         )
     except LabError as error:
         return GpuView(why=str(error))
-    return gpu_probe.parse_output(*done)
+    return gpu_verification.parse_output(*done)
 
 
 _STOP_S: Final = 5

@@ -138,10 +138,10 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
 
     def probe_gpus(self) -> dict[str, GpuView]:
         """The GPUs that each task sees now; see `Environment`."""
-        from lab.backends import gpu_probe  # noqa: PLC0415  (only a host with GPUs is probed)
+        from lab.backends import gpu_verification  # noqa: PLC0415  (only a host with GPUs is probed)
 
         agents = self._agents()
-        return gpu_probe.probe_all(
+        return gpu_verification.probe_all(
             {
                 record.task: partial(self._probe_task, record.task, agents.get(record.task))
                 for record in self._record.tasks
@@ -149,7 +149,7 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         )
 
     def _probe_task(self, task: str, agent: ProcessHandle | None) -> GpuView:
-        from lab.backends import gpu_probe  # noqa: PLC0415  (see `probe_gpus`)
+        from lab.backends import gpu_verification  # noqa: PLC0415  (see `probe_gpus`)
         from lab.gpu.verification import GpuView  # noqa: PLC0415
 
         # The probe runs inside the namespaces, where the agent has another process id.
@@ -157,7 +157,7 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         if agent is None or own is None:
             return GpuView(why=self._how_ended(task))
         # This Python has nvidia-ml-py; that of the tasks may not have it.
-        probe = [sys.executable, "-P", *gpu_probe.COMMAND, "--pid", str(own.pid)]
+        probe = [sys.executable, "-P", *gpu_verification.COMMAND, "--pid", str(own.pid)]
         done = subprocess.run(
             [*self._enter(agent), *probe],
             env=base_environ(),
@@ -166,7 +166,7 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
             capture_output=True,
             check=False,
         )
-        return gpu_probe.parse_output(done.returncode, done.stdout, done.stderr)
+        return gpu_verification.parse_output(done.returncode, done.stdout, done.stderr)
 
     def _enter(self, agent: ProcessHandle) -> list[str]:
         """The command line prefix that starts a program in the namespaces of this agent."""
