@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -24,10 +24,6 @@ class Boot(ABC, Generic[E]):
     def __init__(self, plan: Plan, root: Path) -> None:
         self.plan = plan
         self.root = root
-
-    def lock(self) -> AbstractContextManager[int | None]:
-        """Hold a lock during the boot; the context is its descriptor, or None."""
-        return lock_environment(self.backend, self.plan.name)
 
     @abstractmethod
     def prepare(self) -> None:
@@ -72,7 +68,7 @@ def boot(steps: Boot[E], check: Check, *, share: bool) -> E:
     """
     with ExitStack() as locked:
         with state_errors():
-            lock = locked.enter_context(steps.lock())
+            lock = locked.enter_context(lock_environment(steps.backend, steps.plan.name))
         steps.prepare()
         with hold_gpus(steps.holder(), share=share) as hold:
             try:

@@ -14,7 +14,6 @@ from lab.backends.compose.cli import (
     compose_version,
     docker,
     remove_compose_file,
-    require_builder,
     write_compose_file,
 )
 from lab.backends.compose.environment import ComposeEnvironment
@@ -92,13 +91,7 @@ class ComposeBackend(ComposePlanner, Backend):
             LabError: The engine does not answer, or the user named an image with another version.
         """
         with image_builder(self._engine, plan, root, self.options) as builder:
-            if not (problem := builder.problem()):
-                return None
-            try:
-                require_builder()
-            except LabError as error:
-                return str(error)
-            if builder.has_base():
+            if not (problem := builder.problem()) or builder.has_base():
                 return None
         return (
             f"{problem}, and its base {builder.image.base} cannot be fetched; without"

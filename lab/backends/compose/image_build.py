@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from lab.backends.build_context import prepare_context
 from lab.backends.compose import render
-from lab.backends.compose.cli import Compose, compose_version, require_builder
+from lab.backends.compose.cli import Compose, compose_version
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering
@@ -190,10 +190,8 @@ class ImageBuilder:
         """Build the image.
 
         Raises:
-            LabError: There is no builder, the build failed, or the project's directory has another
-                version of lab.
+            LabError: The build failed, or the project's directory has another version of lab.
         """
-        require_builder()
         image = self.image
         package = prepare_context(self.compose.root) / PACKAGE.name
         if not _is_this_version(package):

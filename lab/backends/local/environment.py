@@ -21,7 +21,7 @@ from lab.backends.environment_dir import record_text
 from lab.backends.gpu_record import release
 from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir
 from lab.backends.names import LOCAL
-from lab.backends.network_faults import START_S, wait_until_in_effect
+from lab.backends.network_faults import wait_until_in_effect
 from lab.backends.process import ProcessHandle, pid_in_namespace
 from lab.backends.python import (
     base_environ,
@@ -259,9 +259,6 @@ def inject_fault(
     enter: Sequence[str],
     arguments: Sequence[str],
     variables: Mapping[str, str],
-    *,
-    within_s: float = START_S,
-    revert_s: float = REVERT_S,
 ) -> None:
     """Start a network fault in a node's namespaces, and return when it is in effect.
 
@@ -270,8 +267,6 @@ def inject_fault(
         enter: The command line prefix that starts a program on the node.
         arguments: Arguments of `lab.network.fault`.
         variables: Environment variables that describe the node's link.
-        within_s: Seconds within which the fault must be in effect.
-        revert_s: Seconds from SIGTERM to SIGKILL for a fault that must be reverted.
 
     Raises:
         LabError: The fault is not in effect; its changes are reverted.
@@ -298,20 +293,20 @@ def inject_fault(
             return stderr.read()
 
         try:
-            wait_until_in_effect(node, began, within_s)
+            wait_until_in_effect(node, began)
         except BaseException:
             if process.returncode is None:
-                _end(process, revert_s)
+                _end(process)
             raise
         process.returncode = 0  # no `wait` for it: it ends by itself
 
 
-def _end(process: subprocess.Popen[bytes], revert_s: float) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """End the process group of a fault: with SIGTERM, after a time limit with SIGKILL."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         try:
-            process.wait(revert_s)
+            process.wait(REVERT_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
