@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from lab.backends.environment import Check, Environment
 from lab.backends.gpu_record import Handover, Holder, hold_gpus
@@ -16,14 +17,19 @@ from lab.signals import ignore_signals
 E = TypeVar("E", bound=Environment)
 
 
+@dataclass(eq=False)
 class Boot(ABC, Generic[E]):
-    """The steps of one boot."""
+    """The steps of one boot.
 
-    backend: str
+    Attributes:
+        backend: The backend's name.
+        plan: The plan.
+        root: The project's directory.
+    """
 
-    def __init__(self, plan: Plan, root: Path) -> None:
-        self.plan = plan
-        self.root = root
+    backend: ClassVar[str]
+    plan: Plan
+    root: Path
 
     @abstractmethod
     def prepare(self) -> None:

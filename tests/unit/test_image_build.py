@@ -174,9 +174,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Host]
     monkeypatch.setattr(backend, "list_resources", lambda *_: NO_RESOURCES)
     for name in ("remove", "wait_until_up", "restart_detached_tasks"):
         monkeypatch.setattr(backend, name, lambda *_, **__: None)
-    monkeypatch.setattr(backend, "docker", lambda: "docker")
     monkeypatch.setattr(ComposeEnvironment, "block_host", lambda *_: None)
-    monkeypatch.setattr(backend, "compose_version", lambda: "2.40.3")
 
     def make(**digests: str | None) -> Host:
         made = Host(**digests)

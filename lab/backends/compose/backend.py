@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.backends.base import Backend
 from lab.backends.boot import Boot
-from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, projects, remove
+from lab.backends.compose.cleanup import (
+    NO_RESOURCES,
+    Resources,
+    list_resources,
+    projects,
+    remove,
+)
 from lab.backends.compose.cli import (
     Compose,
     compose_version,
@@ -18,7 +25,7 @@ from lab.backends.compose.cli import (
 )
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.image_build import ImageBuilder, image_builder, image_exists
-from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait_until_up
+from lab.backends.compose.readiness import restart_detached_tasks, wait_until_up
 from lab.backends.compose.render import ComposePlanner, render
 from lab.backends.engine.client import Engine
 from lab.backends.engine.info import check_engine, check_toolkit, read_engine
@@ -43,10 +50,9 @@ if TYPE_CHECKING:
 class ComposeBackend(ComposePlanner, Backend):
     """Containers of `docker compose`."""
 
-    def __init__(self, *, ready_s: float = READY_S) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._engine = Engine()
-        self._ready_s = ready_s
 
     def task_path(self, path: Path, root: Path) -> str:
         """Return the path in a container; see `Backend`."""
@@ -120,33 +126,25 @@ class ComposeBackend(ComposePlanner, Backend):
 
     def boot(self, plan: Plan, *, root: Path) -> ComposeBoot:
         """Return the steps of a boot; see `Backend`."""
-        return ComposeBoot(plan, root, self._engine, options=self.options, ready_s=self._ready_s)
+        return ComposeBoot(plan, root, self._engine, self.options)
 
 
+@dataclass(eq=False)
 class ComposeBoot(Boot[ComposeEnvironment]):
-    """The steps that let compose start the containers, and wait until all are healthy."""
+    """The steps that let compose start the containers, and wait until all are healthy.
+
+    Attributes:
+        engine: The engine.
+        own: The backend's own options.
+    """
 
     backend = COMPOSE
-
-    def __init__(
-        self,
-        plan: Plan,
-        root: Path,
-        engine: Engine,
-        *,
-        options: Values,
-        ready_s: float,
-    ) -> None:
-        super().__init__(plan, root)
-        self.engine = engine
-        self._options = options
-        self._ready_s = ready_s
-        self._before = NO_RESOURCES
+    engine: Engine
+    own: Values
+    _before: Resources = NO_RESOURCES
 
     def prepare(self) -> None:
         """Refuse an environment of the same name from another config or directory."""
-        docker()
-        compose_version()
         plan, root = self.plan, self.root
         infos = ComposeEnvironment(self.engine, plan.name).containers
         tasks = [info for info in infos if info.task]
@@ -165,16 +163,15 @@ class ComposeBoot(Boot[ComposeEnvironment]):
 
     def holder(self) -> Holder | None:
         """Return the holder of the plan's GPUs, if the engine runs on this host."""
-        plan, engine = self.plan, self.engine
-        if not plan.has_gpus or not ComposeEnvironment(engine, plan.name).is_local:
+        if not self.plan.has_gpus or not self.engine.is_local():
             return None
-        return holder_of(plan, backend=self.backend, where=engine.id())
+        return holder_of(self.plan, backend=self.backend, where=self.engine.id())
 
     def options(self) -> Values:
         """Return the options of the compose file. Podman silently ignores `driver: nvidia`."""
         if self.plan.has_gpus and self.engine.is_podman():
-            return {**self._options, "gpus-by": "cdi"}
-        return self._options
+            return {**self.own, "gpus-by": "cdi"}
+        return self.own
 
     def text(self) -> str:
         """Return the compose file; its paths are relative to the project's directory."""
@@ -200,7 +197,7 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         environment = ComposeEnvironment(engine, plan.name)
         # First, because a task without its network becomes unhealthy after some seconds.
         restart_detached_tasks(engine, environment.inspect())
-        wait_until_up(engine, environment.inspect, timeout_s=self._ready_s)
+        wait_until_up(engine, environment.inspect)
         environment.block_host()
         return environment
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -85,9 +84,7 @@ class ComposeEnvironment(CalledEnvironment):
     @property
     def is_local(self) -> bool:
         """Whether the engine runs on this host, by the host name that the engine reports."""
-        with engine_errors("reading the engine's host name"):
-            name = str(self._engine.client().info().get("Name", ""))
-        return name == platform.node()
+        return self._engine.is_local()
 
     @property
     def sources_sha256(self) -> str:
@@ -159,8 +156,7 @@ class ComposeEnvironment(CalledEnvironment):
         Raises:
             InputError: There is no such task.
         """
-        infos = self._task_containers()
-        named = [self.known_task(infos, task) for task in tasks] or [*infos.values()]
+        named = self.selected(self._task_containers(), tasks)
         if not named:
             raise LabError(f"environment {self.project} has no containers", "boot it with `lab up`")
         command = [
@@ -169,7 +165,7 @@ class ComposeEnvironment(CalledEnvironment):
             *(["--follow"] if follow else []),
             *(["--tail", str(tail)] if tail is not None else []),
             *(["--since", f"{since:.6f}"] if since is not None else []),
-            *(info.service for info in named),
+            *(info.service for info in named.values()),
         ]
         with cli.child_process(command) as process:
             for line in cli.lines_of(process):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -71,17 +72,21 @@ class KubernetesBackend(KubernetesPlanner, RecordedBackend):
         return KubernetesBoot(plan, root.resolve(), self.options)
 
 
+@dataclass(eq=False)
 class KubernetesBoot(Boot[KubernetesEnvironment]):
-    """The steps that create the objects, and wait for the agents. An interrupt removes all."""
+    """The steps that create the objects, and wait for the agents. An interrupt removes all.
+
+    Attributes:
+        own: The backend's own options.
+    """
 
     backend = KUBERNETES
+    own: Values
+    _environment: KubernetesEnvironment | None = None
+    _kept: EnvironmentRecord | None = None
 
-    def __init__(self, plan: Plan, root: Path, options: Values) -> None:
-        super().__init__(plan, root)
-        self._options = options
-        self._state_dir = StateDir.of(plan.name)
-        self._environment: KubernetesEnvironment | None = None
-        self._kept: EnvironmentRecord | None = None
+    def __post_init__(self) -> None:
+        self._state_dir = StateDir.of(self.plan.name)
 
     def prepare(self) -> None:
         """Refuse an environment that exists; use a run volume that is kept."""
@@ -99,9 +104,9 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
     def start(self, lock: int | None, hold: Handover) -> KubernetesEnvironment:
         """Create the objects, and wait until every agent runs; see `Boot`."""
         del lock, hold
-        api = Api(namespace=str(self._options["namespace"]))
+        api = Api(namespace=str(self.own["namespace"]))
         owner = secrets.token_hex(4) if self._kept is None else self._kept.owner
-        objects = Objects(self.plan, self._options, owner=owner)
+        objects = Objects(self.plan, self.own, owner=owner)
         kinds = [manifest["kind"] for manifest in objects.all() if manifest["kind"] != CLAIM]
         record = EnvironmentRecord(
             project=self.plan.name,
@@ -112,7 +117,7 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
             context=api.context,
             namespace=api.namespace,
             owner=owner,
-            own_claim=not self._options["claim"],
+            own_claim=not self.own["claim"],
             kinds=(*dict.fromkeys(reversed(kinds)), "Pod"),
             reader=objects.pods.reader(),
             tasks=tuple(
@@ -120,7 +125,7 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
                 for task in self.plan.tasks
             ),
         )
-        text = render(self.plan, self._options, Rendering("the config"), owner=owner)
+        text = render(self.plan, self.own, Rendering("the config"), owner=owner)
         with state_errors():
             self._state_dir.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._state_dir.file.write_text(text, encoding="utf-8")

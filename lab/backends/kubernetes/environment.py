@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
@@ -190,45 +190,39 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
 
     def _checked(self, chunks: Iterator[Chunk | None]) -> Iterator[Chunk | None]:
         """Yield the chunks until no task's pod runs; the run volume's own pod keeps running."""
-        looked, reported = time.monotonic(), set[str]()
-        with self._watched() as causes:
-            try:
-                for chunk in chunks:
-                    yield chunk
-                    if chunk is None and time.monotonic() - looked > _LOOK_S:
-                        self._check_up(reported, causes)
-                        looked = time.monotonic()
-            finally:  # an agent may have recorded its end before the next check
-                for task in sorted(causes.keys() - reported):
-                    LOG.warning(f"{task}: {causes[task]}")
+        looked, reported, causes, closed = time.monotonic(), set[str](), dict[str, str](), Event()
+        in_background(partial(self._watch, causes, closed))
+        try:
+            for chunk in chunks:
+                yield chunk
+                if chunk is None and time.monotonic() - looked > _LOOK_S:
+                    self._check_up(reported, causes)
+                    looked = time.monotonic()
+        finally:
+            closed.set()
+            # An agent may have recorded its end before the next check.
+            for task in sorted(causes.keys() - reported):
+                LOG.warning(f"{task}: {causes[task]}")
 
-    @contextmanager
-    def _watched(self) -> Iterator[dict[str, str]]:
-        """Watch the pods in a thread; yield why Kubernetes ends them, by their tasks.
+    def _watch(self, causes: dict[str, str], closed: Event) -> None:
+        """Watch the pods, and note why Kubernetes ends them.
 
         A deleted pod shows the cause only until it is gone, a second later. The agent of an evicted
         one may have recorded its end, and with it that of the run, before the next check.
+
+        Args:
+            causes: The causes by their tasks; it changes.
+            closed: Ends the watch.
         """
-        causes: dict[str, str] = {}
-        closed = Event()
-
-        def watch() -> None:
-            while not closed.is_set():
-                with suppress(LabError):  # without an answer, or without this right
-                    for pod in self.api.watch_pods(self.labels):
-                        if closed.is_set():
-                            return
-                        task = status.task_of(pod)
-                        if task and task not in causes and status.is_ended_by_kubernetes(pod):
-                            causes[task] = status.detail(pod)
-                            causes[task] += self._drain_of(pod)
-                closed.wait(_LOOK_S)
-
-        in_background(watch)
-        try:
-            yield causes
-        finally:
-            closed.set()
+        while not closed.is_set():
+            with suppress(LabError):  # without an answer, or without this right
+                for pod in self.api.watch_pods(self.labels):
+                    if closed.is_set():
+                        return
+                    task = status.task_of(pod)
+                    if task and task not in causes and status.is_ended_by_kubernetes(pod):
+                        causes[task] = status.detail(pod) + self._drain_of(pod)
+            closed.wait(_LOOK_S)
 
     def _drain_of(self, pod: Object) -> str:
         """Whether a pod's node is drained, for a message; not every user may read nodes."""
@@ -273,8 +267,6 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         Raises:
             InputError: There is no such task.
         """
-        names = {record.task: record.task for record in self._record.tasks}
-        selected = [self.known_task(names, task) for task in tasks] or [*names]
         pods = self.pods()
         outputs = {
             task: self.api.logs(
@@ -283,7 +275,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
                 tail=tail,
                 since=None if since is None else stamp(since),
             )
-            for task in selected
+            for task in self.selected({each.task: each for each in self._record.tasks}, tasks)
             if task in pods
         }
         return merged_lines(outputs)

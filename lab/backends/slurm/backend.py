@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab.backends.boot import Boot
@@ -53,17 +54,21 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
         return SlurmBoot(plan, root.resolve(), self.options)
 
 
+@dataclass(eq=False)
 class SlurmBoot(Boot[SlurmEnvironment]):
-    """The steps that submit a job, and wait in the queue. An interrupt cancels the job."""
+    """The steps that submit a job, and wait in the queue. An interrupt cancels the job.
+
+    Attributes:
+        own: The backend's own options.
+    """
 
     backend = SLURM
+    own: Values
+    _environment: SlurmEnvironment | None = None
+    _kept: bool = False
 
-    def __init__(self, plan: Plan, root: Path, options: Values) -> None:
-        super().__init__(plan, root)
-        self._options = options
-        self._state_dir = StateDir.of(plan.name)
-        self._environment: SlurmEnvironment | None = None
-        self._kept = False
+    def __post_init__(self) -> None:
+        self._state_dir = StateDir.of(self.plan.name)
 
     def prepare(self) -> None:
         """Refuse an environment with a job, and a plan with more nodes than Slurm has."""
@@ -84,7 +89,7 @@ class SlurmBoot(Boot[SlurmEnvironment]):
         plan = self.plan
         with state_errors():
             self._state_dir.clear()
-            script = render(plan, self._options, Rendering("the config"))
+            script = render(plan, self.own, Rendering("the config"))
             self._state_dir.script.write_text(script, encoding="utf-8")
             record = EnvironmentRecord(
                 project=plan.name,
