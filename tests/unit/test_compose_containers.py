@@ -273,9 +273,7 @@ def test_gpus_are_requested_by_cdi(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpus_by(with_gpus) == "nvidia"
 
 
-def test_an_anchor_is_removed_after_the_tasks_that_joined_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_anchor_is_removed_after_the_tasks_that_joined_it() -> None:
     left = {
         "a": {"lab.node": "tf1"},
         "task": {"lab.node": "tf1", "lab.task": "ps-0"},
@@ -292,6 +290,11 @@ def test_an_anchor_is_removed_after_the_tasks_that_joined_it(
 
     podman = Mock(for_each=for_each)
     podman.containers = lambda *_: [Mock(id=name, labels=each) for name, each in left.items()]
-    monkeypatch.setattr(cleanup, "list_resources", lambda *_: cleanup.NO_RESOURCES)
+    client = podman.client.return_value
+    network, volume = Mock(id="network-1"), Mock(id="mnist_runs")
+    client.networks.list.return_value, client.volumes.list.return_value = [network], [volume]
+    cleanup.remove(podman, "mnist", keep={"network-1"}, keep_volumes=True)
+    assert (network.remove.call_count, volume.remove.call_count) == (0, 0)
     cleanup.remove(podman, "mnist")
+    assert (network.remove.call_count, volume.remove.call_count) == (1, 1)
     assert not left

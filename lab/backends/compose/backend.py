@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 
 from lab.backends.base import Backend
 from lab.backends.boot import Boot
-from lab.backends.compose.cleanup import (
-    NO_RESOURCES,
-    Resources,
-    list_resources,
-    projects,
-    remove,
-)
+from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, projects, remove
 from lab.backends.compose.cli import (
     Compose,
     compose_version,
@@ -121,7 +115,7 @@ class ComposeBackend(ComposePlanner, Backend):
     def find_any(self, project: str) -> ComposeEnvironment | None:
         """The environment of this name: up, stopped, or only its volume; None if there is none."""
         environment = ComposeEnvironment(self._engine, project)
-        exists = environment.containers or list_resources(self._engine, project) != NO_RESOURCES
+        exists = environment.containers or list_resources(self._engine, project)
         return environment if exists else None
 
     def boot(self, plan: Plan, *, root: Path) -> ComposeBoot:
@@ -141,7 +135,7 @@ class ComposeBoot(Boot[ComposeEnvironment]):
     backend = COMPOSE
     engine: Engine
     own: Values
-    _before: Resources = NO_RESOURCES
+    _before: frozenset[str] = NO_RESOURCES
 
     def prepare(self) -> None:
         """Refuse an environment of the same name from another config or directory."""
@@ -208,5 +202,5 @@ class ComposeBoot(Boot[ComposeEnvironment]):
             remove(self.engine, project, keep=self._before)
         except LabError as error:
             LOG.warning(f"{project} is not fully removed: {error}; run `lab down {project}`")
-        if self._before == NO_RESOURCES:
+        if not self._before:
             remove_compose_file(project)

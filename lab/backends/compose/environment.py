@@ -7,14 +7,13 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends import gpu_verification
 from lab.backends.compose import cli
-from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, remove, stop, was_started
+from lab.backends.compose.cleanup import remove, stop, was_started
 from lab.backends.compose.host_block import block_host
 from lab.backends.compose.volume import call_in_reader, call_in_task, stdout_of, upload
 from lab.backends.engine.client import Engine, NotFound, engine_errors
@@ -221,9 +220,8 @@ class ComposeEnvironment(CalledEnvironment):
         Raises:
             LabError: The engine refused.
         """
-        resources = list_resources(self._engine, self.project) if keep_volume else NO_RESOURCES
         end_faults(self._engine, self.project)
-        remove(self._engine, self.project, keep=replace(NO_RESOURCES, volumes=resources.volumes))
+        remove(self._engine, self.project, keep_volumes=keep_volume)
         if any(info.planned for info in self.containers):
             release(self.backend, self.project, self._engine.id())
         cli.remove_compose_file(self.project)

@@ -136,7 +136,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
                 address=record.address,
                 gpus=tuple(map(str, range(record.gpus))),
                 alive=record.task in pods and status.is_ready(pods[record.task]),
-                detail=status.detail(pods[record.task]) if record.task in pods else "it has no pod",
+                detail=_detail(pods.get(record.task)),
             )
             for record in self._record.tasks
         ]
@@ -243,19 +243,21 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
             LabError: No agent runs; the message has the cause that Kubernetes names.
         """
         pods = self.pods()
-        ended = [info for info in self.tasks() if not status.is_running(pods.get(info.task))]
-        details = {info.task: causes.get(info.task, info.detail) for info in ended}
+        ended = {
+            record.task: causes.get(record.task) or _detail(pods.get(record.task))
+            for record in self._record.tasks
+            if not status.is_running(pods.get(record.task))
+        }
         if len(ended) == len(self._record.tasks):
-            first = ended[0].task
+            task, why = next(iter(ended.items()))
             raise LabError(
-                f"the kubernetes environment {self.project!r} has stopped:"
-                f" {first}: {details[first]}",
+                f"the kubernetes environment {self.project!r} has stopped: {task}: {why}",
                 "its runs stay on its run volume until `lab down`",
             )
-        for task, why in details.items():
+        for task, why in ended.items():
             if task not in reported:
                 LOG.warning(f"{task}: {why}")
-        reported.update(info.task for info in ended)
+        reported.update(ended)
 
     # ---- its tasks
 
@@ -290,8 +292,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         self.known_task({record.task: record for record in self._record.tasks}, task)
         pod = self.pods().get(task)
         if pod is None or not status.is_running(pod):
-            why = "it has no pod" if pod is None else status.detail(pod)
-            raise LabError(f"{task} is not running: {why}", "boot it with `lab up`")
+            raise LabError(f"{task} is not running: {_detail(pod)}", "boot it with `lab up`")
         context = ["--context", self.api.context] if self.api.context else []
         name = str(pod["metadata"]["name"])
         place = ["--namespace", self.api.namespace, "exec", "--stdin", "--tty", name]
@@ -357,3 +358,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
                     self.api.delete(resource)
                     deleted.add(resource["metadata"]["uid"])
             time.sleep(POLL_S)
+
+
+def _detail(pod: Object | None) -> str:
+    return "it has no pod" if pod is None else status.detail(pod)

@@ -190,10 +190,27 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         return "processes.json", record_text(self._record)
 
     def stop(self, *, gently: bool = True) -> None:
-        """End all its processes; see `RecordedEnvironment`."""
-        end_processes(
-            self._record, list(self._agents().values()), self._state_dir.log, gently=gently
-        )
+        """End the supervisor, and all processes below it; see `RecordedEnvironment`."""
+        supervisor = self._record.process
+        isolated = self._record.isolation is Isolation.NAMESPACES
+        below = supervisor.descendants() if isolated else [*self._agents().values()]
+        # With namespaces, the supervisor's process is the only child of `unshare`.
+        leader = below[0] if isolated and below else supervisor
+        stages = [
+            (leader, signal.SIGTERM, _TERM_WITHIN_S),
+            (supervisor, signal.SIGKILL, _KILL_WITHIN_S),
+        ]
+        # During a boot, process 1 of the namespace may not have a handler for SIGTERM yet: it would
+        # ignore the signal.
+        for target, number, seconds in stages[1:] if isolated and not gently else stages:
+            target.signal(number)
+            if _have_ended(supervisor, below, seconds):
+                break
+        else:
+            raise LabError(
+                f"processes of the local environment {self.project!r} did not end",
+                f"see pid {supervisor.pid} and {self._state_dir.log}",
+            )
         if any(task.gpus for task in self._record.tasks):
             release(self.backend, self.project, str(self._state_dir.directory))
 
@@ -214,44 +231,16 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         return "no agent"
 
 
-def end_processes(
-    record: EnvironmentRecord, agents: Sequence[ProcessHandle], log: Path, *, gently: bool
-) -> None:
-    """End the supervisor, and all processes below it.
-
-    Args:
-        record: The environment.
-        agents: Its agents.
-        log: The supervisor's log, for the message.
-        gently: First let programs end by themselves, and agents record their ends.
-
-    Raises:
-        LabError: Processes are left.
-    """
-    supervisor = record.process
-    isolated = record.isolation is Isolation.NAMESPACES
-    below = supervisor.descendants() if isolated else agents
-    # With namespaces, the supervisor's process is the only child of `unshare`.
-    leader = below[0] if isolated and below else supervisor
-    stages = [
-        (leader, signal.SIGTERM, _TERM_WITHIN_S),
-        (supervisor, signal.SIGKILL, _KILL_WITHIN_S),
-    ]
-    # During a boot, process 1 of the namespace may not have a handler for SIGTERM yet: it would
-    # ignore the signal.
-    for target, number, seconds in stages[1:] if isolated and not gently else stages:
-        target.signal(number)
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            with suppress(ChildProcessError):
-                os.waitpid(supervisor.pid, os.WNOHANG)  # it may be this process's own child
-            if not supervisor.alive() and not any(handle.alive() for handle in below):
-                return
-            time.sleep(_POLL_S)
-    raise LabError(
-        f"processes of the local environment {record.project!r} did not end",
-        f"see pid {supervisor.pid} and {log}",
-    )
+def _have_ended(supervisor: ProcessHandle, below: Sequence[ProcessHandle], within_s: float) -> bool:
+    """Wait until these processes have ended; return whether they have in time."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        with suppress(ChildProcessError):
+            os.waitpid(supervisor.pid, os.WNOHANG)  # it may be this process's own child
+        if not supervisor.alive() and not any(handle.alive() for handle in below):
+            return True
+        time.sleep(_POLL_S)
+    return False
 
 
 def inject_fault(

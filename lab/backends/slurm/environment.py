@@ -148,10 +148,10 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
     def _pause(self, seconds: float, *, until_all_start: bool) -> None:
         """Wait, at most until all agents have started."""
         until = time.monotonic() + seconds
-        while (left_s := until - time.monotonic()) > 0:
+        while time.monotonic() < until:
             if until_all_start and not self._missing_agents():
                 return
-            time.sleep(min(left_s, _LOOK_S))
+            time.sleep(_LOOK_S)
 
     def continuation(self, run_id: str) -> Request | None:
         """Wait until Slurm starts the job again, and its batch step continues a run.
