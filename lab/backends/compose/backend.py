@@ -18,7 +18,7 @@ from lab.backends.compose.cli import (
     write_compose_file,
 )
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image_build import ImageBuilder, image_builder, image_exists
+from lab.backends.compose.image_build import ImageBuilder, image_builder, image_digest
 from lab.backends.compose.readiness import restart_detached_tasks, wait_until_up
 from lab.backends.compose.render import ComposePlanner, render
 from lab.backends.engine.client import Engine
@@ -106,7 +106,7 @@ class ComposeBackend(ComposePlanner, Backend):
             LabError: The engine does not answer.
         """
         with image_builder(self._engine, plan, root, self.options) as builder:
-            return not image_exists(self._engine, builder.image.name)
+            return image_digest(self._engine, builder.image.name) is None
 
     def projects(self) -> set[str]:
         """Names of all environments that have a container, network or volume."""

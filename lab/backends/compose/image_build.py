@@ -62,15 +62,6 @@ def image_of(config: dict[str, Any]) -> Image:
     raise ValueError("no service of the rendered file builds an image")
 
 
-def image_exists(engine: Engine, name: str) -> bool:
-    """Whether the engine has an image of this name.
-
-    Raises:
-        LabError: The engine does not answer.
-    """
-    return image_digest(engine, name) is not None
-
-
 def image_digest(engine: Engine, name: str) -> str | None:
     """Return the digest of lab's code in an image, by its label.
 
@@ -167,7 +158,7 @@ class ImageBuilder:
     def has_base(self) -> bool:
         """Whether the engine has the base image, or can pull it from a registry."""
         base = self.image.base
-        if image_exists(self.engine, base):
+        if image_digest(self.engine, base) is not None:
             return True
         try:
             with engine_errors("querying the registry"):
@@ -200,7 +191,8 @@ class ImageBuilder:
                 f" {visible(str(package))}, than this lab has, {visible(str(PACKAGE))}",
                 "use the `lab` of that directory, or update both to one version",
             )
-        LOG.info(download_notice(image, has_base=image_exists(self.engine, image.base)))
+        has_base = image_digest(self.engine, image.base) is not None
+        LOG.info(download_notice(image, has_base=has_base))
         if image.tensorflow:
             LOG.warning(
                 f"{LAB_TENSORFLOW} is set, so the image is not locked: pip chooses its packages and"
