@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lab.backends import gpu_verification
 from lab.backends.compose import cli
@@ -26,6 +25,7 @@ from lab.backends.engine.containers import (
 )
 from lab.backends.environment import TaskInfo
 from lab.backends.gpu_record import release
+from lab.backends.log_tail import merged_lines
 from lab.backends.names import COMPOSE
 from lab.backends.network_faults import wait_until_in_effect
 from lab.backends.volume_calls import (
@@ -35,17 +35,10 @@ from lab.backends.volume_calls import (
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
 from lab.network import FAULT_MODULE
-from lab.text import visible
 from lab.variables import LAB_LINK
 
 if TYPE_CHECKING:
     from lab.backends.compose.volume import Output
-
-_LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
-"""compose appends the container's number to the task: `worker-0-1  | …`."""
-
-_ERASE_LINE: Final = "\x1b[2K"
-"""compose 2.26 begins each line with it, also with `--ansi never`."""
 
 _OCI_TITLE: Final = "org.opencontainers.image.title=lab"
 
@@ -133,15 +126,44 @@ class ComposeEnvironment(CalledEnvironment):
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Inject a fault into a node's network; see `Environment`.
 
+        A short-lived container shares only the network of the node's anchor. Its only capability is
+        NET_ADMIN. It reverts its changes itself, and the engine removes it when it ends.
+
         Raises:
-            LabError: The node does not run, or the fault was refused.
+            LabError: The node does not run, the engine refused the container, or the fault is not
+                in effect in time.
         """
         anchors = (info for info in self.inspect() if not info.task and info.node == node)
         anchor = next(anchors, None)
         if anchor is None or not anchor.running:
             detail = anchor.detail if anchor else "there is no such node"
             raise LabError(f"node {node} is not running: {detail}", f"see `lab ps {self.project}`")
-        inject_fault(self._engine, self.project, anchor, arguments)
+        link = {name: value for name, value in anchor.variables.items() if name == LAB_LINK}
+        doing = f"injecting a fault into node {node}"
+        with engine_errors(doing):
+            container = self._engine.create(
+                self.project,
+                anchor.image,
+                ["python", "-m", FAULT_MODULE, *arguments],
+                labels={FAULT: node},
+                environment=link,
+                network_mode=f"container:{anchor.id}",
+                user="0:0",
+                cap_add=["NET_ADMIN"],
+                auto_remove=True,
+            )
+        try:
+            with engine_errors(doing):
+                output: Output = container.attach(stream=True, logs=True, demux=True)
+                container.start()
+            wait_until_in_effect(node, lambda: _began(output, doing))
+        except BaseException:
+            with suppress(LabError), engine_errors(doing):
+                # Stop it before the removal: a killed container does not revert its changes.
+                container.stop(timeout=_STOP_S)
+                # The engine removes only containers that were started.
+                container.remove(force=True)
+            raise
 
     def avoid(self) -> None:
         """Prefer other containers: for a moment the engine shows an ended one as running."""
@@ -158,17 +180,14 @@ class ComposeEnvironment(CalledEnvironment):
         named = self.selected(self._task_containers(), tasks)
         if not named:
             raise LabError(f"environment {self.project} has no containers", "boot it with `lab up`")
-        command = [
-            *(cli.docker(), "compose", "--project-name", self.project, "--ansi", "never"),
-            *("logs", "--no-color"),
-            *(["--follow"] if follow else []),
-            *(["--tail", str(tail)] if tail is not None else []),
-            *(["--since", f"{since:.6f}"] if since is not None else []),
-            *(info.service for info in named.values()),
-        ]
-        with cli.child_process(command) as process:
-            for line in cli.lines_of(process):
-                yield _LOG_PREFIX.sub(r"\1\2", visible(line.removeprefix(_ERASE_LINE)))
+        last: Literal["all"] | int = "all" if tail is None else tail
+
+        def pieces(info: ContainerInfo) -> Iterator[bytes]:
+            with engine_errors(f"reading the output of {info.service}"):
+                container = self._engine.client().containers.get(info.id)
+                yield from container.logs(stream=True, follow=follow, tail=last, since=since)
+
+        return merged_lines({task: pieces(info) for task, info in named.items()})
 
     def shell(self, task: str) -> list[str]:
         """The command line that opens a shell in the task's container.
@@ -297,46 +316,6 @@ def probe_container(engine: Engine, info: ContainerInfo) -> GpuView:
 _STOP_S: Final = 5
 _GONE_WITHIN_S: Final = 10.0
 _POLL_S: Final = 0.1
-
-
-def inject_fault(
-    engine: Engine, project: str, anchor: ContainerInfo, arguments: Sequence[str]
-) -> None:
-    """Start a short-lived container with the fault, and return when the fault is in effect.
-
-    The container shares only the network of the node's anchor. Its only capability is NET_ADMIN. It
-    reverts its changes itself, and the engine removes it when it ends.
-
-    Raises:
-        LabError: The fault is not in effect in time, or the engine refused the container.
-    """
-    doing = f"injecting a fault into node {anchor.node}"
-    with engine_errors(doing):
-        container = engine.create(
-            project,
-            anchor.image,
-            ["python", "-m", FAULT_MODULE, *arguments],
-            labels={FAULT: anchor.node},
-            environment={
-                name: value for name, value in anchor.variables.items() if name == LAB_LINK
-            },
-            network_mode=f"container:{anchor.id}",
-            user="0:0",
-            cap_add=["NET_ADMIN"],
-            auto_remove=True,
-        )
-    try:
-        with engine_errors(doing):
-            output: Output = container.attach(stream=True, logs=True, demux=True)
-            container.start()
-        wait_until_in_effect(anchor.node, lambda: _began(output, doing))
-    except BaseException:
-        with suppress(LabError), engine_errors(doing):
-            # Stop it before the removal: a killed container does not revert its changes.
-            container.stop(timeout=_STOP_S)
-            # The engine removes only containers that were started.
-            container.remove(force=True)
-        raise
 
 
 def end_faults(engine: Engine, project: str) -> None:
