@@ -197,19 +197,6 @@ class Backend(Planner, ABC):
         environment: Environment = boot(self.boot(plan, root=root.absolute()), check, share=share)
         return environment
 
-    def still_runs(self, project: str, where: str) -> bool | None:
-        """Whether an environment runs although no process locks its entry in the GPU record.
-
-        Args:
-            project: The environment's name.
-            where: See `lab.backends.gpu_record.Holder`.
-
-        Returns:
-            None if that is unknown.
-        """
-        del project, where
-        return False
-
     @abstractmethod
     def projects(self) -> Collection[str]:
         """Names of all environments that have any parts on this backend."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from lab.backends.environment import Check, Environment
 from lab.backends.gpu_record import Handover, Holder, hold_gpus
@@ -16,18 +17,19 @@ from lab.signals import ignore_signals
 E = TypeVar("E", bound=Environment)
 
 
+@dataclass(eq=False)
 class Boot(ABC, Generic[E]):
-    """The steps of one boot."""
+    """The steps of one boot.
 
-    backend: str
+    Attributes:
+        backend: The backend's name.
+        plan: The plan.
+        root: The project's directory.
+    """
 
-    def __init__(self, plan: Plan, root: Path) -> None:
-        self.plan = plan
-        self.root = root
-
-    def lock(self) -> AbstractContextManager[int | None]:
-        """Hold a lock during the boot; the context is its descriptor, or None."""
-        return lock_environment(self.backend, self.plan.name)
+    backend: ClassVar[str]
+    plan: Plan
+    root: Path
 
     @abstractmethod
     def prepare(self) -> None:
@@ -72,7 +74,7 @@ def boot(steps: Boot[E], check: Check, *, share: bool) -> E:
     """
     with ExitStack() as locked:
         with state_errors():
-            lock = locked.enter_context(steps.lock())
+            lock = locked.enter_context(lock_environment(steps.backend, steps.plan.name))
         steps.prepare()
         with hold_gpus(steps.holder(), share=share) as hold:
             try:

@@ -122,9 +122,8 @@ class DirectoryEnvironment(Environment):
         Raises:
             InputError: There is no such task.
         """
-        names = {info.task: info.task for info in self.tasks()}
-        selected = [self.known_task(names, task) for task in tasks] or list(names)
-        files = {task: self.output(task) for task in selected}
+        known = {info.task: self.output(info.task) for info in self.tasks()}
+        files = self.selected(known, tasks)
         width = max(map(len, files), default=0)
         lines = follow_lines(files, tail, (lambda: self.is_up) if follow else None, since)
         return (f"{task:<{width}}  | {line}" for task, line in lines)

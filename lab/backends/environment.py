@@ -155,6 +155,14 @@ class Environment(ABC):
             )
         return tasks[task]
 
+    def selected(self, tasks: Mapping[str, T], names: Sequence[str]) -> dict[str, T]:
+        """Return these tasks by their names; all if none is named.
+
+        Raises:
+            InputError: The environment has no such task.
+        """
+        return {name: self.known_task(tasks, name) for name in names or tasks}
+
     @abstractmethod
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Submit a request to the agents.

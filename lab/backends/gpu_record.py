@@ -19,8 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from lab.backends.names import CAPABILITIES, capabilities
-from lab.backends.registry import backend_named
+from lab.backends.names import CAPABILITIES, COMPOSE, capabilities
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError
 from lab.files import atomic_writer
@@ -29,6 +28,7 @@ from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.strict_json import dump
 from lab.text import short, visible
+from lab.threads import with_timeout
 from lab.variables import LAB_GPU_RECORD
 from lab.volume.files import open_regular, read_regular
 
@@ -39,6 +39,9 @@ _FILE_MODE: Final = 0o1644
 """Readable for all; systemd does not clean up files with the sticky bit."""
 
 _MAX_BYTES: Final = 1 << 16
+_UP: Final = frozenset({"running", "paused", "restarting"})
+_ENGINE_S: Final = 5.0
+"""Seconds that the engine has to report whether the containers of an entry run."""
 
 Handover = int | None
 """The descriptor with the lock of an entry, which a child inherits; None without GPUs."""
@@ -86,9 +89,10 @@ class _Entry:
         """Whether the environment exists; None if its engine cannot be asked."""
         if self.locked:
             return True
-        if self.holder.backend not in CAPABILITIES:  # of a later version of lab
-            return None
-        return backend_named(self.holder.backend).still_runs(self.holder.project, self.holder.where)
+        if self.holder.backend == COMPOSE:
+            return _has_containers(self.holder.project, self.holder.where)
+        # Unknown if it is of a later version of lab.
+        return False if self.holder.backend in CAPABILITIES else None
 
 
 def directory() -> Path:
@@ -194,6 +198,23 @@ def _read(path: Path, file: BinaryIO) -> _Entry:
     else:
         locked = False
     return _Entry(path, holder, status.st_uid, status.st_mtime, locked)
+
+
+def _has_containers(project: str, engine_id: str) -> bool | None:
+    """Whether containers of a project run; None if another engine or none answers."""
+    from lab.backends.engine import client, containers  # noqa: PLC0415  (most commands ask no engine)
+
+    def check() -> bool | None:
+        engine = client.Engine()
+        if engine.id() != engine_id:
+            return None
+        found = engine.containers(f"{containers.PROJECT}={project}")
+        return not _UP.isdisjoint(container.status for container in found)
+
+    try:
+        return with_timeout(_ENGINE_S, check)
+    except (LabError, TimeoutError):
+        return None
 
 
 def _held_by(entry: _Entry, gpus: list[str], requester: Holder, *, known: bool) -> LabError:

@@ -1,14 +1,44 @@
-"""Boots an environment and verifies that each task sees its own GPUs and no others."""
+"""Boots an environment and verifies that each task sees its own GPUs and no others.
+
+The tasks are probed in parallel, with a time limit.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import wait
+from functools import partial
 from pathlib import Path
+from threading import Semaphore
+from typing import TYPE_CHECKING, Final
 
 from lab.backends.base import Backend
 from lab.backends.environment import Check, Environment, no_check
 from lab.gpu import host_gpus
 from lab.log import LOG
 from lab.placement.plan import Plan
+from lab.text import short
+from lab.threads import in_background
+
+if TYPE_CHECKING:
+    from lab.gpu.verification import GpuView
+
+MODULE: Final = "lab.task.node.gpu_probe"
+
+ANSWER_S: Final = 30
+"""Seconds that a task has to answer; a driver may need seconds to initialize a GPU."""
+
+LIMIT_S: Final = ANSWER_S + 5.0
+"""The same, with the time that the engine takes to report the end of the probe."""
+
+COMMAND: Final = ("-m", MODULE, "--within", str(ANSWER_S))
+"""The arguments of Python; the module ends itself after its time limit."""
+
+_AT_ONCE: Final = 16
+
+MAX_BYTES: Final = 1 << 20
+"""The limit of a probe's output: programs of the user may run in the same container."""
 
 
 def boot(
@@ -63,3 +93,52 @@ def verify_gpus(environment: Environment, plan: Plan) -> None:
         return
     raise_for_faults(checks)
     LOG.info(summary_line({name: checks[name] for name in planned if name in checks}))
+
+
+def parse_output(code: int | None, stdout: bytes, stderr: bytes) -> GpuView:
+    """Parse the output of a process of the module.
+
+    Args:
+        code: Its exit code; 0 means success.
+        stdout: Its output. The last line counts: libraries may print lines before it.
+        stderr: Its standard error; the last line is the reason of a failure.
+    """
+    from lab.gpu.verification import GpuView  # noqa: PLC0415  (see `verify_gpus`)
+
+    lines = stdout.decode("utf-8", errors="replace").strip().splitlines()
+    if code == 0 and lines:
+        try:
+            return GpuView.from_json(lines[-1])
+        except ValueError as error:
+            return GpuView(why=short(str(error)))
+    printed = stderr.decode("utf-8", errors="replace").strip().splitlines() or lines
+    last = short(printed[-1] if printed else "no output")
+    return GpuView(why=f"{MODULE} ended with {code}: {last}")
+
+
+def probe_all(
+    probes: Mapping[str, Callable[[], GpuView]], limit_s: float = LIMIT_S
+) -> dict[str, GpuView]:
+    """Probe several tasks in parallel.
+
+    Args:
+        probes: Task to the function that probes it.
+        limit_s: Seconds that one probe has.
+
+    Returns:
+        The view of each task. The view of a task that did not answer in time contains this reason.
+    """
+    from lab.gpu.verification import GpuView  # noqa: PLC0415  (see `verify_gpus`)
+
+    limit_s *= math.ceil(len(probes) / _AT_ONCE)
+    slots = Semaphore(_AT_ONCE)
+
+    def run(probe: Callable[[], GpuView]) -> GpuView:
+        with slots:
+            return probe()
+
+    # A thread may hang in a driver. Python's exit does not wait for threads of `in_background`.
+    futures = {task: in_background(partial(run, probe)) for task, probe in probes.items()}
+    wait(futures.values(), limit_s)
+    late = GpuView(why=f"it did not answer within {limit_s:.0f} s")
+    return {task: future.result() if future.done() else late for task, future in futures.items()}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from queue import Queue
 
@@ -111,16 +112,10 @@ def _pieces(path: Path, position: int) -> Iterator[bytes]:
 
 
 def _start(path: Path, tail: int | None) -> int:
-    """The byte offset of the last `tail` whole lines."""
+    """The byte offset of the last `tail` whole lines, and of what follows them."""
     if tail is None or not path.exists():
         return 0
     with path.open("rb") as file:
-        size, reach = file.seek(0, os.SEEK_END), _PIECE_BYTES
-        while True:
-            start = file.seek(max(0, size - reach))
-            head, *last = file.read(size - start).rsplit(b"\n", tail + 1)
-            if len(last) > tail:
-                return start + len(head) + 1
-            if start == 0:
-                return 0
-            reach *= 2
+        starts = deque([0], maxlen=tail + 1)
+        starts.extend(accumulate(len(line) for line in file if line.endswith(b"\n")))
+    return starts[0] if len(starts) > tail else 0

@@ -13,16 +13,13 @@ START_S: Final = 30.0
 """Seconds within which a fault must be in effect."""
 
 
-def wait_until_in_effect(
-    node: str, began: Callable[[], bytes | None], within_s: float = START_S
-) -> None:
+def wait_until_in_effect(node: str, began: Callable[[], bytes | None]) -> None:
     """Wait until a process of `lab.network.fault` has injected its fault.
 
     Args:
         node: The node's name, for messages.
         began: Waits for the process, in a thread of its own. It returns None when the fault is in
             effect. If the process ends without an effect, it returns the standard error.
-        within_s: Seconds within which the fault must be in effect.
 
     Raises:
         LabError: The fault was refused, or is not in effect in time.
@@ -30,10 +27,10 @@ def wait_until_in_effect(
     with signals_blocked():
         future = in_background(began)
     try:
-        stderr = future.result(within_s)
+        stderr = future.result(START_S)
     except TimeoutError as error:
         raise LabError(
-            f"node {node}: the fault did not take effect within {within_s:g} s",
+            f"node {node}: the fault did not take effect within {START_S:g} s",
             "check whether the host is busy",
         ) from error
     if stderr is not None:

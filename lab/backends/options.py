@@ -74,8 +74,7 @@ def read_options(
         texts: The texts after `-o`.
 
     Raises:
-        InputError: The backend has no such option, a value is not valid, one is given twice, or
-            a text has several options.
+        InputError: The backend has no such option, a value is not valid, or one is given twice.
     """
     values: dict[str, Value] = {}
     for text in texts:
@@ -86,12 +85,6 @@ def read_options(
             raise InputError(
                 f"-o {short(visible(key or text))}: backend {backend} has no such option",
                 f"its options: {known}" if known else "leave it out: it has no options of its own",
-            )
-        if "," in text:
-            separate = " ".join(f"-o {part}" for part in text.split(","))
-            raise InputError(
-                f"-o {short(visible(text))} has several options",
-                f"write {short(visible(separate))}",
             )
         if key in values:
             raise InputError(f"-o {key} is given twice", "give it once")

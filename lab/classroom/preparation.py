@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from lab.backends.build_context import prepare_context
-from lab.backends.compose.cli import Compose, require_builder
+from lab.backends.compose.cli import Compose
 from lab.backends.compose.image_build import build_image
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.info import EngineInfo, read_engine
@@ -277,7 +277,6 @@ def ensure_image(engine: Engine, *, gpus: bool, root: Path, cpu_runs: bool = Fal
 
 
 def _build(name: str, base: str, digest: str, root: Path) -> None:
-    require_builder()
     LOG.info(f"building {name} downloads about 230 MB: JupyterLab, Node.js and lab's packages")
     build = {
         "context": ".",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.backends.compose import readiness
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.render import render
@@ -205,7 +206,9 @@ def test_a_name_that_is_taken_is_refused(
     assert all(task.alive for task in environment.tasks())
 
 
-def test_a_boot_that_fails_leaves_nothing(image: str, root: Path) -> None:
+def test_a_boot_that_fails_leaves_nothing(
+    image: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = place_on(root, "none", name="lab-e2e-failing")
     (root / "data").rmdir()
     with pytest.raises(LabError, match=r"bind source path does not exist: .*data"):
@@ -213,8 +216,10 @@ def test_a_boot_that_fails_leaves_nothing(image: str, root: Path) -> None:
     assert left_behind(plan.name) == []
     (root / "data").mkdir()
     with pytest.raises(LabError, match="is not up after 0 s"):
-        ComposeBackend(ready_s=0).up(plan, root=root)
+        monkeypatch.setattr(readiness, "READY_S", 0)
+        ComposeBackend().up(plan, root=root)
     assert left_behind(plan.name) == []
+    monkeypatch.undo()
 
     # Whatever it is that ends it.
     def interrupt(line: str) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from lab.backends.names import AUTO
 from lab.backends.options import Values
-from lab.backends.slurm import backend as environments
-from lab.backends.slurm.backend import SlurmBackend, SlurmEnvironment
+from lab.backends.slurm import environment as environments
+from lab.backends.slurm.backend import SlurmBackend
+from lab.backends.slurm.environment import SlurmEnvironment
 from lab.config import parse_cluster
 from lab.placement.plan import Plan
 from lab.run.planning import make_plan

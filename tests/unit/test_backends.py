@@ -139,7 +139,8 @@ def test_each_option_needs_its_own_flag() -> None:
     with pytest.raises(InputError) as caught:
         options_of("kubernetes", ["flavour=plain,nodes=one"])
     assert str(caught.value) == (
-        "-o flavour=plain,nodes=one has several options; write -o flavour=plain -o nodes=one"
+        "-o flavour=plain,nodes=one: the option 'flavour' of backend kubernetes takes"
+        " jobset or plain; write -o flavour=jobset|plain"
     )
 
 

@@ -55,7 +55,6 @@ def images(monkeypatch: pytest.MonkeyPatch) -> Images:
         found.labels[built["image"]] = built["build"]["labels"]
 
     monkeypatch.setattr(preparation, "build_image", found.build_image)
-    monkeypatch.setattr(preparation, "require_builder", lambda: None)
     monkeypatch.setattr(Compose, "build", build)
     monkeypatch.setattr(Engine, "client", lambda _: SimpleNamespace(images=found))
     return found

@@ -98,7 +98,7 @@ def test_waits_until_all_are_up_and_reports_each_once(notices: list[str]) -> Non
     starting = replace(a_task(), health="starting", service="worker-2")
     up = replace(starting, health="healthy")
     look = looks([a_task(), starting], [a_task(), starting], [a_task(), up])
-    readiness.wait_until_up(Engine(), look, timeout_s=30)
+    readiness.wait_until_up(Engine(), look)
     assert notices == ["worker-1 is up (1 of 2)", "worker-2 is up (2 of 2)"]
 
 
@@ -112,11 +112,12 @@ def test_waits_until_all_are_up_and_reports_each_once(notices: list[str]) -> Non
     ],
 )
 def test_names_the_container_that_is_not_up(
-    quiet: None, changes: dict[str, Any], output: str
+    quiet: None, changes: dict[str, Any], output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(readiness, "READY_S", 0.0)
     broken = replace(a_task(), **changes)
     with pytest.raises(LabError) as caught:
-        readiness.wait_until_up(Engine(), looks([broken]), timeout_s=0)
+        readiness.wait_until_up(Engine(), looks([broken]))
     assert caught.value.what == f"{output}; its last lines: worker-1 said this"
 
 
@@ -124,7 +125,7 @@ def test_reason_of_a_container_without_a_start() -> None:
     arguments = 'could not select device driver "nvidia" with capabilities: [[gpu]]'
     broken = replace(a_task(), state="created", error=arguments)
     with pytest.raises(LabError, match="--gpus none"):
-        readiness.wait_until_up(Engine(), looks([broken]), timeout_s=0)
+        readiness.wait_until_up(Engine(), looks([broken]))
 
 
 @pytest.mark.parametrize(
@@ -272,9 +273,7 @@ def test_gpus_are_requested_by_cdi(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpus_by(with_gpus) == "nvidia"
 
 
-def test_an_anchor_is_removed_after_the_tasks_that_joined_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_anchor_is_removed_after_the_tasks_that_joined_it() -> None:
     left = {
         "a": {"lab.node": "tf1"},
         "task": {"lab.node": "tf1", "lab.task": "ps-0"},
@@ -291,6 +290,11 @@ def test_an_anchor_is_removed_after_the_tasks_that_joined_it(
 
     podman = Mock(for_each=for_each)
     podman.containers = lambda *_: [Mock(id=name, labels=each) for name, each in left.items()]
-    monkeypatch.setattr(cleanup, "list_resources", lambda *_: cleanup.NO_RESOURCES)
+    client = podman.client.return_value
+    network, volume = Mock(id="network-1"), Mock(id="mnist_runs")
+    client.networks.list.return_value, client.volumes.list.return_value = [network], [volume]
+    cleanup.remove(podman, "mnist", keep={"network-1"}, keep_volumes=True)
+    assert (network.remove.call_count, volume.remove.call_count) == (0, 0)
     cleanup.remove(podman, "mnist")
+    assert (network.remove.call_count, volume.remove.call_count) == (1, 1)
     assert not left

@@ -14,7 +14,9 @@ from unittest.mock import Mock
 import pytest
 
 from lab.backends.compose.backend import ComposeBackend
-from lab.backends.compose.environment import ComposeEnvironment, upload
+from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.compose.volume import upload
+from lab.backends.engine.client import Engine
 from lab.backends.engine.containers import parse_inspection
 from lab.errors import LabError
 from lab.volume.framing import TICK
@@ -100,6 +102,19 @@ def test_foreign_task_labels_are_ignored(task: str, cluster: str) -> None:
     environment = ComposeEnvironment(an_engine(foreign, INSPECTED), "mnist")
     assert [each.task for each in environment.tasks()] == ["worker-1"]
     assert environment.cluster_spec() == {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
+
+
+def test_the_output_of_a_task_is_read_by_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment, asked = ComposeEnvironment(an_engine(inspected()), "mnist"), Mock()
+    asked.get.return_value.logs.return_value = iter([b"one\ntw", b"o \x1b[2J\nend"])
+    client = environment._engine.client()
+    # Its output is read in a thread.
+    monkeypatch.setattr(Engine, "client", lambda _: client)
+    client.containers.get = asked.get
+    lines = list(environment.logs(["worker-1"], follow=True, tail=3, since=5.5))
+    assert lines == ["worker-1  | one", r"worker-1  | two \x1b[2J", "worker-1  | end"]
+    read = asked.get.return_value.logs.call_args.kwargs
+    assert read == {"stream": True, "follow": True, "tail": 3, "since": 5.5}
 
 
 def test_a_broken_stream_resumes_through_another_container() -> None:

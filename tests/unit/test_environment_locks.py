@@ -148,7 +148,6 @@ def test_compose_gets_the_lock_of_its_boot(monkeypatch: pytest.MonkeyPatch, tmp_
 
     module = "lab.backends.compose.backend"
     for name, fake in (
-        *(("docker", lambda: "docker"), ("compose_version", lambda: "2.40.3")),
         *(("Compose", compose), ("list_resources", lambda *_: NO_RESOURCES)),
         ("remove", lambda *_, **__: None),
     ):

@@ -21,7 +21,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from lab import project
 from lab.backends.compose.backend import ComposeBackend
-from lab.backends.compose.environment import ComposeEnvironment, upload
+from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.compose.volume import upload
 from lab.backends.engine.client import engine_errors
 from lab.backends.environment_dir import remove_tree
 from lab.backends.local import backend, environment, network, state

@@ -19,7 +19,7 @@ from unittest.mock import Mock
 import pytest
 
 from lab.backends import gpu_record
-from lab.backends.compose import backend as compose
+from lab.backends.engine import client
 from lab.backends.gpu_record import Holder, hold_gpus, holder_of, release
 from lab.backends.names import CAPABILITIES
 from lab.backends.registry import backends
@@ -150,7 +150,7 @@ def test_an_environment_without_a_process_or_containers_holds_nothing(record: Pa
 def engine(monkeypatch: pytest.MonkeyPatch) -> Mock:
     found = Mock(id=Mock(return_value="engine-1"), container=Mock(status="running"))
     found.containers = lambda label: [found.container] if label.endswith("=anna") else []
-    monkeypatch.setattr(compose, "Engine", lambda: found)
+    monkeypatch.setattr(client, "Engine", lambda: found)
     return found
 
 

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from lab.backends import gpu_probe, gpu_verification
+from lab.backends import gpu_verification
 from lab.backends.compose.environment import ComposeEnvironment, probe_container
 from lab.backends.engine.client import Done, Engine
 from lab.backends.engine.containers import parse_inspection
@@ -179,7 +179,7 @@ def test_many_tasks_are_asked_and_a_hanging_one_is_abandoned() -> None:
 
     asks = {"worker-0": lambda: local(A), "worker-1": hang}
     try:
-        found = gpu_probe.probe_all(asks, limit_s=0.2)
+        found = gpu_verification.probe_all(asks, limit_s=0.2)
     finally:
         hanging.set()
     assert found == {"worker-0": local(A), "worker-1": GpuView(why="it did not answer within 0 s")}
@@ -194,9 +194,9 @@ def test_many_tasks_are_asked_and_a_hanging_one_is_abandoned() -> None:
     ],
 )
 def test_an_invalid_answer(code: int | None, stdout: bytes, stderr: bytes, why: str) -> None:
-    assert why in gpu_probe.parse_output(code, stdout, stderr).why
+    assert why in gpu_verification.parse_output(code, stdout, stderr).why
     # The output of a library before it is skipped.
-    found = gpu_probe.parse_output(0, b'hello\n{"seen": ["GPU-4"]}\n', b"a warning")
+    found = gpu_verification.parse_output(0, b'hello\n{"seen": ["GPU-4"]}\n', b"a warning")
     assert found == local("GPU-4")
 
 

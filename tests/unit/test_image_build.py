@@ -136,7 +136,6 @@ class Host:
         self.engine = an_engine(**digests)
         self.output: list[str] = []
         self.done: list[str] = []
-        self.refusal: LabError | None = None
         self.root = Path("/p")
         self.context = ROOT
         self.backend = ComposeBackend()
@@ -168,10 +167,6 @@ class Host:
         with shown_by(self.output.append):
             self.backend.up(PLAN, root=Path("/p"))
 
-    def require_builder(self) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Host]:
@@ -179,15 +174,12 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Host]
     monkeypatch.setattr(backend, "list_resources", lambda *_: NO_RESOURCES)
     for name in ("remove", "wait_until_up", "restart_detached_tasks"):
         monkeypatch.setattr(backend, name, lambda *_, **__: None)
-    monkeypatch.setattr(backend, "docker", lambda: "docker")
     monkeypatch.setattr(ComposeEnvironment, "block_host", lambda *_: None)
-    monkeypatch.setattr(backend, "compose_version", lambda: "2.40.3")
 
     def make(**digests: str | None) -> Host:
         made = Host(**digests)
         for module in (image, backend):
             monkeypatch.setattr(module, "Compose", made.compose)
-            monkeypatch.setattr(module, "require_builder", made.require_builder)
         monkeypatch.setattr(image, "prepare_context", made.prepare)
         return made
 
@@ -272,16 +264,8 @@ def test_a_base_image_that_can_be_pulled_is_enough(host: HostOf) -> None:
     assert here.backend.missing_image(PLAN, root=Path("/p")) is None
 
 
-def test_without_a_builder_nothing_is_built_and_an_existing_image_is_used(host: HostOf) -> None:
-    here = host(base=None)
-    here.refusal = LabError("building an image: buildx is too old", "install it")
-    reason = "building an image: buildx is too old; install it"
-    assert here.backend.missing_image(PLAN, root=Path("/p")) == reason
-    with pytest.raises(LabError, match="buildx is too old"):
-        here.builds()
-    assert (here.done, here.output) == ([], [])
+def test_an_existing_image_is_used(host: HostOf) -> None:
     there = host(cpu=HERE)
-    there.refusal = here.refusal
     assert there.backend.missing_image(PLAN, root=Path("/p")) is None
     there.boots()
     assert there.done == ["up"]

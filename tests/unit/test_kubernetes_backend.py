@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from lab.backends.kubernetes import backend as backends
-from lab.backends.kubernetes import environment as environments
-from lab.backends.kubernetes import status
-from lab.backends.kubernetes.api import Api, ApiError, Away, CallError, _refuse
+from lab.backends.kubernetes import status, volume
+from lab.backends.kubernetes.api import Api, ApiError, Away, _refuse
 from lab.backends.kubernetes.backend import KubernetesBackend
 from lab.backends.kubernetes.environment import KubernetesEnvironment
 from lab.backends.log_tail import merged_lines
 from lab.backends.options import Value
+from lab.backends.state import Busy
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.support import kube, specs
@@ -247,7 +247,7 @@ def test_without_a_shared_volume_all_pods_are_on_one_node(
 ) -> None:
     cluster.modes = ("ReadWriteOnce",)
     up(tmp_path, nodes="one").down()
-    monkeypatch.setattr(environments, "START_S", 1.0)
+    monkeypatch.setattr(volume, "START_S", 1.0)
     error = failure(tmp_path)
     assert f"Pending: {UNBOUND}; if only one node can mount the volumes here" in error
     assert error.endswith("use -o nodes=one")
@@ -263,8 +263,8 @@ def test_requests_and_their_files_reach_the_run_volume(cluster: Cluster, tmp_pat
     (saved / "model-7").write_bytes(bytes(range(256)) * 1000)  # more than one frame
     spec = {"ps": ["a:1"], "worker": ["b:1"]}
     environment.submit(specs.request("r1", "test", spec, program="none.py"), {"checkpoints": saved})
-    (volume,) = (cluster.folder / "volume").iterdir()
-    copied = volume / "r1" / "checkpoints" / "model-7"
+    (own,) = (cluster.folder / "volume").iterdir()
+    copied = own / "r1" / "checkpoints" / "model-7"
     assert copied.read_bytes() == (saved / "model-7").read_bytes()
     assert [each.run_id for each in environment.runs()] == ["r1"]
     with pytest.raises(LabError, match="no run 'r2' on this volume"):
@@ -334,9 +334,10 @@ def test_a_call_gives_all_output_its_exit_code_and_no_silence(cluster: Cluster) 
     numbers = "\n".join(map(str, range(1, 50_001))).encode() + b"\n"
     assert call("seq 1 50000; seq 1 50000 >&2") == numbers
     assert call("head -c 200000", bytes(200_000)) == bytes(200_000)
-    with pytest.raises(CallError, match="no such thing") as caught:
+    with pytest.raises(LabError, match=r"calling sh -c .*: no such thing; see `lab logs`"):
         call("echo no such thing >&2; exit 7")
-    assert caught.value.code == 7
+    with pytest.raises(Busy, match="another run"):
+        call("echo another run >&2; exit 3")
     with pytest.raises(Away, match=r"no output for 0\.3 s"):
         call("echo a; sleep 5", within_s=0.3)
     assert next(api.watch_pods(labels))["metadata"]["name"] == "p"

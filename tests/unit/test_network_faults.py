@@ -15,12 +15,13 @@ from unittest.mock import Mock
 
 import pytest
 
+from lab.backends import network_faults
 from lab.backends.compose.environment import ComposeEnvironment, end_faults
 from lab.backends.local import environment as inside
 from lab.backends.local import state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import Isolation
-from lab.backends.network_faults import START_S, wait_until_in_effect
+from lab.backends.network_faults import wait_until_in_effect
 from lab.errors import LabError
 from lab.experiments.faults import parse
 from lab.run import fault_injection as faultings
@@ -152,11 +153,11 @@ def test_nodes_without_a_network_or_an_agent(stored: LocalEnvironment) -> None:
 
 
 def test_a_refused_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refusal(*command: str, words: tuple[str, ...] = (), within_s: float = START_S) -> str:
+    def refusal(*command: str, words: tuple[str, ...] = ()) -> str:
         if command:
             monkeypatch.setattr(inside, "module_command", lambda _module: list(command))
         with pytest.raises((LabError, FileNotFoundError)) as caught:
-            inside.inject_fault("tf2", [], list(words), {}, within_s=within_s)
+            inside.inject_fault("tf2", [], list(words), {})
         return str(caught.value)
 
     assert refusal(words=("cut:9999s",)).startswith("node tf2: 'cut:9999s' lacks an arg")
@@ -165,7 +166,8 @@ def test_a_refused_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal("true") == "node tf2: it ended without output"
     assert "nonsense-of-lab" in refusal("nonsense-of-lab")
     # A reader of its pipe would wait for ever.
-    assert "the fault did not take effect within" in refusal("sleep", "86400", within_s=0.05)
+    monkeypatch.setattr(network_faults, "START_S", 0.05)
+    assert "the fault did not take effect within" in refusal("sleep", "86400")
 
 
 @pytest.mark.parametrize(
@@ -186,15 +188,17 @@ def test_a_late_process_reverts_its_fault(
             codes.append(super().wait(timeout))
             return codes[-1]
 
-    def too_late(node: str, began: Callable[[], bytes | None], within_s: float) -> None:
+    def too_late(node: str, began: Callable[[], bytes | None]) -> None:
         wait_for((tmp_path / "begun").exists, "its begin")
-        wait_until_in_effect(node, began, within_s)
+        wait_until_in_effect(node, began)
 
+    monkeypatch.setattr(network_faults, "START_S", 0.05)
+    monkeypatch.setattr(inside, "REVERT_S", 0.05 if stubborn else 30)
     monkeypatch.setattr(inside, "module_command", lambda _module: ["sh", "-c", script])
     monkeypatch.setattr(inside, "wait_until_in_effect", too_late)
     monkeypatch.setattr("lab.backends.local.environment.subprocess.Popen", Noted)
     with pytest.raises(LabError, match="node tf2: the fault did not take effect within"):
-        inside.inject_fault("tf2", enter, [], {}, within_s=0.05, revert_s=0.05 if stubborn else 30)
+        inside.inject_fault("tf2", enter, [], {})
     assert codes[-1] == -ends_by
     if at_the_end:
         wait_for((tmp_path / "reverted").exists, "its revert")

@@ -14,7 +14,8 @@ import pytest
 from lab.backends.names import AUTO
 from lab.backends.selection import choose
 from lab.backends.slurm import queue
-from lab.backends.slurm.backend import SlurmBackend, SlurmEnvironment, StateDir
+from lab.backends.slurm.backend import SlurmBackend
+from lab.backends.slurm.environment import SlurmEnvironment, StateDir
 from lab.config import parse_cluster
 from lab.errors import ConfigError, InputError, LabError
 from lab.log import shown_by

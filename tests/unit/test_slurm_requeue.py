@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.slurm.backend import StateDir
+from lab.backends.slurm.environment import StateDir
 from lab.experiments.experiment import OnFailure
 from lab.volume import Request, RunSpec, TaskStatus, Volume, control
 from lab.volume.states import Cause, State

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lab.backends.base import Backend
 from lab.backends.boot import Boot
@@ -15,15 +16,13 @@ from lab.backends.compose.cli import (
     compose_version,
     docker,
     remove_compose_file,
-    require_builder,
     write_compose_file,
 )
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image_build import ImageBuilder, image_builder, image_exists
-from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait_until_up
+from lab.backends.compose.image_build import ImageBuilder, image_builder, image_digest
+from lab.backends.compose.readiness import restart_detached_tasks, wait_until_up
 from lab.backends.compose.render import ComposePlanner, render
 from lab.backends.engine.client import Engine
-from lab.backends.engine.containers import PROJECT
 from lab.backends.engine.info import check_engine, check_toolkit, read_engine
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.names import COMPOSE
@@ -36,23 +35,18 @@ from lab.placement.plan import Plan
 from lab.project import DEFAULT_CLUSTER
 from lab.shipped import BASE_IMAGE_TOOL
 from lab.text import visible
-from lab.threads import in_background, with_timeout
+from lab.threads import in_background
 
 if TYPE_CHECKING:
     from lab.backends.checks import Host
-
-_UP: Final = frozenset({"running", "paused", "restarting"})
-_ENGINE_S: Final = 5.0
-"""Seconds that the engine has to report whether an environment of the GPU record runs."""
 
 
 class ComposeBackend(ComposePlanner, Backend):
     """Containers of `docker compose`."""
 
-    def __init__(self, *, ready_s: float = READY_S) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._engine = Engine()
-        self._ready_s = ready_s
 
     def task_path(self, path: Path, root: Path) -> str:
         """Return the path in a container; see `Backend`."""
@@ -97,13 +91,7 @@ class ComposeBackend(ComposePlanner, Backend):
             LabError: The engine does not answer, or the user named an image with another version.
         """
         with image_builder(self._engine, plan, root, self.options) as builder:
-            if not (problem := builder.problem()):
-                return None
-            try:
-                require_builder()
-            except LabError as error:
-                return str(error)
-            if builder.has_base():
+            if not (problem := builder.problem()) or builder.has_base():
                 return None
         return (
             f"{problem}, and its base {builder.image.base} cannot be fetched; without"
@@ -118,7 +106,7 @@ class ComposeBackend(ComposePlanner, Backend):
             LabError: The engine does not answer.
         """
         with image_builder(self._engine, plan, root, self.options) as builder:
-            return not image_exists(self._engine, builder.image.name)
+            return image_digest(self._engine, builder.image.name) is None
 
     def projects(self) -> set[str]:
         """Names of all environments that have a container, network or volume."""
@@ -127,52 +115,30 @@ class ComposeBackend(ComposePlanner, Backend):
     def find_any(self, project: str) -> ComposeEnvironment | None:
         """The environment of this name: up, stopped, or only its volume; None if there is none."""
         environment = ComposeEnvironment(self._engine, project)
-        exists = environment.containers or list_resources(self._engine, project) != NO_RESOURCES
+        exists = environment.containers or list_resources(self._engine, project)
         return environment if exists else None
-
-    def still_runs(self, project: str, where: str) -> bool | None:
-        """Whether containers of a project run; None if another engine or none answers."""
-
-        def check() -> bool | None:
-            if self._engine.id() != where:
-                return None
-            containers = self._engine.containers(f"{PROJECT}={project}")
-            return not _UP.isdisjoint(container.status for container in containers)
-
-        try:
-            return with_timeout(_ENGINE_S, check)
-        except (LabError, TimeoutError):
-            return None
 
     def boot(self, plan: Plan, *, root: Path) -> ComposeBoot:
         """Return the steps of a boot; see `Backend`."""
-        return ComposeBoot(plan, root, self._engine, options=self.options, ready_s=self._ready_s)
+        return ComposeBoot(plan, root, self._engine, self.options)
 
 
+@dataclass(eq=False)
 class ComposeBoot(Boot[ComposeEnvironment]):
-    """The steps that let compose start the containers, and wait until all are healthy."""
+    """The steps that let compose start the containers, and wait until all are healthy.
+
+    Attributes:
+        engine: The engine.
+        own: The backend's own options.
+    """
 
     backend = COMPOSE
-
-    def __init__(
-        self,
-        plan: Plan,
-        root: Path,
-        engine: Engine,
-        *,
-        options: Values,
-        ready_s: float,
-    ) -> None:
-        super().__init__(plan, root)
-        self.engine = engine
-        self._options = options
-        self._ready_s = ready_s
-        self._before = NO_RESOURCES
+    engine: Engine
+    own: Values
+    _before: frozenset[str] = NO_RESOURCES
 
     def prepare(self) -> None:
         """Refuse an environment of the same name from another config or directory."""
-        docker()
-        compose_version()
         plan, root = self.plan, self.root
         infos = ComposeEnvironment(self.engine, plan.name).containers
         tasks = [info for info in infos if info.task]
@@ -191,16 +157,15 @@ class ComposeBoot(Boot[ComposeEnvironment]):
 
     def holder(self) -> Holder | None:
         """Return the holder of the plan's GPUs, if the engine runs on this host."""
-        plan, engine = self.plan, self.engine
-        if not plan.has_gpus or not ComposeEnvironment(engine, plan.name).is_local:
+        if not self.plan.has_gpus or not self.engine.is_local():
             return None
-        return holder_of(plan, backend=self.backend, where=engine.id())
+        return holder_of(self.plan, backend=self.backend, where=self.engine.id())
 
     def options(self) -> Values:
         """Return the options of the compose file. Podman silently ignores `driver: nvidia`."""
         if self.plan.has_gpus and self.engine.is_podman():
-            return {**self._options, "gpus-by": "cdi"}
-        return self._options
+            return {**self.own, "gpus-by": "cdi"}
+        return self.own
 
     def text(self) -> str:
         """Return the compose file; its paths are relative to the project's directory."""
@@ -226,7 +191,7 @@ class ComposeBoot(Boot[ComposeEnvironment]):
         environment = ComposeEnvironment(engine, plan.name)
         # First, because a task without its network becomes unhealthy after some seconds.
         restart_detached_tasks(engine, environment.inspect())
-        wait_until_up(engine, environment.inspect, timeout_s=self._ready_s)
+        wait_until_up(engine, environment.inspect)
         environment.block_host()
         return environment
 
@@ -237,5 +202,5 @@ class ComposeBoot(Boot[ComposeEnvironment]):
             remove(self.engine, project, keep=self._before)
         except LabError as error:
             LOG.warning(f"{project} is not fully removed: {error}; run `lab down {project}`")
-        if self._before == NO_RESOURCES:
+        if not self._before:
             remove_compose_file(project)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from lab.backends.engine.client import Engine, NotFound, engine_errors
@@ -11,44 +12,24 @@ from lab.backends.engine.containers import NODE, PROJECT, TASK, TRANSIENT
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
+    from docker.models.networks import Network
+    from docker.models.volumes import Volume
 
 STOP_S: Final = 10
 """Seconds that a container has to end before the engine kills it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """The containers, networks and volumes that carry a project's label.
-
-    Attributes:
-        containers: Ids of its containers.
-        networks: Ids of its networks.
-        volumes: Names of its volumes.
-    """
-
-    containers: frozenset[str]
-    networks: frozenset[str]
-    volumes: frozenset[str]
+NO_RESOURCES: Final[frozenset[str]] = frozenset()
 
 
-NO_RESOURCES: Final = Resources(frozenset(), frozenset(), frozenset())
-
-
-def list_resources(engine: Engine, project: str) -> Resources:
-    """List what carries the project's label now.
+def list_resources(engine: Engine, project: str) -> frozenset[str]:
+    """List the ids of what carries the project's label now: containers, networks and volumes.
 
     Raises:
         LabError: The engine does not answer.
     """
-    filters = {"label": f"{PROJECT}={project}"}
-    containers = engine.containers(filters["label"])
-    with engine_errors("listing networks and volumes"):
-        client = engine.client()
-        return Resources(
-            frozenset(str(container.id) for container in containers),
-            frozenset(str(network.id) for network in client.networks.list(filters=filters)),
-            frozenset(str(volume.name) for volume in client.volumes.list(filters=filters)),
-        )
+    found = chain.from_iterable(_labelled(engine, f"{PROJECT}={project}"))
+    return frozenset(str(resource.id) for resource in found)
 
 
 def projects(engine: Engine) -> set[str]:
@@ -57,25 +38,41 @@ def projects(engine: Engine) -> set[str]:
     Raises:
         LabError: The engine does not answer.
     """
-    filters = {"label": PROJECT}
-    names = {str(container.labels[PROJECT]) for container in engine.containers(PROJECT)}
+    containers, networks, volumes = _labelled(engine, PROJECT)
+    names = {str(container.labels[PROJECT]) for container in containers}
+    return names | {str(other.attrs["Labels"][PROJECT]) for other in (*networks, *volumes)}
+
+
+def _labelled(engine: Engine, label: str) -> tuple[list[Container], list[Network], list[Volume]]:
+    containers, filters = engine.containers(label), {"label": label}
     with engine_errors("listing networks and volumes"):
         client = engine.client()
-        resources = [*client.networks.list(filters=filters), *client.volumes.list(filters=filters)]
-    return names | {str(resource.attrs["Labels"][PROJECT]) for resource in resources}
+        networks = client.networks.list(filters=filters)
+        return containers, networks, client.volumes.list(filters=filters)
 
 
-def remove(engine: Engine, project: str, *, keep: Resources = NO_RESOURCES) -> None:
-    """Stop and remove what carries the project's label, except `keep`.
+def remove(
+    engine: Engine,
+    project: str,
+    *,
+    keep: Collection[str] = NO_RESOURCES,
+    keep_volumes: bool = False,
+) -> None:
+    """Stop and remove what carries the project's label.
 
     A repeated call is safe: it skips what is removed already.
+
+    Args:
+        engine: The engine.
+        project: The project.
+        keep: The ids of what stays.
+        keep_volumes: Whether all volumes stay.
 
     Raises:
         LabError: The engine refused, or does not answer; the next call continues.
     """
-    now = list_resources(engine, project)
-    containers = engine.containers(f"{PROJECT}={project}")
-    removed = [container for container in containers if container.id not in keep.containers]
+    containers, networks, volumes = _labelled(engine, f"{PROJECT}={project}")
+    removed = [container for container in containers if container.id not in keep]
     # Stop all before the first removal: a task without its anchor has no network.
     engine.for_each("stopping a container", removed, stop)
     # Podman refuses to remove an anchor before those that have joined its network.
@@ -83,13 +80,10 @@ def remove(engine: Engine, project: str, *, keep: Resources = NO_RESOURCES) -> N
     joined = [container for container in removed if container not in anchors]
     for part in (joined, anchors):
         engine.for_each("removing a container", part, _remove)
-    client = engine.client()
-    for network in sorted(now.networks - keep.networks):
-        with suppress(NotFound), engine_errors(f"removing the network of {project}"):
-            client.networks.get(network).remove()
-    for volume in sorted(now.volumes - keep.volumes):
-        with suppress(NotFound), engine_errors(f"removing the volume {volume}"):
-            client.volumes.get(volume).remove()
+    for other in (*networks, *(() if keep_volumes else volumes)):
+        if other.id not in keep:
+            with suppress(NotFound), engine_errors(f"removing {other.name}"):
+                other.remove()
 
 
 def is_anchor(container: Container) -> bool:

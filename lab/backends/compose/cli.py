@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from lab.backends.engine.containers import ContainerInfo
@@ -23,9 +22,6 @@ from lab.errors import LabError
 from lab.log import LOG
 from lab.text import visible
 from lab.volume.files import write_atomically
-
-TIMEOUT_S: Final = 30
-"""Seconds that compose has for a dry run; it needs one."""
 
 KEPT_LINES: Final = 200
 """The number of a child's last lines that are kept to explain its failure."""
@@ -45,13 +41,6 @@ _LONG_STEP: Final = re.compile(
 """The beginning of a build's step that may take minutes, by BuildKit or by the classic builder."""
 
 _FILE: Final = "docker-compose.yml"
-
-_BUILDS_AN_IMAGE: Final = """\
-services:
-  builder:
-    image: lab-builder
-    build: {context: ., dockerfile_inline: FROM scratch}
-"""
 
 _DROPPED: Final = frozenset(
     {"COMPOSE_FILE", "COMPOSE_PROJECT_NAME", "COMPOSE_PROFILES", "COMPOSE_ENV_FILES"}
@@ -93,28 +82,6 @@ def compose_version() -> str:
             "install 2.19 or later, or use `--backend local`",
         )
     return visible(version)
-
-
-def require_builder() -> None:
-    """Check that compose can build images with the builder of this host.
-
-    Compose 2.40.2 and later build with docker's plugin buildx, and refuse an old plugin. Without
-    the plugin, compose 2 has a builder of its own, and compose 5 uses the engine's. Environment
-    variables change this, too. So a dry run lets compose decide; it takes 0.2 s.
-
-    Raises:
-        LabError: Compose refuses the plugin. Other faults are left to the build.
-    """
-    with TemporaryDirectory(prefix="lab-builder-") as folder:
-        file = Path(folder) / _FILE
-        file.write_text(_BUILDS_AN_IMAGE, encoding="utf-8")
-        try:
-            command = Compose("lab-builder", file, Path(folder)).command("--dry-run")
-            answer = _capture([*command, "build"], TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return
-    if answer.returncode != 0 and "requires buildx" in answer.stderr:
-        raise explain("building an image", answer.stderr.splitlines())
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +137,10 @@ class Compose:
         config: dict[str, Any] = json.loads(answer.stdout)
         return config
 
-    def command(self, *options: str) -> list[str]:
-        """Return the beginning of its command line, with these options of compose."""
+    def command(self) -> list[str]:
+        """Return the beginning of its command line."""
         return [
-            *(docker(), "compose", "--ansi", "never", "--progress", "plain", *options),
+            *(docker(), "compose", "--ansi", "never", "--progress", "plain"),
             *("--project-name", self.project),
             *("--file", str(self.file)),
             *("--project-directory", str(self.root)),
@@ -288,9 +255,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
         yield line.rstrip("\n")
 
 
-def _capture(
-    command: Sequence[str], timeout_s: float | None = None
-) -> subprocess.CompletedProcess[str]:
+def _capture(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -299,7 +264,6 @@ def _capture(
         errors="replace",
         env=compose_environment(),
         check=False,
-        timeout=timeout_s,
     )
 
 

@@ -3,156 +3,41 @@
 from __future__ import annotations
 
 import json
-import platform
-import re
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from lab.backends import gpu_probe
+from lab.backends import gpu_verification
 from lab.backends.compose import cli
-from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, remove, stop, was_started
+from lab.backends.compose.cleanup import remove, stop, was_started
 from lab.backends.compose.host_block import block_host
+from lab.backends.compose.volume import call_in_reader, call_in_task, stdout_of, upload
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.engine.containers import (
     FAULT,
     PROJECT,
-    RUNS_MOUNT,
     TRANSIENT,
     ContainerInfo,
     parse_inspection,
 )
 from lab.backends.environment import TaskInfo
 from lab.backends.gpu_record import release
+from lab.backends.log_tail import merged_lines
 from lab.backends.names import COMPOSE
 from lab.backends.network_faults import wait_until_in_effect
-from lab.backends.volume_calls import (
-    MODULE,
-    CalledEnvironment,
-    Channel,
-    archive_of,
-    raise_for_exit_code,
-)
+from lab.backends.volume_calls import CalledEnvironment, Channel
 from lab.errors import LabError
 from lab.gpu.verification import GpuView
 from lab.network import fault
-from lab.text import visible
-from lab.variables import LAB_LINK, LAB_RUNS
-from lab.volume import Volume
+from lab.variables import LAB_LINK
 
 if TYPE_CHECKING:
-    from docker.types import CancellableStream
-
-    Output = CancellableStream[tuple[bytes | None, bytes | None]]
-    """Pieces of standard output and standard error as docker-py demultiplexes them."""
-
-_LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
-"""compose appends the container's number to the task: `worker-0-1  | …`."""
-
-_ERASE_LINE: Final = "\x1b[2K"
-"""compose 2.26 begins each line with it, also with `--ansi never`."""
+    from lab.backends.compose.volume import Output
 
 _OCI_TITLE: Final = "org.opencontainers.image.title=lab"
-
-
-def call_in_task(
-    engine: Engine, container_id: str, *arguments: str
-) -> Generator[bytes, None, None]:
-    """Call the volume's module in a running task container; see `Channel`.
-
-    The exec passes no `user`, so that it runs as the user of PID 1, which owns the volume.
-    """
-    doing = f"calling {arguments[0]} on the run volume"
-    with engine_errors(doing):
-        api = engine.client().api
-        # The engine does not end an exec whose caller has ended. With `--leash` the module ends
-        # itself at the end of its standard input, to which the client writes nothing.
-        leash = ["--leash"] if "--follow" in arguments else []
-        command = [*MODULE, *arguments, *leash]
-        exec_id = api.exec_create(container_id, command, stdin=True)["Id"]
-        output: Output = api.exec_start(exec_id, stream=True, demux=True)
-    printed = yield from stdout_of(output, doing)
-    with engine_errors(doing):
-        code = engine.client().api.exec_inspect(exec_id)["ExitCode"]
-    raise_for_exit_code(doing, code, printed)
-
-
-def call_in_reader(
-    engine: Engine, project: str, volume: str, image: str, *arguments: str
-) -> Generator[bytes, None, None]:
-    """Call the volume's module in a short-lived container, when no task container runs.
-
-    It has the volume, but no network, no capabilities and a read-only root; see `Channel`.
-    """
-    doing = f"calling {arguments[0]} on the run volume"
-    with engine_errors(doing):
-        container = engine.create(
-            project,
-            image,
-            [*MODULE, *arguments],
-            environment={LAB_RUNS: RUNS_MOUNT},
-            volumes={volume: {"bind": RUNS_MOUNT, "mode": "rw"}},
-            network_mode="none",
-        )
-    try:
-        with engine_errors(doing):
-            output: Output = container.attach(stream=True, logs=True, demux=True)
-            container.start()
-        printed = yield from stdout_of(output, doing)
-        with engine_errors(doing):
-            code = container.wait()["StatusCode"]
-        raise_for_exit_code(doing, code, printed)
-    finally:
-        with engine_errors(doing):
-            container.remove(force=True)
-
-
-def stdout_of(output: Output, doing: str) -> Generator[bytes, None, bytes]:
-    """Yield standard output; return the end of standard error."""
-    printed = b""
-    ended = False
-    try:
-        while True:
-            with engine_errors(doing):
-                piece = next(output, None)
-            if piece is None:
-                ended = True
-                return printed
-            stdout, stderr = piece
-            if stderr:
-                printed = (printed + stderr)[-4096:]
-            if stdout:
-                yield stdout
-    finally:
-        if not ended:
-            # The caller has stopped reading. docker-py keeps the socket open until `close`.
-            with suppress(OSError):
-                output.close()
-
-
-def upload(engine: Engine, container_id: str, run_id: str, parts: Mapping[str, Path]) -> None:
-    """Copy directories for a new run into `incoming/<run_id>/` on the volume.
-
-    Args:
-        engine: The engine.
-        container_id: A container that mounts the volume.
-        run_id: The run.
-        parts: Name in the run's directory to directory on this host.
-
-    Raises:
-        LabError: The engine refused.
-    """
-    inside = Volume(Path(RUNS_MOUNT)).incoming(run_id).relative_to(RUNS_MOUNT)
-    for name, folder in parts.items():
-        archive = archive_of(folder, PurePosixPath(inside / name))
-        with engine_errors(f"copying {name} to the run volume"):
-            done = engine.client().api.put_archive(container_id, RUNS_MOUNT, archive)
-        if not done:
-            raise LabError(f"the engine refused {folder}", "see `lab ps`, then try again")
 
 
 class ComposeEnvironment(CalledEnvironment):
@@ -188,9 +73,7 @@ class ComposeEnvironment(CalledEnvironment):
     @property
     def is_local(self) -> bool:
         """Whether the engine runs on this host, by the host name that the engine reports."""
-        with engine_errors("reading the engine's host name"):
-            name = str(self._engine.client().info().get("Name", ""))
-        return name == platform.node()
+        return self._engine.is_local()
 
     @property
     def sources_sha256(self) -> str:
@@ -240,15 +123,44 @@ class ComposeEnvironment(CalledEnvironment):
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Inject a fault into a node's network; see `Environment`.
 
+        A short-lived container shares only the network of the node's anchor. Its only capability is
+        NET_ADMIN. It reverts its changes itself, and the engine removes it when it ends.
+
         Raises:
-            LabError: The node does not run, or the fault was refused.
+            LabError: The node does not run, the engine refused the container, or the fault is not
+                in effect in time.
         """
         anchors = (info for info in self.inspect() if not info.task and info.node == node)
         anchor = next(anchors, None)
         if anchor is None or not anchor.running:
             detail = anchor.detail if anchor else "there is no such node"
             raise LabError(f"node {node} is not running: {detail}", f"see `lab ps {self.project}`")
-        inject_fault(self._engine, self.project, anchor, arguments)
+        link = {name: value for name, value in anchor.variables.items() if name == LAB_LINK}
+        doing = f"injecting a fault into node {node}"
+        with engine_errors(doing):
+            container = self._engine.create(
+                self.project,
+                anchor.image,
+                ["python", "-m", fault.MODULE, *arguments],
+                labels={FAULT: node},
+                environment=link,
+                network_mode=f"container:{anchor.id}",
+                user="0:0",
+                cap_add=["NET_ADMIN"],
+                auto_remove=True,
+            )
+        try:
+            with engine_errors(doing):
+                output: Output = container.attach(stream=True, logs=True, demux=True)
+                container.start()
+            wait_until_in_effect(node, lambda: _began(output, doing))
+        except BaseException:
+            with suppress(LabError), engine_errors(doing):
+                # Stop it before the removal: a killed container does not revert its changes.
+                container.stop(timeout=_STOP_S)
+                # The engine removes only containers that were started.
+                container.remove(force=True)
+            raise
 
     def avoid(self) -> None:
         """Prefer other containers: for a moment the engine shows an ended one as running."""
@@ -262,21 +174,17 @@ class ComposeEnvironment(CalledEnvironment):
         Raises:
             InputError: There is no such task.
         """
-        infos = self._task_containers()
-        named = [self.known_task(infos, task) for task in tasks] or [*infos.values()]
+        named = self.selected(self._task_containers(), tasks)
         if not named:
             raise LabError(f"environment {self.project} has no containers", "boot it with `lab up`")
-        command = [
-            *(cli.docker(), "compose", "--project-name", self.project, "--ansi", "never"),
-            *("logs", "--no-color"),
-            *(["--follow"] if follow else []),
-            *(["--tail", str(tail)] if tail is not None else []),
-            *(["--since", f"{since:.6f}"] if since is not None else []),
-            *(info.service for info in named),
-        ]
-        with cli.child_process(command) as process:
-            for line in cli.lines_of(process):
-                yield _LOG_PREFIX.sub(r"\1\2", visible(line.removeprefix(_ERASE_LINE)))
+        last: Literal["all"] | int = "all" if tail is None else tail
+
+        def pieces(info: ContainerInfo) -> Iterator[bytes]:
+            with engine_errors(f"reading the output of {info.service}"):
+                container = self._engine.client().containers.get(info.id)
+                yield from container.logs(stream=True, follow=follow, tail=last, since=since)
+
+        return merged_lines({task: pieces(info) for task, info in named.items()})
 
     def shell(self, task: str) -> list[str]:
         """The command line that opens a shell in the task's container.
@@ -292,7 +200,7 @@ class ComposeEnvironment(CalledEnvironment):
 
     def probe_gpus(self) -> dict[str, GpuView]:
         """The GPUs that each task and each node sees now; see `Environment`."""
-        return gpu_probe.probe_all(
+        return gpu_verification.probe_all(
             {
                 info.task or info.service: partial(probe_container, self._engine, info)
                 for info in self.inspect()
@@ -328,9 +236,8 @@ class ComposeEnvironment(CalledEnvironment):
         Raises:
             LabError: The engine refused.
         """
-        resources = list_resources(self._engine, self.project) if keep_volume else NO_RESOURCES
         end_faults(self._engine, self.project)
-        remove(self._engine, self.project, keep=replace(NO_RESOURCES, volumes=resources.volumes))
+        remove(self._engine, self.project, keep_volumes=keep_volume)
         if any(info.planned for info in self.containers):
             release(self.backend, self.project, self._engine.id())
         cli.remove_compose_file(self.project)
@@ -394,58 +301,18 @@ def probe_container(engine: Engine, info: ContainerInfo) -> GpuView:
         done = engine.execute(
             f"probing the GPUs of {info.service}",
             info.id,
-            ["python", *gpu_probe.COMMAND],
-            within_s=gpu_probe.LIMIT_S,
-            max_bytes=gpu_probe.MAX_BYTES,
+            ["python", *gpu_verification.COMMAND],
+            within_s=gpu_verification.LIMIT_S,
+            max_bytes=gpu_verification.MAX_BYTES,
         )
     except LabError as error:
         return GpuView(why=str(error))
-    return gpu_probe.parse_output(*done)
+    return gpu_verification.parse_output(*done)
 
 
 _STOP_S: Final = 5
 _GONE_WITHIN_S: Final = 10.0
 _POLL_S: Final = 0.1
-
-
-def inject_fault(
-    engine: Engine, project: str, anchor: ContainerInfo, arguments: Sequence[str]
-) -> None:
-    """Start a short-lived container with the fault, and return when the fault is in effect.
-
-    The container shares only the network of the node's anchor. Its only capability is NET_ADMIN. It
-    reverts its changes itself, and the engine removes it when it ends.
-
-    Raises:
-        LabError: The fault is not in effect in time, or the engine refused the container.
-    """
-    doing = f"injecting a fault into node {anchor.node}"
-    with engine_errors(doing):
-        container = engine.create(
-            project,
-            anchor.image,
-            ["python", "-m", fault.MODULE, *arguments],
-            labels={FAULT: anchor.node},
-            environment={
-                name: value for name, value in anchor.variables.items() if name == LAB_LINK
-            },
-            network_mode=f"container:{anchor.id}",
-            user="0:0",
-            cap_add=["NET_ADMIN"],
-            auto_remove=True,
-        )
-    try:
-        with engine_errors(doing):
-            output: Output = container.attach(stream=True, logs=True, demux=True)
-            container.start()
-        wait_until_in_effect(anchor.node, lambda: _began(output, doing))
-    except BaseException:
-        with suppress(LabError), engine_errors(doing):
-            # Stop it before the removal: a killed container does not revert its changes.
-            container.stop(timeout=_STOP_S)
-            # The engine removes only containers that were started.
-            container.remove(force=True)
-        raise
 
 
 def end_faults(engine: Engine, project: str) -> None:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends.compose.cleanup import is_anchor
-from lab.backends.compose.render import ISOLATED, ISOLATES_SINCE
+from lab.backends.compose.render import ISOLATED
 from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import NODE, PROJECT
 from lab.backends.network_faults import refused
@@ -23,6 +23,9 @@ from lab.network.host_block import MODULE, ROUTES, is_blocked
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
+
+_ISOLATES_SINCE: Final = 28
+"""The first version of the engine with networks on which the host has no address."""
 
 _BLOCK_S: Final = 30.0
 _MAX_ROUTES_BYTES: Final = 1 << 20
@@ -67,7 +70,7 @@ def _host_addresses(engine: Engine, project: str) -> list[str]:
             filters={"label": f"{PROJECT}={project}"}
         )
     # Earlier engines ignore the option.
-    isolates = engine.major() >= ISOLATES_SINCE
+    isolates = engine.major() >= _ISOLATES_SINCE
     return [
         address
         for network in networks

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from lab.backends.build_context import prepare_context
 from lab.backends.compose import render
-from lab.backends.compose.cli import Compose, compose_version, require_builder
+from lab.backends.compose.cli import Compose, compose_version
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering
@@ -60,15 +60,6 @@ def image_of(config: dict[str, Any]) -> Image:
                 arguments.get("TENSORFLOW", ""),
             )
     raise ValueError("no service of the rendered file builds an image")
-
-
-def image_exists(engine: Engine, name: str) -> bool:
-    """Whether the engine has an image of this name.
-
-    Raises:
-        LabError: The engine does not answer.
-    """
-    return image_digest(engine, name) is not None
 
 
 def image_digest(engine: Engine, name: str) -> str | None:
@@ -167,7 +158,7 @@ class ImageBuilder:
     def has_base(self) -> bool:
         """Whether the engine has the base image, or can pull it from a registry."""
         base = self.image.base
-        if image_exists(self.engine, base):
+        if image_digest(self.engine, base) is not None:
             return True
         try:
             with engine_errors("querying the registry"):
@@ -190,10 +181,8 @@ class ImageBuilder:
         """Build the image.
 
         Raises:
-            LabError: There is no builder, the build failed, or the project's directory has another
-                version of lab.
+            LabError: The build failed, or the project's directory has another version of lab.
         """
-        require_builder()
         image = self.image
         package = prepare_context(self.compose.root) / PACKAGE.name
         if not _is_this_version(package):
@@ -202,7 +191,8 @@ class ImageBuilder:
                 f" {visible(str(package))}, than this lab has, {visible(str(PACKAGE))}",
                 "use the `lab` of that directory, or update both to one version",
             )
-        LOG.info(download_notice(image, has_base=image_exists(self.engine, image.base)))
+        has_base = image_digest(self.engine, image.base) is not None
+        LOG.info(download_notice(image, has_base=has_base))
         if image.tensorflow:
             LOG.warning(
                 f"{LAB_TENSORFLOW} is set, so the image is not locked: pip chooses its packages and"

@@ -23,19 +23,14 @@ LAST_LINES: Final = 5
 """The number of a container's last lines in its error."""
 
 
-def wait_until_up(
-    engine: Engine,
-    inspect: Callable[[], Sequence[ContainerInfo]],
-    *,
-    timeout_s: float = READY_S,
-) -> None:
+def wait_until_up(engine: Engine, inspect: Callable[[], Sequence[ContainerInfo]]) -> None:
     """Wait until every container runs and is healthy.
 
     Raises:
         LabError: A container ended, became unhealthy, or is not up in time. The message names it,
             its state and its last lines.
     """
-    until = time.monotonic() + timeout_s
+    until = time.monotonic() + READY_S
     shown: set[str] = set()
     while True:
         infos = inspect()
@@ -56,7 +51,7 @@ def wait_until_up(
         if time.monotonic() > until:
             first = waiting[0]
             raise _not_up(
-                engine, first, f"{first.service} is not up after {timeout_s:g} s: {first.detail}"
+                engine, first, f"{first.service} is not up after {READY_S:g} s: {first.detail}"
             )
         time.sleep(POLL_S)
 

@@ -37,9 +37,6 @@ ISOLATED: Final = (
 )
 """The driver options with which the host has no address on a network."""
 
-ISOLATES_SINCE: Final = 28
-"""The first version of the engine that knows these options."""
-
 _RUNS: Final[Mapping[str, Value]] = {"type": "volume", "source": "runs", "target": "/runs"}
 
 _COMMENTS: Final = {
@@ -177,9 +174,11 @@ class _SharedBlocks:
         self.service = Block({**_service(plan), **logging}, name="service")
         self.anchor = Block(_every_anchor(), (self.service,), "anchor")
         self.link = Block({"user": "0:0", "cap_add": ["NET_ADMIN"]}, name="link")
-        self.task = Block(_every_task(_mounts(folder, home)), (self.service,), "task")
+        self.task = Block(_every_task(folder, home), (self.service,), "task")
         self.no_gpu = Block(NO_GPU, name="no-gpu")
-        self.gpu = Block(_with_gpus(options), name="gpu")
+        # By CDI the engine does not set this variable, in which a CUDA image requests all GPUs.
+        hidden = {"NVIDIA_VISIBLE_DEVICES": "void"} if self.gpus_by == "cdi" else {}
+        self.gpu = Block({**GPU_ORDER, **hidden}, name="gpu")
         variables = _environment(plan) | (dict(home.variables) if home is not None else {})
         self.environment = Block(variables, name="environment")
         labels = {
@@ -258,20 +257,16 @@ def _every_anchor() -> dict[str, Value]:
     }
 
 
-def _mounts(folder: str, home: Home | None) -> list[Value]:
-    data = _mount(f"{folder}/data", "/lab/data")
-    if home is None:
-        return [_RUNS, _mount(f"{folder}/scripts", "/lab/scripts"), data]
-    # Nothing is mounted below it: its owner may put a link anywhere in it.
-    whole: dict[str, Value] = {"type": "volume", "source": "home", "target": home.target}
-    return [{**whole, "volume": {"nocopy": True}}, data]
-
-
-def _every_task(mounts: list[Value]) -> dict[str, Value]:
+def _every_task(folder: str, home: Home | None) -> dict[str, Value]:
+    own: list[Value] = [_RUNS, _mount(f"{folder}/scripts", "/lab/scripts")]
+    if home is not None:
+        # Nothing is mounted below it: its owner may put a link anywhere in it.
+        whole: dict[str, Value] = {"type": "volume", "source": "home", "target": home.target}
+        own = [{**whole, "volume": {"nocopy": True}}]
     return {
         "command": ["python", "-m", "lab.task.agent"],
         "stop_grace_period": "15s",
-        "volumes": mounts,
+        "volumes": [*own, _mount(f"{folder}/data", "/lab/data")],
         "healthcheck": _health("task", "60s"),
     }
 
@@ -366,14 +361,6 @@ def _number(value: float) -> float:
     """Return a number without the error of binary fractions; a whole one without `.0`."""
     rounded = float(f"{value:.12g}")
     return int(rounded) if rounded.is_integer() else rounded
-
-
-def _with_gpus(options: Values) -> dict[str, Value]:
-    # By CDI the engine does not set this variable, in which a CUDA image requests all GPUs.
-    hidden: dict[str, Value] = (
-        {"NVIDIA_VISIBLE_DEVICES": "void"} if options["gpus-by"] == "cdi" else {}
-    )
-    return {**GPU_ORDER, **hidden}
 
 
 def _devices(gpus: tuple[str, ...], gpus_by: str) -> dict[str, Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -98,6 +99,15 @@ class Engine:
         """
         with engine_errors("reaching the engine"):
             return is_podman(self.client().version())
+
+    def is_local(self) -> bool:
+        """Whether it runs on this host, by the host name that it reports.
+
+        Raises:
+            LabError: No engine answers, or the user has no permission.
+        """
+        with engine_errors("reading the engine's host name"):
+            return str(self.client().info().get("Name", "")) == platform.node()
 
     def id(self) -> str:
         """Return the engine's unique id.

@@ -124,7 +124,8 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
     task = labels.get(TASK, "")
     fits = not task or task in task_names(_spec(variables))
     health = state.get("Health") or {}
-    mounts = attributes.get("Mounts") or []
+    mounts = [mount for mount in attributes.get("Mounts") or [] if mount["Type"] == "volume"]
+    volumes = {mount["Destination"]: mount["Name"] for mount in mounts}
     # As compose requested it: `Mounts` has the path inside the virtual machine of Docker Desktop.
     binds = {mount["Target"]: mount["Source"] for mount in host.get("Mounts") or []}
     scripts, folder = binds.get(SCRIPTS_MOUNT), labels.get(COMPOSE_FOLDER, "")
@@ -149,14 +150,7 @@ def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
         sources_sha256=labels.get(LABEL, ""),
         file=labels.get(COMPOSE_FILE, ""),
         root=str(Path(scripts).parent) if scripts else folder,
-        volume=next(
-            (
-                mount["Name"]
-                for mount in mounts
-                if mount["Type"] == "volume" and mount["Destination"] == RUNS_MOUNT
-            ),
-            "",
-        ),
+        volume=volumes.get(RUNS_MOUNT, ""),
     )
 
 

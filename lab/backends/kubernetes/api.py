@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from lab.backends.volume_calls import raise_for_exit_code
 from lab.errors import LabError
 from lab.shipped import named_extras
 from lab.text import short
@@ -61,18 +62,6 @@ class ApiError(LabError):
     def is_conflict(self) -> bool:
         """Whether there is such an object already."""
         return self.status == _CONFLICT
-
-
-class CallError(LabError):
-    """A command in a pod failed.
-
-    Attributes:
-        code: Its exit code.
-    """
-
-    def __init__(self, what: str, code: int) -> None:
-        super().__init__(what, "see `lab logs`")
-        self.code = code
 
 
 def kubeconfig() -> str:
@@ -251,8 +240,7 @@ class Api:
             Pieces of its standard output.
 
         Raises:
-            CallError: The command failed; the message is the last line of its standard error.
-            LabError: The call broke off.
+            LabError: The call broke off, or the command failed; see `raise_for_exit_code`.
         """
         doing = f"calling {' '.join(command[:4])} in {pod}"
         printed = b""
@@ -366,16 +354,15 @@ def _raise_for_status(doing: str, status: Object, printed: bytes) -> None:
     """Raise the error of a command that failed.
 
     Raises:
-        CallError: It failed.
+        LabError: It failed.
     """
     if status.get("status") == "Success":
         return
-    lines = printed.decode("utf-8", errors="replace").strip().splitlines()
     causes = status.get("details", {}).get("causes", [])
     codes = [cause["message"] for cause in causes if cause.get("reason") == "ExitCode"]
-    if codes:
-        raise CallError(short(lines[-1]) if lines else f"{doing}: no output", int(codes[0]))
-    raise LabError(f"{doing}: {short(str(status.get('message', status)))}", "see `lab ps`")
+    if not codes:
+        raise LabError(f"{doing}: {short(str(status.get('message', status)))}", "see `lab ps`")
+    raise_for_exit_code(doing, int(codes[0]), printed)
 
 
 @contextmanager

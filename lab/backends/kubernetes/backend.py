@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from lab.backends.boot import Boot
 from lab.backends.directory import RecordedBackend
 from lab.backends.gpu_record import Handover
-from lab.backends.kubernetes.api import Api, is_configured, kubeconfig
+from lab.backends.kubernetes import status
+from lab.backends.kubernetes.api import Api, ApiError, is_configured, kubeconfig
 from lab.backends.kubernetes.environment import (
-    CLAIM,
     EnvironmentRecord,
     KubernetesEnvironment,
     StateDir,
     TaskRecord,
 )
-from lab.backends.kubernetes.render import KubernetesPlanner, Objects, render
+from lab.backends.kubernetes.pods import Object, base_name
+from lab.backends.kubernetes.render import QUEUE, KubernetesPlanner, Objects, render
+from lab.backends.kubernetes.volume import CLAIM, PROBLEMS, START_S, last_lines
 from lab.backends.names import KUBERNETES
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering
@@ -28,6 +34,8 @@ from lab.log import LOG
 from lab.placement.plan import Plan
 from lab.shipped import install_command
 from lab.text import short
+
+_POLL_S: Final = 1.0
 
 
 class KubernetesBackend(KubernetesPlanner, RecordedBackend):
@@ -64,17 +72,21 @@ class KubernetesBackend(KubernetesPlanner, RecordedBackend):
         return KubernetesBoot(plan, root.resolve(), self.options)
 
 
+@dataclass(eq=False)
 class KubernetesBoot(Boot[KubernetesEnvironment]):
-    """The steps that create the objects, and wait for the agents. An interrupt removes all."""
+    """The steps that create the objects, and wait for the agents. An interrupt removes all.
+
+    Attributes:
+        own: The backend's own options.
+    """
 
     backend = KUBERNETES
+    own: Values
+    _environment: KubernetesEnvironment | None = None
+    _kept: EnvironmentRecord | None = None
 
-    def __init__(self, plan: Plan, root: Path, options: Values) -> None:
-        super().__init__(plan, root)
-        self._options = options
-        self._state_dir = StateDir.of(plan.name)
-        self._environment: KubernetesEnvironment | None = None
-        self._kept: EnvironmentRecord | None = None
+    def __post_init__(self) -> None:
+        self._state_dir = StateDir.of(self.plan.name)
 
     def prepare(self) -> None:
         """Refuse an environment that exists; use a run volume that is kept."""
@@ -92,9 +104,9 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
     def start(self, lock: int | None, hold: Handover) -> KubernetesEnvironment:
         """Create the objects, and wait until every agent runs; see `Boot`."""
         del lock, hold
-        api = Api(namespace=str(self._options["namespace"]))
+        api = Api(namespace=str(self.own["namespace"]))
         owner = secrets.token_hex(4) if self._kept is None else self._kept.owner
-        objects = Objects(self.plan, self._options, owner=owner)
+        objects = Objects(self.plan, self.own, owner=owner)
         kinds = [manifest["kind"] for manifest in objects.all() if manifest["kind"] != CLAIM]
         record = EnvironmentRecord(
             project=self.plan.name,
@@ -105,7 +117,7 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
             context=api.context,
             namespace=api.namespace,
             owner=owner,
-            own_claim=not self._options["claim"],
+            own_claim=not self.own["claim"],
             kinds=(*dict.fromkeys(reversed(kinds)), "Pod"),
             reader=objects.pods.reader(),
             tasks=tuple(
@@ -113,22 +125,23 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
                 for task in self.plan.tasks
             ),
         )
-        text = render(self.plan, self._options, Rendering("the config"), owner=owner)
+        text = render(self.plan, self.own, Rendering("the config"), owner=owner)
         with state_errors():
             self._state_dir.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._state_dir.file.write_text(text, encoding="utf-8")
             self._state_dir.write(record)
         environment = self._environment = KubernetesEnvironment(self._state_dir, record)
-        environment.create(objects.shared())
+        _create(environment, objects.shared())
         LOG.info(f"kubernetes: starting {self.plan.name} in {api.namespace}")
-        if environment.image_digest() != record.sources_sha256:
+        command = ["python", "-m", "lab.image_digest"]
+        if b"".join(environment.volume_pod.call(command)).decode().strip() != digest():
             image = record.reader["spec"]["containers"][0]["image"]
             raise InputError(
                 f"the image {image} has another version of lab's code than this lab",
                 "build it again, push it, and name it with -o image=NAME",
             )
-        environment.create(objects.tasks())
-        environment.wait()
+        _create(environment, objects.tasks())
+        _wait(environment, [task.name for task in self.plan.tasks])
         return environment
 
     def undo(self) -> None:
@@ -139,3 +152,71 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
             self._environment.end(keep_volume=self._kept is not None)
         except LabError as error:
             LOG.warning(f"{self.plan.name} is not fully removed: {error}; run `lab down`")
+
+
+def _create(environment: KubernetesEnvironment, objects: Sequence[Object]) -> None:
+    """Create objects, except a volume claim that is kept from before.
+
+    Raises:
+        LabError: The server refuses one.
+    """
+    api = environment.api
+    claims = {claim["metadata"]["name"] for claim in api.list(CLAIM, environment.labels)}
+    for manifest in objects:
+        if manifest["kind"] != CLAIM or manifest["metadata"]["name"] not in claims:
+            api.create(manifest)
+
+
+def _wait(environment: KubernetesEnvironment, tasks: Sequence[str]) -> None:
+    """Wait until all agents run; report why pods wait.
+
+    Raises:
+        LabError: A pod will never run, or does not start its agent in time.
+    """
+    shown, began = "", time.monotonic()
+    while True:
+        pods = environment.pods()
+        waiting = [task for task in tasks if task not in pods]
+        waiting += [task for task, pod in pods.items() if not status.is_ready(pod)]
+        if not waiting:
+            return
+        task = waiting[0]
+        line = f"{task}: {status.detail(pods[task]) if task in pods else _absence(environment)}"
+        for name, pod in pods.items():
+            if (reason := status.failure(pod)) is not None:
+                raise LabError(f"{name}: {reason}{last_lines(environment.api, pod)}", PROBLEMS)
+        if task not in pods:
+            _raise_for_missing(environment, task)
+        if any(name not in pods or status.is_waiting(pods[name]) for name in waiting):
+            began = time.monotonic()  # a queue has no limit
+        if time.monotonic() - began > START_S:
+            raise LabError(f"{line}: its agent did not start", f"see `lab logs {task}`")
+        if line != shown:
+            LOG.info(line)
+            shown = line
+        time.sleep(_POLL_S)
+
+
+def _absence(environment: KubernetesEnvironment) -> str:
+    """Why a task has no pod yet."""
+    for jobset in environment.api.list("JobSet", environment.labels):
+        if jobset["spec"].get("suspend") and QUEUE in jobset["metadata"]["labels"]:
+            return f"it waits in the queue {jobset['metadata']['labels'][QUEUE]} of Kueue"
+    return "it has no pod yet"
+
+
+def _raise_for_missing(environment: KubernetesEnvironment, task: str) -> None:
+    """Raise the error if Kubernetes refuses to create a pod: by a quota, for example."""
+    api, reader = environment.api, environment.volume_pod.name
+    pods = [pod["metadata"] for pod in api.list("Pod", environment.labels)]
+    starts = [pod["creationTimestamp"] for pod in pods if pod["name"] == reader]
+    try:
+        events = api.list("Event", {}, [("fieldSelector", "reason=FailedCreate")])
+    except ApiError:
+        return  # not every user may read them
+    own = f"{base_name(environment.project)}-"
+    for event in events:
+        at = event["metadata"]["creationTimestamp"]
+        is_own = f"{event['involvedObject']['name']}-".startswith(own)
+        if is_own and any(start <= at for start in starts):  # not of an earlier environment
+            raise LabError(f"{task} has no pod: {event['message']}", PROBLEMS)

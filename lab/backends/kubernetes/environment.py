@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
@@ -13,25 +13,21 @@ from typing import Any, Final
 
 from lab.backends import environment_dir
 from lab.backends.directory import Recorded
-from lab.backends.engine.client import NotFound
 from lab.backends.environment import TaskInfo, Wanted
 from lab.backends.environment_dir import EnvironmentDir, Record
 from lab.backends.kubernetes import status
-from lab.backends.kubernetes.api import Api, ApiError, Away, CallError
-from lab.backends.kubernetes.pods import OWNER, PROJECT, SCRIPTS, Object, base_name, directory_of
-from lab.backends.kubernetes.render import QUEUE
+from lab.backends.kubernetes.api import Api, Away
+from lab.backends.kubernetes.pods import OWNER, PROJECT, SCRIPTS, Object
+from lab.backends.kubernetes.volume import CLAIM, POLL_S, VolumePod
 from lab.backends.log_tail import merged_lines
 from lab.backends.names import KUBERNETES
 from lab.backends.volume_calls import (
     MODULE,
     CalledEnvironment,
     Channel,
-    archive_of,
-    raise_for_exit_code,
 )
 from lab.errors import LabError
 from lab.log import LOG
-from lab.text import short, visible
 from lab.threads import in_background
 from lab.volume import Chunk
 from lab.volume.clock import stamp
@@ -93,122 +89,6 @@ class StateDir(EnvironmentDir[EnvironmentRecord]):
         self.file = directory / "cluster.k8s.yaml"
 
 
-START_S: Final = 180.0
-"""Seconds that a pod with a node has to start: it may pull its image."""
-
-PROBLEMS: Final = "see docs/how-to/kubernetes.md, Problems"
-CLAIM: Final = "PersistentVolumeClaim"
-
-_POD_POLL_S: Final = 0.5
-
-
-def call_in_pod(api: Api, pod: str, *arguments: str) -> Generator[bytes, None, None]:
-    """Call the volume's module in a pod; see `Channel`."""
-    leash = ["--leash"] if "--follow" in arguments else []
-    try:
-        yield from api.call(pod, [*MODULE, *arguments, *leash])
-    except CallError as error:
-        doing = f"calling {arguments[0]} on the run volume"
-        raise_for_exit_code(doing, error.code, error.what.encode())
-
-
-class VolumePod:
-    """The pod in which the client reads and writes the run volume, which is started on demand."""
-
-    def __init__(self, api: Api, record: EnvironmentRecord, labels: Mapping[str, str]) -> None:
-        self._api, self._record, self._labels = api, record, labels
-
-    def name(self) -> str:
-        """Start the pod unless it runs, and return its name.
-
-        Raises:
-            NotFound: The volume claim is gone.
-            LabError: The pod does not start.
-        """
-        name, until = str(self._record.reader["metadata"]["name"]), time.monotonic() + START_S
-        while True:
-            pods = self._api.list("Pod", self._labels)
-            pod = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
-            if pod is None:
-                self._start()
-            elif status.is_ready(pod):
-                return name
-            elif status.was_ended(pod) and time.monotonic() < until:
-                self._api.delete(pod)
-            elif status.failure(pod) or time.monotonic() > until:
-                why = f"{status.detail(pod)}{last_lines(self._api, pod)}"
-                raise LabError(f"the pod of the run volume, {name}: {why}", self._hint(pod))
-            time.sleep(_POD_POLL_S)
-
-    def _hint(self, pod: Object) -> str:
-        is_shared = self._record.own_claim and "affinity" not in self._record.reader["spec"]
-        if is_shared and status.is_waiting(pod):
-            return "if only one node can mount the volumes here (ReadWriteOnce), use -o nodes=one"
-        return PROBLEMS
-
-    def _start(self) -> None:
-        if self._record.own_claim and not self._api.list(CLAIM, self._labels):
-            raise NotFound(
-                f"environment {self._record.project} no longer exists", "boot it with `lab up`"
-            )
-        try:
-            self._api.create(self._record.reader)
-        except ApiError as error:
-            name = ("fieldSelector", f"metadata.name={self._record.reader['metadata']['name']}")
-            pods = self._api.list("Pod", {}, [name]) if error.is_conflict else []
-            owners = [pod["metadata"].get("labels", {}).get(OWNER) for pod in pods]
-            if not error.is_conflict or any(owner != self._record.owner for owner in owners):
-                raise
-            # another command has started it
-
-    def call(self, command: Sequence[str], stdin: bytes = b"") -> Iterator[bytes]:
-        """Yield what a command in the pod prints.
-
-        Raises:
-            LabError: The pod does not start, or the command fails.
-        """
-        return self._api.call(self.name(), command, stdin)
-
-    def upload(self, folder: Path, inside: PurePosixPath) -> None:
-        """Copy a directory to the run volume, if there is one.
-
-        Raises:
-            LabError: The volume refuses it.
-        """
-        if not folder.is_dir():
-            return
-        archive = archive_of(folder, inside)
-        # The standard input of a call has no end.
-        unpack = 'head -c "$1" | tar -x -f - -C "$2"'
-        command = ["sh", "-c", unpack, "sh", str(len(archive)), self._directory]
-        for _ in self.call(command, archive):
-            pass
-
-    def remove_directory(self) -> None:
-        """Remove the directory that lab has made on the user's claim."""
-        command = ["rm", "-r", "-f", "--", self._directory]
-        try:
-            for _ in self.call(command):
-                pass
-        except LabError as error:  # no pod can be started, so that it may not exist at all
-            LOG.warning(f"{self._directory} may be left on the volume claim: {error.what}")
-
-    @property
-    def _directory(self) -> str:
-        return directory_of(self._record.project, self._record.owner)
-
-
-def last_lines(api: Api, pod: Object) -> str:
-    """The last lines that a pod has printed, for an error; "" if it has not started."""
-    try:
-        name = pod["metadata"]["name"]
-        data = b"".join(api.logs(name, follow=False, tail=3, since=None))
-    except LabError:
-        return ""
-    lines = " / ".join(visible(line.strip()) for line in data.splitlines() if line.strip())
-    return f"; its last lines: {short(lines, 300)}" if lines else ""
-
-
 class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
     """The objects with the labels of one environment, and its run volume.
 
@@ -222,7 +102,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
 
     def __init__(self, state_dir: StateDir, record: EnvironmentRecord) -> None:
         super().__init__(state_dir, record)
-        self._labels = {PROJECT: record.project, OWNER: record.owner}
+        self.labels = {PROJECT: record.project, OWNER: record.owner}
 
     @cached_property
     def api(self) -> Api:
@@ -230,24 +110,25 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         return Api(self._record.context, self._record.namespace)
 
     @cached_property
-    def _volume_pod(self) -> VolumePod:
-        return VolumePod(self.api, self._record, self._labels)
+    def volume_pod(self) -> VolumePod:
+        """The pod in which the client reads and writes the run volume."""
+        return VolumePod(self.api, self._record.reader, self._record.own_claim)
 
     @property
     def is_up(self) -> bool:
         """Whether a pod of a task runs."""
-        return any(map(status.is_running, self._pods().values()))
+        return any(map(status.is_running, self.pods().values()))
 
-    def _pods(self) -> dict[str, Object]:
+    def pods(self) -> dict[str, Object]:
         """The newest pod of each task."""
         pods = sorted(
-            self.api.list("Pod", self._labels), key=lambda pod: pod["metadata"]["creationTimestamp"]
+            self.api.list("Pod", self.labels), key=lambda pod: pod["metadata"]["creationTimestamp"]
         )
         return {task: pod for pod in pods if (task := status.task_of(pod))}
 
     def tasks(self) -> list[TaskInfo]:
         """All tasks, in the plan's order."""
-        pods = self._pods()
+        pods = self.pods()
         return [
             TaskInfo(
                 task=record.task,
@@ -255,95 +136,26 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
                 address=record.address,
                 gpus=tuple(map(str, range(record.gpus))),
                 alive=record.task in pods and status.is_ready(pods[record.task]),
-                detail=status.detail(pods[record.task]) if record.task in pods else "it has no pod",
+                detail=_detail(pods.get(record.task)),
             )
             for record in self._record.tasks
         ]
-
-    # ---- the boot
-
-    def create(self, objects: Sequence[Object]) -> None:
-        """Create objects, except a volume claim that is kept from before.
-
-        Raises:
-            LabError: The server refuses one.
-        """
-        claims = {claim["metadata"]["name"] for claim in self.api.list(CLAIM, self._labels)}
-        for manifest in objects:
-            if manifest["kind"] != CLAIM or manifest["metadata"]["name"] not in claims:
-                self.api.create(manifest)
-
-    def wait(self) -> None:
-        """Wait until all agents run; report why pods wait.
-
-        Raises:
-            LabError: A pod will never run, or does not start its agent in time.
-        """
-        shown, began = "", time.monotonic()
-        while True:
-            pods = self._pods()
-            waiting = [record.task for record in self._record.tasks if record.task not in pods]
-            waiting += [task for task, pod in pods.items() if not status.is_ready(pod)]
-            if not waiting:
-                return
-            task = waiting[0]
-            line = f"{task}: {status.detail(pods[task]) if task in pods else self._absence()}"
-            for name, pod in pods.items():
-                if (reason := status.failure(pod)) is not None:
-                    raise LabError(f"{name}: {reason}{last_lines(self.api, pod)}", PROBLEMS)
-            if task not in pods:
-                self._raise_for_missing(task)
-            if any(name not in pods or status.is_waiting(pods[name]) for name in waiting):
-                began = time.monotonic()  # a queue has no limit
-            if time.monotonic() - began > START_S:
-                raise LabError(f"{line}: its agent did not start", f"see `lab logs {task}`")
-            if line != shown:
-                LOG.info(line)
-                shown = line
-            time.sleep(_POLL_S)
-
-    def _absence(self) -> str:
-        """Why a task has no pod yet."""
-        for jobset in self.api.list("JobSet", self._labels):
-            if jobset["spec"].get("suspend") and QUEUE in jobset["metadata"]["labels"]:
-                return f"it waits in the queue {jobset['metadata']['labels'][QUEUE]} of Kueue"
-        return "it has no pod yet"
-
-    def _raise_for_missing(self, task: str) -> None:
-        """Raise the error if Kubernetes refuses to create a pod: by a quota, for example."""
-        reader = self._record.reader["metadata"]["name"]
-        pods = [pod["metadata"] for pod in self.api.list("Pod", self._labels)]
-        starts = [pod["creationTimestamp"] for pod in pods if pod["name"] == reader]
-        try:
-            events = self.api.list("Event", {}, [("fieldSelector", "reason=FailedCreate")])
-        except ApiError:
-            return  # not every user may read them
-        for event in events:
-            is_own = f"{event['involvedObject']['name']}-".startswith(f"{base_name(self.project)}-")
-            at = event["metadata"]["creationTimestamp"]
-            if is_own and any(start <= at for start in starts):  # not of an earlier environment
-                raise LabError(f"{task} has no pod: {event['message']}", PROBLEMS)
-
-    def image_digest(self) -> str:
-        """Return the digest of lab's code in the image.
-
-        Raises:
-            LabError: The pod of the run volume does not start.
-        """
-        command = ["python", "-m", "lab.image_digest"]
-        return b"".join(self._volume_pod.call(command)).decode().strip()
 
     # ---- the run volume
 
     def channel(self) -> Channel:
         """Return a channel by the pod of the run volume, which is started if it does not run."""
-        return partial(call_in_pod, self.api, self._volume_pod.name())
+        return partial(self._call_in, self.volume_pod.start())
+
+    def _call_in(self, pod: str, *arguments: str) -> Generator[bytes, None, None]:
+        leash = ["--leash"] if "--follow" in arguments else []
+        return self.api.call(pod, [*MODULE, *arguments, *leash])
 
     def upload(self, run_id: str, parts: Mapping[str, Path]) -> None:
         """Copy the project's programs, and the parts of a run; see `CalledEnvironment`."""
-        self._volume_pod.upload(Path(self.folder, SCRIPTS), PurePosixPath(SCRIPTS))
+        self.volume_pod.upload(Path(self.folder, SCRIPTS), PurePosixPath(SCRIPTS))
         for name, folder in parts.items():
-            self._volume_pod.upload(folder, PurePosixPath("incoming", run_id, name))
+            self.volume_pod.upload(folder, PurePosixPath("incoming", run_id, name))
 
     def clock_offset_s(self) -> float:
         """Seconds by which the run volume's clock is ahead of this host's; see `Environment`.
@@ -378,45 +190,39 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
 
     def _checked(self, chunks: Iterator[Chunk | None]) -> Iterator[Chunk | None]:
         """Yield the chunks until no task's pod runs; the run volume's own pod keeps running."""
-        looked, reported = time.monotonic(), set[str]()
-        with self._watched() as causes:
-            try:
-                for chunk in chunks:
-                    yield chunk
-                    if chunk is None and time.monotonic() - looked > _LOOK_S:
-                        self._check_up(reported, causes)
-                        looked = time.monotonic()
-            finally:  # an agent may have recorded its end before the next check
-                for task in sorted(causes.keys() - reported):
-                    LOG.warning(f"{task}: {causes[task]}")
+        looked, reported, causes, closed = time.monotonic(), set[str](), dict[str, str](), Event()
+        in_background(partial(self._watch, causes, closed))
+        try:
+            for chunk in chunks:
+                yield chunk
+                if chunk is None and time.monotonic() - looked > _LOOK_S:
+                    self._check_up(reported, causes)
+                    looked = time.monotonic()
+        finally:
+            closed.set()
+            # An agent may have recorded its end before the next check.
+            for task in sorted(causes.keys() - reported):
+                LOG.warning(f"{task}: {causes[task]}")
 
-    @contextmanager
-    def _watched(self) -> Iterator[dict[str, str]]:
-        """Watch the pods in a thread; yield why Kubernetes ends them, by their tasks.
+    def _watch(self, causes: dict[str, str], closed: Event) -> None:
+        """Watch the pods, and note why Kubernetes ends them.
 
         A deleted pod shows the cause only until it is gone, a second later. The agent of an evicted
         one may have recorded its end, and with it that of the run, before the next check.
+
+        Args:
+            causes: The causes by their tasks; it changes.
+            closed: Ends the watch.
         """
-        causes: dict[str, str] = {}
-        closed = Event()
-
-        def watch() -> None:
-            while not closed.is_set():
-                with suppress(LabError):  # without an answer, or without this right
-                    for pod in self.api.watch_pods(self._labels):
-                        if closed.is_set():
-                            return
-                        task = status.task_of(pod)
-                        if task and task not in causes and status.is_ended_by_kubernetes(pod):
-                            causes[task] = status.detail(pod)
-                            causes[task] += self._drain_of(pod)
-                closed.wait(_LOOK_S)
-
-        in_background(watch)
-        try:
-            yield causes
-        finally:
-            closed.set()
+        while not closed.is_set():
+            with suppress(LabError):  # without an answer, or without this right
+                for pod in self.api.watch_pods(self.labels):
+                    if closed.is_set():
+                        return
+                    task = status.task_of(pod)
+                    if task and task not in causes and status.is_ended_by_kubernetes(pod):
+                        causes[task] = status.detail(pod) + self._drain_of(pod)
+            closed.wait(_LOOK_S)
 
     def _drain_of(self, pod: Object) -> str:
         """Whether a pod's node is drained, for a message; not every user may read nodes."""
@@ -436,20 +242,22 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         Raises:
             LabError: No agent runs; the message has the cause that Kubernetes names.
         """
-        pods = self._pods()
-        ended = [info for info in self.tasks() if not status.is_running(pods.get(info.task))]
-        details = {info.task: causes.get(info.task, info.detail) for info in ended}
+        pods = self.pods()
+        ended = {
+            record.task: causes.get(record.task) or _detail(pods.get(record.task))
+            for record in self._record.tasks
+            if not status.is_running(pods.get(record.task))
+        }
         if len(ended) == len(self._record.tasks):
-            first = ended[0].task
+            task, why = next(iter(ended.items()))
             raise LabError(
-                f"the kubernetes environment {self.project!r} has stopped:"
-                f" {first}: {details[first]}",
+                f"the kubernetes environment {self.project!r} has stopped: {task}: {why}",
                 "its runs stay on its run volume until `lab down`",
             )
-        for task, why in details.items():
+        for task, why in ended.items():
             if task not in reported:
                 LOG.warning(f"{task}: {why}")
-        reported.update(info.task for info in ended)
+        reported.update(ended)
 
     # ---- its tasks
 
@@ -461,9 +269,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         Raises:
             InputError: There is no such task.
         """
-        names = {record.task: record.task for record in self._record.tasks}
-        selected = [self.known_task(names, task) for task in tasks] or [*names]
-        pods = self._pods()
+        pods = self.pods()
         outputs = {
             task: self.api.logs(
                 pods[task]["metadata"]["name"],
@@ -471,7 +277,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
                 tail=tail,
                 since=None if since is None else stamp(since),
             )
-            for task in selected
+            for task in self.selected({each.task: each for each in self._record.tasks}, tasks)
             if task in pods
         }
         return merged_lines(outputs)
@@ -484,10 +290,9 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
             LabError: The pod does not run.
         """
         self.known_task({record.task: record for record in self._record.tasks}, task)
-        pod = self._pods().get(task)
+        pod = self.pods().get(task)
         if pod is None or not status.is_running(pod):
-            why = "it has no pod" if pod is None else status.detail(pod)
-            raise LabError(f"{task} is not running: {why}", "boot it with `lab up`")
+            raise LabError(f"{task} is not running: {_detail(pod)}", "boot it with `lab up`")
         context = ["--context", self.api.context] if self.api.context else []
         name = str(pod["metadata"]["name"])
         place = ["--namespace", self.api.namespace, "exec", "--stdin", "--tty", name]
@@ -495,7 +300,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
 
     def provenance(self) -> dict[str, str]:
         """What really ran: the image with its digest, the version of Kubernetes, the nodes."""
-        pods = self._pods().values()
+        pods = self.pods().values()
         ids = [str(status.container(pod).get("imageID", "")) for pod in pods]
         nodes = {str(pod["spec"]["nodeName"]) for pod in pods if "nodeName" in pod["spec"]}
         return {
@@ -521,8 +326,8 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         if self._record.own_claim or keep_volume:
             self._remove(self._record.kinds)
         else:  # the pod of the run volume is needed to remove the directory
-            self._remove(self._record.kinds, keep=str(self._record.reader["metadata"]["name"]))
-            self._volume_pod.remove_directory()
+            self._remove(self._record.kinds, keep=self.volume_pod.name)
+            self.volume_pod.remove_directory()
             self._remove(["Pod"])
         if self._record.own_claim and not keep_volume:
             self._remove([CLAIM])
@@ -537,7 +342,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         deleted: set[str] = set()
         until = time.monotonic() + _END_S
         while True:
-            resources = [each for kind in kinds for each in self.api.list(kind, self._labels)]
+            resources = [each for kind in kinds for each in self.api.list(kind, self.labels)]
             left = [resource for resource in resources if resource["metadata"]["name"] != keep]
             if not left:
                 return
@@ -552,4 +357,8 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
                 if resource["metadata"]["uid"] not in deleted:
                     self.api.delete(resource)
                     deleted.add(resource["metadata"]["uid"])
-            time.sleep(_POD_POLL_S)
+            time.sleep(POLL_S)
+
+
+def _detail(pod: Object | None) -> str:
+    return "it has no pod" if pod is None else status.detail(pod)

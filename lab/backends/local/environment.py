@@ -21,7 +21,7 @@ from lab.backends.environment_dir import record_text
 from lab.backends.gpu_record import release
 from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir
 from lab.backends.names import LOCAL
-from lab.backends.network_faults import START_S, wait_until_in_effect
+from lab.backends.network_faults import wait_until_in_effect
 from lab.backends.process import ProcessHandle, pid_in_namespace
 from lab.backends.python import (
     base_environ,
@@ -139,10 +139,10 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
 
     def probe_gpus(self) -> dict[str, GpuView]:
         """The GPUs that each task sees now; see `Environment`."""
-        from lab.backends import gpu_probe  # noqa: PLC0415  (only a host with GPUs is probed)
+        from lab.backends import gpu_verification  # noqa: PLC0415  (only a host with GPUs is probed)
 
         agents = self._agents()
-        return gpu_probe.probe_all(
+        return gpu_verification.probe_all(
             {
                 record.task: partial(self._probe_task, record.task, agents.get(record.task))
                 for record in self._record.tasks
@@ -150,7 +150,7 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         )
 
     def _probe_task(self, task: str, agent: ProcessHandle | None) -> GpuView:
-        from lab.backends import gpu_probe  # noqa: PLC0415  (see `probe_gpus`)
+        from lab.backends import gpu_verification  # noqa: PLC0415  (see `probe_gpus`)
         from lab.gpu.verification import GpuView  # noqa: PLC0415
 
         # The probe runs inside the namespaces, where the agent has another process id.
@@ -158,7 +158,7 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         if agent is None or own is None:
             return GpuView(why=self._how_ended(task))
         # This Python has nvidia-ml-py; that of the tasks may not have it.
-        probe = [sys.executable, "-P", *gpu_probe.COMMAND, "--pid", str(own.pid)]
+        probe = [sys.executable, "-P", *gpu_verification.COMMAND, "--pid", str(own.pid)]
         done = subprocess.run(
             [*self._enter(agent), *probe],
             env=base_environ(),
@@ -167,7 +167,7 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
             capture_output=True,
             check=False,
         )
-        return gpu_probe.parse_output(done.returncode, done.stdout, done.stderr)
+        return gpu_verification.parse_output(done.returncode, done.stdout, done.stderr)
 
     def _enter(self, agent: ProcessHandle) -> list[str]:
         """The command line prefix that starts a program in the namespaces of this agent."""
@@ -191,10 +191,27 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         return "processes.json", record_text(self._record)
 
     def stop(self, *, gently: bool = True) -> None:
-        """End all its processes; see `RecordedEnvironment`."""
-        end_processes(
-            self._record, list(self._agents().values()), self._state_dir.log, gently=gently
-        )
+        """End the supervisor, and all processes below it; see `RecordedEnvironment`."""
+        supervisor = self._record.process
+        isolated = self._record.isolation is Isolation.NAMESPACES
+        below = supervisor.descendants() if isolated else [*self._agents().values()]
+        # With namespaces, the supervisor's process is the only child of `unshare`.
+        leader = below[0] if isolated and below else supervisor
+        stages = [
+            (leader, signal.SIGTERM, _TERM_WITHIN_S),
+            (supervisor, signal.SIGKILL, _KILL_WITHIN_S),
+        ]
+        # During a boot, process 1 of the namespace may not have a handler for SIGTERM yet: it would
+        # ignore the signal.
+        for target, number, seconds in stages[1:] if isolated and not gently else stages:
+            target.signal(number)
+            if _have_ended(supervisor, below, seconds):
+                break
+        else:
+            raise LabError(
+                f"processes of the local environment {self.project!r} did not end",
+                f"see pid {supervisor.pid} and {self._state_dir.log}",
+            )
         if any(task.gpus for task in self._record.tasks):
             release(self.backend, self.project, str(self._state_dir.directory))
 
@@ -215,44 +232,16 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
         return "no agent"
 
 
-def end_processes(
-    record: EnvironmentRecord, agents: Sequence[ProcessHandle], log: Path, *, gently: bool
-) -> None:
-    """End the supervisor, and all processes below it.
-
-    Args:
-        record: The environment.
-        agents: Its agents.
-        log: The supervisor's log, for the message.
-        gently: First let programs end by themselves, and agents record their ends.
-
-    Raises:
-        LabError: Processes are left.
-    """
-    supervisor = record.process
-    isolated = record.isolation is Isolation.NAMESPACES
-    below = supervisor.descendants() if isolated else agents
-    # With namespaces, the supervisor's process is the only child of `unshare`.
-    leader = below[0] if isolated and below else supervisor
-    stages = [
-        (leader, signal.SIGTERM, _TERM_WITHIN_S),
-        (supervisor, signal.SIGKILL, _KILL_WITHIN_S),
-    ]
-    # During a boot, process 1 of the namespace may not have a handler for SIGTERM yet: it would
-    # ignore the signal.
-    for target, number, seconds in stages[1:] if isolated and not gently else stages:
-        target.signal(number)
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            with suppress(ChildProcessError):
-                os.waitpid(supervisor.pid, os.WNOHANG)  # it may be this process's own child
-            if not supervisor.alive() and not any(handle.alive() for handle in below):
-                return
-            time.sleep(_POLL_S)
-    raise LabError(
-        f"processes of the local environment {record.project!r} did not end",
-        f"see pid {supervisor.pid} and {log}",
-    )
+def _have_ended(supervisor: ProcessHandle, below: Sequence[ProcessHandle], within_s: float) -> bool:
+    """Wait until these processes have ended; return whether they have in time."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        with suppress(ChildProcessError):
+            os.waitpid(supervisor.pid, os.WNOHANG)  # it may be this process's own child
+        if not supervisor.alive() and not any(handle.alive() for handle in below):
+            return True
+        time.sleep(_POLL_S)
+    return False
 
 
 def inject_fault(
@@ -260,9 +249,6 @@ def inject_fault(
     enter: Sequence[str],
     arguments: Sequence[str],
     variables: Mapping[str, str],
-    *,
-    within_s: float = START_S,
-    revert_s: float = REVERT_S,
 ) -> None:
     """Start a network fault in a node's namespaces, and return when it is in effect.
 
@@ -271,8 +257,6 @@ def inject_fault(
         enter: The command line prefix that starts a program on the node.
         arguments: Arguments of `lab.network.fault`.
         variables: Environment variables that describe the node's link.
-        within_s: Seconds within which the fault must be in effect.
-        revert_s: Seconds from SIGTERM to SIGKILL for a fault that must be reverted.
 
     Raises:
         LabError: The fault is not in effect; its changes are reverted.
@@ -299,20 +283,20 @@ def inject_fault(
             return stderr.read()
 
         try:
-            wait_until_in_effect(node, began, within_s)
+            wait_until_in_effect(node, began)
         except BaseException:
             if process.returncode is None:
-                _end(process, revert_s)
+                _end(process)
             raise
         process.returncode = 0  # no `wait` for it: it ends by itself
 
 
-def _end(process: subprocess.Popen[bytes], revert_s: float) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """End the process group of a fault: with SIGTERM, after a time limit with SIGKILL."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         try:
-            process.wait(revert_s)
+            process.wait(REVERT_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

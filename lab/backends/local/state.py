@@ -8,9 +8,9 @@ supervisor's `supervisor.log`.
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import json
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -136,7 +136,6 @@ NETWORK: Final = ipaddress.ip_network("10.77.0.0/16")
 
 _FIRST_HOST: Final = 2
 _MAX_PORT: Final = 65535
-_ANY: Final = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))  # noqa: S104 (TensorFlow's)
 
 
 def address(position: int) -> str:
@@ -252,27 +251,18 @@ def check_ports_free(ports: Sequence[int]) -> None:
     for port in ports:
         if not 0 < port <= _MAX_PORT:
             raise LabError(f"port {port} does not exist", "set a lower `port:` in the config")
-        for family, host in _ANY:
-            if reason := _port_error(family, host, port):
-                raise LabError(
-                    f"port {port} cannot be used: {reason}",
-                    f"stop the process that uses it (`ss -ltnp 'sport = :{port}'`), "
-                    "or set another `port:` in the config",
-                )
-
-
-def _port_error(family: socket.AddressFamily, host: str, port: int) -> str | None:
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # With this option a recently closed port counts as free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family is socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            probe.bind((host, port))
-    except OSError as error:
-        # Any other error means that the host lacks the protocol, so that nothing listens.
-        return error.strerror if error.errno in {errno.EADDRINUSE, errno.EACCES} else None
-    return None
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        try:
+            # A recently closed port counts as free.
+            socket.create_server(("", port), family=family, dualstack_ipv6=both).close()
+        except OSError as error:
+            reason = os.strerror(error.errno or 0)
+            raise LabError(
+                f"port {port} cannot be used: {reason}",
+                f"stop the process that uses it (`ss -ltnp 'sport = :{port}'`), "
+                "or set another `port:` in the config",
+            ) from error
 
 
 def _fraction(fraction: float | None) -> dict[str, str]:

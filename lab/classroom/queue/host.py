@@ -23,7 +23,6 @@ from lab.backends.compose.backend import ComposeBackend, ComposeBoot
 from lab.backends.compose.cli import Compose, remove_compose_file
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.host_block import block_nodes
-from lab.backends.compose.readiness import READY_S
 from lab.backends.compose.render import DEFAULTS, Home, render
 from lab.backends.engine.client import LOG_LIMIT, Engine
 from lab.backends.engine.containers import ContainerInfo
@@ -123,7 +122,7 @@ class SeatBoot(ComposeBoot):
     """The steps that boot the environment of a seat on the seat's volume."""
 
     def __init__(self, plan: Plan, root: Path, engine: Engine, options: Values, home: Home) -> None:
-        super().__init__(plan, root, engine, options=options, ready_s=READY_S)
+        super().__init__(plan, root, engine, options)
         self._home = home
 
     def text(self) -> str:

@@ -1,0 +1,141 @@
+"""The run volume of an environment on Kubernetes: a small pod of its own reads and writes it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from lab.backends.engine.client import NotFound
+from lab.backends.kubernetes import status
+from lab.backends.kubernetes.api import Api, ApiError
+from lab.backends.kubernetes.pods import OWNER, PROJECT, Object, directory_of
+from lab.backends.volume_calls import archive_of
+from lab.errors import LabError
+from lab.log import LOG
+from lab.text import short, visible
+
+START_S: Final = 180.0
+"""Seconds that a pod with a node has to start: it may pull its image."""
+
+PROBLEMS: Final = "see docs/how-to/kubernetes.md, Problems"
+CLAIM: Final = "PersistentVolumeClaim"
+
+POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class VolumePod:
+    """The pod in which the client reads and writes the run volume, which is started on demand.
+
+    Attributes:
+        api: The namespace.
+        manifest: The pod, with the labels of all objects of its environment.
+        own_claim: Whether lab has made the volume claim.
+    """
+
+    api: Api
+    manifest: Object
+    own_claim: bool
+
+    @property
+    def _labels(self) -> Mapping[str, str]:
+        labels: Mapping[str, str] = self.manifest["metadata"]["labels"]
+        return labels
+
+    @property
+    def _directory(self) -> str:
+        return directory_of(self._labels[PROJECT], self._labels[OWNER])
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.manifest["metadata"]["name"])
+
+    def start(self) -> str:
+        """Start the pod unless it runs, and return its name.
+
+        Raises:
+            NotFound: The volume claim is gone.
+            LabError: The pod does not start.
+        """
+        until = time.monotonic() + START_S
+        while True:
+            pods = self.api.list("Pod", self._labels)
+            pod = next((pod for pod in pods if pod["metadata"]["name"] == self.name), None)
+            if pod is None:
+                self._create()
+            elif status.is_ready(pod):
+                return self.name
+            elif status.was_ended(pod) and time.monotonic() < until:
+                self.api.delete(pod)
+            elif status.failure(pod) or time.monotonic() > until:
+                why = f"{status.detail(pod)}{last_lines(self.api, pod)}"
+                raise LabError(f"the pod of the run volume, {self.name}: {why}", self._hint(pod))
+            time.sleep(POLL_S)
+
+    def _hint(self, pod: Object) -> str:
+        is_shared = self.own_claim and "affinity" not in self.manifest["spec"]
+        if is_shared and status.is_waiting(pod):
+            return "if only one node can mount the volumes here (ReadWriteOnce), use -o nodes=one"
+        return PROBLEMS
+
+    def _create(self) -> None:
+        if self.own_claim and not self.api.list(CLAIM, self._labels):
+            raise NotFound(
+                f"environment {self._labels[PROJECT]} no longer exists", "boot it with `lab up`"
+            )
+        try:
+            self.api.create(self.manifest)
+        except ApiError as error:
+            same = ("fieldSelector", f"metadata.name={self.name}")
+            pods = self.api.list("Pod", {}, [same]) if error.is_conflict else []
+            owners = [pod["metadata"].get("labels", {}).get(OWNER) for pod in pods]
+            if not error.is_conflict or any(owner != self._labels[OWNER] for owner in owners):
+                raise
+            # another command has started it
+
+    def call(self, command: Sequence[str], stdin: bytes = b"") -> Iterator[bytes]:
+        """Yield what a command in the pod prints.
+
+        Raises:
+            LabError: The pod does not start, or the command fails.
+        """
+        return self.api.call(self.start(), command, stdin)
+
+    def upload(self, folder: Path, inside: PurePosixPath) -> None:
+        """Copy a directory to the run volume, if there is one.
+
+        Raises:
+            LabError: The volume refuses it.
+        """
+        if not folder.is_dir():
+            return
+        archive = archive_of(folder, inside)
+        # The standard input of a call has no end.
+        unpack = 'head -c "$1" | tar -x -f - -C "$2"'
+        command = ["sh", "-c", unpack, "sh", str(len(archive)), self._directory]
+        for _ in self.call(command, archive):
+            pass
+
+    def remove_directory(self) -> None:
+        """Remove the directory that lab has made on the user's claim."""
+        command = ["rm", "-r", "-f", "--", self._directory]
+        try:
+            for _ in self.call(command):
+                pass
+        except LabError as error:  # no pod can be started, so that it may not exist at all
+            LOG.warning(f"{self._directory} may be left on the volume claim: {error.what}")
+
+
+def last_lines(api: Api, pod: Object) -> str:
+    """The last lines that a pod has printed, for an error; "" if it has not started."""
+    try:
+        name = pod["metadata"]["name"]
+        data = b"".join(api.logs(name, follow=False, tail=3, since=None))
+    except LabError:
+        return ""
+    lines = " / ".join(visible(line.strip()) for line in data.splitlines() if line.strip())
+    return f"; its last lines: {short(lines, 300)}" if lines else ""
