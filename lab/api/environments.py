@@ -19,8 +19,7 @@ from lab.options import Argument, Flag, Switch, reads_options
 from lab.options.shared import BackendName, Framework, GpuMode, OwnOptions, RunsDir
 from lab.project import AnyPath, default_name, default_root
 from lab.run.discovery import statuses_of
-from lab.run.planning import make_plan
-from lab.run.prepared import find_place
+from lab.run.prepared import PlaceOptions
 from lab.run.removal import Confirm, remove, run_all
 from lab.run.state import GONE
 from lab.runtimes import TENSORFLOW
@@ -125,22 +124,9 @@ def up(
         LabError: The plan does not fit the host, or the environment cannot be booted.
     """
     where = project(cluster)
-    placed = make_plan(
-        where.cluster,
-        gpus,
-        runtime=framework or TENSORFLOW.name,
-        backend=backend,
-        own=options_of(backend, option),
-        file=where.path,
-    )
-    chosen, running = find_place(
-        backend,
-        gpus,
-        placed,
-        where,
-        runs_path(runs_dir),
-        option=option,
-    )
+    place = PlaceOptions(backend=backend, own=options_of(backend, option), gpus=gpus, share=share)
+    placed = place.plan(where, framework or TENSORFLOW.name)
+    chosen, running = place.find(placed, where, runs_path(runs_dir))
     if running is None:
         booted = boot(chosen, placed.plan, root=where.root, share=share)
         return Booted(booted, is_new=True)

@@ -17,6 +17,7 @@ from lab.api.results import Run, Runs
 from lab.api.tables import Shown
 from lab.api.training import FURTHER_FLAGS, program_flags
 from lab.backends.names import AUTO
+from lab.backends.registry import options_of
 from lab.config import Cluster
 from lab.console import messages_shown, output
 from lab.errors import LabError
@@ -24,7 +25,7 @@ from lab.extras import named_extras
 from lab.options import Argument, Flag, ProgramArguments, reads_options
 from lab.options.shared import BackendName, GpuMode, OwnOptions
 from lab.project import AnyPath
-from lab.run.prepared import RunOptions
+from lab.run.prepared import PlaceOptions
 from lab.store.directory import runs_path
 from lab.units import duration
 from lab.volume import STALL_S, RunSpec
@@ -146,10 +147,12 @@ def sweep(
         args=(*program_args(experiment, flags), *args),
         stall_s=given["stall"],
     )
-    options = RunOptions(spec=spec, backend=backend, option=option, gpus=gpus)
+    place = PlaceOptions(backend=backend, own=options_of(backend, option), gpus=gpus)
     store, out = runs_path(runs_dir), output()
     with messages_shown(out, quiet=quiet):
-        batches = plan_sweep(options, given["over"], repeats, project(cluster), store)
+        batches = plan_sweep(
+            spec, place, given["over"], repeats, project=project(cluster), runs_dir=store
+        )
         outcome = run_batches(batches)
     swept = Sweep(
         along=next(iter(given["over"])),

@@ -151,17 +151,20 @@ def statuses_of(environment: Environment, run_id: str) -> dict[str, TaskStatus]:
     return statuses
 
 
-def under_way(environment: Environment, *, besides: str = "") -> str | None:
+def under_way(
+    environment: Environment, requests: Sequence[Request], *, besides: str = ""
+) -> str | None:
     """Return the run of an environment that has not ended, if there is one.
 
     Args:
         environment: The environment.
+        requests: All of its runs, the oldest first.
         besides: A run to ignore.
 
     Raises:
         LabError: The run volume cannot be read.
     """
-    others = [request for request in environment.runs() if request.run_id != besides]
+    others = [request for request in requests if request.run_id != besides]
     for request in others[-1:]:  # earlier runs had ended before this one was submitted
         statuses = statuses_of(environment, request.run_id)
         if not all(status.state.ended for status in statuses.values()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -25,8 +25,13 @@ from lab.volume import Request
 from lab.volume.states import State
 
 
-def collect_runs(environment: Environment, store: Path) -> list[str]:
+def collect_runs(environment: Environment, requests: Iterable[Request], store: Path) -> list[str]:
     """Collect every run of an environment that is complete in no run store.
+
+    Args:
+        environment: The environment.
+        requests: All of its runs.
+        store: The run store.
 
     Returns:
         The runs that have not ended.
@@ -36,7 +41,7 @@ def collect_runs(environment: Environment, store: Path) -> list[str]:
     """
     under_way = []
     known = environment.collected()
-    for request in environment.runs():
+    for request in requests:
         run = RunDir(store / safe_run_id(request.run_id))
         if not run.info_path.is_file() and _is_collected(run, known):
             LOG.info(f"run {run.run_id} is already collected, in {known[run.run_id]}/{run.run_id}")
@@ -141,13 +146,19 @@ def _reopen(run: OpenRun, environment: Environment, request: Request) -> None:
         lifecycle.describe(run, environment)
 
 
-def keeps_files(environment: Environment, store: Path, last: RunDir | None = None) -> bool:
+def keeps_files(
+    environment: Environment,
+    requests: Iterable[Request],
+    store: Path,
+    last: RunDir | None = None,
+) -> bool:
     """Whether a run volume must be kept, because files of its runs are in no run store.
 
     If so, report why, and how to remove it.
 
     Args:
         environment: The environment.
+        requests: All of its runs.
         store: The run store.
         last: This client's last run: its program may have damaged its request.
 
@@ -155,7 +166,7 @@ def keeps_files(environment: Environment, store: Path, last: RunDir | None = Non
         LabError: The run volume, or a `run.json`, cannot be read.
     """
     known = environment.collected()
-    runs = [RunDir(store / safe_run_id(request.run_id)) for request in environment.runs()]
+    runs = [RunDir(store / safe_run_id(request.run_id)) for request in requests]
     left = [run.run_id for run in runs if _has_left(run) or not _is_collected(run, known)]
     if not left and last is not None and last.info_path.is_file() and not last.complete():
         left = [last.run_id]

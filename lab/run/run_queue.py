@@ -99,7 +99,7 @@ class Ticket:
         if environment is None:
             return None
         try:
-            return under_way(environment)
+            return under_way(environment, environment.runs())
         except LabError:
             if self._backend.find(self.project) is None:
                 return None

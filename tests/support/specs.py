@@ -16,7 +16,7 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.placement.place import Placed
 from lab.placement.plan import Plan
 from lab.project import Project
-from lab.run.prepared import PreparedRun, RunOptions
+from lab.run.prepared import PlaceOptions, PreparedRun
 from lab.run.record import create_run
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
@@ -74,7 +74,7 @@ def prepared_run(
     """A run of an experiment in the run store `runs` of a project, before its start."""
     spec = RunSpec(experiment, args=argv).completed(EXPERIMENTS[experiment])
     facts = {
-        "options": RunOptions(spec=spec),
+        "place": PlaceOptions(),
         "spec": spec,
         "project": Project(CONFIG, folder / "cluster.yaml", folder),
         "placed": Placed(plan, None),

@@ -13,7 +13,7 @@ import pytest
 from lab.backends.environment import TaskInfo
 from lab.errors import LabError
 from lab.run.recovery import collect_one, collect_runs
-from lab.run.runner import execute_run
+from lab.run.runner import execute_run, place_of
 from lab.run.view import View
 from lab.store.directory import RunDir
 from lab.volume import Chunk, Request, Volume
@@ -111,17 +111,12 @@ def release(environment: FakeEnvironment) -> None:
 
 
 def follow(run: RunDir, environment: Breaking, *, booted: bool = False) -> None:
-    execute_run(
-        run,
-        boot=lambda _defer: environment,
-        running=None if booted else environment,
-        keep=False,
-        view=environment.shown,
-    )
+    with place_of(lambda _defer: environment, None if booted else environment) as place:
+        execute_run(run, place, environment.shown)
 
 
 def collect(run: RunDir, environment: FakeEnvironment) -> list[str]:
-    return collect_runs(environment, run.path.parent)
+    return collect_runs(environment, environment.runs(), run.path.parent)
 
 
 def steps(run: RunDir) -> list[int]:

@@ -23,7 +23,7 @@ from lab.run import lifecycle
 from lab.run import runner as conducting
 from lab.run.fault_injection import NetworkFaults
 from lab.run.lifecycle import REFUSED_S, patiently
-from lab.run.runner import execute_run
+from lab.run.runner import execute_run, place_of
 from lab.run.view import View
 from lab.store.directory import RunDir
 from lab.volume import Chunk, Request, RunSpec, Volume
@@ -129,15 +129,11 @@ def go(
     show: Callable[[str], None] | None = None,
 ) -> None:
     """Conduct it in an environment that is booted for it, or was up before."""
-    with shown_by(show or environment.said.append):
-        execute_run(
-            run,
-            boot=lambda _defer: environment,
-            running=environment if up else None,
-            keep=False,
-            detach=detach,
-            view=lambda _info: View(),
-        )
+    with (
+        shown_by(show or environment.said.append),
+        place_of(lambda _defer: environment, environment if up else None) as place,
+    ):
+        execute_run(run, place, None if detach else lambda _info: View())
 
 
 def stands(run: RunDir) -> tuple[State, str]:

@@ -18,7 +18,7 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.placement.place import Placed
 from lab.placement.plan import Plan
 from lab.project import Project
-from lab.run.prepared import find_place
+from lab.run.prepared import PlaceOptions
 from lab.runtimes import HERITAGE, INSTALLED_MARKER
 from lab.store.directory import all_runs
 from lab.volume import Request, RunSpec
@@ -54,7 +54,7 @@ def test_a_boot_reports_the_plan_and_collects_leftovers(
     placed = Placed(replace(PLAN, notices=(NOTICE,)), None)
     project = Project(CLUSTER, tmp_path / "cluster.yaml", tmp_path)
     store = tmp_path / "runs"
-    found = find_place("auto", "none", placed, project, store)
+    found = PlaceOptions(gpus="none").find(placed, project, store)
     assert (found[1], notices.count(NOTICE)) == (None, 1)
     (run,) = all_runs(tmp_path / "runs")
     assert run.read().state is State.SUCCEEDED
