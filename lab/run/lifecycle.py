@@ -112,7 +112,7 @@ def finish(run: OpenRun) -> Summary:
         ended = [status.ended_unix for status in statuses.values() if status.ended_unix is not None]
         stopped = (max(ended) if ended else time.time()) if state.ended else None
         info = run.update(state=state, reason=reason, stopped_unix=stopped)
-    summary = sum_up(run.directory, info, statuses)
+    summary = sum_up(run.directory, info, statuses, run.progress)
     if info.state.ended:
         write_summary(run.directory, summary)
     return summary

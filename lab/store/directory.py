@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lab.errors import InputError, LabError
 from lab.store.run_info import RunInfo, convert
@@ -21,6 +21,9 @@ from lab.volume import RUN_ID, TaskStatus
 from lab.volume.files import read_regular, write_atomically
 from lab.volume.states import State
 from lab.volume.status import digest_of
+
+if TYPE_CHECKING:
+    from lab.store.progress import TaskProgress
 
 DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"
@@ -184,10 +187,12 @@ class OpenRun:
     Attributes:
         directory: Its directory.
         info: The content of its `run.json`.
+        progress: The progress of each task, once all of its collected records have been read.
     """
 
     directory: RunDir
     info: RunInfo
+    progress: Mapping[str, TaskProgress] | None = None
 
     @property
     def run_id(self) -> str:
