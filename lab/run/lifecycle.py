@@ -60,11 +60,15 @@ def describe(run: OpenRun, environment: Environment) -> None:
     """Write the environment's provenance into `run.json`, and its description beside it.
 
     This comes after the submission: an engine needs half a second for the answer, and the programs
-    can start meanwhile.
+    can start meanwhile. An error only causes a warning.
     """
-    name, text = environment.boot_file()
-    (run.directory.path / PurePosixPath(name).name).write_text(text, encoding="utf-8")
-    run.update(provenance=environment.provenance())
+    try:
+        name, text = environment.boot_file()
+        (run.directory.path / PurePosixPath(name).name).write_text(text, encoding="utf-8")
+        run.update(provenance=environment.provenance())
+    except (LabError, OSError) as error:
+        problem = error.what if isinstance(error, LabError) else str(error)
+        LOG.warning(f"{problem}; run.json does not describe the environment")
 
 
 def submit(run: OpenRun, environment: Environment) -> None:

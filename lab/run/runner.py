@@ -258,7 +258,7 @@ def _train(run: OpenRun, environment: Environment, view: View | None) -> None:
                 with signals.block_interrupts():
                     lifecycle.submit(run, environment)
                 patiently(run.update)
-            _describe(run, environment)
+            lifecycle.describe(run, environment)
             if view is not None:
                 faults = NetworkFaults(environment, run.run_id, run.info.spec.faults)
                 ending.callback(faults.end)
@@ -270,15 +270,6 @@ def _train(run: OpenRun, environment: Environment, view: View | None) -> None:
             with suppress(LabError):  # the run may not be submitted yet
                 environment.cancel(run.run_id, f"the client failed: {error}")
             raise
-
-
-def _describe(run: OpenRun, environment: Environment) -> None:
-    """Record the environment's provenance; an error only causes a notice."""
-    try:
-        lifecycle.describe(run, environment)
-    except (LabError, OSError) as error:
-        problem = error.what if isinstance(error, LabError) else str(error)
-        LOG.warning(f"{problem}; run.json does not describe the environment")
 
 
 def _stop(run: OpenRun, environment: Environment, view: View) -> None:

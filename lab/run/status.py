@@ -126,8 +126,7 @@ def finalize(run: RunDir, ask: Probe) -> None:
     status = status_of(run, ask)
     if status.state.ended and not status.note:
         with run.opened() as opened:
-            lifecycle.mark_ended(opened, status.state, status.reason)
-            lifecycle.finish(opened)
+            lifecycle.abort(opened, status.state, status.reason)
 
 
 def volume_status(environment: Environment, run_id: str) -> VolumeStatus:
