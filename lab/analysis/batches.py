@@ -159,7 +159,7 @@ def _run(batch: Batch, outcome: Outcome, total: int) -> None:
     with (
         signals.as_interrupt(),
         turn(first.backend, first.plan.name),
-        place_of(first.boot, first.environment) as place,
+        place_of(first) as place,
     ):
         for point in batch.points:
             run = create_run(batch.prepared_for(point))

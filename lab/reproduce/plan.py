@@ -69,11 +69,8 @@ def plan_reproduction(
         prepared: dict[str, PreparedRun] = {}
         for role, recipe in alike.items():
             spec = RunSpec(recipe.experiment, args=recipe.args, start=recipe.start)
-            first, of_workers = next(iter(prepared.values()), None), project.with_workers(workers)
-            faults = [*map(parse, recipe.faults)]
-            prepared[role] = prepare_run(
-                spec, of_workers, runs_dir, place, faults=faults, beside=first
-            )
+            of_workers, faults = project.with_workers(workers), [*map(parse, recipe.faults)]
+            prepared[role] = prepare_run(spec, of_workers, runs_dir, place, faults=faults)
         points = [
             Point({_ROLE: role}, repeat)
             for repeat in range(repeats or MAX_REPEATS)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.backends.base import Backend
 from lab.backends.environment import Environment
-from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
 from lab.backends.options import Values
 from lab.backends.registry import backend_named, backends
@@ -149,23 +148,6 @@ class PreparedRun:
         backend, environment = self.place.find(self.placed, self.project, self.runs_dir)
         return replace(self, backend=backend, environment=environment)
 
-    def boot(self, defer: Callable[[], None]) -> Environment:
-        """Boot an environment and verify that its tasks have the GPUs of the plan.
-
-        Args:
-            defer: Called when the environment is up; from then on the caller must remove it.
-
-        Raises:
-            LabError: The environment cannot be booted, or differs from the plan; it is removed.
-        """
-        return boot(
-            self.backend,
-            self.plan,
-            root=self.project.root,
-            share=self.place.share,
-            then=lambda _environment: defer(),
-        )
-
 
 def prepare_run(
     asked: RunSpec,
@@ -179,7 +161,6 @@ def prepare_run(
     framework: str | None = None,
     resume: str | None = None,
     detach: bool = False,
-    beside: PreparedRun | None = None,
 ) -> PreparedRun:
     """Check all options of a run, and choose its backend and environment; start nothing.
 
@@ -194,7 +175,6 @@ def prepare_run(
         framework: The runtime of the user's own program; None: the one that it needs.
         resume: The run whose checkpoints this run starts from.
         detach: Whether no client will follow the run.
-        beside: Another run of the same environment; this run uses its placement and place.
 
     Raises:
         InputError: An option is invalid, or does not fit the config.
@@ -207,22 +187,20 @@ def prepare_run(
         if data is not None and not experiment.has_data:
             problem = f"experiment {experiment.name!r} reads no data"
             raise InputError(problem, "leave out --data_dir")
-        placed = place.plan(project, experiment.runtime) if beside is None else beside.placed
+        placed = place.plan(project, experiment.runtime)
         spec = replace(asked, experiment=experiment.name).completed(experiment)
         spec = spec if own is None else own.complete(spec)
         policy = on_failure or experiment.policy
-        spec = _resolve(
+        resumes, inherited = _resumed(asked, resume, experiment, data, runs_dir)
+        chosen = _chosen(
             spec, policy, faults, experiment=experiment, cluster=project.cluster, plan=placed.plan
         )
-        resumes, inherited = _resumed(asked, resume, experiment, data, runs_dir)
-        spec = replace(spec, **inherited)
+        spec = replace(spec, **chosen, **inherited)
+        check_texts(spec, [task.name for task in placed.plan.tasks])
         check_joins(experiment, spec, placed.plan, data)
         if detach:
             check_followed(map(parse, spec.faults))
-        if beside is None:
-            backend, environment = place.find(placed, project, runs_dir)
-        else:
-            backend, environment = beside.backend, beside.environment
+        backend, environment = place.find(placed, project, runs_dir)
         inside = "" if data is None else backend.task_path(data, project.root)
         packages = _packages(own, spec, placed.plan, backend.name, project)
     return PreparedRun(
@@ -264,7 +242,7 @@ def _experiment(
     return wanted, None
 
 
-def _resolve(
+def _chosen(
     spec: RunSpec,
     policy: Policy,
     faults: Sequence[Fault],
@@ -272,8 +250,8 @@ def _resolve(
     experiment: Experiment,
     cluster: Cluster,
     plan: Plan,
-) -> RunSpec:
-    """Combine the options with the values of the config and the experiment.
+) -> dict[str, Any]:
+    """Return the fields that the options, the config and the experiment determine together.
 
     Raises:
         InputError: The start schedule, the policy or a fault does not fit.
@@ -294,21 +272,18 @@ def _resolve(
             f"--on-failure continue: experiment {experiment.name!r} needs all of its workers",
             "use --on-failure fail, or --on-failure restart",
         )
-    resolved = replace(
-        spec,
-        start=start,
-        must_talk=spec.must_talk and cluster.needs is None,
-        env={**cluster.env, **spec.env},
-        on_failure=policy.on_failure,
-        restarts=policy.restarts,
-        faults=check_targets(
+    return {
+        "start": start,
+        "must_talk": spec.must_talk and cluster.needs is None,
+        "env": {**cluster.env, **spec.env},
+        "on_failure": policy.on_failure,
+        "restarts": policy.restarts,
+        "faults": check_targets(
             [*map(parse, (*experiment.faults, *cluster.faults)), *faults],
             {task.name: task.node for task in plan.tasks},
             spec.stall_s,
         ),
-    )
-    check_texts(resolved, [task.name for task in plan.tasks])
-    return resolved
+    }
 
 
 def _resumed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +11,7 @@ from typing import Final
 
 from lab import signals
 from lab.backends.environment import Environment
+from lab.backends.gpu_verification import boot
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError
 from lab.log import LOG
@@ -81,7 +82,7 @@ def execute(
                 if mine.waited:
                     prepared = prepared.placed_again()
                 run = _begin(prepared, mine)
-                with place_of(prepared.boot, prepared.environment) as place:
+                with place_of(prepared) as place:
                     return execute_run(run, place, None if detach else view)
             except Busy:
                 # The other run has no ticket in this queue: another user or command submitted it.
@@ -103,23 +104,18 @@ def _begin(prepared: PreparedRun, mine: Ticket) -> RunDir:
     return run
 
 
-Boot = Callable[[Callable[[], None]], Environment]
-"""Boots an environment. It calls its argument when the environment is up; from then on Ctrl-C waits
-until it has returned."""
-
-
 @dataclass(slots=True)
 class Place:
     """Where runs are executed, one after the other.
 
     Attributes:
-        boot: Boots the environment.
+        prepared: The first of these runs.
         environment: The environment; None: it is not up yet.
         stays: Whether it stays up at the end.
         last: The last run that was to be executed in it.
     """
 
-    boot: Boot
+    prepared: PreparedRun
     environment: Environment | None
     stays: bool
     last: RunDir | None = None
@@ -128,22 +124,25 @@ class Place:
         """Boot the environment for a run, or protect this host from the one that is up."""
         self.last = run
         if self.environment is None:
+            first = self.prepared
             with signals.blockable_interrupts() as defer:
-                self.environment = self.boot(defer)
+                # From the moment when it is up, Ctrl-C waits until it is known here.
+                self.environment = boot(
+                    first.backend,
+                    first.plan,
+                    root=first.project.root,
+                    share=first.place.share,
+                    then=lambda _environment: defer(),
+                )
         else:
             self.environment.block_host()
         return self.environment
 
 
 @contextmanager
-def place_of(boot: Boot, environment: Environment | None) -> Iterator[Place]:
-    """Yield where runs are executed; at the end, remove what was booted for them.
-
-    Args:
-        boot: Boots an environment for the first run.
-        environment: The environment that is already up, and stays up; None: none is.
-    """
-    place = Place(boot, environment, stays=environment is not None)
+def place_of(first: PreparedRun) -> Iterator[Place]:
+    """Yield where runs are executed; at the end, remove what was booted for the first of them."""
+    place = Place(first, first.environment, stays=first.environment is not None)
     with signals.as_interrupt():
         try:
             yield place

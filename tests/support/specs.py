@@ -18,10 +18,11 @@ from lab.placement.plan import Plan
 from lab.project import Project
 from lab.run.prepared import PlaceOptions, PreparedRun
 from lab.run.record import create_run
+from lab.run.runner import Place, place_of
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.volume import Request, RunSpec
-from tests.support.fakes import PLAN, FakeBackend
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
 
 T = TypeVar("T", Request, RunInfo)
 
@@ -88,6 +89,15 @@ def prepared_run(
 def prepared(folder: Path, *argv: str, **more: Any) -> RunDir:
     """The directory of such a run."""
     return create_run(prepared_run(folder, *argv, **more))
+
+
+@contextmanager
+def place_in(environment: FakeEnvironment, *, is_up: bool = False) -> Iterator[Place]:
+    """Where runs are executed: in this environment, which is up, or else booted for them."""
+    running = environment if is_up else None
+    backend = FakeBackend(made=environment)
+    with place_of(prepared_run(Path(), backend=backend, environment=running)) as place:
+        yield place
 
 
 HOLD = """\

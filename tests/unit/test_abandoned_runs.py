@@ -13,14 +13,14 @@ import pytest
 from lab.backends.environment import TaskInfo
 from lab.errors import LabError
 from lab.run.recovery import collect_one, collect_runs
-from lab.run.runner import execute_run, place_of
+from lab.run.runner import execute_run
 from lab.run.view import View
 from lab.store.directory import RunDir
 from lab.volume import Chunk, Request, Volume
 from lab.volume.states import State
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.fakes import REQUEST, FakeEnvironment, end_all, record, write_records
-from tests.support.specs import prepared, update
+from tests.support.specs import place_in, prepared, update
 
 
 class Kept(View):
@@ -111,7 +111,7 @@ def release(environment: FakeEnvironment) -> None:
 
 
 def follow(run: RunDir, environment: Breaking, *, booted: bool = False) -> None:
-    with place_of(lambda _defer: environment, None if booted else environment) as place:
+    with place_in(environment, is_up=not booted) as place:
         execute_run(run, place, environment.shown)
 
 

@@ -23,7 +23,7 @@ from lab.run import lifecycle
 from lab.run import runner as conducting
 from lab.run.fault_injection import NetworkFaults
 from lab.run.lifecycle import REFUSED_S, patiently
-from lab.run.runner import execute_run, place_of
+from lab.run.runner import execute_run
 from lab.run.view import View
 from lab.store.directory import RunDir
 from lab.volume import Chunk, Request, RunSpec, Volume
@@ -41,7 +41,7 @@ from tests.support.fakes import (
     train,
     write_records,
 )
-from tests.support.specs import prepared
+from tests.support.specs import place_in, prepared
 
 
 def nothing() -> None:
@@ -129,9 +129,14 @@ def go(
     show: Callable[[str], None] | None = None,
 ) -> None:
     """Conduct it in an environment that is booted for it, or was up before."""
+
+    def said(line: str) -> None:
+        if line != "booting":  # by its backend
+            (show or environment.said.append)(line)
+
     with (
-        shown_by(show or environment.said.append),
-        place_of(lambda _defer: environment, environment if up else None) as place,
+        shown_by(said),
+        place_in(environment, is_up=up) as place,
     ):
         execute_run(run, place, None if detach else lambda _info: View())
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -27,8 +26,8 @@ from lab.store.summary import Summary, write_summary
 from lab.volume import Request, Volume
 from lab.volume.states import State
 from tests.support.cli import Cli
-from tests.support.fakes import PLAN, FakeEnvironment, train
-from tests.support.specs import prepared, run_info, update
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, train
+from tests.support.specs import place_in, prepared, prepared_run, run_info, update
 
 ASYNC = EXPERIMENTS["async"]
 
@@ -50,7 +49,7 @@ def unseen(_info: RunInfo) -> Iterator[View]:
 
 
 def go(run: RunDir, environment: FakeEnvironment) -> Summary:
-    with place_of(lambda _defer: environment, None) as place:
+    with place_in(environment) as place:
         return execute_run(run, place, unseen)[1]
 
 
@@ -114,12 +113,12 @@ def test_a_run_from_its_start_to_its_end(run: RunDir, environment: FakeEnvironme
 def test_an_environment_is_booted_once_for_several_runs_and_removed_after_them(
     tmp_path: Path, run: RunDir, environment: FakeEnvironment
 ) -> None:
-    boot = Mock(return_value=environment)
-    with place_of(boot, None) as place:
+    backend = FakeBackend(made=environment)
+    with place_of(prepared_run(tmp_path, backend=backend)) as place:
         for each in (run, prepared(tmp_path)):
             assert execute_run(each, place, unseen)[1].state == State.SUCCEEDED
             assert not environment.is_down
-    boot.assert_called_once()
+    assert backend.booted == 1
     assert environment.is_down
 
 
