@@ -21,7 +21,7 @@ from lab.project import AnyPath, default_name, default_root
 from lab.run.discovery import statuses_of
 from lab.run.prepared import PlaceOptions
 from lab.run.removal import Confirm, remove, run_all
-from lab.run.state import GONE
+from lab.run.verdict import GONE
 from lab.runtimes import TENSORFLOW
 from lab.store.directory import runs_path
 from lab.volume import TaskStatus

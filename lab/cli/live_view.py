@@ -19,7 +19,7 @@ from rich.text import Text
 from lab.command_name import with_command_name
 from lab.formatting import about, loss, percent, whole
 from lab.run.program_output import prefixed
-from lab.run.progress import RunProgress
+from lab.run.time_left import RunProgress
 from lab.run.view import NOW, Clock, TaskView
 from lab.store.run_info import RunInfo
 from lab.tables import Cell, state_cell, table_of

@@ -25,7 +25,7 @@ from lab.records.reader import LineReader
 from lab.run import lifecycle
 from lab.run.lifecycle import DISK_ERRORS, patiently
 from lab.run.program_output import PrintedLines
-from lab.run.state import all_ended, state_under_way
+from lab.run.verdict import all_ended, state_under_way
 from lab.run.view import TaskView, View
 from lab.store.directory import EVENTS_FILE, OpenRun, read_statuses
 from lab.store.run_info import Uncollected

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.log import LOG
-from lab.run.state import all_ended, verdict
+from lab.run.verdict import all_ended, verdict
 from lab.store.directory import OpenRun, altered_task, read_statuses
 from lab.store.run_info import TaskRow
 from lab.store.summarize import sum_up

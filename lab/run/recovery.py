@@ -15,8 +15,8 @@ from lab.run.collect import follow as follow_to_its_end
 from lab.run.discovery import locate
 from lab.run.gpu_metrics import sampled
 from lab.run.run_list import Row, run_rows
-from lab.run.state import GONE, all_ended
 from lab.run.status import NOT_COLLECTED, StatusProber
+from lab.run.verdict import GONE, all_ended
 from lab.run.view import View
 from lab.store.directory import OpenRun, RunDir, read_statuses, safe_run_id
 from lab.store.run_info import RunInfo

@@ -17,7 +17,7 @@ from lab.errors import LabError
 from lab.log import LOG
 from lab.run import lifecycle
 from lab.run.discovery import PATIENCE_S, statuses_of
-from lab.run.state import GONE, verdict
+from lab.run.verdict import GONE, verdict
 from lab.store.directory import Probe, RunDir, RunStatus, VolumeStatus
 from lab.store.run_info import RunInfo
 from lab.threads import with_timeout

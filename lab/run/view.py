@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol, Self
 from lab.formatting import counted, percent, rate
 from lab.log import LOG
 from lab.records.reader import STEPS, is_time, is_whole
-from lab.store.progress import TaskProgress
 from lab.store.run_info import RunInfo, gpus_of
+from lab.store.task_progress import TaskProgress
 from lab.text import short
 from lab.volume import TaskStatus
 from lab.volume.states import State

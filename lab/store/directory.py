@@ -23,7 +23,7 @@ from lab.volume.states import State
 from lab.volume.status import digest_of
 
 if TYPE_CHECKING:
-    from lab.store.progress import TaskProgress
+    from lab.store.task_progress import TaskProgress
 
 DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"

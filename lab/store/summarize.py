@@ -13,9 +13,9 @@ from lab.experiments.faults import Fault
 from lab.records.reader import STEPS, is_whole, read_records
 from lab.store.directory import RunDir, read_statuses
 from lab.store.gpu_samples import NO_FIGURES, GpuFigures, figures
-from lab.store.progress import TaskProgress, read_progress
 from lab.store.run_info import RunInfo
 from lab.store.summary import FaultSummary, ResultSummary, Summary, TaskSummary
+from lab.store.task_progress import TaskProgress, read_progress
 from lab.text import short
 from lab.volume import TaskStatus
 from lab.volume.run_spec import registered

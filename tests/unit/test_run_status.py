@@ -14,8 +14,8 @@ import pytest
 from lab.backends.base import Backend
 from lab.backends.environment import TaskInfo
 from lab.errors import LabError
-from lab.run.state import GONE
 from lab.run.status import NEVER_BEGAN, StatusProber, finalize, status_of
+from lab.run.verdict import GONE
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.volume import Request, TaskStatus, Volume

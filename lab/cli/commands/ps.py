@@ -19,7 +19,7 @@ from lab.formatting import whole
 from lab.log import LOG
 from lab.options import presents
 from lab.options.shared import AsJson
-from lab.run.state import explain
+from lab.run.verdict import explain
 from lab.tables import fitting, show, table_of, terminal_width, wrapped
 
 
