@@ -64,13 +64,14 @@ class _Changed(Exception):  # noqa: N818  (a state)
 def remove_stopped(environment: Environment, runs_dir: Path) -> None:
     """Remove a stopped environment's run volume when all files of all its runs are collected."""
 
-    def unless() -> None:
-        if not has_stopped(environment):
+    def keeps() -> bool:
+        if not has_stopped(environment) or keeps_files(environment, environment.runs(), runs_dir):
             raise _Changed
+        return False
 
-    if has_stopped(environment) and not keeps_files(environment, environment.runs(), runs_dir):
+    if has_stopped(environment):
         with suppress(_Changed):
-            with_lock_retry(partial(environment.down, unless=unless))
+            with_lock_retry(partial(environment.down, keeps=keeps))
 
 
 def remove(

@@ -40,10 +40,10 @@ class Ticket:
     """
 
     project: str
-    waited: bool
     _backend: Backend
     _path: Path
     _descriptor: int
+    waited: bool = False
 
     def begin(self, run_id: str) -> None:
         """Write the id of the run that has its turn, for the waiting commands."""
@@ -123,13 +123,7 @@ def turn(backend: Backend, project: str) -> Iterator[Ticket]:
     with state_errors():
         ticket, descriptor = with_lock_retry(partial(_join, queue))
     try:
-        mine = Ticket(
-            project,
-            waited=False,
-            _backend=backend,
-            _path=ticket,
-            _descriptor=descriptor,
-        )
+        mine = Ticket(project, backend, ticket, descriptor)
         mine.wait()
         yield mine
     finally:
