@@ -12,10 +12,7 @@ from lab.log import LOG
 from lab.run import lifecycle
 from lab.run.collect import collect
 from lab.run.collect import follow as follow_to_its_end
-from lab.run.discovery import locate
 from lab.run.gpu_metrics import sampled
-from lab.run.run_list import Row, run_rows
-from lab.run.status import NOT_COLLECTED, StatusProber
 from lab.run.verdict import GONE, all_ended
 from lab.run.view import View
 from lab.store.directory import OpenRun, RunDir, read_statuses, safe_run_id
@@ -182,28 +179,3 @@ def keeps_files(
 def _has_left(run: RunDir) -> bool:
     """Whether files of a run with data were not collected."""
     return run.info_path.is_file() and any(file.kept for file in run.read().left)
-
-
-def collected_rows(runs: Mapping[RunDir, RunInfo | None], prober: StatusProber) -> list[Row]:
-    """Return the facts of each run; collect those that have ended without a client before.
-
-    A line names each collected run. If one cannot be collected, a warning says why.
-    """
-    rows = run_rows(runs, prober)
-    for position, run in enumerate(runs):
-        if rows[position].note.startswith(NOT_COLLECTED) and _collect_ended(run, prober):
-            (rows[position],) = run_rows({run: None}, prober)
-    return rows
-
-
-def _collect_ended(run: RunDir, prober: StatusProber) -> bool:
-    store = run.path.parent
-    try:
-        location = locate(run.run_id, store, prober.known(), None)
-        if location.request is None or location.environment is None:
-            return False
-        collect_one(location.request, location.environment, store)
-    except (LabError, OSError) as error:
-        LOG.warning(f"run {run.run_id} is not collected: {error}")
-        return False
-    return True

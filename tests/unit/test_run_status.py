@@ -307,7 +307,7 @@ def test_a_run_that_cannot_be_collected_hides_no_other(
 ) -> None:
     environment.tasks_do = train
     environment.train()
-    monkeypatch.setattr("lab.run.recovery.collect_one", raising(LabError("the engine refuses")))
+    monkeypatch.setattr("lab.run.run_list.collect_one", raising(LabError("the engine refuses")))
     out, err = cli("runs")
     assert "succeeded" in out
     assert "run r1 is not collected: the engine refuses" in err

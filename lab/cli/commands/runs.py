@@ -28,8 +28,7 @@ from lab.log import LOG
 from lab.options import Flag, Switch
 from lab.options.shared import AsJson, RunsDir
 from lab.options.types import one_of, whole
-from lab.run.recovery import collected_rows
-from lab.run.run_list import STATES, Row, filtered, notes, runs_table
+from lab.run.run_list import STATES, Row, collected_rows, filtered, notes, runs_table
 from lab.run.status import StatusProber
 from lab.store.directory import infos, runs_path
 from lab.tables import show, terminal_width
