@@ -18,7 +18,7 @@ from lab.errors import InputError, LabError
 from lab.options import Argument, Flag, Switch, reads_options
 from lab.options.shared import BackendName, Framework, GpuMode, OwnOptions, RunsDir
 from lab.project import AnyPath, default_name, default_root
-from lab.run.discovery import statuses_of
+from lab.run.lifecycle import statuses_of
 from lab.run.prepared import PlaceOptions
 from lab.run.removal import Confirm, remove, run_all
 from lab.run.verdict import GONE

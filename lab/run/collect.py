@@ -23,13 +23,13 @@ from lab.errors import LabError
 from lab.log import LOG
 from lab.records.reader import LineReader
 from lab.run import lifecycle
-from lab.run.lifecycle import DISK_ERRORS, patiently
+from lab.run.lifecycle import DISK_ERRORS, patiently, status_in, task_of
 from lab.run.program_output import PrintedLines
 from lab.run.verdict import all_ended, state_under_way
 from lab.run.view import TaskView, View
 from lab.store.directory import EVENTS_FILE, OpenRun, read_statuses
 from lab.store.run_info import Uncollected
-from lab.volume import TASK, Chunk, TaskStatus, framing
+from lab.volume import Chunk, TaskStatus, framing
 from lab.volume.files import REFUSED_S, Patience, atomic_writer
 from lab.volume.states import State
 
@@ -174,18 +174,6 @@ def is_safe(path: str) -> bool:
     return framing.is_safe(path) and not is_reserved
 
 
-def task_of(path: str, directory: str, suffix: str) -> str | None:
-    """Return the task that a path belongs to: for `tasks/ps-0.jsonl`, `tasks`, `.jsonl`: `ps-0`.
-
-    None if the path has another directory or suffix.
-    """
-    parts = PurePosixPath(path).parts
-    if len(parts) == 2 and parts[0] == directory and parts[1].endswith(suffix):  # noqa: PLR2004
-        name = parts[1].removesuffix(suffix)
-        return name if TASK.fullmatch(name) else None
-    return None
-
-
 def collected_sizes(root: Path) -> dict[str, int]:
     """Return the size of every collected file of a run, by path."""
     sizes = {}
@@ -277,13 +265,6 @@ class _Feed:
         """The highest global step of a task's status."""
         steps = (status.global_step for status in self.statuses.values())
         return max((step for step in steps if step is not None), default=None)
-
-
-def status_in(path: str, data: bytes) -> TaskStatus | None:
-    """Return the task status in a collected file; None if it is not a status file."""
-    if not task_of(path, "status", ".json"):
-        return None
-    return TaskStatus.from_json(data.decode("utf-8", errors="replace"))
 
 
 def collect(

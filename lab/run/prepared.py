@@ -36,7 +36,6 @@ from lab.run.fitting import (
 from lab.run.planning import make_plan, report_warnings
 from lab.run.recovery import collect_runs
 from lab.store.directory import RunDir
-from lab.store.names import find_run
 from lab.volume import RunSpec
 
 if TYPE_CHECKING:
@@ -294,6 +293,7 @@ def _resumed(
         return None, {}
     # Imported here: most runs resume from no other.
     from lab.run.status import StatusProber, status_or_warn  # noqa: PLC0415
+    from lab.store.names import find_run  # noqa: PLC0415
 
     run = find_run(resume, runs_dir)
     status = status_or_warn(run, StatusProber(backends))

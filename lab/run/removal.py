@@ -15,8 +15,7 @@ from lab.backends.state import lock_environment, with_lock_retry
 from lab.errors import InputError, LabError
 from lab.log import LOG
 from lab.run import run_queue
-from lab.run.discovery import under_way
-from lab.run.lifecycle import has_stopped
+from lab.run.lifecycle import has_stopped, under_way
 from lab.run.recovery import collect_one, collect_runs, keeps_files
 from lab.store.directory import RunDir, safe_run_id
 from lab.volume import Request

@@ -21,7 +21,7 @@ from lab.backends.base import Backend
 from lab.backends.state import Busy, locked, state_directory, state_errors, with_lock_retry
 from lab.errors import LabError
 from lab.log import LOG
-from lab.run.discovery import under_way
+from lab.run.lifecycle import under_way
 
 _POLL_S: Final = 0.5
 _ASK_S: Final = 2.0  # the engine is busy with the other run

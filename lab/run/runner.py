@@ -17,10 +17,9 @@ from lab.errors import LabError
 from lab.log import LOG
 from lab.run import lifecycle
 from lab.run.collect import follow
-from lab.run.discovery import PATIENCE_S, under_way
 from lab.run.fault_injection import NetworkFaults
 from lab.run.gpu_metrics import sampled
-from lab.run.lifecycle import patiently
+from lab.run.lifecycle import PATIENCE_S, patiently, under_way
 from lab.run.prepared import PreparedRun
 from lab.run.record import create_run, prepare_continuation
 from lab.run.recovery import keeps_files

@@ -16,7 +16,7 @@ from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.log import LOG
 from lab.run import lifecycle
-from lab.run.discovery import PATIENCE_S, statuses_of
+from lab.run.lifecycle import PATIENCE_S, statuses_of
 from lab.run.verdict import GONE, verdict
 from lab.store.directory import Probe, RunDir, RunStatus, VolumeStatus
 from lab.store.run_info import RunInfo

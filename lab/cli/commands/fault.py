@@ -31,8 +31,9 @@ from lab.log import LOG
 from lab.options import Argument, Flag, Switch
 from lab.options.shared import RunsDir
 from lab.project import default_name
-from lab.run.discovery import find, reachable, statuses_of
+from lab.run.discovery import find, reachable
 from lab.run.fault_injection import check_targets, inject, input_error
+from lab.run.lifecycle import statuses_of
 from lab.store.directory import LAST, runs_path
 
 
