@@ -181,29 +181,21 @@ def prepare_run(
     """
     notices: list[str] = []
     with passed_on(notices.append):
-        experiment, own = _experiment(asked, framework, project)
-        data = check_data_dir(data_dir)
-        if data is not None and not experiment.has_data:
-            problem = f"experiment {experiment.name!r} reads no data"
-            raise InputError(problem, "leave out --data_dir")
+        spec, experiment, own = _completed(asked, framework, on_failure, project)
+        data = _data(data_dir, experiment)
         placed = place.plan(project, experiment.runtime)
-        spec = replace(asked, experiment=experiment.name).completed(experiment)
-        spec = spec if own is None else own.complete(spec)
-        policy = on_failure or experiment.policy
         resumes, inherited = _resumed(asked, resume, experiment, data, runs_dir)
-        chosen = _chosen(
-            spec, policy, faults, experiment=experiment, cluster=project.cluster, plan=placed.plan
-        )
+        chosen = _chosen(spec, experiment, faults, project.cluster, placed.plan)
         spec = replace(spec, **chosen, **inherited)
         check_texts(spec, [task.name for task in placed.plan.tasks])
         check_joins(experiment, spec, placed.plan, data)
-        if detach:
-            check_followed(map(parse, spec.faults))
+        check_followed(map(parse, spec.faults if detach else ()))
         backend, environment = place.find(placed, project, runs_dir)
         inside = "" if data is None else backend.task_path(data, project.root)
         packages = _packages(own, spec, placed.plan, backend.name, project)
+        spec = replace(spec, data_dir=inside, packages=packages)
     return PreparedRun(
-        spec=replace(spec, data_dir=inside, packages=packages),
+        spec=spec,
         project=project,
         place=place,
         placed=placed,
@@ -241,14 +233,26 @@ def _experiment(
     return wanted, None
 
 
+def _completed(
+    asked: RunSpec, framework: str | None, on_failure: Policy | None, project: Project
+) -> tuple[RunSpec, Experiment, OwnProgram | None]:
+    """Return the specification with what the experiment sets, the experiment, and the program."""
+    experiment, own = _experiment(asked, framework, project)
+    experiment = replace(experiment, policy=on_failure or experiment.policy)
+    spec = replace(asked, experiment=experiment.name).completed(experiment)
+    return spec if own is None else own.complete(spec), experiment, own
+
+
+def _data(data_dir: str | None, experiment: Experiment) -> Path | None:
+    """Return the directory of the user's own data, if there is one."""
+    data = check_data_dir(data_dir)
+    if data is not None and not experiment.has_data:
+        raise InputError(f"experiment {experiment.name!r} reads no data", "leave out --data_dir")
+    return data
+
+
 def _chosen(
-    spec: RunSpec,
-    policy: Policy,
-    faults: Sequence[Fault],
-    *,
-    experiment: Experiment,
-    cluster: Cluster,
-    plan: Plan,
+    spec: RunSpec, experiment: Experiment, faults: Sequence[Fault], cluster: Cluster, plan: Plan
 ) -> dict[str, Any]:
     """Return the fields that the options, the config and the experiment determine together.
 
@@ -264,7 +268,7 @@ def _chosen(
             f" without {joins[0]}",
             f"start {joins[0]} after a time, such as 10s",
         )
-    if policy.on_failure is OnFailure.CONTINUE and not (
+    if spec.on_failure is OnFailure.CONTINUE and not (
         experiment.steps_add_up or (spec.own and not experiment.gang)
     ):
         raise InputError(
@@ -275,8 +279,6 @@ def _chosen(
         "start": start,
         "must_talk": spec.must_talk and cluster.needs is None,
         "env": {**cluster.env, **spec.env},
-        "on_failure": policy.on_failure,
-        "restarts": policy.restarts,
         "faults": check_targets(
             [*map(parse, (*experiment.faults, *cluster.faults)), *faults],
             {task.name: task.node for task in plan.tasks},
