@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lab import signals
-from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.formatting import number
 from lab.log import LOG
 from lab.run.prepared import PreparedRun
 from lab.run.record import create_run
 from lab.run.run_queue import turn
-from lab.run.runner import execute_run, teardown
+from lab.run.runner import execute_run, place_of
 from lab.run.view import View
 from lab.store.directory import RunDir
 from lab.store.measures import run_quantities
@@ -157,36 +156,22 @@ def run_batches(batches: Sequence[Batch]) -> Outcome:
 
 def _run(batch: Batch, outcome: Outcome, total: int) -> None:
     first = batch.first
-    environment, run = first.environment, None
-
-    def boot(defer: Callable[[], None]) -> Environment:
-        nonlocal environment
-        environment = first.boot(defer)
-        return environment
-
-    with signals.as_interrupt(), turn(first.backend, first.plan.name):
-        try:
-            for point in batch.points:
-                run = create_run(batch.prepared_for(point))
-                outcome.begun.append(run)
-                summary = execute_run(
-                    run,
-                    boot=boot,
-                    running=environment,
-                    keep=True,
-                    view=lambda _info: View(),
+    with (
+        signals.as_interrupt(),
+        turn(first.backend, first.plan.name),
+        place_of(first) as place,
+    ):
+        for point in batch.points:
+            run = create_run(batch.prepared_for(point))
+            outcome.begun.append(run)
+            _, summary = execute_run(run, place, lambda *_: View())
+            outcome.results.append(RunResult(point, summary))
+            _report(outcome.results[-1], f"{len(outcome.results)}/{total}")
+            if len(outcome.results) == 1 and not outcome.results[0].succeeded:
+                raise LabError(
+                    f"the first run {summary.state}; the other runs are skipped",
+                    f"find the cause with `lab show {summary.run_id}`",
                 )
-                outcome.results.append(RunResult(point, summary))
-                _report(outcome.results[-1], f"{len(outcome.results)}/{total}")
-                if len(outcome.results) == 1 and not outcome.results[0].succeeded:
-                    raise LabError(
-                        f"the first run {summary.state}; the other runs are skipped",
-                        f"find the cause with `lab show {summary.run_id}`",
-                    )
-        finally:
-            if first.environment is None and environment is not None and run is not None:
-                with signals.ignore_signals():
-                    teardown(run, environment)
 
 
 def _report(result: RunResult, place: str) -> None:

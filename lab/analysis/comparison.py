@@ -23,11 +23,11 @@ from lab.store.dataframe import steps_frame
 from lab.store.directory import Probe, RunDir
 from lab.store.measures import OF_TASK, quantities, run_quantities
 from lab.store.names import NamedRun
-from lab.store.progress import FINAL_LOSS
 from lab.store.run_info import RunInfo
 from lab.store.settings import DIGITS, SEED, seed_of, settings_of
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary
+from lab.store.task_progress import FINAL_LOSS
 from lab.text import clipped, visible
 
 STEP_FIELDS: Final = {

@@ -19,10 +19,11 @@ from lab.formatting import counted
 from lab.log import shown_once
 from lab.project import Project
 from lab.run.fitting import experiment_named
-from lab.run.prepared import PreparedRun, RunOptions, prepare_run
+from lab.run.prepared import PlaceOptions, PreparedRun, prepare_run
 from lab.shipped import check_extra
 from lab.text import short, suggestion
 from lab.units import whole
+from lab.volume import RunSpec
 
 _FORM: Final = "NAME=VALUE,VALUE; …, such as workers=1,2,4; learning_rate=0.1,1"
 
@@ -121,14 +122,21 @@ def grid(over: Over, repeats: int) -> list[Point]:
 
 @shown_once()
 def plan_sweep(
-    options: RunOptions, over: Over, repeats: int, project: Project, runs_dir: Path
+    requested: RunSpec,
+    place: PlaceOptions,
+    over: Over,
+    repeats: int,
+    *,
+    project: Project,
+    runs_dir: Path,
 ) -> list[Batch]:
     """Plan all runs; start nothing. Each message is shown once.
 
     Every point has the same seeds: that of the user, or a random one, plus 1 for each repeat.
 
     Args:
-        options: The options that all runs have in common.
+        requested: What all runs have in common.
+        place: Where they are made.
         over: The values of each quantity that is varied.
         repeats: The number of runs at each point.
         project: The project.
@@ -140,7 +148,6 @@ def plan_sweep(
             or the host, or no backend can be used here.
     """
     check_extra("report")
-    requested = options.spec
     experiment = experiment_named(requested.experiment)
     given = hyperparameters(experiment, requested.args)
     check_over(over, experiment, given)
@@ -156,8 +163,8 @@ def plan_sweep(
     batches = []
     for workers, group in itertools.groupby(grid(over, repeats), lambda each: each.workers):
         points = list(group)
-        first = replace(options, spec=replace(requested, args=(*requested.args, *points[0].flags)))
-        prepared = prepare_run(first, project.with_workers(workers), runs_dir)
+        first = replace(requested, args=(*requested.args, *points[0].flags))
+        prepared = prepare_run(first, project.with_workers(workers), runs_dir, place)
         batches.append(Batch(points, prepared, partial(prepared_for, prepared)))
     return batches
 

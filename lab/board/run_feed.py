@@ -17,7 +17,7 @@ import msgspec
 from lab.formatting import loss, whole
 from lab.records.reader import STEPS, LineReader, Times, is_number, is_time
 from lab.run.replay import Player, Recording
-from lab.run.state import state_under_way
+from lab.run.verdict import state_under_way
 from lab.run.view import GPU_FRESH_S, NOW, Clock, TaskView
 from lab.store.directory import RunDir, RunStatus, infos
 from lab.store.gpu_samples import use_by_moment

@@ -16,7 +16,7 @@ import msgspec
 
 from lab.errors import LabError
 from lab.lessons.answers import Passed, read_passed
-from lab.run.state import state_under_way
+from lab.run.verdict import state_under_way
 from lab.store.directory import DEFAULT_RUNS_DIR, RunStatus, infos
 from lab.store.measures import STUCK_S
 

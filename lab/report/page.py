@@ -23,10 +23,10 @@ from lab.report.loader import ReportRun
 from lab.reproduce.verdicts import Evaluation
 from lab.statistics import mean_of
 from lab.store.measures import OF_RUN, OF_TASK, quantities
-from lab.store.progress import FINAL_LOSS
 from lab.store.run_info import RunInfo
 from lab.store.settings import command
 from lab.store.summary import TaskSummary
+from lab.store.task_progress import FINAL_LOSS
 from lab.text import clipped, visible
 
 MARKER: Final = '<meta name="generator" content="lab report">'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from lab.analysis.batches import Batch, Point
 from lab.errors import InputError
@@ -13,7 +13,7 @@ from lab.experiments.faults import parse
 from lab.log import shown_once
 from lab.project import Project
 from lab.reproduce.claims import Source
-from lab.run.prepared import PreparedRun, RunOptions, prepare_run
+from lab.run.prepared import PlaceOptions, PreparedRun, prepare_run
 from lab.shipped import check_extra
 from lab.store.directory import RunDir
 from lab.store.names import named_runs, without_copies
@@ -38,7 +38,7 @@ def plan_reproduction(
     repeats: int | None,
     seed: int,
     quick: bool,
-    **place: Any,  # noqa: ANN401
+    place: PlaceOptions,
 ) -> list[Batch]:
     """Plan a source's runs, one batch for each number of workers; start nothing.
 
@@ -51,7 +51,7 @@ def plan_reproduction(
         repeats: The most runs of each role; None: as many as the claim file asks for.
         seed: The seed of the first repeat; each further repeat adds 1.
         quick: Whether to run the quick listings.
-        **place: Where the runs are made: attributes of `RunOptions`.
+        place: Where the runs are made.
 
     Raises:
         LabError: The extra `report` is not installed, a run does not fit the config or the host, or
@@ -69,9 +69,8 @@ def plan_reproduction(
         prepared: dict[str, PreparedRun] = {}
         for role, recipe in alike.items():
             spec = RunSpec(recipe.experiment, args=recipe.args, start=recipe.start)
-            options = RunOptions(spec=spec, faults=[*map(parse, recipe.faults)], **place)
-            first, of_workers = next(iter(prepared.values()), None), project.with_workers(workers)
-            prepared[role] = prepare_run(options, of_workers, runs_dir, beside=first)
+            of_workers, faults = project.with_workers(workers), [*map(parse, recipe.faults)]
+            prepared[role] = prepare_run(spec, of_workers, runs_dir, place, faults=faults)
         points = [
             Point({_ROLE: role}, repeat)
             for repeat in range(repeats or MAX_REPEATS)

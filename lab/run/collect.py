@@ -24,15 +24,14 @@ from lab.files import atomic_writer
 from lab.log import LOG
 from lab.records.reader import LineReader
 from lab.run import lifecycle
-from lab.run.lifecycle import DISK_ERRORS, patiently
+from lab.run.lifecycle import DISK_ERRORS, patiently, status_in, task_of
 from lab.run.program_output import PrintedLines
-from lab.run.state import all_ended, state_under_way
-from lab.run.view import View
+from lab.run.verdict import all_ended, state_under_way
+from lab.run.view import TaskView, View
 from lab.store.directory import EVENTS_FILE, OpenRun, read_statuses
 from lab.store.run_info import Uncollected
 from lab.volume import Chunk, TaskStatus, framing
 from lab.volume.files import REFUSED_S, Patience
-from lab.volume.layout import TASK
 from lab.volume.states import State
 
 RESERVED: Final = frozenset(
@@ -176,18 +175,6 @@ def is_safe(path: str) -> bool:
     return framing.is_safe(path) and not is_reserved
 
 
-def task_of(path: str, directory: str, suffix: str) -> str | None:
-    """Return the task that a path belongs to: for `tasks/ps-0.jsonl`, `tasks`, `.jsonl`: `ps-0`.
-
-    None if the path has another directory or suffix.
-    """
-    parts = PurePosixPath(path).parts
-    if len(parts) == 2 and parts[0] == directory and parts[1].endswith(suffix):  # noqa: PLR2004
-        name = parts[1].removesuffix(suffix)
-        return name if TASK.fullmatch(name) else None
-    return None
-
-
 def collected_sizes(root: Path) -> dict[str, int]:
     """Return the size of every collected file of a run, by path."""
     sizes = {}
@@ -205,10 +192,15 @@ def collected_sizes(root: Path) -> dict[str, int]:
 
 
 class _Feed:
-    """Passes collected data to the view, and writes the run's state into `run.json`."""
+    """Passes collected data to the model of the run and the view that draws it.
+
+    It also writes the run's state into `run.json`.
+    """
 
     def __init__(self, run: OpenRun, view: View) -> None:
-        self._run, self._view = run, view
+        self._run = run
+        self.model = view if isinstance(view, TaskView) else TaskView(run.info)
+        self._views = [self.model, *([view] if view is not self.model else [])]
         self._readers: dict[str, LineReader] = {}
         self.printed = PrintedLines(run.run_id, view.printed, view.report_once)
         self.statuses = read_statuses(run.directory, run.info, skip_damaged=True)
@@ -218,38 +210,48 @@ class _Feed:
         for task in self._run.info.task_names():
             path = self._run.directory.records(task)
             if path.is_file() and not path.is_symlink():
-                reader = self._readers.setdefault(task, LineReader())
-                self._view.forget(task)  # the view may have received these records before
+                self._forget(task)  # the view may have received these records before
                 with path.open("rb") as file:
                     while data := file.read(1 << 20):
-                        self._view.records(task, list(reader.feed(data, self._run.info.times)))
+                        self._receive(task, data)
         for status in self.statuses.values():
-            self._view.status(status)
+            self._show(status)
 
     def append(self, path: str, data: bytes) -> None:
         """Process the new bytes of a file that grew."""
         if task := task_of(path, "logs", ".log"):
             self.printed.feed(task, data)
         if task := task_of(path, "tasks", ".jsonl"):
-            reader = self._readers.setdefault(task, LineReader())
-            records = list(reader.feed(data, self._run.info.times))
-            if records:
-                self._view.records(task, records)
+            self._receive(task, data)
 
     def replace(self, path: str, data: bytes) -> None:
         """Process the content of a file that was sent whole."""
         if task := task_of(path, "tasks", ".jsonl"):
             # The volume no longer has the earlier content, so the records start again here.
-            self._readers.pop(task, None)
-            self._view.forget(task)
+            self._forget(task)
             self.append(path, data)
         if task := task_of(path, "logs", ".log"):
             self.printed.forget(task)
             self.append(path, data)
         if status := status_in(path, data):
-            self._view.status(status)
+            self._show(status)
             self.statuses[status.task] = status
             self._record_state()
+
+    def _forget(self, task: str) -> None:
+        self._readers[task] = LineReader()
+        for view in self._views:
+            view.forget(task)
+
+    def _receive(self, task: str, data: bytes) -> None:
+        reader = self._readers.setdefault(task, LineReader())
+        records = list(reader.feed(data, self._run.info.times))
+        for view in self._views if records else ():
+            view.records(task, records)
+
+    def _show(self, status: TaskStatus) -> None:
+        for view in self._views:
+            view.status(status)
 
     def _record_state(self) -> None:
         """Write the run's state into `run.json`, but no final state: `finish` writes that."""
@@ -264,13 +266,6 @@ class _Feed:
         """The highest global step of a task's status."""
         steps = (status.global_step for status in self.statuses.values())
         return max((step for step in steps if step is not None), default=None)
-
-
-def status_in(path: str, data: bytes) -> TaskStatus | None:
-    """Return the task status in a collected file; None if it is not a status file."""
-    if not task_of(path, "status", ".json"):
-        return None
-    return TaskStatus.from_json(data.decode("utf-8", errors="replace"))
 
 
 def collect(
@@ -298,6 +293,7 @@ def collect(
         LabError: The environment no longer runs; the collected data is kept.
         OSError: The disk is full; the collected data is kept.
     """
+    run.progress = None
     feed = _Feed(run, view)
     feed.replay()
     collector = Collector(run.directory.path, feed.append, feed.replace)
@@ -309,6 +305,7 @@ def collect(
         view.tick()
         tick(feed.global_step)
     feed.printed.close()
+    run.progress = feed.model.progress
     info = run.info
     left = tuple(collector.left.values())
     collected = info.collected or rest or all_ended(info, feed.statuses)
@@ -343,32 +340,33 @@ def follow(
     def size() -> int:
         return sum(collected_sizes(run.directory.path).values())
 
-    patiently(partial(_follow, run, environment, view, tick, size), wait, size)
-
-
-def _follow(
-    run: OpenRun, environment: Environment, view: View, tick: Tick, size: Callable[[], int]
-) -> None:
+    once = partial(collect, run, environment, view, tick=tick)
     patience = Patience(REFUSED_S, lambda error: LOG.warning(f"{error.what}; trying again"))
     while True:
         try:
-            collect(run, environment, view, follow=True, tick=tick)
+            return patiently(partial(once, follow=True), wait, size)
         except LabError as error:
             stopped = False
             with suppress(LabError):
                 stopped = lifecycle.has_stopped(environment)
             if stopped:
-                LOG.warning(f"{error.what}; collecting the rest")
-                with suppress(LabError):  # the first error names the cause
-                    collect(run, environment, view, tick=tick, rest=True)
-                    if lifecycle.has_ended(run):  # its tasks know why
-                        return
-                lifecycle.abort(run, State.LOST, error.what)
-                path = run.directory.path
-                raise LabError(error.what, f"the collected files are in {path}") from error
+                return patiently(partial(_collect_rest, run, once, error), wait, size)
             if patience.fail(error, progress=size()):
                 raise
-            view.tick()
-            time.sleep(_AGAIN_S)
-        else:
+        wait()
+        time.sleep(_AGAIN_S)
+
+
+def _collect_rest(run: OpenRun, once: Callable[..., None], cause: LabError) -> None:
+    """Collect what a run left whose environment no longer runs.
+
+    Raises:
+        LabError: `cause`, unless the run's tasks have recorded why they ended.
+    """
+    LOG.warning(f"{cause.what}; collecting the rest")
+    with suppress(LabError):  # the first error names the cause
+        once(rest=True)
+        if lifecycle.has_ended(run):
             return
+    lifecycle.abort(run, State.LOST, cause.what)
+    raise LabError(cause.what, f"the collected files are in {run.directory.path}") from cause

@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from lab.backends.base import Backend
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
-from lab.backends.selection import (
-    find_leftover,
-    folders_on,
-    is_same_folder,
-    list_running,
-    name_of,
-)
+from lab.backends.selection import find_leftover, folders_on, is_same_folder, list_running, name_of
 from lab.errors import InputError
 from lab.project import default_name, default_root
-from lab.run.collect import status_in
 from lab.store.directory import RunDir, infos
 from lab.store.names import before_last, resolve
 from lab.store.run_info import RunInfo
-from lab.volume import Request, TaskStatus
-
-PATIENCE_S: Final = 5.0
-"""Seconds that an engine has to answer a question about a run."""
+from lab.volume import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,34 +138,3 @@ def _runs(among: Sequence[Environment]) -> dict[str, tuple[Request, Environment]
 def _located(run: RunDir, on_volumes: Mapping[str, tuple[Request, Environment]]) -> LocatedRun:
     request, environment = on_volumes.get(run.run_id, (None, None))
     return LocatedRun(run, request, environment)
-
-
-def statuses_of(environment: Environment, run_id: str) -> dict[str, TaskStatus]:
-    """Return the status of every task of a run, by task name.
-
-    Raises:
-        LabError: The run does not exist, or its run volume cannot be read.
-    """
-    statuses: dict[str, TaskStatus] = {}
-    for chunk in environment.stream(run_id, {}, follow=False):
-        if chunk is not None and not chunk.fault and (status := status_in(chunk.path, chunk.data)):
-            statuses[status.task] = status
-    return statuses
-
-
-def under_way(environment: Environment, *, besides: str = "") -> str | None:
-    """Return the run of an environment that has not ended, if there is one.
-
-    Args:
-        environment: The environment.
-        besides: A run to ignore.
-
-    Raises:
-        LabError: The run volume cannot be read.
-    """
-    others = [request for request in environment.runs() if request.run_id != besides]
-    for request in others[-1:]:  # earlier runs had ended before this one was submitted
-        statuses = statuses_of(environment, request.run_id)
-        if not all(status.state.ended for status in statuses.values()):
-            return request.run_id
-    return None

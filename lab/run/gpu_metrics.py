@@ -11,11 +11,11 @@ import math
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from lab.backends.names import capabilities
 from lab.gpu import NvmlError, nvml
@@ -52,24 +52,18 @@ def lines_of(
         samples: One for each GPU that answered; the line of any other GPU has only None values.
         gpus: Device ids of the GPUs of each task.
     """
-    by_gpu = {sample.device_id: sample for sample in samples}
-    held = [gpu for devices in gpus.values() for gpu in devices]
-    lines = []
-    for task, devices in gpus.items():
-        for device_id in devices:
-            sample = by_gpu.get(device_id)
-            line: dict[str, Any] = {
-                "time_unix": round(moment, 3),
-                "task": task,
-                "gpu": device_id,
-                "utilisation": sample and sample.utilisation,
-                "memory_used_bytes": sample and sample.memory_used_bytes,
-                "power_w": sample and sample.power_w,
-            }
-            if held.count(device_id) > 1:
-                line["shared"] = True
-            lines.append(line)
-    return lines
+    by_gpu = {sample.gpu: sample for sample in samples}
+    held = Counter(gpu for devices in gpus.values() for gpu in devices)
+    return [
+        {
+            "time_unix": round(moment, 3),
+            "task": task,
+            **by_gpu.get(gpu, Sample(gpu))._asdict(),
+            **({"shared": True} if held[gpu] > 1 else {}),
+        }
+        for task, devices in gpus.items()
+        for gpu in devices
+    ]
 
 
 @contextmanager
@@ -167,22 +161,21 @@ def _cut_half_line(descriptor: int) -> int:
     return whole
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One GPU or slice at one moment; None means unknown.
 
     Attributes:
-        device_id: The UUID.
+        gpu: The UUID.
         utilisation: Share of the driver's last sample period in which a kernel ran, 0 to 1; None
             for a MIG slice: no driver reports it.
         memory_used_bytes: Memory in use.
         power_w: Power of the whole GPU, in watts; None for a MIG slice.
     """
 
-    device_id: str
-    utilisation: float | None
-    memory_used_bytes: int | None
-    power_w: float | None
+    gpu: str
+    utilisation: float | None = None
+    memory_used_bytes: int | None = None
+    power_w: float | None = None
 
 
 @contextmanager
@@ -220,5 +213,5 @@ def _sample(library: Library, device_id: str, handle: Handle) -> Sample | None:
             power = ask(lambda: library.nvmlDeviceGetPowerUsage(handle) / 1000)  # from mW
     except library.NVMLError:
         return None
-    known = utilisation, used, power
-    return None if known == (None, None, None) else Sample(device_id, *known)
+    sample = Sample(device_id, utilisation, used, power)
+    return None if sample == Sample(device_id) else sample

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -16,14 +16,14 @@ from typing import Final, TypeVar
 from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.log import LOG
-from lab.run.state import all_ended, verdict
+from lab.run.verdict import all_ended, verdict
 from lab.store.directory import OpenRun, altered_task, read_statuses
 from lab.store.run_info import TaskRow
 from lab.store.summarize import sum_up
 from lab.store.summary import Summary, write_summary
-from lab.volume import Request
+from lab.volume import Request, TaskStatus
 from lab.volume.files import Patience
-from lab.volume.layout import PACKAGES, ClusterSpec
+from lab.volume.layout import PACKAGES, TASK, ClusterSpec
 from lab.volume.states import State
 
 T = TypeVar("T")
@@ -33,6 +33,9 @@ DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ERO
 
 REFUSED_S: Final = 30.0
 """Seconds for which a client waits for a run store that refuses writes; the run continues."""
+
+PATIENCE_S: Final = 5.0
+"""Seconds that an engine has to answer a question about a run."""
 
 _RETRY_S: Final = 1.0
 
@@ -60,11 +63,15 @@ def describe(run: OpenRun, environment: Environment) -> None:
     """Write the environment's provenance into `run.json`, and its description beside it.
 
     This comes after the submission: an engine needs half a second for the answer, and the programs
-    can start meanwhile.
+    can start meanwhile. An error only causes a warning.
     """
-    name, text = environment.boot_file()
-    (run.directory.path / PurePosixPath(name).name).write_text(text, encoding="utf-8")
-    run.update(provenance=environment.provenance())
+    try:
+        name, text = environment.boot_file()
+        (run.directory.path / PurePosixPath(name).name).write_text(text, encoding="utf-8")
+        run.update(provenance=environment.provenance())
+    except (LabError, OSError) as error:
+        problem = error.what if isinstance(error, LabError) else str(error)
+        LOG.warning(f"{problem}; run.json does not describe the environment")
 
 
 def submit(run: OpenRun, environment: Environment) -> None:
@@ -112,7 +119,7 @@ def finish(run: OpenRun) -> Summary:
         ended = [status.ended_unix for status in statuses.values() if status.ended_unix is not None]
         stopped = (max(ended) if ended else time.time()) if state.ended else None
         info = run.update(state=state, reason=reason, stopped_unix=stopped)
-    summary = sum_up(run.directory, info, statuses)
+    summary = sum_up(run.directory, info, statuses, run.progress)
     if info.state.ended:
         write_summary(run.directory, summary)
     return summary
@@ -129,6 +136,59 @@ def abort(run: OpenRun, state: State, reason: str) -> Summary:
     if not has_ended(run):
         mark_ended(run, state, reason)
     return finish(run)
+
+
+def task_of(path: str, directory: str, suffix: str) -> str | None:
+    """Return the task that a path belongs to: for `tasks/ps-0.jsonl`, `tasks`, `.jsonl`: `ps-0`.
+
+    None if the path has another directory or suffix.
+    """
+    parts = PurePosixPath(path).parts
+    if len(parts) == 2 and parts[0] == directory and parts[1].endswith(suffix):  # noqa: PLR2004
+        name = parts[1].removesuffix(suffix)
+        return name if TASK.fullmatch(name) else None
+    return None
+
+
+def status_in(path: str, data: bytes) -> TaskStatus | None:
+    """Return the task status in a collected file; None if it is not a status file."""
+    if not task_of(path, "status", ".json"):
+        return None
+    return TaskStatus.from_json(data.decode("utf-8", errors="replace"))
+
+
+def statuses_of(environment: Environment, run_id: str) -> dict[str, TaskStatus]:
+    """Return the status of every task of a run, by task name.
+
+    Raises:
+        LabError: The run does not exist, or its run volume cannot be read.
+    """
+    statuses: dict[str, TaskStatus] = {}
+    for chunk in environment.stream(run_id, {}, follow=False):
+        if chunk is not None and not chunk.fault and (status := status_in(chunk.path, chunk.data)):
+            statuses[status.task] = status
+    return statuses
+
+
+def under_way(
+    environment: Environment, requests: Sequence[Request], *, besides: str = ""
+) -> str | None:
+    """Return the run of an environment that has not ended, if there is one.
+
+    Args:
+        environment: The environment.
+        requests: All of its runs, the oldest first.
+        besides: A run to ignore.
+
+    Raises:
+        LabError: The run volume cannot be read.
+    """
+    others = [request for request in requests if request.run_id != besides]
+    for request in others[-1:]:  # earlier runs had ended before this one was submitted
+        statuses = statuses_of(environment, request.run_id)
+        if not all(status.state.ended for status in statuses.values()):
+            return request.run_id
+    return None
 
 
 def has_stopped(environment: Environment) -> bool:

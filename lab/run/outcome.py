@@ -15,7 +15,7 @@ from lab.errors import LabError
 from lab.formatting import between, counted, number
 from lab.log import LOG
 from lab.run.program_output import own_lines
-from lab.run.state import explain
+from lab.run.verdict import explain
 from lab.store.directory import RunDir, read_statuses
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary

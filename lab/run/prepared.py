@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lab.backends.base import Backend
 from lab.backends.environment import Environment
-from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
-from lab.backends.registry import backends, options_of
+from lab.backends.options import Values
+from lab.backends.registry import backend_named, backends
 from lab.backends.selection import check_compatible, choose
 from lab.config import Cluster
 from lab.config.validation import check_start
@@ -35,7 +35,6 @@ from lab.run.fitting import (
 from lab.run.planning import make_plan, report_warnings
 from lab.run.recovery import collect_runs
 from lab.store.directory import RunDir
-from lab.store.names import find_run
 from lab.volume import RunSpec
 
 if TYPE_CHECKING:
@@ -43,41 +42,68 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """The options of a run: the flags of `lab run`, or the arguments of `lab.run`.
+class PlaceOptions:
+    """The options that choose where runs are made.
 
     Attributes:
-        spec: The run itself. Its `experiment` may be the path of the user's own program.
-            `prepare_run` adds the values of the experiment and the config.
         backend: The backend's name, or `auto`.
-        option: Options of the backend alone, `key=value`.
+        own: The options of the backend alone that are given, by their names.
         gpus: How GPUs are pinned.
         share: Whether a booted environment may use GPUs that another environment uses.
-        data_dir: The user's own data; None: the shipped data.
-        detach: Whether to return as soon as the run is submitted.
-        on_failure: The policy for a failed task; None: the experiment's policy.
-        faults: Faults to inject, in addition to those of the experiment and the config.
-        framework: The runtime of the user's own program; None: the one that it needs.
-        resume: The run whose checkpoints this run starts from.
     """
 
-    spec: RunSpec
     backend: str = AUTO
-    option: Sequence[str] = ()
+    own: Values = field(default_factory=dict)
     gpus: str = AUTO
     share: bool = False
-    data_dir: str | None = None
-    detach: bool = False
-    on_failure: Policy | None = None
-    faults: Sequence[Fault] = ()
-    framework: str | None = None
-    resume: str | None = None
 
-    def find_place(
+    def plan(self, project: Project, runtime: str) -> Placed:
+        """Place the config's tasks, with this runtime; see `make_plan`."""
+        return make_plan(
+            project.cluster,
+            self.gpus,
+            runtime=runtime,
+            backend=self.backend,
+            own=self.own,
+            file=project.path,
+        )
+
+    def find(
         self, placed: Placed, project: Project, runs_dir: Path
     ) -> tuple[Backend, Environment | None, Placed]:
-        """Choose the backend and its environment by these options; see `find_place`."""
-        return find_place(self.backend, self.gpus, placed, project, runs_dir, option=self.option)
+        """Choose the backend, and check whether its environment can be used; start nothing.
+
+        If no environment is up, report the warnings of the plan and the backend, and collect the
+        runs of an earlier one.
+
+        Args:
+            placed: The placement.
+            project: The project.
+            runs_dir: The run store that receives the runs of a stopped environment.
+
+        Returns:
+            The backend, the environment that is up (None: none is), and the placement, with the
+            environment's name.
+
+        Raises:
+            LabError: No backend can be used, or the environment does not fit.
+        """
+        plan, named = replace(placed.plan, name=project.cluster.name), self.backend != AUTO
+        known = [backend_named(self.backend).with_options(self.own)] if named else backends()
+        backend, environment, plan = choose(self.backend, plan, project.root, known)
+        placed = replace(placed, plan=plan)
+        if environment is not None:
+            check_compatible(environment, plan, project.config_name, project.root)
+            for option in self.own:
+                LOG.warning(f"environment {plan.name!r} is up: -o {option} has no effect")
+            return backend, environment, placed
+        report_warnings(placed, project.cluster, self.gpus)
+        for notice in backend.notices(plan):
+            LOG.info(notice)
+        orphan = backend.find_any(plan.name)
+        if orphan is not None:
+            collect_runs(orphan, orphan.runs(), runs_dir)
+        return backend, None, placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +111,9 @@ class PreparedRun:
     """A checked run that is not started yet, with its place.
 
     Attributes:
-        options: The user's options.
         spec: The complete specification.
         project: The project.
+        place: The options that chose the place.
         placed: The placement.
         backend: The backend.
         environment: The environment that is already up, and stays up; None: one is booted.
@@ -97,9 +123,9 @@ class PreparedRun:
         notices: The notices of the preparation.
     """
 
-    options: RunOptions
     spec: RunSpec
     project: Project
+    place: PlaceOptions
     placed: Placed
     backend: Backend
     environment: Environment | None
@@ -119,42 +145,37 @@ class PreparedRun:
 
     def placed_again(self) -> PreparedRun:
         """Choose the environment again, after a wait in which it may have changed."""
-        found = self.options.find_place(self.placed, self.project, self.runs_dir)
+        found = self.place.find(self.placed, self.project, self.runs_dir)
         backend, environment, placed = found
         return replace(self, backend=backend, environment=environment, placed=placed)
 
-    def boot(self, defer: Callable[[], None]) -> Environment:
-        """Boot an environment and verify that its tasks have the GPUs of the plan.
-
-        Args:
-            defer: Called when the environment is up; from then on the caller must remove it.
-
-        Raises:
-            LabError: The environment cannot be booted, or differs from the plan; it is removed.
-        """
-        return boot(
-            self.backend,
-            self.plan,
-            root=self.project.root,
-            share=self.options.share,
-            then=lambda _environment: defer(),
-        )
-
 
 def prepare_run(
-    options: RunOptions,
+    asked: RunSpec,
     project: Project,
     runs_dir: Path,
+    place: PlaceOptions,
     *,
-    beside: PreparedRun | None = None,
+    data_dir: str | None = None,
+    on_failure: Policy | None = None,
+    faults: Sequence[Fault] = (),
+    framework: str | None = None,
+    resume: str | None = None,
+    detach: bool = False,
 ) -> PreparedRun:
     """Check all options of a run, and choose its backend and environment; start nothing.
 
     Args:
-        options: The user's options.
+        asked: What the user asks for. Its experiment may be the path of the user's own program.
         project: The project.
         runs_dir: The local run store.
-        beside: Another run of the same environment; this run uses its placement and place.
+        place: Where the run is made.
+        data_dir: The user's own data; None: the shipped data.
+        on_failure: The policy for a failed task; None: the experiment's policy.
+        faults: Faults to inject, in addition to those of the experiment and the config.
+        framework: The runtime of the user's own program; None: the one that it needs.
+        resume: The run whose checkpoints this run starts from.
+        detach: Whether no client will follow the run.
 
     Raises:
         InputError: An option is invalid, or does not fit the config.
@@ -162,121 +183,43 @@ def prepare_run(
     """
     notices: list[str] = []
     with passed_on(notices.append):
-        prepared = _prepare_run(options, project, runs_dir, beside)
-    return replace(prepared, notices=tuple(notices))
-
-
-def _prepare_run(
-    options: RunOptions, project: Project, runs_dir: Path, beside: PreparedRun | None
-) -> PreparedRun:
-    experiment, own = _experiment(options, project)
-    data = check_data_dir(options.data_dir)
-    if data is not None and not experiment.has_data:
-        raise InputError(f"experiment {experiment.name!r} reads no data", "leave out --data_dir")
-    if beside is not None:
-        placed = beside.placed
-    else:
-        placed = make_plan(
-            project.cluster,
-            options.gpus,
-            runtime=experiment.runtime,
-            backend=options.backend,
-            own=options_of(options.backend, options.option),
-            file=project.path,
-        )
-    spec = replace(options.spec, experiment=experiment.name).completed(experiment)
-    spec = spec if own is None else own.complete(spec)
-    spec = _resolve(spec, options, experiment, project.cluster, placed.plan)
-    check_texts(spec, [task.name for task in placed.plan.tasks])
-    resumes = None if options.resume is None else find_run(options.resume, runs_dir)
-    if resumes is not None:
-        # Imported here: most runs resume from no other.
-        from lab.run.status import StatusProber, status_or_warn  # noqa: PLC0415
-
-        status = status_or_warn(resumes, StatusProber(backends))
-        args = resumed_args(resumes, status, experiment, options.spec, data)
-        spec = replace(spec, args=args, resumed_from=resumes.run_id)
-    check_joins(experiment, spec, placed.plan, data)
-    if options.detach:
-        check_followed(map(parse, spec.faults))
-    if beside is not None:
-        backend, environment = beside.backend, beside.environment
-    else:
-        backend, environment, placed = options.find_place(placed, project, runs_dir)
-    if own is not None:
-        from lab.run.own_experiment import check_place  # noqa: PLC0415
-
-        wanted = [*project.cluster.packages, *spec.packages]
-        packages = check_place(own, placed.plan, backend.name, project.root, wanted)
-        spec = replace(spec, packages=packages)
-    inside = "" if data is None else backend.task_path(data, project.root)
+        spec, experiment, own = _completed(asked, framework, on_failure, project)
+        data = _data(data_dir, experiment)
+        placed = place.plan(project, experiment.runtime)
+        resumes, inherited = _resumed(asked, resume, experiment, data, runs_dir)
+        chosen = _chosen(spec, experiment, faults, project.cluster, placed.plan)
+        spec = replace(spec, **chosen, **inherited)
+        check_texts(spec, [task.name for task in placed.plan.tasks])
+        check_joins(experiment, spec, placed.plan, data)
+        check_followed(map(parse, spec.faults if detach else ()))
+        backend, environment, placed = place.find(placed, project, runs_dir)
+        inside = "" if data is None else backend.task_path(data, project.root)
+        packages = _packages(own, spec, placed.plan, backend.name, project)
+        spec = replace(spec, data_dir=inside, packages=packages)
     return PreparedRun(
-        options=options,
-        spec=replace(spec, data_dir=inside),
+        spec=spec,
         project=project,
+        place=place,
         placed=placed,
         backend=backend,
         environment=environment,
         runs_dir=runs_dir,
         program=own,
         resumes=resumes,
+        notices=tuple(notices),
     )
 
 
-def find_place(
-    name: str,
-    mode: str,
-    placed: Placed,
-    project: Project,
-    runs_dir: Path,
-    *,
-    option: Sequence[str] = (),
-) -> tuple[Backend, Environment | None, Placed]:
-    """Choose the backend, and check whether its environment can be used; start nothing.
-
-    If no environment is up, report the warnings of the plan and the backend, and collect the runs
-    of an earlier one.
-
-    Args:
-        name: The backend's name, or `auto`.
-        mode: How GPUs were to be pinned.
-        placed: The placement.
-        project: The project.
-        runs_dir: The run store that receives the runs of a stopped environment.
-        option: Options of the backend alone, `key=value`.
-
-    Returns:
-        The backend, the environment that is up (None: none is), and the placement, with the
-        environment's name.
-
-    Raises:
-        LabError: No backend can be used, or the environment does not fit.
-    """
-    plan = replace(placed.plan, name=project.cluster.name)
-    backend, environment, plan = choose(name, plan, project.root, backends(name, option))
-    placed = replace(placed, plan=plan)
-    if environment is not None:
-        check_compatible(environment, plan, project.config_name, project.root)
-        if option:
-            LOG.warning(f"environment {plan.name!r} is up: -o {option[0]} has no effect")
-        return backend, environment, placed
-    report_warnings(placed, project.cluster, mode)
-    for notice in backend.notices(plan):
-        LOG.info(notice)
-    orphan = backend.find_any(plan.name)
-    if orphan is not None:
-        collect_runs(orphan, runs_dir)
-    return backend, None, placed
-
-
-def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnProgram | None]:
+def _experiment(
+    spec: RunSpec, framework: str | None, project: Project
+) -> tuple[Experiment, OwnProgram | None]:
     """Return the experiment, and the user's own program if the experiment is not registered."""
-    spec, name = options.spec, options.spec.experiment
+    name = spec.experiment
     if spec.module or names_a_program(name):
         # Imported here: an experiment of the registry needs none of its modules.
         from lab.run.own_experiment import own_experiment  # noqa: PLC0415
 
-        return own_experiment(spec, options.framework, project)
+        return own_experiment(spec, framework, project)
     for flag, is_given in {"--record": spec.record, "--with": spec.packages}.items():
         if is_given:
             raise InputError(f"{flag}: {name} is an experiment", f"leave out {flag}")
@@ -284,7 +227,7 @@ def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnP
         problem = f"--listing: {name} is an experiment, not a printed program"
         raise InputError(problem, "give the path of a printed program, or leave out --listing")
     wanted = experiment_named(name)
-    if options.framework not in {None, wanted.runtime}:
+    if framework not in {None, wanted.runtime}:
         problem = f"experiment {name!r} needs {wanted.runtime}"
         raise InputError(problem, "leave out --framework")
     check_jobs(wanted, project)
@@ -292,10 +235,28 @@ def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnP
     return wanted, None
 
 
-def _resolve(
-    spec: RunSpec, options: RunOptions, experiment: Experiment, cluster: Cluster, plan: Plan
-) -> RunSpec:
-    """Combine the options with the values of the config and the experiment.
+def _completed(
+    asked: RunSpec, framework: str | None, on_failure: Policy | None, project: Project
+) -> tuple[RunSpec, Experiment, OwnProgram | None]:
+    """Return the specification with what the experiment sets, the experiment, and the program."""
+    experiment, own = _experiment(asked, framework, project)
+    experiment = replace(experiment, policy=on_failure or experiment.policy)
+    spec = replace(asked, experiment=experiment.name).completed(experiment)
+    return spec if own is None else own.complete(spec), experiment, own
+
+
+def _data(data_dir: str | None, experiment: Experiment) -> Path | None:
+    """Return the directory of the user's own data, if there is one."""
+    data = check_data_dir(data_dir)
+    if data is not None and not experiment.has_data:
+        raise InputError(f"experiment {experiment.name!r} reads no data", "leave out --data_dir")
+    return data
+
+
+def _chosen(
+    spec: RunSpec, experiment: Experiment, faults: Sequence[Fault], cluster: Cluster, plan: Plan
+) -> dict[str, Any]:
+    """Return the fields that the options, the config and the experiment determine together.
 
     Raises:
         InputError: The start schedule, the policy or a fault does not fit.
@@ -309,24 +270,48 @@ def _resolve(
             f" without {joins[0]}",
             f"start {joins[0]} after a time, such as 10s",
         )
-    policy = options.on_failure or experiment.policy
-    if policy.on_failure is OnFailure.CONTINUE and not (
+    if spec.on_failure is OnFailure.CONTINUE and not (
         experiment.steps_add_up or (spec.own and not experiment.gang)
     ):
         raise InputError(
             f"--on-failure continue: experiment {experiment.name!r} needs all of its workers",
             "use --on-failure fail, or --on-failure restart",
         )
-    return replace(
-        spec,
-        start=start,
-        must_talk=spec.must_talk and cluster.needs is None,
-        env={**cluster.env, **spec.env},
-        on_failure=policy.on_failure,
-        restarts=policy.restarts,
-        faults=check_targets(
-            [*map(parse, (*experiment.faults, *cluster.faults)), *options.faults],
+    return {
+        "start": start,
+        "must_talk": spec.must_talk and cluster.needs is None,
+        "env": {**cluster.env, **spec.env},
+        "faults": check_targets(
+            [*map(parse, (*experiment.faults, *cluster.faults)), *faults],
             {task.name: task.node for task in plan.tasks},
             spec.stall_s,
         ),
-    )
+    }
+
+
+def _resumed(
+    asked: RunSpec, resume: str | None, experiment: Experiment, data: Path | None, runs_dir: Path
+) -> tuple[RunDir | None, dict[str, Any]]:
+    """Return the run that a run resumes from, and the fields of its specification that follow."""
+    if resume is None:
+        return None, {}
+    # Imported here: most runs resume from no other.
+    from lab.run.status import StatusProber, status_or_warn  # noqa: PLC0415
+    from lab.store.names import find_run  # noqa: PLC0415
+
+    run = find_run(resume, runs_dir)
+    status = status_or_warn(run, StatusProber(backends))
+    args = resumed_args(run, status, experiment, asked, data)
+    return run, {"args": args, "resumed_from": run.run_id}
+
+
+def _packages(
+    own: OwnProgram | None, spec: RunSpec, plan: Plan, backend: str, project: Project
+) -> tuple[str, ...]:
+    """Return the packages that the user's own program brings along, with versions and hashes."""
+    if own is None:
+        return ()
+    from lab.run.own_experiment import check_place  # noqa: PLC0415
+
+    wanted = [*project.cluster.packages, *spec.packages]
+    return check_place(own, plan, backend, project.root, wanted)

@@ -15,7 +15,7 @@ from lab.experiments.experiment import with_seed
 from lab.run.fitting import epoch_workers
 from lab.run.prepared import PreparedRun
 from lab.store.directory import RunDir
-from lab.store.run_info import RunInfo, TaskRow, parameters_of
+from lab.store.run_info import RunInfo, parameters_of
 from lab.volume import Request
 from lab.volume.continuation import copy_checkpoints
 from lab.volume.layout import new_run_id
@@ -43,13 +43,6 @@ def create_run(prepared: PreparedRun) -> RunDir:
         cluster=plan.cluster_spec(),
         cluster_file=str(project.path or ""),
         cluster_sha256=plan.cluster_sha256,
-        tasks=tuple(
-            TaskRow(
-                task=each.name, node=each.node, address=f"{each.node}:{each.port}", gpus=each.gpus
-            )
-            for each in plan.tasks
-        ),
-        gpus=tuple(dict.fromkeys(gpu for task in plan.tasks for gpu in task.gpus)),
         plan=asdict(plan),
         git=git_state(project.root),
         versions=versions(),

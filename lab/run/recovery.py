@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -12,11 +12,8 @@ from lab.log import LOG
 from lab.run import lifecycle
 from lab.run.collect import collect
 from lab.run.collect import follow as follow_to_its_end
-from lab.run.discovery import locate
 from lab.run.gpu_metrics import sampled
-from lab.run.run_list import Row, run_rows
-from lab.run.state import GONE, all_ended
-from lab.run.status import NOT_COLLECTED, StatusProber
+from lab.run.verdict import GONE, all_ended
 from lab.run.view import View
 from lab.store.directory import OpenRun, RunDir, read_statuses, safe_run_id
 from lab.store.run_info import RunInfo
@@ -25,8 +22,13 @@ from lab.volume import Request
 from lab.volume.states import State
 
 
-def collect_runs(environment: Environment, store: Path) -> list[str]:
+def collect_runs(environment: Environment, requests: Iterable[Request], store: Path) -> list[str]:
     """Collect every run of an environment that is complete in no run store.
+
+    Args:
+        environment: The environment.
+        requests: All of its runs.
+        store: The run store.
 
     Returns:
         The runs that have not ended.
@@ -36,7 +38,7 @@ def collect_runs(environment: Environment, store: Path) -> list[str]:
     """
     under_way = []
     known = environment.collected()
-    for request in environment.runs():
+    for request in requests:
         run = RunDir(store / safe_run_id(request.run_id))
         if not run.info_path.is_file() and _is_collected(run, known):
             LOG.info(f"run {run.run_id} is already collected, in {known[run.run_id]}/{run.run_id}")
@@ -141,13 +143,19 @@ def _reopen(run: OpenRun, environment: Environment, request: Request) -> None:
         lifecycle.describe(run, environment)
 
 
-def keeps_files(environment: Environment, store: Path, last: RunDir | None = None) -> bool:
+def keeps_files(
+    environment: Environment,
+    requests: Iterable[Request],
+    store: Path,
+    last: RunDir | None = None,
+) -> bool:
     """Whether a run volume must be kept, because files of its runs are in no run store.
 
     If so, report why, and how to remove it.
 
     Args:
         environment: The environment.
+        requests: All of its runs.
         store: The run store.
         last: This client's last run: its program may have damaged its request.
 
@@ -155,7 +163,7 @@ def keeps_files(environment: Environment, store: Path, last: RunDir | None = Non
         LabError: The run volume, or a `run.json`, cannot be read.
     """
     known = environment.collected()
-    runs = [RunDir(store / safe_run_id(request.run_id)) for request in environment.runs()]
+    runs = [RunDir(store / safe_run_id(request.run_id)) for request in requests]
     left = [run.run_id for run in runs if _has_left(run) or not _is_collected(run, known)]
     if not left and last is not None and last.info_path.is_file() and not last.complete():
         left = [last.run_id]
@@ -171,28 +179,3 @@ def keeps_files(environment: Environment, store: Path, last: RunDir | None = Non
 def _has_left(run: RunDir) -> bool:
     """Whether files of a run with data were not collected."""
     return run.info_path.is_file() and any(file.kept for file in run.read().left)
-
-
-def collected_rows(runs: Mapping[RunDir, RunInfo | None], prober: StatusProber) -> list[Row]:
-    """Return the facts of each run; collect those that have ended without a client before.
-
-    A line names each collected run. If one cannot be collected, a warning says why.
-    """
-    rows = run_rows(runs, prober)
-    for position, run in enumerate(runs):
-        if rows[position].note.startswith(NOT_COLLECTED) and _collect_ended(run, prober):
-            (rows[position],) = run_rows({run: None}, prober)
-    return rows
-
-
-def _collect_ended(run: RunDir, prober: StatusProber) -> bool:
-    store = run.path.parent
-    try:
-        location = locate(run.run_id, store, prober.known(), None)
-        if location.request is None or location.environment is None:
-            return False
-        collect_one(location.request, location.environment, store)
-    except (LabError, OSError) as error:
-        LOG.warning(f"run {run.run_id} is not collected: {error}")
-        return False
-    return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,10 @@ from lab.backends.state import lock_environment, with_lock_retry
 from lab.errors import InputError, LabError
 from lab.log import LOG
 from lab.run import run_queue
-from lab.run.discovery import under_way
-from lab.run.lifecycle import has_stopped
+from lab.run.lifecycle import has_stopped, under_way
 from lab.run.recovery import collect_one, collect_runs, keeps_files
 from lab.store.directory import RunDir, safe_run_id
+from lab.volume import Request
 
 FOLLOWER_S: Final = 30.0
 """Seconds that the process that follows a run has to collect it after its end."""
@@ -63,13 +63,14 @@ class _Changed(Exception):  # noqa: N818  (a state)
 def remove_stopped(environment: Environment, runs_dir: Path) -> None:
     """Remove a stopped environment's run volume when all files of all its runs are collected."""
 
-    def unless() -> None:
-        if not has_stopped(environment):
+    def keeps() -> bool:
+        if not has_stopped(environment) or keeps_files(environment, environment.runs(), runs_dir):
             raise _Changed
+        return False
 
-    if has_stopped(environment) and not keeps_files(environment, runs_dir):
+    if has_stopped(environment):
         with suppress(_Changed):
-            with_lock_retry(partial(environment.down, unless=unless))
+            with_lock_retry(partial(environment.down, keeps=keeps))
 
 
 def remove(
@@ -129,35 +130,39 @@ def _collect_and_remove(environment: Environment, runs_dir: Path, ask: Confirm) 
     Returns:
         Whether it is removed: not if another client has submitted a run meanwhile.
     """
-    seen = {request.run_id for request in environment.runs()}
-    _cancel_followed(environment, runs_dir, ask)
-    under_way_ids = collect_runs(environment, runs_dir)
+    requests = environment.runs()
+    seen = {request.run_id for request in requests}
+    _cancel_followed(environment, requests, runs_dir, ask)
+    under_way_ids = collect_runs(environment, requests, runs_dir)
     if under_way_ids:
         ask(under_way_ids[0])
-    for request in environment.runs() if under_way_ids else ():
+    for request in requests:
         if request.run_id in under_way_ids:
             environment.cancel(request.run_id, _REASON)
             collect_one(request, environment, runs_dir, follow=True)
 
-    def unless() -> None:
-        if any(request.run_id not in seen for request in environment.runs()):
+    def keeps() -> bool:
+        now = environment.runs()
+        if any(request.run_id not in seen for request in now):
             raise _Changed
+        return keeps_files(environment, now, runs_dir)
 
-    keeps = partial(keeps_files, environment, runs_dir)
     try:
-        with_lock_retry(partial(environment.down, unless=unless, keeps=keeps))
+        with_lock_retry(partial(environment.down, keeps=keeps))
     except _Changed:
         return False
     return True
 
 
-def _cancel_followed(environment: Environment, runs_dir: Path, ask: Confirm) -> None:
+def _cancel_followed(
+    environment: Environment, requests: Sequence[Request], runs_dir: Path, ask: Confirm
+) -> None:
     """Cancel a run that another process follows, and wait until that process has collected it.
 
     Raises:
         LabError: That process does not end; it may be suspended.
     """
-    run_id = under_way(environment)
+    run_id = under_way(environment, requests)
     if run_id is None:
         return
     run = RunDir(runs_dir / safe_run_id(run_id))

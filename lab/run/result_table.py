@@ -13,9 +13,9 @@ from rich.text import Text
 
 from lab.base.tables import Cell, table_of
 from lab.formatting import between, figure, loss, number, percent, rate, seconds, share, whole
-from lab.store.progress import FINAL_LOSS
 from lab.store.run_info import Uncollected
 from lab.store.summary import NO_STEP_MET, ResultSummary, Summary, TaskSummary
+from lab.store.task_progress import FINAL_LOSS
 from lab.text import LONGEST_REASON, short, visible
 from lab.volume.states import State
 

@@ -12,8 +12,11 @@ from rich.table import Table
 from lab.base.tables import Cell, fitting
 from lab.errors import LabError
 from lab.formatting import rate, share, whole
+from lab.log import LOG
+from lab.run.discovery import locate
+from lab.run.recovery import collect_one
 from lab.run.result_table import state_cell
-from lab.run.status import is_settled, status_or_warn
+from lab.run.status import NOT_COLLECTED, StatusProber, is_settled, status_or_warn
 from lab.store.directory import Probe, RunDir, RunStatus
 from lab.store.run_info import RunInfo
 from lab.store.summary import read_summary
@@ -73,6 +76,31 @@ def run_rows(runs: Mapping[RunDir, RunInfo | None], probe: Probe) -> list[Row]:
             reason = visible(str(error))
             rows.append(Row(run_id=run.run_id, state=DAMAGED, reason=reason, note=reason))
     return rows
+
+
+def collected_rows(runs: Mapping[RunDir, RunInfo | None], prober: StatusProber) -> list[Row]:
+    """Return the facts of each run; collect those that have ended without a client before.
+
+    A line names each collected run. If one cannot be collected, a warning says why.
+    """
+    rows = run_rows(runs, prober)
+    for position, run in enumerate(runs):
+        if rows[position].note.startswith(NOT_COLLECTED) and _collect_ended(run, prober):
+            (rows[position],) = run_rows({run: None}, prober)
+    return rows
+
+
+def _collect_ended(run: RunDir, prober: StatusProber) -> bool:
+    store = run.path.parent
+    try:
+        location = locate(run.run_id, store, prober.known(), None)
+        if location.request is None or location.environment is None:
+            return False
+        collect_one(location.request, location.environment, store)
+    except (LabError, OSError) as error:
+        LOG.warning(f"run {run.run_id} is not collected: {error}")
+        return False
+    return True
 
 
 def filtered(

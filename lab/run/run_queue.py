@@ -21,7 +21,7 @@ from lab.backends.base import Backend
 from lab.backends.state import Busy, locked, state_directory, state_errors, with_lock_retry
 from lab.errors import LabError
 from lab.log import LOG
-from lab.run.discovery import under_way
+from lab.run.lifecycle import under_way
 
 _POLL_S: Final = 0.5
 _ASK_S: Final = 2.0  # the engine is busy with the other run
@@ -40,10 +40,10 @@ class Ticket:
     """
 
     project: str
-    waited: bool
     _backend: Backend
     _path: Path
     _descriptor: int
+    waited: bool = False
 
     def begin(self, run_id: str) -> None:
         """Write the id of the run that has its turn, for the waiting commands."""
@@ -99,7 +99,7 @@ class Ticket:
         if environment is None:
             return None
         try:
-            return under_way(environment)
+            return under_way(environment, environment.runs())
         except LabError:
             if self._backend.find(self.project) is None:
                 return None
@@ -123,13 +123,7 @@ def turn(backend: Backend, project: str) -> Iterator[Ticket]:
     with state_errors():
         ticket, descriptor = with_lock_retry(partial(_join, queue))
     try:
-        mine = Ticket(
-            project,
-            waited=False,
-            _backend=backend,
-            _path=ticket,
-            _descriptor=descriptor,
-        )
+        mine = Ticket(project, backend, ticket, descriptor)
         mine.wait()
         yield mine
     finally:

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from lab import signals
 from lab.backends.environment import Environment
+from lab.backends.gpu_verification import boot
 from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError
 from lab.log import LOG
 from lab.run import lifecycle
 from lab.run.collect import follow
-from lab.run.discovery import PATIENCE_S, under_way
 from lab.run.fault_injection import NetworkFaults
 from lab.run.gpu_metrics import sampled
-from lab.run.lifecycle import patiently
+from lab.run.lifecycle import PATIENCE_S, patiently, under_way
 from lab.run.prepared import PreparedRun
 from lab.run.record import create_run, prepare_continuation
 from lab.run.recovery import keeps_files
-from lab.run.run_queue import turn
+from lab.run.run_queue import Ticket, turn
 from lab.run.view import MakeView, View
 from lab.store.directory import OpenRun, RunDir
-from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
 from lab.threads import in_background, signals_blocked, with_timeout
 from lab.volume.states import State
@@ -58,18 +57,18 @@ class RunInterruptedError(KeyboardInterrupt):
 
 
 def execute(
-    prepared: PreparedRun,
-    *,
-    view: MakeView,
+    prepared: PreparedRun, *, detach: bool = False, view: MakeView
 ) -> tuple[RunDir, Summary]:
     """Wait for the run's turn, boot an environment if none is up, train, collect, and clean up.
 
     Args:
         prepared: The run.
+        detach: Whether to return as soon as the run is submitted; the environment then stays up.
         view: Makes the view of the run, which is entered while the run is followed.
 
     Returns:
-        The run, and its summary; for a detached run, the summary so far.
+        The run, or the last one that continues it, and its summary; for a detached run, the summary
+        so far.
 
     Raises:
         LabError: The run could not be executed.
@@ -81,63 +80,90 @@ def execute(
             try:
                 if mine.waited:
                     prepared = prepared.placed_again()
-                return _execute_once(prepared, mine.begin, view)
+                run = _begin(prepared, mine)
+                with place_of(prepared) as place:
+                    return execute_run(run, place, None if detach else view)
             except Busy:
                 # The other run has no ticket in this queue: another user or command submitted it.
                 mine.wait()
                 mine.waited = True
 
 
-def _execute_once(
-    prepared: PreparedRun,
-    begin: Callable[[str], None],
-    view: MakeView,
-) -> tuple[RunDir, Summary]:
-    """Execute a run that has its turn; `begin` receives its id before the start."""
+def _begin(prepared: PreparedRun, mine: Ticket) -> RunDir:
+    """Create the directory of a run that has its turn, and name it."""
     run = create_run(prepared)
-
     try:
-        begin(run.run_id)
+        mine.begin(run.run_id)
         LOG.info(f"run {run.run_id}: {run.path}")
         for line in prepared.program.notes() if prepared.program is not None else ():
             LOG.info(line)
     except BaseException:
         run.discard()
         raise
-    summary = execute_run(
-        run,
-        boot=prepared.boot,
-        running=prepared.environment,
-        detach=prepared.options.detach,
-        view=view,
-    )
-    return RunDir(prepared.runs_dir / summary.run_id), summary  # the last one that continues it
+    return run
 
 
-def execute_run(
-    run: RunDir,
-    *,
-    boot: Callable[[Callable[[], None]], Environment],
-    running: Environment | None,
-    keep: bool = False,
-    detach: bool = False,
-    view: Callable[[RunInfo], AbstractContextManager[View]],
-) -> Summary:
-    """Boot an environment if none is up, submit, follow, summarize, and remove what was booted.
+@dataclass(slots=True)
+class Place:
+    """Where runs are executed, one after the other.
+
+    Attributes:
+        prepared: The first of these runs.
+        environment: The environment; None: it is not up yet.
+        stays: Whether it stays up at the end.
+        last: The last run that was to be executed in it.
+    """
+
+    prepared: PreparedRun
+    environment: Environment | None
+    stays: bool
+    last: RunDir | None = None
+
+    def prepare(self, run: RunDir) -> Environment:
+        """Boot the environment for a run, or protect this host from the one that is up."""
+        self.last = run
+        if self.environment is None:
+            first = self.prepared
+            with signals.blockable_interrupts() as defer:
+                # From the moment when it is up, Ctrl-C waits until it is known here.
+                self.environment = boot(
+                    first.backend,
+                    first.plan,
+                    root=first.project.root,
+                    share=first.place.share,
+                    then=lambda _environment: defer(),
+                )
+        else:
+            self.environment.block_host()
+        return self.environment
+
+
+@contextmanager
+def place_of(first: PreparedRun) -> Iterator[Place]:
+    """Yield where runs are executed; at the end, remove what was booted for the first of them."""
+    place = Place(first, first.environment, stays=first.environment is not None)
+    with signals.as_interrupt():
+        try:
+            yield place
+        finally:
+            if place.last is not None and place.environment is not None and not place.stays:
+                with signals.ignore_signals():
+                    _remove(place.last, place.environment)
+
+
+def execute_run(run: RunDir, place: Place, view: MakeView | None) -> tuple[RunDir, Summary]:
+    """Submit a run, follow it and those that continue it, and summarize the last one.
 
     If this raises before an agent received the run, the run's directory is removed.
 
     Args:
         run: The directory that `create_run` created.
-        boot: Boots an environment. It calls its argument when the environment is up; from then on
-            Ctrl-C waits until `boot` has returned.
-        running: The environment that is already up, or None.
-        keep: Whether an environment that this call boots stays up.
-        detach: Whether to return as soon as the run is submitted; the environment then stays up.
-        view: Makes the view of the run, which is entered while the run is followed.
+        place: Where it is executed.
+        view: Makes the view of the run, which is entered while the run is followed; None: return
+            as soon as the run is submitted, and let the environment stay up.
 
     Returns:
-        The summary of a run that has ended in any state, or was detached.
+        The last run, and its summary; it has ended in any state, or was detached.
 
     Raises:
         LabError: The run could not be executed, or the environment failed; `run.json` has the
@@ -146,51 +172,19 @@ def execute_run(
         KeyboardInterrupt: The user interrupted the run before an agent received it.
         OSError: A file could not be written.
     """
-    place = _Place(boot, running, keep=keep or running is not None)
-    with signals.as_interrupt():
-        try:
-            while True:
-                summary, following = _execute_one(run, place, None if detach else view)
-                if following is None:
-                    return summary
-                run = following
-        except KeyboardInterrupt:
-            if run.path.is_dir():
-                raise RunInterruptedError(run) from None
-            raise
-        finally:
-            if place.environment is not None and not place.keep:
-                with signals.ignore_signals():
-                    teardown(run, place.environment)
+    try:
+        while True:
+            summary, following = _execute_one(run, place, view)
+            if following is None:
+                return run, summary
+            run = following
+    except KeyboardInterrupt:
+        if run.path.is_dir():
+            raise RunInterruptedError(run) from None
+        raise
 
 
-@dataclass(slots=True)
-class _Place:
-    """Where a run and those that continue it are executed.
-
-    Attributes:
-        boot: Boots the environment; see `execute_run`.
-        environment: The environment; None: it is not up yet.
-        keep: Whether it stays up at the end.
-    """
-
-    boot: Callable[[Callable[[], None]], Environment]
-    environment: Environment | None
-    keep: bool
-
-    def prepare(self) -> Environment:
-        """Boot the environment, or protect this host from the one that is up."""
-        if self.environment is None:
-            with signals.blockable_interrupts() as defer:
-                self.environment = self.boot(defer)
-        else:
-            self.environment.block_host()
-        return self.environment
-
-
-def _execute_one(
-    run: RunDir, place: _Place, view: Callable[[RunInfo], AbstractContextManager[View]] | None
-) -> tuple[Summary, RunDir | None]:
+def _execute_one(run: RunDir, place: Place, view: MakeView | None) -> tuple[Summary, RunDir | None]:
     """Execute one run; without a view, only submit it.
 
     Returns:
@@ -198,11 +192,11 @@ def _execute_one(
     """
     with run.opened() as opened:
         try:
-            environment = place.prepare()
+            environment = place.prepare(run)
             lifecycle.record_environment(opened, environment, environment.cluster_spec())
             if view is None:
                 _train(opened, environment, None)
-                place.keep = True
+                place.stays = True
             else:
                 with view(opened.info) as shown, sampled(run, opened.info, shown):
                     _train(opened, environment, shown)
@@ -262,7 +256,7 @@ def _train(run: OpenRun, environment: Environment, view: View | None) -> None:
                 with signals.block_interrupts():
                     lifecycle.submit(run, environment)
                 patiently(run.update)
-            _describe(run, environment)
+            lifecycle.describe(run, environment)
             if view is not None:
                 faults = NetworkFaults(environment, run.run_id, run.info.spec.faults)
                 ending.callback(faults.end)
@@ -274,15 +268,6 @@ def _train(run: OpenRun, environment: Environment, view: View | None) -> None:
             with suppress(LabError):  # the run may not be submitted yet
                 environment.cancel(run.run_id, f"the client failed: {error}")
             raise
-
-
-def _describe(run: OpenRun, environment: Environment) -> None:
-    """Record the environment's provenance; an error only causes a notice."""
-    try:
-        lifecycle.describe(run, environment)
-    except (LabError, OSError) as error:
-        problem = error.what if isinstance(error, LabError) else str(error)
-        LOG.warning(f"{problem}; run.json does not describe the environment")
 
 
 def _stop(run: OpenRun, environment: Environment, view: View) -> None:
@@ -310,7 +295,7 @@ def _stop(run: OpenRun, environment: Environment, view: View) -> None:
     LOG.warning("the run was not completely collected")
 
 
-def teardown(run: RunDir, environment: Environment) -> None:
+def _remove(run: RunDir, environment: Environment) -> None:
     """Remove a booted environment, unless another client trains in it now.
 
     If a run was not completely collected, its run volume is kept. An environment that cannot be
@@ -321,15 +306,14 @@ def teardown(run: RunDir, environment: Environment) -> None:
         environment: The environment.
     """
 
-    def unless() -> None:
-        other = under_way(environment, besides=run.run_id)
+    def keeps() -> bool:
+        requests = environment.runs()
+        other = under_way(environment, requests, besides=run.run_id)
         if other is not None:
             raise LabError(f"run {other} is under way in it")
+        return keeps_files(environment, requests, run.path.parent, run)
 
-    def down() -> None:
-        keeps = partial(keeps_files, environment, run.path.parent, run)
-        with_lock_retry(lambda: environment.down(unless=unless, keeps=keeps))
-
+    down = partial(with_lock_retry, partial(environment.down, keeps=keeps))
     problem, interrupted = "", isinstance(sys.exception(), KeyboardInterrupt)
     try:
         if interrupted:

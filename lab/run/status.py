@@ -16,8 +16,8 @@ from lab.backends.environment import Environment
 from lab.errors import LabError
 from lab.log import LOG
 from lab.run import lifecycle
-from lab.run.discovery import PATIENCE_S, statuses_of
-from lab.run.state import GONE, verdict
+from lab.run.lifecycle import PATIENCE_S, statuses_of
+from lab.run.verdict import GONE, verdict
 from lab.store.directory import Probe, RunDir, RunStatus, VolumeStatus
 from lab.store.run_info import RunInfo
 from lab.threads import with_timeout
@@ -126,8 +126,7 @@ def finalize(run: RunDir, ask: Probe) -> None:
     status = status_of(run, ask)
     if status.state.ended and not status.note:
         with run.opened() as opened:
-            lifecycle.mark_ended(opened, status.state, status.reason)
-            lifecycle.finish(opened)
+            lifecycle.abort(opened, status.state, status.reason)
 
 
 def volume_status(environment: Environment, run_id: str) -> VolumeStatus:

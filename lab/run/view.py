@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol, Self
 from lab.formatting import counted, percent, rate
 from lab.log import LOG
 from lab.records.reader import STEPS, is_time, is_whole
-from lab.store.progress import TaskProgress
 from lab.store.run_info import RunInfo, gpus_of
+from lab.store.task_progress import TaskProgress
 from lab.text import short
 from lab.volume import TaskStatus
 from lab.volume.states import State
@@ -128,7 +128,10 @@ class StepRate:
 
 
 class TaskView(View):
-    """A view that keeps the newest progress and status of every task, in the cluster's order."""
+    """The model of a run: the newest progress and status of each task, in the cluster's order.
+
+    Views that draw it are derived from it.
+    """
 
     def __init__(self, info: RunInfo, clock: Clock = NOW) -> None:
         self._clock = clock
@@ -141,6 +144,11 @@ class TaskView(View):
         self._waits: dict[str, float] = {}
         self._holds_gpus = bool(gpus_of(info))
         self._gpus: tuple[float, Mapping[str, float]] = (0.0, {})
+
+    @property
+    def progress(self) -> Mapping[str, TaskProgress]:
+        """The progress of each task."""
+        return self._progress
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
         """Receive new records of a task."""

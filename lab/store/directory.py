@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lab.errors import InputError, LabError
 from lab.store.run_info import RunInfo, convert
@@ -22,6 +22,9 @@ from lab.volume.files import read_regular, write_atomically
 from lab.volume.layout import RUN_ID
 from lab.volume.states import State
 from lab.volume.status import digest_of
+
+if TYPE_CHECKING:
+    from lab.store.task_progress import TaskProgress
 
 DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"
@@ -185,10 +188,12 @@ class OpenRun:
     Attributes:
         directory: Its directory.
         info: The content of its `run.json`.
+        progress: The progress of each task, once all of its collected records have been read.
     """
 
     directory: RunDir
     info: RunInfo
+    progress: Mapping[str, TaskProgress] | None = None
 
     @property
     def run_id(self) -> str:

@@ -95,10 +95,8 @@ def figures(
     for (task, time), of_moment in groupby(samples(records), lambda sample: sample[:2]):
         gpus = list(of_moment)
         used = _mean([gpu.utilisation for gpu in gpus if gpu.utilisation is not None])
-        memory, power = (
-            _sum([gpu.memory_bytes for gpu in gpus]),
-            _sum([gpu.power_w for gpu in gpus]),
-        )
+        memory = _sum([gpu.memory_bytes for gpu in gpus])
+        power = _sum([gpu.power_w for gpu in gpus])
         tasks.setdefault(task, []).append(_Moment(time, used, memory, power))
     return {task: _over(moments, trained.get(task)) for task, moments in tasks.items()}
 

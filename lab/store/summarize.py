@@ -13,9 +13,9 @@ from lab.experiments.faults import Fault
 from lab.records.reader import STEPS, is_whole, read_records
 from lab.store.directory import RunDir, read_statuses
 from lab.store.gpu_samples import NO_FIGURES, GpuFigures, figures
-from lab.store.progress import TaskProgress, read_progress
 from lab.store.run_info import RunInfo
 from lab.store.summary import FaultSummary, ResultSummary, Summary, TaskSummary
+from lab.store.task_progress import TaskProgress, read_progress
 from lab.text import short
 from lab.volume import TaskStatus
 from lab.volume.run_spec import registered
@@ -32,10 +32,24 @@ def summarize(run: RunDir) -> Summary:
     return sum_up(run, info, read_statuses(run, info))
 
 
-def sum_up(run: RunDir, info: RunInfo, statuses: Mapping[str, TaskStatus]) -> Summary:
-    """Read the records and samples of a run, and return its summary with these task statuses."""
-    times = info.times
-    progress = {task: read_progress(run.records(task), task, times) for task in info.task_names()}
+def sum_up(
+    run: RunDir,
+    info: RunInfo,
+    statuses: Mapping[str, TaskStatus],
+    read: Mapping[str, TaskProgress] | None = None,
+) -> Summary:
+    """Return the summary of a run with these task statuses, also from the samples of its GPUs.
+
+    Args:
+        run: The run.
+        info: Its `run.json`.
+        statuses: The status of each task.
+        read: The progress of each task; None: its records are read.
+    """
+    times, names = info.times, info.task_names()
+    if read is None:
+        read = {task: read_progress(run.records(task), task, times) for task in names}
+    progress = {task: read[task] for task in names}
     trained = {task: value.trained for task, value in progress.items()}
     gpus = figures(read_records(run.gpu_samples, times), trained)
     met = faults_met(info, progress, lambda task: read_records(run.records(task), times))

@@ -10,8 +10,8 @@ from lab.console import Output
 from lab.formatting import loss, whole
 from lab.run.program_output import prefixed
 from lab.run.view import NOW, Clock, TaskView, View
-from lab.store.progress import TaskProgress
 from lab.store.run_info import RunInfo
+from lab.store.task_progress import TaskProgress
 from lab.text import short
 from lab.volume.states import run_state
 

@@ -31,8 +31,9 @@ from lab.console import messages_shown
 from lab.errors import InputError
 from lab.experiments.faults import Fault, concerns, parse, relative_to_now
 from lab.log import LOG
-from lab.run.discovery import find, name_here, reachable, statuses_of
+from lab.run.discovery import find, name_here, reachable
 from lab.run.fault_injection import check_targets, inject, input_error
+from lab.run.lifecycle import statuses_of
 from lab.store.directory import LAST, runs_path
 from lab.verbs.common_options import RunsDir
 from lab.verbs.printing import prints

@@ -20,8 +20,8 @@ from lab.base.tables import Cell, table_of
 from lab.console import with_command_name
 from lab.formatting import about, loss, percent, whole
 from lab.run.program_output import prefixed
-from lab.run.progress import RunProgress
 from lab.run.result_table import state_cell
+from lab.run.time_left import RunProgress
 from lab.run.view import NOW, Clock, TaskView
 from lab.store.run_info import RunInfo
 from lab.text import bounded, visible, wrapped

@@ -24,8 +24,8 @@ from lab.console import print_json
 from lab.errors import LabError
 from lab.formatting import whole
 from lab.log import LOG
-from lab.run.discovery import statuses_of
-from lab.run.state import GONE, explain
+from lab.run.lifecycle import statuses_of
+from lab.run.verdict import GONE, explain
 from lab.verbs.common_options import AsJson
 from lab.verbs.inputs import find_environment
 from lab.volume import TaskStatus

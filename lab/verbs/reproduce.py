@@ -28,6 +28,7 @@ from rich.text import Text
 from lab import units
 from lab.analysis.batches import run_batches, run_count
 from lab.backends.names import AUTO
+from lab.backends.registry import options_of
 from lab.base.converters import one_of
 from lab.base.options import Argument, Flag, Switch, given_flags, presents, reads_options
 from lab.base.tables import show
@@ -39,6 +40,7 @@ from lab.log import LOG
 from lab.project import AnyPath
 from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
+from lab.run.prepared import PlaceOptions
 from lab.shipped import named_extras
 from lab.store.directory import RunDir, runs_path
 from lab.text import visible
@@ -203,10 +205,13 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
             check_main_thread("reproduce")
             first = 1 if given["seed"] is None else given["seed"]
             of_project = project(cluster, CONFIG)
+            place = PlaceOptions(
+                backend=backend, own=options_of(backend, given["option"]), gpus=gpus
+            )
             for source in sources:
                 batches = plan_reproduction(
                     source, of_project, store, repeats=given["repeats"], seed=first, quick=quick,
-                    backend=backend, option=given["option"], gpus=gpus,
+                    place=place,
                 )  # fmt: skip
                 outcome = run_batches(batches)
                 begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start

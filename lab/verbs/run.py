@@ -22,11 +22,11 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from functools import partial
 from typing import Annotated, Any, Final
 
 from lab.backends.names import AUTO
+from lab.backends.registry import options_of
 from lab.base.converters import boolean, one_of
 from lab.base.options import (
     Argument,
@@ -53,7 +53,7 @@ from lab.program import names_a_program
 from lab.project import AnyPath
 from lab.run.fault_injection import parse_faults
 from lab.run.outcome import check_succeeded, report_unread
-from lab.run.prepared import RunOptions, prepare_run
+from lab.run.prepared import PlaceOptions, prepare_run
 from lab.run.runner import RunInterruptedError, execute
 from lab.run.view import MakeView
 from lab.runtimes import RUNTIMES
@@ -204,16 +204,18 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         packages=tuple(given["with_"]),
         **RunSpec.plain_values(given),
     )
-    options = RunOptions(
-        spec=spec,
-        faults=given["fault"] or (),
-        **{each.name: given[each.name] for each in fields(RunOptions) if each.name in given},
+    place = PlaceOptions(
+        backend=backend, own=options_of(backend, given["option"]), gpus=gpus, share=share
     )
     with messages_shown(out, quiet=quiet):
-        prepared = prepare_run(options, project(cluster), runs_path(runs_dir))
+        prepared = prepare_run(
+            spec, project(cluster), runs_path(runs_dir), place, data_dir=given["data_dir"],
+            on_failure=given["on_failure"], faults=given["fault"] or (), framework=framework,
+            resume=given["resume"], detach=detach,
+        )  # fmt: skip
         try:
             shown = view or partial(brief_view, out=out, quiet=quiet)
-            run_dir, summary = execute(prepared, view=shown)
+            run_dir, summary = execute(prepared, detach=detach, view=shown)
         except RunInterruptedError as interrupt:
             if view is None:
                 at = interrupt.run

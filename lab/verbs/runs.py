@@ -29,8 +29,7 @@ from lab.console import print_json
 from lab.formatting import counted
 from lab.log import LOG
 from lab.project import AnyPath
-from lab.run.recovery import collected_rows
-from lab.run.run_list import STATES, Row, filtered, notes, runs_table
+from lab.run.run_list import STATES, Row, collected_rows, filtered, notes, runs_table
 from lab.run.status import StatusProber
 from lab.store.directory import all_runs, infos, runs_path
 from lab.text import short, suggestion

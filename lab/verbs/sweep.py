@@ -24,6 +24,7 @@ from lab import units
 from lab.analysis.batches import RunResult, run_batches, run_count
 from lab.analysis.sweep import MAX_REPEATS, REPEATS, check_succeeded, parse_over, plan_sweep
 from lab.backends.names import AUTO
+from lab.backends.registry import options_of
 from lab.base.options import Argument, Flag, ProgramArguments, Switch, presents, reads_options
 from lab.base.tables import show
 from lab.config import Cluster
@@ -32,7 +33,7 @@ from lab.errors import InterruptError, LabError
 from lab.files import check_output, write_output
 from lab.formatting import counted
 from lab.project import AnyPath
-from lab.run.prepared import RunOptions
+from lab.run.prepared import PlaceOptions
 from lab.shipped import named_extras
 from lab.store.directory import runs_path
 from lab.units import duration
@@ -161,10 +162,12 @@ def sweep(
         args=(*program_args(experiment, flags), *args),
         stall_s=given["stall"],
     )
-    options = RunOptions(spec=spec, backend=backend, option=option, gpus=gpus)
+    place = PlaceOptions(backend=backend, own=options_of(backend, option), gpus=gpus)
     store, out = runs_path(runs_dir), output()
     with messages_shown(out, quiet=quiet):
-        batches = plan_sweep(options, given["over"], repeats, project(cluster), store)
+        batches = plan_sweep(
+            spec, place, given["over"], repeats, project=project(cluster), runs_dir=store
+        )
         outcome = run_batches(batches)
     swept = Sweep(
         along=next(iter(given["over"])),

@@ -23,8 +23,7 @@ from lab.console import messages_shown
 from lab.formatting import counted
 from lab.log import LOG
 from lab.project import AnyPath
-from lab.run.planning import make_plan
-from lab.run.prepared import find_place
+from lab.run.prepared import PlaceOptions
 from lab.runtimes import TENSORFLOW
 from lab.store.directory import runs_path
 from lab.verbs.common_options import BackendName, Framework, GpuMode, OwnOptions, RunsDir
@@ -72,21 +71,9 @@ def up(
         LabError: The plan does not fit the host, or the environment cannot be booted.
     """
     where = project(cluster)
-    placed = make_plan(
-        where.cluster,
-        gpus,
-        runtime=framework or TENSORFLOW.name,
-        backend=backend,
-        own=options_of(backend, option),
-        file=where.path,
-    )
-    chosen, running, placed = find_place(
-        backend,
-        gpus,
-        placed,
-        where,
-        runs_path(runs_dir),
-        option=option,
+    place = PlaceOptions(backend=backend, own=options_of(backend, option), gpus=gpus, share=share)
+    chosen, running, placed = place.find(
+        place.plan(where, framework or TENSORFLOW.name), where, runs_path(runs_dir)
     )
     if running is None:
         booted = boot(chosen, placed.plan, root=where.root, share=share)

@@ -94,7 +94,7 @@ def test_each_unknown_field_has_a_reason(inventory: Inventory) -> None:
 def test_every_gpu_can_be_sampled(inventory: Inventory) -> None:
     gpus = [gpu.device_id for gpu in inventory.gpus]
     with open_gpus(gpus) as sample:
-        used = {each.device_id: each.memory_used_bytes for each in sample()}
+        used = {each.gpu: each.memory_used_bytes for each in sample()}
     assert [gpu for gpu in gpus if used.get(gpu) is None] == []
 
 

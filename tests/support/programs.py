@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lab.log import shown_by
 from lab.records import Record, parse_record
-from lab.run.prepared import PreparedRun, RunOptions, prepare_run
+from lab.run.prepared import PlaceOptions, PreparedRun, prepare_run
 from lab.verbs import inputs
 from lab.volume import RunSpec
 
@@ -43,7 +42,8 @@ def prepared(
     )
     Path("own.py").write_text(source)
     notices: list[str] = []
-    asked = RunOptions(spec=RunSpec("own.py", args=args), backend="local", gpus="none")
+    place = PlaceOptions(backend=options.pop("backend", "local"), gpus="none")
+    asked = options.pop("spec", RunSpec("own.py", args=args))
     where = inputs.project("cluster.yaml")
     with shown_by(notices.append):
-        return prepare_run(replace(asked, **options), where, Path("runs")), notices
+        return prepare_run(asked, where, Path("runs"), place, **options), notices

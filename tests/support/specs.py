@@ -16,12 +16,13 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.placement.place import Placed
 from lab.placement.plan import Plan
 from lab.project import Project
-from lab.run.prepared import PreparedRun, RunOptions
+from lab.run.prepared import PlaceOptions, PreparedRun
 from lab.run.record import create_run
+from lab.run.runner import Place, place_of
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.volume import Request, RunSpec
-from tests.support.fakes import PLAN, FakeBackend
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
 
 T = TypeVar("T", Request, RunInfo)
 
@@ -74,7 +75,7 @@ def prepared_run(
     """A run of an experiment in the run store `runs` of a project, before its start."""
     spec = RunSpec(experiment, args=argv).completed(EXPERIMENTS[experiment])
     facts = {
-        "options": RunOptions(spec=spec),
+        "place": PlaceOptions(),
         "spec": spec,
         "project": Project(CONFIG, folder / "cluster.yaml", folder),
         "placed": Placed(plan, None),
@@ -88,6 +89,15 @@ def prepared_run(
 def prepared(folder: Path, *argv: str, **more: Any) -> RunDir:
     """The directory of such a run."""
     return create_run(prepared_run(folder, *argv, **more))
+
+
+@contextmanager
+def place_in(environment: FakeEnvironment, *, is_up: bool = False) -> Iterator[Place]:
+    """Where runs are executed: in this environment, which is up, or else booted for them."""
+    running = environment if is_up else None
+    backend = FakeBackend(made=environment)
+    with place_of(prepared_run(Path(), backend=backend, environment=running)) as place:
+        yield place
 
 
 HOLD = """\

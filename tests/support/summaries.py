@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Console
 
 from lab.run.result_table import result_table
-from lab.store.progress import TaskProgress
 from lab.store.run_info import RunInfo
 from lab.store.summary import Summary
+from lab.store.task_progress import TaskProgress
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State
 from tests.support.fakes import PLAN, record

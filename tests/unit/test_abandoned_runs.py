@@ -20,7 +20,7 @@ from lab.volume import Chunk, Request, Volume
 from lab.volume.states import State
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.fakes import REQUEST, FakeEnvironment, end_all, record, write_records
-from tests.support.specs import prepared
+from tests.support.specs import place_in, prepared, update
 
 
 class Kept(View):
@@ -111,17 +111,12 @@ def release(environment: FakeEnvironment) -> None:
 
 
 def follow(run: RunDir, environment: Breaking, *, booted: bool = False) -> None:
-    execute_run(
-        run,
-        boot=lambda _defer: environment,
-        running=None if booted else environment,
-        keep=False,
-        view=environment.shown,
-    )
+    with place_in(environment, is_up=not booted) as place:
+        execute_run(run, place, environment.shown)
 
 
 def collect(run: RunDir, environment: FakeEnvironment) -> list[str]:
-    return collect_runs(environment, run.path.parent)
+    return collect_runs(environment, environment.runs(), run.path.parent)
 
 
 def steps(run: RunDir) -> list[int]:
@@ -307,6 +302,7 @@ def test_a_run_of_which_only_the_volume_is_left_keeps_its_tasks(
     run: RunDir, environment: Breaking, ends: State, known: str, follow: bool
 ) -> None:
     request = replace(REQUEST, run_id=run.run_id) if known == "by its client" else REQUEST
+    update(run, tasks=tuple({"task": task, "gpus": ()} for task in request.tasks()))
     run = RunDir(run.path.parent / request.run_id)
     environment = released(environment, tasks_do=lambda *_: None, breaks=0)
     environment.submit(request)

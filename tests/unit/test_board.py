@@ -34,7 +34,7 @@ from lab.run.replay import Recording
 from lab.run.view import Clock
 from lab.store.dataframe import records_frame
 from lab.store.directory import RunDir
-from lab.store.progress import read_progress
+from lab.store.task_progress import read_progress
 from lab.volume.states import State
 from tests.support.agents import wait_for
 from tests.support.classes import a_plan, created, own_state, stored  # noqa: F401

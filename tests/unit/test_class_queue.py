@@ -27,7 +27,7 @@ from lab.classroom.queue.ledger import MAX_CONFIG_CHARACTERS, Entry, Ledger, adm
 from lab.classroom.queue.service import LIMITS, MAX_BODY_BYTES, MAX_REQUESTS
 from lab.errors import InputError, LabError
 from lab.log import passed_on
-from lab.run.discovery import statuses_of
+from lab.run.lifecycle import statuses_of
 from lab.threads import in_background
 from lab.variables import LAB_QUEUE, LAB_STATE
 from lab.volume.files import write_atomically

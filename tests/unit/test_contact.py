@@ -9,7 +9,7 @@ import pytest
 
 from lab.errors import LabError
 from lab.run.outcome import check_succeeded
-from lab.run.state import verdict
+from lab.run.verdict import verdict
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize

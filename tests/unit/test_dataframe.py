@@ -17,8 +17,8 @@ from lab.records import FIELDS
 from lab.records.reader import LineReader, read_records
 from lab.store.dataframe import DAMAGED, records_frame, steps_frame
 from lab.store.directory import RunDir
-from lab.store.progress import read_progress
 from lab.store.run_info import RunInfo
+from lab.store.task_progress import read_progress
 from lab.volume import RunSpec
 from tests.support.fakes import record
 

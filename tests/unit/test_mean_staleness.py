@@ -10,9 +10,9 @@ import pytest
 
 from lab.cli import main
 from lab.formatting import UNKNOWN
-from lab.store.progress import TaskProgress
 from lab.store.summarize import summary_of
 from lab.store.summary import mean_staleness
+from lab.store.task_progress import TaskProgress
 from tests.support.fakes import record
 from tests.support.specs import run_info
 

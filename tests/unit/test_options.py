@@ -17,7 +17,6 @@ from lab.base.options import Argument, Flag, Switch, parameters, presents, reads
 from lab.cli import main
 from lab.cli.completion import candidates
 from lab.errors import InputError, LabError
-from lab.run.prepared import RunOptions
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.store.settings import command as command_of
@@ -122,10 +121,10 @@ def train(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunInfo]:
     added = ModuleType(training.__name__)
     monkeypatch.setitem(sys.modules, training.__name__, added)
     exec(compile(text, "training.py", "exec"), vars(added))  # noqa: S102
-    asked: list[RunOptions] = []
+    asked: list[RunSpec] = []
 
-    def stop(options: RunOptions, *_: object, **__: object) -> None:
-        asked.append(options)
+    def stop(spec: RunSpec, *_: object, **__: object) -> None:
+        asked.append(spec)
         raise LabError("enough")
 
     vars(added).update(RunSpec=PatientSpec, prepare_run=stop)
@@ -134,7 +133,7 @@ def train(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunInfo]:
     def asks(call: Callable[[], object]) -> RunInfo:
         with suppress(LabError):
             call()
-        return RunInfo("x", replace(asked[-1].spec, program="mnist_async.py"), backend="local")
+        return RunInfo("x", replace(asked[-1], program="mnist_async.py"), backend="local")
 
     return asks
 

@@ -18,7 +18,7 @@ from lab.errors import LabError
 from lab.experiments.experiment import OnFailure
 from lab.log import shown_by
 from lab.run.outcome import LOG_LINES, check_succeeded
-from lab.run.state import explain, verdict
+from lab.run.verdict import explain, verdict
 from lab.store.directory import RunDir, read_statuses
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize

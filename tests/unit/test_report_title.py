@@ -13,8 +13,8 @@ from lab.plots.data import Trace
 from lab.report.loader import ReportRun
 from lab.report.page import has_equal_lengths, title
 from lab.store.directory import RunDir
-from lab.store.progress import TaskProgress
 from lab.store.summarize import summary_of
+from lab.store.task_progress import TaskProgress
 from lab.volume.states import State
 from tests.support.specs import HOSTILE, run_info
 

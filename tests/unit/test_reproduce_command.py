@@ -162,11 +162,11 @@ def test_a_stop_keeps_finished_runs_and_their_verdicts(
 ) -> None:
     conduct = execute_run
 
-    def stops(run: RunDir, **named: Any) -> object:
+    def stops(run: RunDir, *more: Any) -> object:
         if len(environment.runs()) == 1:
             update(run, state=State.FAILED, reason="the environment went")
             raise stop
-        return conduct(run, **named)
+        return conduct(run, *more)
 
     monkeypatch.setattr(batches, "execute_run", stops)
     assert reproduce("book-async", "--gpus", "none") == code

@@ -15,9 +15,9 @@ from lab.records.reader import Result, result_of, unexpected
 from lab.run.outcome import check_succeeded
 from lab.run.result_table import result_table
 from lab.store.directory import RunDir
-from lab.store.progress import TaskProgress
 from lab.store.summarize import summary_of
 from lab.store.summary import Summary
+from lab.store.task_progress import TaskProgress
 from lab.volume.states import State
 from tests.support.specs import changed, prepared
 

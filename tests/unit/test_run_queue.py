@@ -190,7 +190,8 @@ def test_a_disk_that_becomes_read_only_does_not_change_the_outcome(
         stack.enter_context(read_only(folder))
         return "done"
 
-    monkeypatch.setattr(runner, "_execute_once", once)
+    monkeypatch.setattr(runner, "_begin", Mock())
+    monkeypatch.setattr(runner, "execute_run", once)
     with contextlib.ExitStack() as stack:
         assert execute(prepared_run(Path()), view=Mock()) == "done"
         assert len(queue_files(folder)) == 2
@@ -219,7 +220,8 @@ def test_a_run_that_another_user_was_quicker_than_waits_again(
     run = prepared_run(Path(), backend=NONE)
     tries = Mock(side_effect=[Busy("run r1 is under way"), Busy("run r2 is under way"), "done"])
     looks = Mock(return_value=run)
-    monkeypatch.setattr(runner, "_execute_once", tries)
+    monkeypatch.setattr(runner, "_begin", Mock())
+    monkeypatch.setattr(runner, "execute_run", tries)
     monkeypatch.setattr(PreparedRun, "placed_again", looks)
     assert execute(run, view=Mock()) == "done"
     assert (tries.call_count, looks.call_count) == (3, 2)

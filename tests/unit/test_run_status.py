@@ -14,8 +14,8 @@ import pytest
 from lab.backends.base import Backend
 from lab.backends.environment import TaskInfo
 from lab.errors import LabError
-from lab.run.state import GONE
 from lab.run.status import NEVER_BEGAN, StatusProber, finalize, status_of
+from lab.run.verdict import GONE
 from lab.store.directory import RunDir
 from lab.store.run_info import RunInfo
 from lab.volume import Request, TaskStatus, Volume
@@ -307,7 +307,7 @@ def test_a_run_that_cannot_be_collected_hides_no_other(
 ) -> None:
     environment.tasks_do = train
     environment.train()
-    monkeypatch.setattr("lab.run.recovery.collect_one", raising(LabError("the engine refuses")))
+    monkeypatch.setattr("lab.run.run_list.collect_one", raising(LabError("the engine refuses")))
     out, err = cli("runs")
     assert "succeeded" in out
     assert "run r1 is not collected: the engine refuses" in err

@@ -41,7 +41,7 @@ from tests.support.fakes import (
     train,
     write_records,
 )
-from tests.support.specs import prepared
+from tests.support.specs import place_in, prepared
 
 
 def nothing() -> None:
@@ -129,15 +129,16 @@ def go(
     show: Callable[[str], None] | None = None,
 ) -> None:
     """Conduct it in an environment that is booted for it, or was up before."""
-    with shown_by(show or environment.said.append):
-        execute_run(
-            run,
-            boot=lambda _defer: environment,
-            running=environment if up else None,
-            keep=False,
-            detach=detach,
-            view=lambda _info: View(),
-        )
+
+    def said(line: str) -> None:
+        if line != "booting":  # by its backend
+            (show or environment.said.append)(line)
+
+    with (
+        shown_by(said),
+        place_in(environment, is_up=up) as place,
+    ):
+        execute_run(run, place, None if detach else lambda _info: View())
 
 
 def stands(run: RunDir) -> tuple[State, str]:

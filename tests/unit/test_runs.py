@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from lab.experiments.experiment import hyperparameters, with_seed
 from lab.experiments.registry import EXPERIMENTS
 from lab.run import discovery
 from lab.run.recovery import collect_one, collect_runs
-from lab.run.runner import execute_run
+from lab.run.runner import execute_run, place_of
 from lab.run.view import View
 from lab.store.directory import RunDir, runs_path
 from lab.store.names import find_run
@@ -28,8 +27,8 @@ from lab.store.summary import Summary, write_summary
 from lab.volume import Request, Volume
 from lab.volume.states import State
 from tests.support.cli import Cli
-from tests.support.fakes import PLAN, FakeEnvironment, train
-from tests.support.specs import prepared, run_info, update
+from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, train
+from tests.support.specs import place_in, prepared, prepared_run, run_info, update
 
 ASYNC = EXPERIMENTS["async"]
 
@@ -50,14 +49,9 @@ def unseen(_info: RunInfo) -> Iterator[View]:
     yield View()
 
 
-def go(run: RunDir, environment: FakeEnvironment, **changes: object) -> Summary:
-    given: dict[str, Any] = {
-        "boot": lambda _defer: environment,
-        "running": None,
-        "keep": False,
-        "view": unseen,
-    }
-    return execute_run(run, **{**given, **changes})
+def go(run: RunDir, environment: FakeEnvironment) -> Summary:
+    with place_in(environment) as place:
+        return execute_run(run, place, unseen)[1]
 
 
 def test_run_json_precedes_every_start(run: RunDir) -> None:
@@ -117,9 +111,16 @@ def test_a_run_from_its_start_to_its_end(run: RunDir, environment: FakeEnvironme
     assert run.complete()
 
 
-def test_an_environment_that_is_kept_stays_up(run: RunDir, environment: FakeEnvironment) -> None:
-    go(run, environment, keep=True)
-    assert not environment.is_down
+def test_an_environment_is_booted_once_for_several_runs_and_removed_after_them(
+    tmp_path: Path, run: RunDir, environment: FakeEnvironment
+) -> None:
+    backend = FakeBackend(made=environment)
+    with place_of(prepared_run(tmp_path, backend=backend)) as place:
+        for each in (run, prepared(tmp_path)):
+            assert execute_run(each, place, unseen)[1].state == State.SUCCEEDED
+            assert not environment.is_down
+    assert backend.booted == 1
+    assert environment.is_down
 
 
 def test_a_run_is_not_collected_again_while_it_is_complete_elsewhere(
@@ -127,9 +128,9 @@ def test_a_run_is_not_collected_again_while_it_is_complete_elsewhere(
 ) -> None:
     environment.train()
     one, two = tmp_path / "one", tmp_path / "two"
-    collect_runs(environment, one)
+    collect_runs(environment, environment.runs(), one)
     assert environment.collected() == {"r1": str(one)}
-    assert collect_runs(environment, two) == []
+    assert collect_runs(environment, environment.runs(), two) == []
     assert notices[1:] == [f"run r1 is already collected, in {one / 'r1'}"]
     assert not two.exists()
     # `lab attach` names this very directory.
@@ -144,7 +145,7 @@ def test_a_note_that_is_wrong_keeps_no_run_from_being_collected(
 ) -> None:
     environment.train()
     home = tmp_path / "runs"
-    collect_runs(environment, home)
+    collect_runs(environment, environment.runs(), home)
     (tmp_path / "damaged/r1").mkdir(parents=True)
     for name in ("run.json", "summary.json"):
         (tmp_path / "damaged/r1" / name).write_text("{}")
@@ -158,7 +159,7 @@ def test_a_note_that_is_wrong_keeps_no_run_from_being_collected(
     if lie == "refused":
         monkeypatch.setattr(environment, "mark_collected", refuse)
     environment.volume.collected("r1").write_text(str(tmp_path / lie) if lie.isalpha() else lie)
-    collect_runs(environment, home)
+    collect_runs(environment, environment.runs(), home)
     assert RunDir(home / "r1").complete()
 
 
@@ -171,7 +172,7 @@ def test_a_run_with_files_that_stay_is_not_noted_as_collected(
 
     environment.tasks_do = leave
     environment.train()
-    collect_runs(environment, tmp_path / "runs")
+    collect_runs(environment, environment.runs(), tmp_path / "runs")
     assert RunDir(tmp_path / "runs/r1").complete()
     assert environment.collected() == {}
 

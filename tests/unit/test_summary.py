@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from lab.errors import LabError
-from lab.run.state import verdict
+from lab.run.verdict import verdict
 from lab.store.directory import RunDir
 from lab.store.gpu_samples import GpuFigures
-from lab.store.progress import TaskProgress
 from lab.store.run_info import RunInfo
 from lab.store.summarize import summarize, summary_of
 from lab.store.summary import ResultSummary, Summary, TaskSummary, read_summary, write_summary
+from lab.store.task_progress import TaskProgress
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import Cause, State
 from tests.support.fakes import PLAN, record

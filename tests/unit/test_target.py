@@ -18,14 +18,14 @@ from lab.experiments.registry import EXPERIMENTS
 from lab.placement.place import Placed
 from lab.placement.plan import Plan
 from lab.project import Project
-from lab.run.prepared import find_place
+from lab.run.prepared import PlaceOptions
 from lab.runtimes import HERITAGE, INSTALLED_MARKER
 from lab.store.directory import all_runs
 from lab.volume import Request, RunSpec
 from lab.volume.states import State
 from tests.support.cli import replace_backends
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, raising
-from tests.support.specs import prepared_run
+from tests.support.specs import place_in, prepared
 
 CLUSTER = parse_cluster(
     b"{version: 1, name: mnist, nodes: {tf1: {}}, jobs: {worker: {on: [tf1]}}}", "cluster.yaml"
@@ -54,7 +54,7 @@ def test_a_boot_reports_the_plan_and_collects_leftovers(
     placed = Placed(replace(PLAN, notices=(NOTICE,)), None)
     project = Project(CLUSTER, tmp_path / "cluster.yaml", tmp_path)
     store = tmp_path / "runs"
-    found = find_place("auto", "none", placed, project, store)
+    found = PlaceOptions(gpus="none").find(placed, project, store)
     assert (found[1], notices.count(NOTICE)) == (None, 1)
     (run,) = all_runs(tmp_path / "runs")
     assert run.read().state is State.SUCCEEDED
@@ -70,15 +70,17 @@ def test_a_boot_is_verified_before_use(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(gpu_verification, "verify_gpus", prove)
     made = FakeEnvironment(tmp_path)
-    run = prepared_run(tmp_path, backend=FakeBackend(made=made))
-    assert run.boot(lambda: order.append("relied on")) is made
-    assert order == ["proved", "relied on"]
+    run = prepared(tmp_path)
+    with place_in(made) as place:
+        assert place.prepare(run) is made
+    assert (order, made.is_down) == (["proved"], True)
     monkeypatch.setattr(
         gpu_verification, "verify_gpus", raising(LabError("worker-0 sees another card"))
     )
-    with pytest.raises(LabError, match="another card"):
-        run.boot(lambda: order.append("relied on"))
-    assert len(order) == 2
+    made.is_down = False
+    with pytest.raises(LabError, match="another card"), place_in(made) as place:
+        place.prepare(run)
+    assert not made.is_down  # the backend removes what it could not boot
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.records.reader import LineReader
-from lab.store.progress import TaskProgress, read_progress
 from lab.store.summarize import summary_of
 from lab.store.summary import Summary
+from lab.store.task_progress import TaskProgress, read_progress
 from tests.support.fakes import record
 from tests.support.summaries import INFO, folded, shown
 

@@ -13,7 +13,7 @@ from lab.volume import Request, TaskStatus, Volume
 from lab.volume.states import State
 from lab.volume.status import write_status
 from tests.support.fakes import FakeEnvironment
-from tests.support.specs import prepared
+from tests.support.specs import place_in, prepared
 
 
 @pytest.mark.parametrize("written", [b"", b"what the agent wrote"])
@@ -29,12 +29,7 @@ def test_records_that_are_not_those_of_the_agent_fail_the_run(
             write_status(volume.status(request.run_id, task), status)
 
     environment = FakeEnvironment(tmp_path / "volume", forge)
-    summary = execute_run(
-        prepared(tmp_path),
-        boot=lambda _defer: environment,
-        running=None,
-        keep=False,
-        view=lambda _info: View(),
-    )
+    with place_in(environment) as place:
+        _, summary = execute_run(prepared(tmp_path), place, lambda _info: View())
     assert summary.state == State.FAILED
     assert summary.reason == "the collected records of worker-0 are not those that its agent wrote"

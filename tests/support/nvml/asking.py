@@ -34,7 +34,7 @@ def see(variables, mode, config):
             found["pinned"] = [task.gpus for task in place(cluster, seen).tasks]
         elif seen.gpus:
             with open_gpus([gpu.device_id for gpu in seen.gpus] + ["GPU-of-no-box"]) as sample:
-                found["samples"] = [dataclasses.asdict(each) for each in sample()]
+                found["samples"] = [each._asdict() for each in sample()]
     except LabError as error:
         faults = [error.fault] if isinstance(error, NvmlError) else []
         found |= {"error": str(error), "exit_code": error.exit_code}

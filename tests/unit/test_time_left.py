@@ -9,7 +9,7 @@ import pytest
 
 from lab.experiments.experiment import OnFailure
 from lab.formatting import about
-from lab.run.progress import WINDOW, RunProgress
+from lab.run.time_left import WINDOW, RunProgress
 from lab.store.run_info import RunInfo
 from lab.volume import RunSpec, TaskStatus
 from lab.volume.states import State
