@@ -65,7 +65,7 @@ engines: $(VENV)/.dev  ## run the container tests on other Docker engines, into 
 	$(BIN)/python -m tests.engines
 
 hostile: $(VENV)/.dev  ## test 20,000 malformed configs, 7,500 command lines, 1,000 damaged runs and more (20 minutes)
-	LAB_ATTACKS=50 $(BIN)/python -m pytest tests/hostile tests/unit/test_plan_properties.py --numprocesses auto
+	LAB_ATTACKS=50 $(BIN)/python -m pytest tests/hostile tests/unit/cluster/test_plan_properties.py --numprocesses auto
 
 torture: $(VENV)/.dev  ## run small trainings with one fault each (stop it with Ctrl-C)
 	$(BIN)/python -m tests.torture
@@ -86,7 +86,7 @@ lint-code: $(VENV)/.dev
 	$(BIN)/deptry lab
 
 golden: $(VENV)/.dev  ## rewrite the expected outputs in tests/golden; read the diff before you commit
-	$(BIN)/python -m pytest tests/unit/test_golden.py --update-golden
+	$(BIN)/python -m pytest tests/unit/docs/test_golden.py --update-golden
 
 bench: $(VENV)/.dev  ## run all benchmarks, into benchmarks/RESULTS.md (two hours; run nothing else)
 	$(BIN)/python -m benchmarks
@@ -113,7 +113,7 @@ slides: docs  ## make the slides of docs/tutorials/hour.md as HTML and PDF, in b
 	for kind in html pdf; do tools/slides/node_modules/.bin/marp --no-stdin --allow-local-files \
 		docs/slides/hour.md --output build/docs/slides/hour.$$kind || exit 1; done
 
-mutants: $(VENV)/.dev  ## run mutation tests of the unit tests; ONLY='lab.run.collect.*' names some (over an hour for all)
+mutants: $(VENV)/.dev  ## run mutation tests of the unit tests; ONLY='lab.runner.collect.*' names some (over an hour for all)
 	$(BIN)/python -m mutmut run --max-children 1 $(if $(ONLY),'$(ONLY)')
 	$(BIN)/python -m mutmut results
 

@@ -2,7 +2,7 @@
 
 It trains softmax regression like the chapter: a `tf.train.Supervisor`, images fed into each step,
 `minimize` with a global step; with --sync also a `tf.train.SyncReplicasOptimizer`. It differs from
-the book's program in three points. `lab.mnist` draws the batches, all workers wait for the
+the book's program in three points. `lab.protocol.mnist` draws the batches, all workers wait for the
 start barrier, and the training ends at a global step instead of a number of local steps. At the end
 each worker adds tokens once more: the book's synchronous program hangs there, because the last
 workers wait for tokens.
@@ -11,8 +11,8 @@ workers wait for tokens.
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from lab.experiments.program_flags import boolean
-from lab.mnist import load_mnist
+from lab.protocol.experiments.program_flags import boolean
+from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import wait_for_start
 from lab.task.sdk.recorder import Recorder

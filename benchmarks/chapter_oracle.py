@@ -3,8 +3,8 @@
     python -m benchmarks.chapter_oracle FOLDER
 
 makes the trainings that are not in the folder yet, one on each core and one to two minutes each. It
-writes `lab/reproduce/data/reference.json`. With OPENBLAS_NUM_THREADS=1 the trainings do not compete
-for cores.
+writes `lab/study/reproduce/data/reference.json`. With OPENBLAS_NUM_THREADS=1 the trainings do not
+compete for cores.
 
 Several initializations are trained together with the same batches: one matrix contains all their
 weights, so that each batch is drawn once. An order is a seed of the batches. The result is a
@@ -30,10 +30,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from lab.mnist import Examples, Floats, Ints, Mnist, load_mnist
+from lab.protocol.mnist import Examples, Floats, Ints, Mnist, load_mnist
 from tests import oracle
 
-TARGET: Final = Path(__file__).parents[1] / "lab/reproduce/data/reference.json"
+TARGET: Final = Path(__file__).parents[1] / "lab/study/reproduce/data/reference.json"
 
 TRAININGS: Final = (
     *((mode, order, "") for mode in ("async", "sync") for order in range(3)),

@@ -18,7 +18,7 @@ import psutil
 from benchmarks import engine, pairs
 from benchmarks.results import Outcome, Target, table
 from benchmarks.trainings import CLUSTER, ROOT, Setting, Workplace, must, print_progress
-from lab.classroom import names
+from lab.teach.classroom import names
 
 KEY: Final = "class-memory"
 KEY_CPU: Final = "class-cpu"

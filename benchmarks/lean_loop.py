@@ -8,7 +8,7 @@ one shuffled float array in memory. A step fetches the loss and the global step 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from lab.mnist import load_mnist
+from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import wait_for_start
 from lab.task.sdk.recorder import Recorder

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.trainings import ROOT, TIMEOUT_S, TrainingError, UnfitError, Workplace
-from lab.volume.layout import TASK
+from lab.protocol.volume.layout import TASK
 
 PROC: Final = Path("/proc")
 EVERY_S: Final = 0.25

@@ -33,10 +33,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from lab.mnist import Floats
-from lab.records import parse_record
-from lab.records.reader import STEPS
-from lab.variables import LAB_START
+from lab.base.variables import LAB_START
+from lab.protocol.mnist import Floats
+from lab.protocol.records import parse_record
+from lab.protocol.records.reader import STEPS
 
 ROOT: Final = Path(__file__).parents[1]
 STAMPS: Final = "STAMPS"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from benchmarks.pairs import Estimate
-from lab.run.record import git_state
+from lab.runner.record import git_state
 
 FOLDER: Final = Path(__file__).parent
 LOAD_LIMIT: Final = 1.0

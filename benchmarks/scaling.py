@@ -3,7 +3,7 @@
 A few trainings calibrate the costs of the shipped machine. All others are held out. Each prediction
 uses the shipped machine as it is, or scaled by one other training, as `lab simulate --from` does.
 `benchmarks/scaling.json` keeps the trainings. The costs and the errors are printed as the tables of
-`lab/simulation/machine.py`.
+`lab/study/simulation/machine.py`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from benchmarks.trainings import (
     json_records,
     print_progress,
 )
-from lab.experiments.registry import EXPERIMENTS
-from lab.formatting import pace
-from lab.records import Record
-from lab.simulation.discrete_events import Costs, Forecast, Shape, Way, simulate
-from lab.simulation.machine import FACTORS, SHIPPED, Machine, factor, speed_of, together
+from lab.base.formatting import pace
+from lab.protocol.experiments.registry import EXPERIMENTS
+from lab.protocol.records import Record
+from lab.study.simulation.discrete_events import Costs, Forecast, Shape, Way, simulate
+from lab.study.simulation.machine import FACTORS, SHIPPED, Machine, factor, speed_of, together
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +431,7 @@ def outcomes(trials: Sequence[Trial]) -> list[Outcome]:
 
 
 def write(figures: Mapping[str, Any], root: Path = ROOT) -> list[Trial]:
-    """Write the figures and the page; print the tables of `lab/simulation/machine.py`.
+    """Write the figures and the page; print the tables of `lab/study/simulation/machine.py`.
 
     Args:
         figures: The content of `scaling.json`.

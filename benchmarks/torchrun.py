@@ -23,8 +23,8 @@ from benchmarks.trainings import (
     steps_per_second,
     with_progress,
 )
-from lab.records import parse_record
-from lab.runtimes import TORCH
+from lab.protocol.records import parse_record
+from lab.protocol.runtimes import TORCH
 
 CLUSTER: Final = ROOT / "clusters/workers.yaml"
 RANKS: Final = 2

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from lab.records import Record, parse_record
+from lab.protocol.records import Record, parse_record
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = ROOT / "benchmarks/cluster.yaml"

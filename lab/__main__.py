@@ -18,7 +18,7 @@ def main() -> None:
         # Imported here, because a signal prints no traceback in this block.
         from contextlib import suppress  # noqa: PLC0415
 
-        from lab import signals  # noqa: PLC0415
+        from lab.base import signals  # noqa: PLC0415
 
         with suppress(KeyboardInterrupt), signals.as_interrupt():
             from lab.cli import main as run_command  # noqa: PLC0415

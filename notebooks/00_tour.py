@@ -29,8 +29,8 @@ import numpy as np
 from common import at_root, check
 
 import lab
-from lab.mnist import load_test
-from lab.saved_model import load_model
+from lab.protocol.mnist import load_test
+from lab.protocol.saved_model import load_model
 
 at_root()
 

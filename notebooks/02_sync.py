@@ -20,7 +20,7 @@ import pandas as pd
 from common import at_root, check, sample, steps_of
 
 import lab
-from lab.mnist import load_mnist
+from lab.protocol.mnist import load_mnist
 
 at_root()
 

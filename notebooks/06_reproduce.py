@@ -18,8 +18,8 @@ import pandas as pd
 from common import at_root, check, sample, steps_of
 
 import lab
-from lab.reproduce.measures import trainings
-from lab.statistics import prediction_interval
+from lab.base.statistics import prediction_interval
+from lab.study.reproduce.measures import trainings
 
 at_root()
 

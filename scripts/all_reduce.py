@@ -15,7 +15,7 @@ import tensorflow as tf
 from begin import begin
 from mnist_model import MODELS, share_correct
 
-from lab.mnist import load_mnist
+from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import wait_for_start

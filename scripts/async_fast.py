@@ -17,7 +17,7 @@ from begin import begin
 from in_one_message import Images, Packing, answer, connect, keep_to_one_core, serve, take_number
 from mnist_model import MODELS, share_correct
 
-from lab.mnist import load_mnist
+from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import ProgramError, ended_tasks, wait_for_start

@@ -11,7 +11,7 @@ import time
 
 import tensorflow.compat.v1 as tf
 
-from lab.records.error_line import first_message_line
+from lab.protocol.records.error_line import first_message_line
 from lab.task.sdk.interrupt import leave_on_interrupt
 from lab.task.sdk.program import ProgramError, checkpoint_directory
 

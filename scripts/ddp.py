@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_group import Waiting, own_device, report_lost_ranks
 from torch_model import MODELS, tensors
 
-from lab.mnist import load_mnist
+from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import wait_for_start

@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf1
 from begin import begin
 from mnist_model import MODELS
 
-from lab.mnist import PIXELS, load_mnist, load_test
+from lab.protocol.mnist import PIXELS, load_mnist, load_test
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import ProgramError, checkpoint_directory, wait_for_start

@@ -16,7 +16,7 @@ from begin import begin
 from checkpoints import newest_first
 from mnist_model import MODELS, share_correct
 
-from lab.mnist import load_test
+from lab.protocol.mnist import load_test
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import ProgramError, checkpoint_directory, ended_tasks, wait_for_start
 

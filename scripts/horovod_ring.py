@@ -16,7 +16,7 @@ import tensorflow as tf
 from begin import begin
 from mnist_model import MODELS, share_correct
 
-from lab.mnist import load_mnist
+from lab.protocol.mnist import load_mnist
 from lab.task.sdk import LOST_CONTACT
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained

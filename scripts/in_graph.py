@@ -14,7 +14,7 @@ from begin import begin, server_config
 from compare import apart
 from mnist_model import MODELS, share_correct
 
-from lab.mnist import load_mnist
+from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import wait_for_start
 

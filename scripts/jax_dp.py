@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax_model import MODELS
 from mnist_parameters import digest, share_correct
 
-from lab.mnist import load_mnist
+from lab.protocol.mnist import load_mnist
 from lab.task.sdk import LOST_CONTACT
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained

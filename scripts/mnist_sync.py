@@ -16,7 +16,7 @@ from finish import Finish
 from mnist_model import MODELS, MovingAverages, share_correct
 from placement import places, ps_strategy
 
-from lab.mnist import load_mnist
+from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.model import save_trained
 from lab.task.sdk.program import ProgramError, wait_for_start

@@ -16,7 +16,7 @@ from compare import apart
 from mnist_model import MODELS, share_correct
 from traces import where
 
-from lab.mnist import load_mnist
+from lab.protocol.mnist import load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import ProgramError, wait_for_start
 

@@ -19,7 +19,7 @@ from begin import begin
 from compare import apart
 from mnist_model import MODELS, share_correct
 
-from lab.mnist import PIXELS, load_mnist
+from lab.protocol.mnist import PIXELS, load_mnist
 from lab.task.sdk.flags import experiment_flags, parse
 from lab.task.sdk.program import ProgramError, make_directory, run_directory, wait_for_start
 

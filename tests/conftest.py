@@ -15,12 +15,12 @@ from hypothesis import settings
 from lab.backends.compose.image_build import CPU, build_image
 from lab.backends.compose.render import BASE_IMAGE
 from lab.backends.engine.client import Engine
-from lab.classroom.preparation import ensure_image
-from lab.config import load_cluster
-from lab.gpu import take_inventory
-from lab.log import shown_by
-from lab.placement.place import place
-from lab.runtimes import HERITAGE, JAX, TORCH, Runtime
+from lab.base.log import shown_by
+from lab.cluster.config import load_cluster
+from lab.cluster.gpu import take_inventory
+from lab.cluster.placement.place import place
+from lab.protocol.runtimes import HERITAGE, JAX, TORCH, Runtime
+from lab.teach.classroom.preparation import ensure_image
 from tests.groups.group import GROUPS, mark
 from tests.support import engine as engines
 from tests.support import slurm as slurms

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lab.mnist import Examples, Floats, Ints, Mnist
+from lab.protocol.mnist import Examples, Floats, Ints, Mnist
 
 Parameters = dict[str, Floats]
 Batch = tuple[Floats, Ints]

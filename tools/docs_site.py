@@ -44,7 +44,7 @@ SHOWN: Final = (
     "benchmarks/RESULTS.md",
     "clusters/*.yaml",
     "docs/**/*.py",
-    "lab/mnist.py",
+    "lab/protocol/mnist.py",
     "lab/task/sdk/*.py",
     "notebooks/*.md",
     "notebooks/*.py",

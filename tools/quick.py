@@ -19,8 +19,8 @@ from xml.etree import ElementTree
 from tests.groups.inputs import Project
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-UNIT: Final = "tests/unit/test_"
-PAGES: Final = "tests/unit/test_documents.py"
+UNIT: Final = "tests/unit/"
+PAGES: Final = "tests/unit/docs/test_documents.py"
 JUNIT: Final = ROOT / "build/junit/quick.xml"
 FILES: Final = 8
 LIMIT_S: Final = 50.0
@@ -84,7 +84,11 @@ def nearest(changed: Iterable[str], project: Project) -> list[str]:
         named = any(stem in test for stem in stems)
         return steps[test], not named, len(graph[test]), test
 
-    return sorted((path for path in steps if path.startswith(UNIT)), key=order)
+    return sorted((path for path in steps if _is_unit_test(path)), key=order)
+
+
+def _is_unit_test(path: str) -> bool:
+    return path.startswith(UNIT) and PurePosixPath(path).name.startswith("test_")
 
 
 def concerned(changed: Iterable[str], project: Project) -> list[str]:
@@ -143,7 +147,8 @@ def _ran() -> tuple[set[str], bool]:
     ran: set[str] = set()
     failed = False
     for case in ElementTree.parse(JUNIT).iter("testcase"):  # noqa: S314  (pytest wrote it)
-        ran.add("/".join(str(case.get("classname")).split(".")[:3]) + ".py")
+        parts = str(case.get("classname")).split(".")  # the last one may be a class of tests
+        ran.add("/".join(parts[:4]) + ".py")
         failed |= case.find("failure") is not None or case.find("error") is not None
     return ran, failed
 

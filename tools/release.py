@@ -131,7 +131,7 @@ def make_files(clone: Path, version: str, *, validate: bool) -> list[str]:
     for name in LOCKS:
         file = str(OUT / f"sbom-{name}.cdx.json")
         _run([*sbom, f"--output-file={file}", f"requirements/{name}.txt"], clone, environment)
-    digest = _run(["-m", "lab.image_digest"], clone, environment).strip()
+    digest = _run(["-m", "lab.base.image_digest"], clone, environment).strip()
     (OUT / "image-sources.sha256").write_text(f"{digest}\n", "utf-8")
     lines = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"

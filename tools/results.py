@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.marks import put
-from lab import strict_json
-from lab.formatting import band, compared, counted
-from lab.reproduce.claims import COUNTED, KINDS, NAMES, load
-from lab.reproduce.plan import ended_runs
-from lab.reproduce.verdicts import Verdict, evaluate
+from lab.base import strict_json
+from lab.base.formatting import band, compared, counted
+from lab.study.reproduce.claims import COUNTED, KINDS, NAMES, load
+from lab.study.reproduce.plan import ended_runs
+from lab.study.reproduce.verdicts import Verdict, evaluate
 from tools.samples import texts_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.classroom.class_dir import ClassDir
-from lab.variables import LAB_STATE
+from lab.base.variables import LAB_STATE
+from lab.teach.classroom.class_dir import ClassDir
 from tests.support.agents import wait_for
 from tests.support.browser import page_of
 from tests.support.chromium import Tab, a_browser

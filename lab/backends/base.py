@@ -1,8 +1,8 @@
 """`Backend`, the base class of all backends; `Environment` is its neighbour.
 
 A backend boots an *environment*: one agent for each task of the plan. The agents wait for requests.
-The client and the agents exchange files on the run volume only (`lab.volume`). The files are
-the same on every backend.
+The client and the agents exchange files on the run volume only (`lab.protocol.volume`). The files
+are the same on every backend.
 
 A new backend is a package with two classes, derived from `Backend` and `Environment`. They define
 the abstract methods. The table in `lab.backends.names` lists it.
@@ -21,16 +21,16 @@ from lab.backends import checks as doctor
 from lab.backends.environment import Check, Environment, no_check
 from lab.backends.names import TARGETS, capabilities
 from lab.backends.options import Values, defaults_of
-from lab.errors import InputError
+from lab.base.errors import InputError
 
 if TYPE_CHECKING:
     # Commands such as `lab render` need only the names of the backends.
     from lab.backends.boot import Boot
     from lab.backends.checks import Host
     from lab.backends.rendered_file import Rendering
-    from lab.config import Cluster
-    from lab.placement.place import Placed
-    from lab.placement.plan import Plan, PlannedRun
+    from lab.cluster.config import Cluster
+    from lab.cluster.placement.place import Placed
+    from lab.cluster.placement.plan import Plan, PlannedRun
 
 _CHECK_S: Final = 40.0
 """Time limit of a check in seconds; the registry of the base image may be slow."""
@@ -73,7 +73,7 @@ class Planner:
                 option does not fit the config.
             LabError: The config does not fit the host.
         """
-        from lab.placement.place import place_here  # noqa: PLC0415  (imports pydantic)
+        from lab.cluster.placement.place import place_here  # noqa: PLC0415  (imports pydantic)
 
         del file
         return place_here(cluster, mode, runtime)

@@ -11,8 +11,8 @@ from typing import ClassVar, Generic, TypeVar
 from lab.backends.environment import Check, Environment
 from lab.backends.gpu_record import Handover, Holder, hold_gpus
 from lab.backends.state import lock_environment, state_errors
-from lab.placement.plan import Plan
-from lab.signals import ignore_signals
+from lab.base.signals import ignore_signals
+from lab.cluster.placement.plan import Plan
 
 E = TypeVar("E", bound=Environment)
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.errors import LabError
-from lab.shipped import SHIPPED, copy_exactly
-from lab.text import short
-from lab.variables import LAB_WHEELS
+from lab.base.errors import LabError
+from lab.base.shipped import SHIPPED, copy_exactly
+from lab.base.text import short
+from lab.base.variables import LAB_WHEELS
 
 DOCKERFILE: Final = "Dockerfile.gpu"
 COPY: Final = Path(".lab/image")
@@ -50,7 +50,7 @@ def context_of(root: Path) -> BuildContext:
         root: The directory with the programs; see `find_root`.
     """
     own = root / DOCKERFILE
-    if (root / "lab" / "image_digest.py").is_file():
+    if (root / "lab" / "base" / "image_digest.py").is_file():
         return BuildContext(root, own, is_copy=False)
     folder = root / COPY
     if root == SHIPPED:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from lab.errors import Finding, LabError
-from lab.text import short
-from lab.threads import in_background
+from lab.base.errors import Finding, LabError
+from lab.base.text import short
+from lab.base.threads import in_background
 
 if TYPE_CHECKING:
-    from lab.gpu import Inventory
-    from lab.placement.plan import Plan
+    from lab.cluster.gpu import Inventory
+    from lab.cluster.placement.plan import Plan
 
 LIMIT_S: Final = 10.0
 """Time limit of a check in seconds. Most are fast, but a file server or an engine may hang."""

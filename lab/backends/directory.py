@@ -18,10 +18,10 @@ from lab.backends.environment import NO_PARTS, Command, Environment, TaskInfo, W
 from lab.backends.environment_dir import EnvironmentDir, R
 from lab.backends.log_tail import follow as follow_lines
 from lab.backends.state import Busy, lock_environment
-from lab.errors import LabError
-from lab.volume import Chunk, Request, Volume, control
-from lab.volume.files import read_regular
-from lab.volume.transfer import stream
+from lab.base.errors import LabError
+from lab.protocol.volume import Chunk, Request, Volume, control
+from lab.protocol.volume.files import read_regular
+from lab.protocol.volume.transfer import stream
 
 _POSTS = {
     "cancel": control.cancel,

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from lab.backends.names import capabilities
 from lab.backends.state import lock_environment
-from lab.errors import InputError, LabError
-from lab.log import LOG
-from lab.text import visible
+from lab.base.errors import InputError, LabError
+from lab.base.log import LOG
+from lab.base.text import visible
 
 if TYPE_CHECKING:
     # Only types: `lab render` imports this module, too.
-    from lab.gpu.verification import GpuView
-    from lab.volume import Chunk, Request
+    from lab.cluster.gpu.verification import GpuView
+    from lab.protocol.volume import Chunk, Request
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Wanted:
 
 
 Command = Literal["cancel", "kill", "fault", "collected"]
-"""The kind of a message for a run: a command of `lab.volume`."""
+"""The kind of a message for a run: a command of `lab.protocol.volume`."""
 
 
 class Environment(ABC):
@@ -86,7 +86,7 @@ class Environment(ABC):
         project: The environment's name.
         folder: The project's directory; "" if it is no longer known.
         cluster_sha256: Digest of the config.
-        runtime: The runtime of its tasks, a key of `lab.runtimes.RUNTIMES`.
+        runtime: The runtime of its tasks, a key of `lab.protocol.runtimes.RUNTIMES`.
     """
 
     backend: str
@@ -206,7 +206,7 @@ class Environment(ABC):
 
         Args:
             node: The node.
-            arguments: Arguments of `lab.network.fault`.
+            arguments: Arguments of `lab.protocol.network.fault`.
 
         Raises:
             LabError: The fault is not in effect; the message contains the kernel's reason. A

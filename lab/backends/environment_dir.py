@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from lab.backends.state import state_directory
-from lab.errors import LabError
-from lab.log import LOG
-from lab.text import visible
-from lab.volume import Volume, control
-from lab.volume.files import write_atomically
+from lab.base.errors import LabError
+from lab.base.log import LOG
+from lab.base.text import visible
+from lab.protocol.volume import Volume, control
+from lab.protocol.volume.files import write_atomically
 
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
@@ -41,7 +41,7 @@ class Record:
         cluster_sha256: Digest of the config.
         root: The project's directory.
         tasks: The tasks, in the plan's order.
-        runtime: The runtime of its tasks, a key of `lab.runtimes.RUNTIMES`.
+        runtime: The runtime of its tasks, a key of `lab.protocol.runtimes.RUNTIMES`.
         sources_sha256: Digest of lab's code that the agents run.
     """
 

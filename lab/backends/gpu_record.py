@@ -21,16 +21,16 @@ from typing import BinaryIO, Final
 
 from lab.backends.names import CAPABILITIES, COMPOSE, capabilities
 from lab.backends.state import Busy, with_lock_retry
-from lab.errors import LabError
-from lab.files import atomic_writer
-from lab.gpu import host_gpus
-from lab.log import LOG
-from lab.placement.plan import Plan
-from lab.strict_json import dump
-from lab.text import short, visible
-from lab.threads import with_timeout
-from lab.variables import LAB_GPU_RECORD
-from lab.volume.files import open_regular, read_regular
+from lab.base.errors import LabError
+from lab.base.files import atomic_writer
+from lab.base.log import LOG
+from lab.base.strict_json import dump
+from lab.base.text import short, visible
+from lab.base.threads import with_timeout
+from lab.base.variables import LAB_GPU_RECORD
+from lab.cluster.gpu import host_gpus
+from lab.cluster.placement.plan import Plan
+from lab.protocol.volume.files import open_regular, read_regular
 
 DEFAULT: Final = Path("/var/tmp/lab-gpus")  # noqa: S108  (its files are checked, see above)
 

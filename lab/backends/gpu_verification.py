@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from lab.backends.base import Backend
 from lab.backends.environment import Check, Environment, no_check
-from lab.gpu import host_gpus
-from lab.log import LOG
-from lab.placement.plan import Plan
-from lab.text import short
-from lab.threads import in_background
+from lab.base.log import LOG
+from lab.base.text import short
+from lab.base.threads import in_background
+from lab.cluster.gpu import host_gpus
+from lab.cluster.placement.plan import Plan
 
 if TYPE_CHECKING:
-    from lab.gpu.verification import GpuView
+    from lab.cluster.gpu.verification import GpuView
 
 MODULE: Final = "lab.task.node.gpu_probe"
 
@@ -86,7 +86,7 @@ def verify_gpus(environment: Environment, plan: Plan) -> None:
     if not gpus and not any(planned.values()):
         return
     # Imported here: without GPUs there is nothing to verify.
-    from lab.gpu.verification import check_all, raise_for_faults, summary_line  # noqa: PLC0415
+    from lab.cluster.gpu.verification import check_all, raise_for_faults, summary_line  # noqa: PLC0415
 
     checks = check_all(environment.probe_gpus(), planned, gpus)
     if not checks:  # another service has verified them
@@ -103,7 +103,7 @@ def parse_output(code: int | None, stdout: bytes, stderr: bytes) -> GpuView:
         stdout: Its output. The last line counts: libraries may print lines before it.
         stderr: Its standard error; the last line is the reason of a failure.
     """
-    from lab.gpu.verification import GpuView  # noqa: PLC0415  (see `verify_gpus`)
+    from lab.cluster.gpu.verification import GpuView  # noqa: PLC0415  (see `verify_gpus`)
 
     lines = stdout.decode("utf-8", errors="replace").strip().splitlines()
     if code == 0 and lines:
@@ -128,7 +128,7 @@ def probe_all(
     Returns:
         The view of each task. The view of a task that did not answer in time contains this reason.
     """
-    from lab.gpu.verification import GpuView  # noqa: PLC0415  (see `verify_gpus`)
+    from lab.cluster.gpu.verification import GpuView  # noqa: PLC0415  (see `verify_gpus`)
 
     limit_s *= math.ceil(len(probes) / _AT_ONCE)
     slots = Semaphore(_AT_ONCE)

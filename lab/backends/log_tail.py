@@ -11,9 +11,9 @@ from itertools import accumulate
 from pathlib import Path
 from queue import Queue
 
-from lab.text import short, visible
-from lab.threads import in_background
-from lab.volume.clock import stamp
+from lab.base.text import short, visible
+from lab.base.threads import in_background
+from lab.protocol.volume.clock import stamp
 
 _POLL_S = 0.2
 _STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ")

@@ -77,7 +77,7 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
     ),
     LOCAL: Capabilities("lab.backends.local.backend:LocalBackend", "processes"),
     CLASS: Capabilities(
-        "lab.backends.classroom.backend:ClassBackend",
+        "lab.teach.classroom.backend:ClassBackend",
         "queued containers",
         containers=True,
         host_gpus=False,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from lab.errors import LabError
-from lab.text import short
-from lab.threads import in_background, signals_blocked
+from lab.base.errors import LabError
+from lab.base.text import short
+from lab.base.threads import in_background, signals_blocked
 
 START_S: Final = 30.0
 """Seconds within which a fault must be in effect."""
 
 
 def wait_until_in_effect(node: str, began: Callable[[], bytes | None]) -> None:
-    """Wait until a process of `lab.network.fault` has injected its fault.
+    """Wait until a process of `lab.protocol.network.fault` has injected its fault.
 
     Args:
         node: The node's name, for messages.

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.errors import InputError
-from lab.text import short, visible
-from lab.units import duration, one_of
+from lab.base.errors import InputError
+from lab.base.text import short, visible
+from lab.base.units import duration, one_of
 
 Value = str | float
 """The value of an option."""

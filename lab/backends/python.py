@@ -10,10 +10,10 @@ from itertools import chain, islice
 from pathlib import Path
 
 import lab
-from lab.frameworks import FRAMEWORKS
-from lab.placement.plan import Plan
-from lab.runtimes import RUNTIMES, Runtime
-from lab.shipped import CLONE, install_command
+from lab.base.shipped import CLONE, install_command
+from lab.cluster.placement.plan import Plan
+from lab.protocol.frameworks import FRAMEWORKS
+from lab.protocol.runtimes import RUNTIMES, Runtime
 
 # Variables that would change the behavior of an agent or of a program.
 _DROPPED = {"TF_CONFIG", "PYTHONSAFEPATH"}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lab.backends.names import AUTO, CAPABILITIES, capabilities
 from lab.backends.options import Values, read_options
-from lab.errors import InputError
-from lab.text import short, visible
+from lab.base.errors import InputError
+from lab.base.text import short, visible
 
 if TYPE_CHECKING:
     from lab.backends.base import Backend, Planner

@@ -14,14 +14,14 @@ from typing import Final
 from lab.backends.build_context import DOCKERFILE, context_of
 from lab.backends.names import TARGETS, capabilities
 from lab.backends.options import BackendOption, Values, changed, defaults_of, text_of
-from lab.config import Cluster
-from lab.config.validation import RUN_SERVICE
-from lab.errors import InputError, LabError
-from lab.experiments.experiment import misfit
-from lab.experiments.registry import EXPERIMENTS
-from lab.files import write_output
-from lab.placement.plan import Plan, PlannedRun
-from lab.text import short, visible
+from lab.base.errors import InputError, LabError
+from lab.base.files import write_output
+from lab.base.text import short, visible
+from lab.cluster.config import Cluster
+from lab.cluster.config.validation import RUN_SERVICE
+from lab.cluster.placement.plan import Plan, PlannedRun
+from lab.protocol.experiments.experiment import misfit
+from lab.protocol.experiments.registry import EXPERIMENTS
 
 BASH: Final = b"#!/bin/bash\n"
 """The first line of a batch script."""

@@ -9,16 +9,16 @@ from typing import ClassVar
 
 from lab.backends.base import Planner
 from lab.backends.names import AUTO
-from lab.config import Cluster
-from lab.config.diagnostics import Problem, texts
-from lab.config.load import FIX, parse_config, read_file
-from lab.config.validation import validate
-from lab.errors import ConfigError, InputError
-from lab.experiments.faults import parse
-from lab.formatting import counted
-from lab.gpu import another_host
-from lab.gpu.values import Inventory
-from lab.placement.place import Placed, place
+from lab.base.errors import ConfigError, InputError
+from lab.base.formatting import counted
+from lab.cluster.config import Cluster
+from lab.cluster.config.diagnostics import Problem, texts
+from lab.cluster.config.load import FIX, parse_config, read_file
+from lab.cluster.config.validation import validate
+from lab.cluster.gpu import another_host
+from lab.cluster.gpu.values import Inventory
+from lab.cluster.placement.place import Placed, place
+from lab.protocol.experiments.faults import parse
 
 
 class ScheduledPlanner(Planner):

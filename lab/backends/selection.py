@@ -11,11 +11,11 @@ from pathlib import Path
 from lab.backends.base import Backend
 from lab.backends.environment import Environment
 from lab.backends.names import AUTO, capabilities
-from lab.errors import InputError, LabError
-from lab.image_digest import digest
-from lab.log import LOG
-from lab.placement.plan import Plan
-from lab.text import visible
+from lab.base.errors import InputError, LabError
+from lab.base.image_digest import digest
+from lab.base.log import LOG
+from lab.base.text import visible
+from lab.cluster.placement.plan import Plan
 
 Folders = Callable[[str], Sequence[str]]
 """Returns the directories of the environments with a name; "" for an unknown one."""

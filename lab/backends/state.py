@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
-from lab.errors import LabError
-from lab.variables import LAB_STATE
+from lab.base.errors import LabError
+from lab.base.variables import LAB_STATE
 
 BUSY_S: Final = 5.0
 """Seconds that a command waits for a lock that another command holds."""

@@ -1,4 +1,4 @@
-"""Environments that read and write their run volume by calls of `python -m lab.volume`."""
+"""Environments that read and write their run volume by calls of `python -m lab.protocol.volume`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Final
 from lab.backends.engine.client import NotFound
 from lab.backends.environment import NO_PARTS, Command, Environment, Wanted
 from lab.backends.state import Busy, lock_environment
-from lab.errors import LabError
-from lab.text import short
-from lab.volume import Chunk, Request
-from lab.volume.control import EXIT_BUSY, EXIT_NO_SUCH_RUN
-from lab.volume.framing import FrameError, decode_frames
+from lab.base.errors import LabError
+from lab.base.text import short
+from lab.protocol.volume import Chunk, Request
+from lab.protocol.volume.control import EXIT_BUSY, EXIT_NO_SUCH_RUN
+from lab.protocol.volume.framing import FrameError, decode_frames
 
-MODULE: Final = ("python", "-m", "lab.volume")
+MODULE: Final = ("python", "-m", "lab.protocol.volume")
 KILLED: Final = 128
 """An exit code above it means a signal: the container stopped during the call."""
 

@@ -20,7 +20,7 @@ from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.resolver import VersionedResolver
 from ruamel.yaml.tag import Tag
 
-from lab.config.yaml_reader import parse_scalar
+from lab.cluster.config.yaml_reader import parse_scalar
 
 TEXT: Final = "tag:yaml.org,2002:str"
 _YAML_1_1: Final = VersionedResolver(version=(1, 1))

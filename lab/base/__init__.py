@@ -1,5 +1,4 @@
-"""Errors, text, units, options and the console: what every room uses, and nothing about training.
+"""What every room needs and that knows nothing about training: errors, text, units, log, tables.
 
-It imports only the standard library and small packages, and no other room of `lab`.
-Begin with `options.py`: how a function declares its options for Python and the command line.
+It imports no other room, and the image has it, too. Begin with `errors.py` and `text.py`.
 """

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from lab.base.errors import InputError
 from lab.base.options import (
     Argument,
     Arguments,
@@ -25,8 +26,7 @@ from lab.base.options import (
     RepeatedFlag,
     parameters,
 )
-from lab.errors import InputError
-from lab.text import suggestion
+from lab.base.text import suggestion
 
 HELP_FLAGS: Final = frozenset({"--help", "-h"})
 _UNCHECKED_HINT: Final = "arguments after `--` are passed to the program unchecked"

@@ -7,8 +7,8 @@ import time
 from datetime import datetime
 from typing import Final
 
-from lab import units
-from lab.units import duration_s
+from lab.base import units
+from lab.base.units import duration_s
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})

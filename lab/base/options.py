@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, get_type_hints
 
 from lab.base.converters import boolean, text
-from lab.errors import InputError
+from lab.base.errors import InputError
 
 P = ParamSpec("P")
 T = TypeVar("T")

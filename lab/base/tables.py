@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lab.text import visible
+from lab.base.text import visible
 
 PIPE_WIDTH: Final = 200
 """The least width, in characters, of a table in a file or a pipe."""

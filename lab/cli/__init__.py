@@ -1,6 +1,7 @@
-"""The command line: check the arguments, call one command, turn errors into exit codes.
+"""The command line: check the arguments, call one verb, turn errors into exit codes.
 
-Heavy modules are imported only when a command needs them, so that `lab --help` is fast.
+It imports the verbs, and heavy modules only when a command needs them, so that `lab --help` is
+fast. Begin with `main`, below.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import traceback
 from collections.abc import Callable, Sequence
 from shutil import get_terminal_size
 
-from lab import __version__, console, signals
+from lab import __version__
+from lab.base import console, signals
+from lab.base.errors import ConfigError, InputError, LabError
+from lab.base.log import LOG, shown_by
+from lab.base.shipped import install_command, named_extras, origin
+from lab.base.text import short, suggestion
 from lab.cli import registry
-from lab.errors import ConfigError, InputError, LabError
-from lab.log import LOG, shown_by
-from lab.shipped import install_command, named_extras, origin
-from lab.text import short, suggestion
 from lab.verbs import python_name
 
 

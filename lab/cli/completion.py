@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final
 
 from lab.backends.names import CAPABILITIES
 from lab.backends.state import state_directory
+from lab.base.errors import LabError
 from lab.base.options import Argument, Arguments, Parameter, ProgramArguments, parameters
+from lab.base.variables import LAB_RUNS_DIR
 from lab.cli.registry import COMMANDS
-from lab.errors import LabError
-from lab.experiments.registry import EXPERIMENTS
-from lab.variables import LAB_RUNS_DIR
+from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.verbs import python_name
 
 if TYPE_CHECKING:
-    from lab.config import Cluster
+    from lab.cluster.config import Cluster
 
 _SAFE: Final = re.compile(r"(?:last~)?[A-Za-z0-9._=-]+")
 
@@ -110,7 +110,7 @@ def _environments() -> list[str]:
 
 def _clusters(*patterns: str) -> Iterator[Cluster]:
     """Yield the valid configs of this directory."""
-    from lab.config import load_cluster  # noqa: PLC0415  (most calls do not need it)
+    from lab.cluster.config import load_cluster  # noqa: PLC0415  (most calls do not need it)
 
     for path in (path for pattern in patterns for path in Path().glob(pattern)):
         with suppress(LabError, OSError):

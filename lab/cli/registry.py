@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from lab.console import with_command_name
-from lab.text import wrapped
+from lab.base.console import with_command_name
+from lab.base.text import wrapped
 
 EVERYDAY: Final = "Everyday commands"
 """The heading of the commands that `lab` without arguments lists, too."""

@@ -1,5 +1,5 @@
-"""The code that runs in the tasks, in containers or as plain processes.
+"""What only the tasks run: the agent, the checks of a node, and the SDK that programs import.
 
-This package imports nothing of `lab` except itself and `lab.records`: the image contains no other
-part of `lab`.
+It imports `base` and `protocol`; the client imports nothing of it but the agent that it forks.
+Begin with `agent/agent.py`, which waits for a request and starts the program.
 """

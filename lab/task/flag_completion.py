@@ -19,9 +19,9 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from lab.base.variables import LAB_CLUSTER, LAB_RUN_DIR
 from lab.task.after_import import after_import
 from lab.task.flag_meanings import INDEX, JOB, OTHER, TEXT, UNTYPED, WHOLE, Flag, Place
-from lab.variables import LAB_CLUSTER, LAB_RUN_DIR
 
 _KINDS: Final[Mapping[object, str]] = {int: WHOLE, str: TEXT, float: OTHER, bool: OTHER}
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from lab.variables import LAB_CLUSTER, LAB_TASK
+from lab.base.variables import LAB_CLUSTER, LAB_TASK
 
 JOB, INDEX, HOSTS = "job", "index", "hosts of "
 """The meanings of a flag; the addresses of the job `ps` are `hosts of ps`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from typing import Final
 
-from lab.variables import LAB_LAZY_KERAS
+from lab.base.variables import LAB_LAZY_KERAS
 
 _SWITCH: Final = "TF_USE_LEGACY_KERAS"
 

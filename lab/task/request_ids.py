@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from lab.variables import LAB_ATTEMPT, LAB_RUN_DIR, LAB_TASK
+from lab.base.variables import LAB_ATTEMPT, LAB_RUN_DIR, LAB_TASK
 
 LIBRARIES: Final = re.compile(r"libtensorflow_(framework|cc)\.so\.2")
 DEVICE: Final = b"_ZNSt13random_device9_M_getvalEv"

@@ -1,7 +1,7 @@
-"""The verbs of `lab`, a module each: `lab run` and `lab.run(...)` are `run` of `run.py`.
+"""The verbs of `lab`, one module and one function each: `lab run` and `lab.run` are `run.py`.
 
-A verb may import every room but `cli`, which calls it.
-Begin with `ps.py`: a function with its options, a result, and how it is shown.
+They import every room below, and nothing of the command line. Begin with `run.py`: its signature
+declares the flags, its docstring is the help.
 """
 
 from __future__ import annotations

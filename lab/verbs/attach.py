@@ -27,31 +27,31 @@ from typing import Annotated, Final
 
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
+from lab.base.console import messages_shown
+from lab.base.console import output as output_of_caller
 from lab.base.converters import whole
+from lab.base.errors import InputError, InterruptError
+from lab.base.log import LOG
 from lab.base.options import Argument, Flag, Switch, presents, reads_options
-from lab.console import messages_shown
-from lab.console import output as output_of_caller
-from lab.errors import InputError, InterruptError
-from lab.log import LOG
-from lab.project import AnyPath
-from lab.run.discovery import locate, name_here
-from lab.run.outcome import check_succeeded
-from lab.run.recovery import collect_one, needs_collection
-from lab.run.removal import remove_stopped
-from lab.run.replay import Player, Recording
-from lab.run.runner import RunInterruptedError
-from lab.run.status import StatusProber, finalize
-from lab.run.view import MakeView
-from lab.store import settings
-from lab.store.directory import LAST, RunDir, runs_path
-from lab.store.recordings import find_recorded, recorded_elsewhere
-from lab.store.summary import read_summary
+from lab.cluster.project import AnyPath
+from lab.protocol.volume import Request
+from lab.runner.discovery import locate, name_here
+from lab.runner.outcome import check_succeeded
+from lab.runner.recovery import collect_one, needs_collection
+from lab.runner.removal import remove_stopped
+from lab.runner.replay import Player, Recording
+from lab.runner.runner import RunInterruptedError
+from lab.runner.status import StatusProber, finalize
+from lab.runner.store import settings
+from lab.runner.store.directory import LAST, RunDir, runs_path
+from lab.runner.store.recordings import find_recorded, recorded_elsewhere
+from lab.runner.store.summary import read_summary
+from lab.runner.view import MakeView
 from lab.verbs.brief_view import brief_view
 from lab.verbs.common_options import RunsDir
 from lab.verbs.inputs import check_main_thread
 from lab.verbs.results import Run
 from lab.verbs.run_view import print_summary, view_for_stderr
-from lab.volume import Request
 
 SPEEDS: Final = (0.1, 1000.0)
 """The lowest and the highest speed of a replay."""
@@ -233,8 +233,8 @@ def _serve(run: str | None, store: Path, speed: float | None, port: int | None) 
     if speed is not None and run is None:
         raise InputError("--speed is given without a run", "name the run, such as `straggler`")
     # Imported here: its packages belong to an extra.
-    from lab.board.run_feed import NewestRun, ReplayFeed, RunFeed  # noqa: PLC0415
-    from lab.board.server import PORT, Feed, encoded, serve  # noqa: PLC0415
+    from lab.teach.board.run_feed import NewestRun, ReplayFeed, RunFeed  # noqa: PLC0415
+    from lab.teach.board.server import PORT, Feed, encoded, serve  # noqa: PLC0415
 
     feed: Feed = NewestRun(store)
     if run is not None:

@@ -21,7 +21,7 @@ from lab.backends.names import capabilities
 from lab.backends.options import text_of
 from lab.backends.registry import backends
 from lab.base.tables import terminal_width
-from lab.text import wrapped
+from lab.base.text import wrapped
 from lab.verbs.printing import prints
 from lab.verbs.shown import Shown
 

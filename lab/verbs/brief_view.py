@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from lab.console import Output
-from lab.formatting import loss, whole
-from lab.run.program_output import prefixed
-from lab.run.view import NOW, Clock, TaskView, View
-from lab.store.run_info import RunInfo
-from lab.store.task_progress import TaskProgress
-from lab.text import short
-from lab.volume.states import run_state
+from lab.base.console import Output
+from lab.base.formatting import loss, whole
+from lab.base.text import short
+from lab.protocol.volume.states import run_state
+from lab.runner.program_output import prefixed
+from lab.runner.store.run_info import RunInfo
+from lab.runner.store.task_progress import TaskProgress
+from lab.runner.view import NOW, Clock, TaskView, View
 
 BRIEF_EVERY_S: Final = 0.5
 """Seconds between two changes of the line of a brief view."""

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Annotated, Final
 
 from lab.backends.registry import backends
+from lab.base.errors import InputError
+from lab.base.log import LOG
 from lab.base.options import Argument, presents
-from lab.errors import InputError
-from lab.log import LOG
-from lab.run.discovery import locate, name_here
-from lab.run.status import volume_status
-from lab.store.directory import LAST, runs_path
+from lab.runner.discovery import locate, name_here
+from lab.runner.status import volume_status
+from lab.runner.store.directory import LAST, runs_path
 from lab.verbs.common_options import RunsDir
 
 CANCELLED: Final = "cancelled by `lab cancel`"

@@ -26,15 +26,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from lab.base.console import print_json
+from lab.base.errors import InputError, LabError
 from lab.base.options import Argument, RepeatedFlag, Switch, presents, reads_options
 from lab.base.tables import table_of
-from lab.console import print_json
-from lab.errors import InputError, LabError
-from lab.lessons.answers import add_answers, note_passed
-from lab.lessons.check import Evidence, Reply, StageResult, check_lesson
-from lab.lessons.lesson import Lesson, lesson_names, load_lesson
-from lab.store.directory import runs_path
-from lab.text import short, suggestion, visible
+from lab.base.text import short, suggestion, visible
+from lab.runner.store.directory import runs_path
+from lab.teach.lessons.answers import add_answers, note_passed
+from lab.teach.lessons.check import Evidence, Reply, StageResult, check_lesson
+from lab.teach.lessons.lesson import Lesson, lesson_names, load_lesson
 from lab.verbs.common_options import AsJson, RunsDir
 from lab.verbs.shown import Shown
 

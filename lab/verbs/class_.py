@@ -47,10 +47,10 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from lab.backends.names import AUTO
+from lab.base.console import messages_shown
 from lab.base.converters import one_of, text, whole
+from lab.base.errors import InputError
 from lab.base.options import Argument, Flag, Switch, given_flags, reads_options
-from lab.console import messages_shown
-from lab.errors import InputError
 from lab.verbs.common_options import AsJson, HostGpus
 
 ACTIONS: Final = (

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.text import Text
 
+from lab.base.console import confirm, print_json
+from lab.base.errors import ConfigError, InputError
+from lab.base.formatting import about, counted, whole
+from lab.base.log import LOG
 from lab.base.tables import Cell, fitting, show, table_of, terminal_width
-from lab.classroom.class_dir import changed_end, write_private
-from lab.classroom.planning import ClassPlan, SeatPlan
-from lab.classroom.preparation import boot, plan_from, running_class
-from lab.console import confirm, print_json
-from lab.errors import ConfigError, InputError
-from lab.formatting import about, counted, whole
-from lab.log import LOG
-from lab.run.result_table import state_cell
-from lab.text import visible
-from lab.units import memory_for_people
+from lab.base.text import visible
+from lab.base.units import memory_for_people
+from lab.runner.result_table import state_cell
+from lab.teach.classroom.class_dir import changed_end, write_private
+from lab.teach.classroom.planning import ClassPlan, SeatPlan
+from lab.teach.classroom.preparation import boot, plan_from, running_class
 
 if TYPE_CHECKING:
-    from lab.classroom.gradebook import Entry
-    from lab.classroom.queue.host import Queued
-    from lab.classroom.seat_status import SeatStatus
+    from lab.teach.classroom.gradebook import Entry
+    from lab.teach.classroom.queue.host import Queued
+    from lab.teach.classroom.seat_status import SeatStatus
 
 
 def validate(file: Path, *, gpus: str | int, json: bool) -> None:
@@ -60,8 +60,8 @@ def up(file: Path) -> None:
 
 def status(file: Path, *, json: bool) -> None:
     """Print the end of the class, each seat with its GPUs and its newest run, and the queue."""
-    from lab.classroom.queue.host import queued  # noqa: PLC0415  (docker-py)
-    from lab.classroom.seat_status import seat_statuses  # noqa: PLC0415
+    from lab.teach.classroom.queue.host import queued  # noqa: PLC0415  (docker-py)
+    from lab.teach.classroom.seat_status import seat_statuses  # noqa: PLC0415
 
     folder = running_class(file)
     seats, queue = seat_statuses(folder), queued(folder)
@@ -95,8 +95,8 @@ def _local(time_unix: float | None) -> datetime | None:
 
 def board(file: Path, *, port: int | None) -> None:
     """Show the seats, their stages, the queue and the time left as a page, until Ctrl-C."""
-    from lab.board.class_feed import ClassFeed  # noqa: PLC0415  (docker-py)
-    from lab.board.server import PORT, encoded, serve  # noqa: PLC0415
+    from lab.teach.board.class_feed import ClassFeed  # noqa: PLC0415  (docker-py)
+    from lab.teach.board.server import PORT, encoded, serve  # noqa: PLC0415
 
     feed = ClassFeed(running_class(file))
     asyncio.run(serve(partial(encoded, "class", feed), port or PORT))
@@ -104,7 +104,7 @@ def board(file: Path, *, port: int | None) -> None:
 
 def handouts(file: Path, *, output: str | None) -> None:
     """Write a page with a handout for each seat, to print."""
-    from lab.classroom.handouts import write_handouts  # noqa: PLC0415  (segno)
+    from lab.teach.classroom.handouts import write_handouts  # noqa: PLC0415  (segno)
 
     folder = running_class(file)
     page = Path(output or f"{folder.name}-handouts.html")
@@ -116,7 +116,7 @@ def handouts(file: Path, *, output: str | None) -> None:
 
 def reset(file: Path, *, of: str, yes: bool) -> None:
     """Give a seat its first state again; keep a copy of the student's work."""
-    from lab.classroom import up_down  # noqa: PLC0415  (docker-py)
+    from lab.teach.classroom import up_down  # noqa: PLC0415  (docker-py)
 
     folder = running_class(file)
     up_down.check_seat(folder.stored().plan, of)
@@ -127,7 +127,7 @@ def reset(file: Path, *, of: str, yes: bool) -> None:
 
 def down(file: Path, *, output: str | None, yes: bool) -> None:
     """Collect the work of every seat, then remove the class."""
-    from lab.classroom import up_down  # noqa: PLC0415  (docker-py)
+    from lab.teach.classroom import up_down  # noqa: PLC0415  (docker-py)
 
     folder = running_class(file)
     if not yes:
@@ -138,7 +138,7 @@ def down(file: Path, *, output: str | None, yes: bool) -> None:
 
 def gradebook(_file: Path, *, of: str, output: str | None, json: bool) -> None:
     """Print, or write, which stages of the lessons each seat has passed."""
-    from lab.classroom.gradebook import as_csv, read_gradebook  # noqa: PLC0415
+    from lab.teach.classroom.gradebook import as_csv, read_gradebook  # noqa: PLC0415
 
     if not of:
         raise InputError("no archive is given", "name the file that `lab class down` wrote")

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from lab.backends.names import BACKENDS
 from lab.base.converters import one_of, whole
 from lab.base.options import Argument, Flag, RepeatedFlag, Switch
-from lab.runtimes import RUNTIMES
+from lab.protocol.runtimes import RUNTIMES
 
 _MAX_GPUS: Final = 1000
 

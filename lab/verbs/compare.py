@@ -22,13 +22,13 @@ from rich.console import Group
 from rich.text import Text
 
 from lab.backends.registry import backends
+from lab.base.console import messages_shown
+from lab.base.errors import InputError
 from lab.base.options import Switch, reads_options
-from lab.console import messages_shown
-from lab.errors import InputError
-from lab.run.status import StatusProber
-from lab.shipped import named_extras
-from lab.store.directory import runs_path
-from lab.store.names import open_runs, read_each
+from lab.base.shipped import named_extras
+from lab.runner.status import StatusProber
+from lab.runner.store.directory import runs_path
+from lab.runner.store.names import open_runs, read_each
 from lab.verbs.common_options import RunsDir
 from lab.verbs.printing import prints
 from lab.verbs.results import Labels, NamedRuns
@@ -37,7 +37,7 @@ from lab.verbs.shown import Shown
 if TYPE_CHECKING:
     import pandas as pd  # importing it takes half a second
 
-    from lab.analysis.comparison import Side
+    from lab.study.comparison import Side
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -54,7 +54,7 @@ class Comparison(Shown):
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as a JSON value."""
-        from lab.analysis.comparison import as_json  # noqa: PLC0415
+        from lab.study.comparison import as_json  # noqa: PLC0415
 
         return as_json(self.sides)
 
@@ -74,7 +74,7 @@ class Comparison(Shown):
 
     def _shown(self) -> Group:
         """Return what `lab compare` prints, with an empty line between two tables."""
-        from lab.analysis.comparison import tables  # noqa: PLC0415
+        from lab.study.comparison import tables  # noqa: PLC0415
 
         parts = [*tables(self.sides, everything=self.everything)]
         return Group(parts[0], *(each for part in parts[1:] for each in (Text(), part)))
@@ -108,7 +108,7 @@ def compare(
         if len(opened) == 1:
             raise InputError(f"run {opened[0].name} is the only run", "name another run")
         # Imported here: importing pandas takes half a second.
-        from lab.analysis.comparison import read_side  # noqa: PLC0415
+        from lab.study.comparison import read_side  # noqa: PLC0415
 
         prober = StatusProber(backends)
         sides = read_each(opened, lambda run: read_side(run, run.probe(prober)), at_least=2)

@@ -16,13 +16,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from lab.base.console import messages_shown
 from lab.base.converters import one_of
+from lab.base.errors import InputError
+from lab.base.files import check_output, write_output
+from lab.base.log import LOG
 from lab.base.options import Argument, Flag, reads_options
-from lab.console import messages_shown
-from lab.errors import InputError
-from lab.files import check_output, write_output
-from lab.log import LOG
-from lab.project import check_data_dir
+from lab.cluster.project import check_data_dir
 from lab.verbs.common_options import Force
 
 
@@ -41,8 +41,8 @@ def data(
 ) -> None:
     """Write MNIST's training images as a TFRecord file."""
     # Imported here: NumPy takes longer to import than wrong arguments take to report.
-    from lab.mnist import DataError, load_mnist  # noqa: PLC0415
-    from lab.tfrecords import encode_examples, is_tfrecords  # noqa: PLC0415
+    from lab.protocol.mnist import DataError, load_mnist  # noqa: PLC0415
+    from lab.study.tfrecords import encode_examples, is_tfrecords  # noqa: PLC0415
 
     path = Path(file)
     check_output(kind, path, is_tfrecords, force=force)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from lab.backends.checks import Check
 from lab.backends.names import CAPABILITIES
-from lab.console import print_json
-from lab.doctor import host as hosts
-from lab.doctor.report import GPUS, HOST, Report, gpu_area
-from lab.errors import LabError
-from lab.variables import LAB_RUNS_DIR
+from lab.base.console import print_json
+from lab.base.errors import LabError
+from lab.base.variables import LAB_RUNS_DIR
+from lab.checks import host as hosts
+from lab.checks.report import GPUS, HOST, Report, gpu_area
 from lab.verbs.common_options import AsJson
 
 
@@ -34,7 +34,7 @@ def doctor(*, json: AsJson = False) -> None:
         print_json(report.as_json())
     else:
         # Imported here: the package rich may be missing.
-        from lab.doctor.view import View  # noqa: PLC0415
+        from lab.checks.view import View  # noqa: PLC0415
 
         view = View()
         report.show = view.show
@@ -55,9 +55,9 @@ def _examine(report: Report) -> None:
     # Imported here: their packages may be missing.
     from lab.backends.registry import backends  # noqa: PLC0415
     from lab.backends.state import state_directory  # noqa: PLC0415
-    from lab.doctor import gpus  # noqa: PLC0415
-    from lab.project import DEFAULT_CLUSTER  # noqa: PLC0415
-    from lab.store.directory import DEFAULT_RUNS_DIR  # noqa: PLC0415
+    from lab.checks import gpus  # noqa: PLC0415
+    from lab.cluster.project import DEFAULT_CLUSTER  # noqa: PLC0415
+    from lab.runner.store.directory import DEFAULT_RUNS_DIR  # noqa: PLC0415
 
     report.watch("GPUs and config")
     host = hosts.examine_host(Path(DEFAULT_CLUSTER))

@@ -15,12 +15,12 @@ from typing import Annotated
 
 from lab.backends.registry import backends
 from lab.backends.selection import list_all
+from lab.base.console import confirm, messages_shown
+from lab.base.errors import InputError
+from lab.base.log import LOG
 from lab.base.options import Argument, Switch, presents
-from lab.console import confirm, messages_shown
-from lab.errors import InputError
-from lab.log import LOG
-from lab.run.removal import Confirm, remove, run_all
-from lab.store.directory import runs_path
+from lab.runner.removal import Confirm, remove, run_all
+from lab.runner.store.directory import runs_path
 from lab.verbs.common_options import RunsDir
 from lab.verbs.inputs import find_environment
 

@@ -17,13 +17,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from lab.base.errors import InputError
 from lab.base.options import Argument
 from lab.base.tables import table_of, wrapped
-from lab.errors import InputError
-from lab.experiments.experiment import FAIL, Experiment
-from lab.experiments.registry import EXPERIMENTS
-from lab.runtimes import RUNTIMES
-from lab.text import suggestion
+from lab.base.text import suggestion
+from lab.protocol.experiments.experiment import FAIL, Experiment
+from lab.protocol.experiments.registry import EXPERIMENTS
+from lab.protocol.runtimes import RUNTIMES
 from lab.verbs.printing import prints
 from lab.verbs.shown import Shown
 

@@ -19,17 +19,17 @@ from typing import Annotated, Any
 
 from rich.filesize import decimal
 
+from lab.base.console import messages_shown
+from lab.base.errors import InputError, LabError
+from lab.base.files import atomic_writer, check_output
+from lab.base.formatting import counted
+from lab.base.log import LOG
 from lab.base.options import Argument, Flag, Switch, reads_options
-from lab.console import messages_shown
-from lab.errors import InputError, LabError
-from lab.files import atomic_writer, check_output
-from lab.formatting import counted
-from lab.log import LOG
-from lab.project import AnyPath
-from lab.store.archive import SUFFIX, contents, is_archive_of, pack
-from lab.store.directory import RunDir, RunStatus, runs_path
-from lab.store.names import named_run
-from lab.text import short
+from lab.base.text import short
+from lab.cluster.project import AnyPath
+from lab.runner.store.archive import SUFFIX, contents, is_archive_of, pack
+from lab.runner.store.directory import RunDir, RunStatus, runs_path
+from lab.runner.store.names import named_run
 from lab.verbs.common_options import RunsDir
 from lab.verbs.printing import prints
 from lab.verbs.results import Run

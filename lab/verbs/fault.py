@@ -26,15 +26,15 @@ from typing import Annotated, Any
 
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
+from lab.base.console import messages_shown
+from lab.base.errors import InputError
+from lab.base.log import LOG
 from lab.base.options import Argument, Flag
-from lab.console import messages_shown
-from lab.errors import InputError
-from lab.experiments.faults import Fault, concerns, parse, relative_to_now
-from lab.log import LOG
-from lab.run.discovery import find, name_here, reachable
-from lab.run.fault_injection import check_targets, inject, input_error
-from lab.run.lifecycle import statuses_of
-from lab.store.directory import LAST, runs_path
+from lab.protocol.experiments.faults import Fault, concerns, parse, relative_to_now
+from lab.runner.discovery import find, name_here, reachable
+from lab.runner.fault_injection import check_targets, inject, input_error
+from lab.runner.lifecycle import statuses_of
+from lab.runner.store.directory import LAST, runs_path
 from lab.verbs.common_options import RunsDir
 from lab.verbs.printing import prints
 

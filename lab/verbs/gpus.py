@@ -21,17 +21,17 @@ from rich.text import Text
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
 from lab.backends.selection import list_running
+from lab.base.console import print_json
+from lab.base.errors import LabError
+from lab.base.formatting import counted
 from lab.base.options import presents
 from lab.base.tables import table_of
-from lab.console import print_json
-from lab.errors import LabError
-from lab.formatting import counted
-from lab.gpu import Condition, Gpu, Inventory, Process, read_host
-from lab.gpu.support import build_of, by_gpus
-from lab.gpu.values import DRIVER
-from lab.gpu.verification import GpuCheck, GpuStatus, check_all
-from lab.runtimes import TENSORFLOW
-from lab.text import clipped, visible
+from lab.base.text import clipped, visible
+from lab.cluster.gpu import Condition, Gpu, Inventory, Process, read_host
+from lab.cluster.gpu.support import build_of, by_gpus
+from lab.cluster.gpu.values import DRIVER
+from lab.cluster.gpu.verification import GpuCheck, GpuStatus, check_all
+from lab.protocol.runtimes import TENSORFLOW
 from lab.verbs.common_options import AsJson
 from lab.verbs.shown import Shown
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+from lab.base.console import messages_shown
+from lab.base.errors import LabError
+from lab.base.log import LOG
 from lab.base.options import Arguments
-from lab.console import messages_shown
-from lab.errors import LabError
-from lab.log import LOG
-from lab.project import AnyPath
-from lab.store.archive import same_content, unpack
-from lab.store.directory import RunDir, runs_path
-from lab.text import short
+from lab.base.text import short
+from lab.cluster.project import AnyPath
+from lab.runner.store.archive import same_content, unpack
+from lab.runner.store.directory import RunDir, runs_path
 from lab.verbs.common_options import RunsDir
 from lab.verbs.printing import prints
 

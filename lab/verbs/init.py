@@ -20,22 +20,22 @@ from typing import Annotated, Final
 from lab.backends.build_context import COPY, DOCKERFILE, context_of, prepare_context
 from lab.backends.names import AUTO
 from lab.backends.rendered_file import write
+from lab.base.console import messages_shown
 from lab.base.converters import text
+from lab.base.errors import InputError
+from lab.base.files import check_output
+from lab.base.log import LOG
 from lab.base.options import Flag, Switch, reads_options
-from lab.config import Cluster, parse_cluster
-from lab.config.schema import FILE as SCHEMA
-from lab.console import messages_shown
-from lab.errors import InputError
-from lab.experiments.experiment import misfit
-from lab.experiments.registry import EXPERIMENTS
-from lab.files import check_output
-from lab.gpu import chosen_host
-from lab.log import LOG
-from lab.placement.config_generator import describe_host, generate, name_from
-from lab.placement.place import place
-from lab.project import DEFAULT_CLUSTER, SCRIPTS, project_around
-from lab.shipped import CLONE, files_of
-from lab.text import short
+from lab.base.shipped import CLONE, files_of
+from lab.base.text import short
+from lab.cluster.config import Cluster, parse_cluster
+from lab.cluster.config.schema import FILE as SCHEMA
+from lab.cluster.gpu import chosen_host
+from lab.cluster.placement.config_generator import describe_host, generate, name_from
+from lab.cluster.placement.place import place
+from lab.cluster.project import DEFAULT_CLUSTER, SCRIPTS, project_around
+from lab.protocol.experiments.experiment import misfit
+from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.verbs.common_options import HostGpus
 
 PARTS: Final = (DOCKERFILE, "data/README.md", SCRIPTS)

@@ -9,12 +9,12 @@ from pathlib import Path
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
 from lab.backends.selection import check_folder, resolve
+from lab.base.errors import ConfigError, InputError, LabError
 from lab.base.options import read_value
-from lab.config import Cluster, load_cluster
-from lab.errors import ConfigError, InputError, LabError
-from lab.placement.plan import Plan
-from lab.program import names_a_program
-from lab.project import (
+from lab.base.text import short, suggestion
+from lab.cluster.config import Cluster, load_cluster
+from lab.cluster.placement.plan import Plan
+from lab.cluster.project import (
     DEFAULT_CLUSTER,
     AnyPath,
     Project,
@@ -22,10 +22,10 @@ from lab.project import (
     default_root,
     find_root,
 )
-from lab.run.discovery import name_here
-from lab.run.fitting import experiment_named
-from lab.run.planning import make_plan
-from lab.text import short, suggestion
+from lab.programs import names_a_program
+from lab.runner.discovery import name_here
+from lab.runner.fitting import experiment_named
+from lab.runner.planning import make_plan
 
 __all__ = [
     "Cluster",

@@ -16,16 +16,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from lab.base.console import with_command_name
+from lab.base.formatting import about, loss, percent, whole
 from lab.base.tables import Cell, table_of
-from lab.console import with_command_name
-from lab.formatting import about, loss, percent, whole
-from lab.run.program_output import prefixed
-from lab.run.result_table import state_cell
-from lab.run.time_left import RunProgress
-from lab.run.view import NOW, Clock, TaskView
-from lab.store.run_info import RunInfo
-from lab.text import bounded, visible, wrapped
-from lab.threads import signals_blocked
+from lab.base.text import bounded, visible, wrapped
+from lab.base.threads import signals_blocked
+from lab.runner.program_output import prefixed
+from lab.runner.result_table import state_cell
+from lab.runner.store.run_info import RunInfo
+from lab.runner.time_left import RunProgress
+from lab.runner.view import NOW, Clock, TaskView
 
 BAR_WIDTH: Final = 60
 """The maximum width of the progress bar, in characters."""

@@ -13,16 +13,16 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
+from lab.base.console import messages_shown
 from lab.base.converters import count, point_in_time
+from lab.base.errors import InputError
+from lab.base.log import LOG
 from lab.base.options import Argument, Flag, Switch, given_flags, reads_options
-from lab.console import messages_shown
-from lab.errors import InputError
-from lab.log import LOG
-from lab.records.echo import TensorFlowLines
-from lab.run.program_output import lines_of, prefixed, readable, tensorflow_notice
-from lab.store.directory import RunDir, runs_path
-from lab.store.names import find_run
-from lab.text import visible
+from lab.base.text import visible
+from lab.protocol.records.echo import TensorFlowLines
+from lab.runner.program_output import lines_of, prefixed, readable, tensorflow_notice
+from lab.runner.store.directory import RunDir, runs_path
+from lab.runner.store.names import find_run
 from lab.verbs.common_options import EnvironmentName, RunsDir
 from lab.verbs.inputs import find_environment
 

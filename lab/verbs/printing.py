@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from lab.base.console import print_json
 from lab.base.options import presents
-from lab.console import print_json
 from lab.verbs.common_options import AsJson
 
 

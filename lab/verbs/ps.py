@@ -18,18 +18,18 @@ from typing import Annotated, overload
 from lab.backends.environment import Environment, TaskInfo
 from lab.backends.registry import backends
 from lab.backends.selection import list_all
+from lab.base.console import print_json
+from lab.base.errors import LabError
+from lab.base.formatting import whole
+from lab.base.log import LOG
 from lab.base.options import Argument, presents
 from lab.base.tables import fitting, show, table_of, terminal_width, wrapped
-from lab.console import print_json
-from lab.errors import LabError
-from lab.formatting import whole
-from lab.log import LOG
-from lab.run.lifecycle import statuses_of
-from lab.run.verdict import GONE, explain
+from lab.protocol.volume import TaskStatus
+from lab.protocol.volume.states import Cause, State
+from lab.runner.lifecycle import statuses_of
+from lab.runner.verdict import GONE, explain
 from lab.verbs.common_options import AsJson
 from lab.verbs.inputs import find_environment
-from lab.volume import TaskStatus
-from lab.volume.states import Cause, State
 
 EnvironmentArgument = Annotated[str | None, Argument(shows="ENVIRONMENT")]
 

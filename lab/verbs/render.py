@@ -43,7 +43,11 @@ from lab.backends.rendered_file import (
     write,
 )
 from lab.backends.selection import Folders, named
+from lab.base.console import messages_shown
 from lab.base.converters import one_of, text
+from lab.base.errors import InputError, LabError
+from lab.base.files import check_output
+from lab.base.log import LOG
 from lab.base.options import (
     Argument,
     Flag,
@@ -53,17 +57,13 @@ from lab.base.options import (
     presents,
     reads_options,
 )
-from lab.config import Cluster, load_cluster
-from lab.console import messages_shown
-from lab.errors import InputError, LabError
-from lab.files import check_output
-from lab.log import LOG
-from lab.placement.place import Placed
-from lab.placement.plan import PlannedRun
-from lab.project import AnyPath, cluster_path, own_root
-from lab.run.planning import make_plan, report_warnings
-from lab.runtimes import RUNTIMES, TENSORFLOW
-from lab.shipped import named_extras
+from lab.base.shipped import named_extras
+from lab.cluster.config import Cluster, load_cluster
+from lab.cluster.placement.place import Placed
+from lab.cluster.placement.plan import PlannedRun
+from lab.cluster.project import AnyPath, cluster_path, own_root
+from lab.protocol.runtimes import RUNTIMES, TENSORFLOW
+from lab.runner.planning import make_plan, report_warnings
 from lab.verbs.common_options import Framework, GpuMode, OwnOptions
 
 _ENGINE_S: Final = 5.0

@@ -33,22 +33,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
 from lab.backends.registry import backends
+from lab.base.console import messages_shown
+from lab.base.formatting import counted
+from lab.base.log import LOG
 from lab.base.options import Flag, Switch, reads_options
-from lab.console import messages_shown
-from lab.formatting import counted
-from lab.log import LOG
-from lab.project import AnyPath
-from lab.run.status import StatusProber
-from lab.shipped import named_extras
-from lab.store.directory import runs_path
-from lab.store.names import open_runs, read_each
-from lab.text import visible
+from lab.base.shipped import named_extras
+from lab.base.text import visible
+from lab.cluster.project import AnyPath
+from lab.runner.status import StatusProber
+from lab.runner.store.directory import runs_path
+from lab.runner.store.names import open_runs, read_each
 from lab.verbs.common_options import RunsDir
 from lab.verbs.printing import prints
 from lab.verbs.results import Labels, NamedRuns
 
 if TYPE_CHECKING:
-    from lab.report.loader import ReportRun
+    from lab.study.report.loader import ReportRun
 
 PAGE: Final = "report.html"
 """The page in the current directory, if a run is outside the run store."""
@@ -120,9 +120,9 @@ def report(
     options = locals()
     store = runs_path(runs_dir)
     # Imported here: importing matplotlib and pandas takes a second.
-    from lab.report.build import build, output_paths  # noqa: PLC0415
-    from lab.report.loader import read_run, with_groups  # noqa: PLC0415
-    from lab.reproduce.verdicts import read_evaluation  # noqa: PLC0415
+    from lab.study.report.build import build, output_paths  # noqa: PLC0415
+    from lab.study.report.loader import read_run, with_groups  # noqa: PLC0415
+    from lab.study.reproduce.verdicts import read_evaluation  # noqa: PLC0415
 
     with open_runs(options["runs"], options["label"], store) as opened:
         page = options["output"]
@@ -139,7 +139,7 @@ def report(
 
 def _write_events(runs: Sequence[ReportRun], folder: Path) -> list[Path]:
     # Imported here: TensorBoard's formats take a third of a second.
-    from lab.analysis.tensorboard import write_events  # noqa: PLC0415
+    from lab.study.tensorboard import write_events  # noqa: PLC0415
 
     written = write_events([run.run for run in runs], folder)
     command = shlex.join(["tensorboard", "--logdir", str(folder)])

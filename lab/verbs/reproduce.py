@@ -25,25 +25,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lab import units
-from lab.analysis.batches import run_batches, run_count
 from lab.backends.names import AUTO
 from lab.backends.registry import options_of
+from lab.base import units
+from lab.base.console import messages_shown, output, print_json
 from lab.base.converters import one_of
+from lab.base.errors import InputError, InterruptError
+from lab.base.log import LOG
 from lab.base.options import Argument, Flag, Switch, given_flags, presents, reads_options
+from lab.base.shipped import named_extras
 from lab.base.tables import show
-from lab.config import Cluster
-from lab.console import messages_shown, output, print_json
-from lab.errors import InputError, InterruptError
-from lab.experiments.experiment import MAX_SEED
-from lab.log import LOG
-from lab.project import AnyPath
-from lab.reproduce.claims import ALL, COUNTED, NAMES, Source, load
-from lab.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
-from lab.run.prepared import PlaceOptions
-from lab.shipped import named_extras
-from lab.store.directory import RunDir, runs_path
-from lab.text import visible
+from lab.base.text import visible
+from lab.cluster.config import Cluster
+from lab.cluster.project import AnyPath
+from lab.protocol.experiments.experiment import MAX_SEED
+from lab.runner.prepared import PlaceOptions
+from lab.runner.store.directory import RunDir, runs_path
+from lab.study.batches import run_batches, run_count
+from lab.study.reproduce.claims import ALL, COUNTED, NAMES, Source, load
+from lab.study.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
 from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
 from lab.verbs.inputs import check_main_thread, project
 from lab.verbs.results import Run, Runs
@@ -52,7 +52,7 @@ from lab.verbs.shown import Shown
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lab.reproduce.verdicts import Evaluation, Result
+    from lab.study.reproduce.verdicts import Evaluation, Result
 
 
 @dataclass(slots=True, repr=False)
@@ -112,7 +112,7 @@ class Reproduction(Shown):
         Raises:
             InputError: With `strict`, no claim can use any of the runs.
         """
-        from lab.reproduce.verdicts import evaluate  # noqa: PLC0415  (SciPy takes a second)
+        from lab.study.reproduce.verdicts import evaluate  # noqa: PLC0415  (SciPy takes a second)
 
         found = evaluate(source, runs, strict=strict)
         self.evaluations.append(found)
@@ -125,7 +125,7 @@ class Reproduction(Shown):
 
     def parts(self) -> Iterator[RenderableType]:
         """Yield the title, the table and the summary of each source."""
-        from lab.reproduce.verdicts import results_table  # noqa: PLC0415
+        from lab.study.reproduce.verdicts import results_table  # noqa: PLC0415
 
         for place, found in enumerate(self.evaluations):
             title = visible(f"{found.name}: {found.source}")
@@ -261,6 +261,6 @@ def command(
     if made.stopped is not None:
         raise made.stopped
     # Imported here: importing SciPy takes a second.
-    from lab.reproduce.verdicts import check_reproduced  # noqa: PLC0415
+    from lab.study.reproduce.verdicts import check_reproduced  # noqa: PLC0415
 
     check_reproduced(made.evaluations)

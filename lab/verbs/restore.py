@@ -22,16 +22,16 @@ from pathlib import Path
 from typing import Annotated
 
 from lab.base import command_line
+from lab.base.console import messages_shown
+from lab.base.errors import InputError, LabError
+from lab.base.log import LOG
 from lab.base.options import Argument, reads_options
-from lab.console import messages_shown
-from lab.errors import InputError, LabError
-from lab.lessons.check import Evidence, check_stage
-from lab.lessons.lesson import Lesson, Stage, load_lesson
-from lab.log import LOG
-from lab.project import SCRIPTS, replace_files
-from lab.shipped import SHIPPED, files_of
-from lab.store.directory import runs_path
-from lab.text import short, suggestion
+from lab.base.shipped import SHIPPED, files_of
+from lab.base.text import short, suggestion
+from lab.cluster.project import SCRIPTS, replace_files
+from lab.runner.store.directory import runs_path
+from lab.teach.lessons.check import Evidence, check_stage
+from lab.teach.lessons.lesson import Lesson, Stage, load_lesson
 from lab.verbs import python_name
 
 

@@ -11,21 +11,21 @@ from rich.console import Group
 from rich.text import Text
 
 from lab.backends.registry import backends
+from lab.base.console import messages_shown
+from lab.base.errors import LabError
+from lab.base.formatting import counted
+from lab.base.log import shown_by
 from lab.base.options import Arguments, RepeatedFlag
-from lab.console import messages_shown
-from lab.errors import LabError
-from lab.formatting import counted
-from lab.log import shown_by
-from lab.project import AnyPath
-from lab.run.result_table import result_table
-from lab.run.status import StatusProber
-from lab.shipped import named_extras
-from lab.store.directory import RunDir, runs_path
-from lab.store.names import find_run
-from lab.store.run_info import RunInfo
-from lab.store.summarize import summarize
-from lab.store.summary import Summary, read_summary
-from lab.text import visible
+from lab.base.shipped import named_extras
+from lab.base.text import visible
+from lab.cluster.project import AnyPath
+from lab.runner.result_table import result_table
+from lab.runner.status import StatusProber
+from lab.runner.store.directory import RunDir, runs_path
+from lab.runner.store.names import find_run
+from lab.runner.store.run_info import RunInfo
+from lab.runner.store.summarize import summarize
+from lab.runner.store.summary import Summary, read_summary
 from lab.verbs.shown import Shown
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Run(Shown):
 
     @named_extras()
     def records(self, tasks: Collection[str] | None = None) -> pd.DataFrame:
-        """Return all records, one row each: `task` and the fields of `lab.records.FIELDS`.
+        """Return all records, one row each: `task` and the fields of `lab.protocol.records.FIELDS`.
 
         Args:
             tasks: Only these tasks, such as `["worker-0"]`; None: all.
@@ -89,7 +89,7 @@ class Run(Shown):
         Raises:
             LabError: `run.json` is missing or unreadable.
         """
-        from lab.store.dataframe import records_frame  # noqa: PLC0415
+        from lab.runner.store.dataframe import records_frame  # noqa: PLC0415
 
         with messages_shown():
             return records_frame(self.directory, tasks)
@@ -101,7 +101,7 @@ class Run(Shown):
         Raises:
             LabError: `run.json` is missing or unreadable.
         """
-        from lab.store.dataframe import steps_frame  # noqa: PLC0415
+        from lab.runner.store.dataframe import steps_frame  # noqa: PLC0415
 
         with messages_shown():
             return steps_frame(self.directory, tasks)
@@ -148,7 +148,7 @@ class Runs(Shown, list[Run]):
         """
         import pandas as pd  # noqa: PLC0415
 
-        from lab.run.run_list import Row, run_rows  # noqa: PLC0415
+        from lab.runner.run_list import Row, run_rows  # noqa: PLC0415
 
         with messages_shown():
             rows = run_rows(dict.fromkeys(_directories(self)), StatusProber(backends))
@@ -160,7 +160,7 @@ class Runs(Shown, list[Run]):
         if not self:
             return Group(Text("no runs"))
         # Imported here: a single run needs neither.
-        from lab.run.run_list import notes, run_rows, runs_table  # noqa: PLC0415
+        from lab.runner.run_list import notes, run_rows, runs_table  # noqa: PLC0415
 
         warnings: list[str] = []
         newest = dict.fromkeys(_directories(self[-MAX_SHOWN:]))
@@ -211,7 +211,7 @@ def figure(name: str, runs: Run | Iterable[Run]) -> Figure:
         InputError: No figure has this name, or there is no run.
         LabError: The runs have no data for it, or a `run.json` is missing or unreadable.
     """
-    from lab.report.build import draw_figure  # noqa: PLC0415
+    from lab.study.report.build import draw_figure  # noqa: PLC0415
 
     several = _directories([runs] if isinstance(runs, Run) else runs)
     with messages_shown():

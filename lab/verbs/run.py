@@ -27,7 +27,13 @@ from typing import Annotated, Any, Final
 
 from lab.backends.names import AUTO
 from lab.backends.registry import options_of
+from lab.base.console import command_name, messages_shown
+from lab.base.console import output as output_of_caller
 from lab.base.converters import boolean, one_of
+from lab.base.errors import InterruptError, LabError
+from lab.base.formatting import seconds, whole
+from lab.base.formatting import share as percentage
+from lab.base.log import LOG
 from lab.base.options import (
     Argument,
     Flag,
@@ -37,40 +43,34 @@ from lab.base.options import (
     presents,
     reads_options,
 )
-from lab.config import Cluster
-from lab.config.cluster import PACKAGE, VARIABLE
-from lab.config.validation import parse_start
-from lab.console import command_name, messages_shown
-from lab.console import output as output_of_caller
-from lab.errors import InterruptError, LabError
-from lab.experiments.experiment import parse_policy
-from lab.experiments.program_flags import ProgramFlag
-from lab.experiments.registry import EXPERIMENTS
-from lab.formatting import seconds, whole
-from lab.formatting import share as percentage
-from lab.log import LOG
-from lab.program import names_a_program
-from lab.project import AnyPath
-from lab.run.fault_injection import parse_faults
-from lab.run.outcome import check_succeeded, report_unread
-from lab.run.prepared import PlaceOptions, prepare_run
-from lab.run.runner import RunInterruptedError, execute
-from lab.run.view import MakeView
-from lab.runtimes import RUNTIMES
-from lab.store.directory import RunDir, runs_path
-from lab.store.summarize import summarize
-from lab.store.summary import Summary
-from lab.units import duration
+from lab.base.units import duration
+from lab.cluster.config import Cluster
+from lab.cluster.config.cluster import PACKAGE, VARIABLE
+from lab.cluster.config.validation import parse_start
+from lab.cluster.project import AnyPath
+from lab.programs import names_a_program
+from lab.protocol.experiments.experiment import parse_policy
+from lab.protocol.experiments.program_flags import ProgramFlag
+from lab.protocol.experiments.registry import EXPERIMENTS
+from lab.protocol.runtimes import RUNTIMES
+from lab.protocol.volume import RunSpec
+from lab.protocol.volume.continuation import has_checkpoint
+from lab.protocol.volume.layout import STALL_S
+from lab.protocol.volume.run_spec import LISTINGS, PLAIN
+from lab.protocol.volume.states import State
+from lab.runner.fault_injection import parse_faults
+from lab.runner.outcome import check_succeeded, report_unread
+from lab.runner.prepared import PlaceOptions, prepare_run
+from lab.runner.runner import RunInterruptedError, execute
+from lab.runner.store.directory import RunDir, runs_path
+from lab.runner.store.summarize import summarize
+from lab.runner.store.summary import Summary
+from lab.runner.view import MakeView
 from lab.verbs.brief_view import brief_view
 from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
 from lab.verbs.inputs import check_main_thread, program_args, project
 from lab.verbs.results import Run
 from lab.verbs.run_view import print_summary, view_for_stderr
-from lab.volume import RunSpec
-from lab.volume.continuation import has_checkpoint
-from lab.volume.layout import STALL_S
-from lab.volume.run_spec import LISTINGS, PLAIN
-from lab.volume.states import State
 
 FURTHER_FLAGS: Final = (
     "`lab experiments` lists experiments; `lab run async --help` lists flags of async"
@@ -338,7 +338,7 @@ def _is_resumable(run: RunDir) -> bool:
 
 def _follows_a_run_of(run: RunDir, experiment: str) -> bool:
     """Whether the run before this one is of this experiment, so that a comparison makes sense."""
-    from lab.store.names import started  # noqa: PLC0415  (only for a hint)
+    from lab.runner.store.names import started  # noqa: PLC0415  (only for a hint)
 
     pair = list(started(run.path.parent).values())[-2:]
     return len(pair) > 1 and pair[1].run_id == run.run_id and pair[0].spec.experiment == experiment

@@ -15,18 +15,18 @@ from typing import IO, Final
 
 from rich.console import Console
 
+from lab.base.console import with_command_name
+from lab.base.formatting import loss, whole
+from lab.base.log import shown_by
+from lab.base.signals import on_suspend
 from lab.base.tables import show
-from lab.console import with_command_name
-from lab.formatting import loss, whole
-from lab.log import shown_by
-from lab.run.program_output import prefixed
-from lab.run.result_table import result_table
-from lab.run.view import NOW, Clock, TaskView, View
-from lab.signals import on_suspend
-from lab.store.run_info import RunInfo
-from lab.store.summary import Summary
-from lab.text import bounded, short
-from lab.volume import TaskStatus
+from lab.base.text import bounded, short
+from lab.protocol.volume import TaskStatus
+from lab.runner.program_output import prefixed
+from lab.runner.result_table import result_table
+from lab.runner.store.run_info import RunInfo
+from lab.runner.store.summary import Summary
+from lab.runner.view import NOW, Clock, TaskView, View
 
 PLAIN_EVERY_S: Final = 5.0
 """Seconds between two lines of a task in a plain view; a new epoch always has a line."""

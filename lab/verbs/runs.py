@@ -22,17 +22,17 @@ from typing import Annotated
 from rich.text import Text
 
 from lab.backends.registry import backends
+from lab.base.console import print_json
 from lab.base.converters import one_of, whole
+from lab.base.formatting import counted
+from lab.base.log import LOG
 from lab.base.options import Flag, Switch
 from lab.base.tables import show, terminal_width
-from lab.console import print_json
-from lab.formatting import counted
-from lab.log import LOG
-from lab.project import AnyPath
-from lab.run.run_list import STATES, Row, collected_rows, filtered, notes, runs_table
-from lab.run.status import StatusProber
-from lab.store.directory import all_runs, infos, runs_path
-from lab.text import short, suggestion
+from lab.base.text import short, suggestion
+from lab.cluster.project import AnyPath
+from lab.runner.run_list import STATES, Row, collected_rows, filtered, notes, runs_table
+from lab.runner.status import StatusProber
+from lab.runner.store.directory import all_runs, infos, runs_path
 from lab.verbs.common_options import AsJson, RunsDir
 from lab.verbs.results import Run, Runs
 

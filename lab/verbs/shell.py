@@ -13,8 +13,8 @@ import os
 import sys
 from typing import Annotated
 
+from lab.base.console import messages_shown
 from lab.base.options import Argument, reads_options
-from lab.console import messages_shown
 from lab.verbs.common_options import EnvironmentName
 from lab.verbs.inputs import find_environment
 

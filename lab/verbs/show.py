@@ -18,17 +18,17 @@ from typing import Annotated, Any
 from rich.console import Group
 
 from lab.backends.registry import backends
+from lab.base.console import print_json
+from lab.base.log import LOG
 from lab.base.options import Argument, Switch, presents
 from lab.base.tables import show as show_table
-from lab.console import print_json
-from lab.log import LOG
-from lab.run.result_table import result_table
-from lab.run.status import StatusProber, status_or_warn
-from lab.store.directory import RunDir, runs_path
-from lab.store.names import find_run
-from lab.store.summarize import sum_up
-from lab.store.summary import Summary
-from lab.text import bounded
+from lab.base.text import bounded
+from lab.runner.result_table import result_table
+from lab.runner.status import StatusProber, status_or_warn
+from lab.runner.store.directory import RunDir, runs_path
+from lab.runner.store.names import find_run
+from lab.runner.store.summarize import sum_up
+from lab.runner.store.summary import Summary
 from lab.verbs.common_options import AsJson, RunsDir
 from lab.verbs.results import Run
 from lab.verbs.shown import Shown

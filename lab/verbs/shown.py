@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.base.tables import PIPE_WIDTH, show
-from lab.text import visible
+from lab.base.text import visible
 
 
 class Shown:

@@ -22,22 +22,22 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from lab import units
+from lab.base import units
 from lab.base.converters import OneOf
+from lab.base.errors import InputError
+from lab.base.log import LOG
 from lab.base.options import Argument, Flag, reads_options
+from lab.base.shipped import named_extras
 from lab.base.tables import show, table_of
-from lab.errors import InputError
-from lab.experiments.registry import EXPERIMENTS
-from lab.log import LOG
-from lab.project import AnyPath
-from lab.shipped import named_extras
+from lab.cluster.project import AnyPath
+from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.verbs.printing import prints
 from lab.verbs.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lab.simulation.machine import Machine, Prediction
+    from lab.study.simulation.machine import Machine, Prediction
 
 WAYS: Final = ("async", "sync", "multiworker")
 MAX_WORKERS: Final = 512
@@ -145,8 +145,8 @@ def simulate(
         LabError: The run cannot be read.
     """
     # Imported here: SimPy is a package of an extra.
-    from lab.simulation.discrete_events import Way  # noqa: PLC0415
-    from lab.simulation.machine import machine_for, predict  # noqa: PLC0415
+    from lab.study.simulation.discrete_events import Way  # noqa: PLC0415
+    from lab.study.simulation.machine import machine_for, predict  # noqa: PLC0415
 
     given = locals()
     wanted = Way(way)

@@ -20,35 +20,35 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Group
 
-from lab import units
-from lab.analysis.batches import RunResult, run_batches, run_count
-from lab.analysis.sweep import MAX_REPEATS, REPEATS, check_succeeded, parse_over, plan_sweep
 from lab.backends.names import AUTO
 from lab.backends.registry import options_of
+from lab.base import units
+from lab.base.console import messages_shown, output, print_json
+from lab.base.errors import InterruptError, LabError
+from lab.base.files import check_output, write_output
+from lab.base.formatting import counted
 from lab.base.options import Argument, Flag, ProgramArguments, Switch, presents, reads_options
+from lab.base.shipped import named_extras
 from lab.base.tables import show
-from lab.config import Cluster
-from lab.console import messages_shown, output, print_json
-from lab.errors import InterruptError, LabError
-from lab.files import check_output, write_output
-from lab.formatting import counted
-from lab.project import AnyPath
-from lab.run.prepared import PlaceOptions
-from lab.shipped import named_extras
-from lab.store.directory import runs_path
-from lab.units import duration
+from lab.base.units import duration
+from lab.cluster.config import Cluster
+from lab.cluster.project import AnyPath
+from lab.protocol.volume import RunSpec
+from lab.protocol.volume.layout import STALL_S
+from lab.runner.prepared import PlaceOptions
+from lab.runner.store.directory import runs_path
+from lab.study.batches import RunResult, run_batches, run_count
+from lab.study.sweep import MAX_REPEATS, REPEATS, check_succeeded, parse_over, plan_sweep
 from lab.verbs.common_options import BackendName, Force, GpuMode, OwnOptions
 from lab.verbs.inputs import check_main_thread, program_args, project
 from lab.verbs.results import Run, Runs
 from lab.verbs.run import FURTHER_FLAGS, program_flags
 from lab.verbs.shown import Shown
-from lab.volume import RunSpec
-from lab.volume.layout import STALL_S
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lab.analysis.sweep_statistics import Setting, Trend
+    from lab.study.sweep_statistics import Setting, Trend
 
 Values = str | int | float | Sequence[object]
 """One value of a quantity, or several."""
@@ -75,14 +75,14 @@ class Sweep(Shown):
     @cached_property
     def settings(self) -> list[Setting]:
         """The mean of each metric with its interval, for each combination of values."""
-        from lab.analysis.sweep_statistics import means  # noqa: PLC0415  (SciPy takes a second)
+        from lab.study.sweep_statistics import means  # noqa: PLC0415  (SciPy takes a second)
 
         return means(self.results)
 
     @cached_property
     def trends(self) -> list[Trend]:
         """Whether each metric rises or falls with the quantity `along`."""
-        from lab.analysis.sweep_statistics import trends  # noqa: PLC0415
+        from lab.study.sweep_statistics import trends  # noqa: PLC0415
 
         return list(trends(self.results, self.along))
 
@@ -91,7 +91,7 @@ class Sweep(Shown):
         """Return a row for each run: `run_id`, `state`, its values, `repeat` and its metrics."""
         import pandas as pd  # noqa: PLC0415
 
-        from lab.analysis.sweep_statistics import run_rows  # noqa: PLC0415
+        from lab.study.sweep_statistics import run_rows  # noqa: PLC0415
 
         frame = pd.DataFrame(run_rows(self.results)).replace("", None)
         for name in frame.columns.difference(["run_id", "state"]):
@@ -102,7 +102,7 @@ class Sweep(Shown):
         return frame
 
     def _shown(self) -> Group:
-        from lab.analysis.sweep_statistics import settings_table, trends_table  # noqa: PLC0415
+        from lab.study.sweep_statistics import settings_table, trends_table  # noqa: PLC0415
 
         tables = [settings_table(self.results, self.settings)]
         return Group(*tables, *([trends_table(self.trends)] if self.trends else []))
@@ -222,7 +222,7 @@ def _is_table(begin: bytes) -> bool:
 def _show(made: Sweep, *, json: bool, csv: str | None) -> None:
     """Print the tables, and write the file of --csv."""
     # Imported here: importing SciPy takes a second.
-    from lab.analysis.sweep_statistics import as_csv, as_json, settings_table, trends_table  # noqa: PLC0415
+    from lab.study.sweep_statistics import as_csv, as_json, settings_table, trends_table  # noqa: PLC0415
 
     results, settings, found = made.results, made.settings, made.trends
     if csv is not None:

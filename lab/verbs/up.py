@@ -17,15 +17,15 @@ from lab.backends.environment import Environment
 from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
 from lab.backends.registry import options_of
+from lab.base.console import messages_shown
+from lab.base.formatting import counted
+from lab.base.log import LOG
 from lab.base.options import Flag, Switch, presents, reads_options
-from lab.config import Cluster
-from lab.console import messages_shown
-from lab.formatting import counted
-from lab.log import LOG
-from lab.project import AnyPath
-from lab.run.prepared import PlaceOptions
-from lab.runtimes import TENSORFLOW
-from lab.store.directory import runs_path
+from lab.cluster.config import Cluster
+from lab.cluster.project import AnyPath
+from lab.protocol.runtimes import TENSORFLOW
+from lab.runner.prepared import PlaceOptions
+from lab.runner.store.directory import runs_path
 from lab.verbs.common_options import BackendName, Framework, GpuMode, OwnOptions, RunsDir
 from lab.verbs.inputs import project
 

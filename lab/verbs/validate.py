@@ -17,14 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from lab.base.console import print_json
+from lab.base.errors import ConfigError
+from lab.base.formatting import counted
+from lab.base.log import LOG
 from lab.base.options import Switch, presents
-from lab.config import Cluster, load_cluster
-from lab.config.allocation import idle_gpus
-from lab.console import print_json
-from lab.errors import ConfigError
-from lab.formatting import counted
-from lab.log import LOG
-from lab.project import cluster_path
+from lab.cluster.config import Cluster, load_cluster
+from lab.cluster.config.allocation import idle_gpus
+from lab.cluster.project import cluster_path
 from lab.verbs.common_options import AsJson, ClusterArgument, ClusterFile
 
 
@@ -78,7 +78,7 @@ def command(
     """Check a config, or print the JSON Schema of one."""
     if schema:
         # Imported here: a check does not need it.
-        from lab.config.schema import json_schema  # noqa: PLC0415
+        from lab.cluster.config.schema import json_schema  # noqa: PLC0415
 
         print_json(json_schema())
         return

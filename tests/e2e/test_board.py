@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 
-from lab.board.class_feed import ClassBoard, SeatRow
-from lab.board.server import encoded, serve, token
-from lab.store.directory import RunDir
-from lab.variables import LAB_STATE
-from lab.volume.states import State
+from lab.base.variables import LAB_STATE
+from lab.protocol.volume.states import State
+from lab.runner.store.directory import RunDir
+from lab.teach.board.class_feed import ClassBoard, SeatRow
+from lab.teach.board.server import encoded, serve, token
 from tests.support.agents import wait_for
 from tests.support.chromium import Tab
 from tests.support.commands import environ, free_port

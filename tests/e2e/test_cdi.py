@@ -21,9 +21,9 @@ import pytest
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.render import DEFAULTS, render
 from lab.backends.engine.client import Engine as DockerEngine
-from lab.config import parse_cluster
-from lab.placement.place import place
-from lab.placement.plan import Plan
+from lab.cluster.config import parse_cluster
+from lab.cluster.placement.place import place
+from lab.cluster.placement.plan import Plan
 from tests.golden.boxes import box
 from tests.support import debian_engine as debian
 from tests.support import engine as engines

@@ -15,20 +15,20 @@ import nbformat
 import pytest
 
 from lab.backends.gpu_record import Holder, hold_gpus
-from lab.board.class_feed import ClassFeed
-from lab.classroom import names
-from lab.classroom.class_dir import ClassDir, StoredClass
-from lab.classroom.config import TEACHER, parse_class
-from lab.classroom.disks import SeatDisk, unavailable_reason
-from lab.classroom.gradebook import as_csv, read_gradebook
-from lab.classroom.planning import ClassPlan, HostFacts, plan_class
-from lab.classroom.seat_status import seat_statuses
-from lab.classroom.up_down import down, reset, up
-from lab.config import parse_cluster
-from lab.errors import InputError, LabError
-from lab.log import shown_by
-from lab.store.measures import STUCK_S
-from lab.units import MIB
+from lab.base.errors import InputError, LabError
+from lab.base.log import shown_by
+from lab.base.units import MIB
+from lab.cluster.config import parse_cluster
+from lab.runner.store.measures import STUCK_S
+from lab.teach.board.class_feed import ClassFeed
+from lab.teach.classroom import names
+from lab.teach.classroom.class_dir import ClassDir, StoredClass
+from lab.teach.classroom.config import TEACHER, parse_class
+from lab.teach.classroom.disks import SeatDisk, unavailable_reason
+from lab.teach.classroom.gradebook import as_csv, read_gradebook
+from lab.teach.classroom.planning import ClassPlan, HostFacts, plan_class
+from lab.teach.classroom.seat_status import seat_statuses
+from lab.teach.classroom.up_down import down, reset, up
 from tests.golden.boxes import box, uuid_of
 from tests.support.agents import wait_for
 from tests.support.browser import Browser, host, page_of, signed_in
@@ -439,7 +439,7 @@ def test_a_seat_that_does_not_report_hides_no_other(room: ClassDir) -> None:
     wait_for(lambda: inside("seat-02", look) == "True", "the attack has begun")
     found = seat_statuses(room)
     assert [each.answers for each in found] == [True, False, True]
-    assert "lab.classroom.seat_report" in docker("top", seat), "it has never answered"
+    assert "lab.teach.classroom.seat_report" in docker("top", seat), "it has never answered"
     inside("seat-02", "open('/tmp/enough', 'w')")
 
 

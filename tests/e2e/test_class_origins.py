@@ -16,14 +16,14 @@ from urllib.parse import urlencode
 
 import pytest
 
-from lab.classroom import names
-from lab.classroom.class_dir import ClassDir, StoredClass
-from lab.classroom.config import TEACHER, parse_class
-from lab.classroom.hub_api import hub_api
-from lab.classroom.planning import HostFacts, plan_class
-from lab.classroom.up_down import down, up
-from lab.config import parse_cluster
-from lab.gpu import Inventory
+from lab.cluster.config import parse_cluster
+from lab.cluster.gpu import Inventory
+from lab.teach.classroom import names
+from lab.teach.classroom.class_dir import ClassDir, StoredClass
+from lab.teach.classroom.config import TEACHER, parse_class
+from lab.teach.classroom.hub_api import hub_api
+from lab.teach.classroom.planning import HostFacts, plan_class
+from lab.teach.classroom.up_down import down, up
 from tests.support import engine as engines
 from tests.support.agents import ROOT, wait_for
 from tests.support.browser import page_of, signed_in

@@ -19,19 +19,19 @@ from typing import Any
 import psutil
 import pytest
 
-from lab.backends.classroom.protocol import State
 from lab.backends.compose.backend import ComposeBackend
-from lab.board.class_feed import ClassFeed
-from lab.classroom import names
-from lab.classroom.class_dir import ClassDir, StoredClass
-from lab.classroom.config import parse_class
-from lab.classroom.disks import unavailable_reason
-from lab.classroom.planning import HostFacts, plan_class
-from lab.classroom.queue.host import read_ledger
-from lab.classroom.queue.ledger import Entry
-from lab.classroom.up_down import down, reset, up
-from lab.config import parse_cluster
-from lab.threads import in_background
+from lab.base.threads import in_background
+from lab.cluster.config import parse_cluster
+from lab.teach.board.class_feed import ClassFeed
+from lab.teach.classroom import names
+from lab.teach.classroom.class_dir import ClassDir, StoredClass
+from lab.teach.classroom.config import parse_class
+from lab.teach.classroom.disks import unavailable_reason
+from lab.teach.classroom.planning import HostFacts, plan_class
+from lab.teach.classroom.protocol import State
+from lab.teach.classroom.queue.host import read_ledger
+from lab.teach.classroom.queue.ledger import Entry
+from lab.teach.classroom.up_down import down, reset, up
 from tests.golden.boxes import box, uuid_of
 from tests.support.agents import wait_for
 from tests.support.browser import host
@@ -148,7 +148,7 @@ def service_of(room: ClassDir) -> int | None:
     hub = room.hub()
     with suppress(psutil.NoSuchProcess):
         for each in psutil.Process(hub.pid).children(recursive=True):
-            if "lab.classroom.queue.service" in each.cmdline():
+            if "lab.teach.classroom.queue.service" in each.cmdline():
                 return each.pid
     return None
 

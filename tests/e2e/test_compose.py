@@ -17,14 +17,14 @@ from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.render import render
 from lab.backends.engine.client import Engine
 from lab.backends.rendered_file import Rendering
-from lab.config import load_cluster
-from lab.errors import LabError
-from lab.gpu import take_inventory
-from lab.image_digest import digest
-from lab.log import shown_by
-from lab.placement.place import place
-from lab.placement.plan import Link, PlannedRun
-from lab.volume import Request, RunSpec
+from lab.base.errors import LabError
+from lab.base.image_digest import digest
+from lab.base.log import shown_by
+from lab.cluster.config import load_cluster
+from lab.cluster.gpu import take_inventory
+from lab.cluster.placement.place import place
+from lab.cluster.placement.plan import Link, PlannedRun
+from lab.protocol.volume import Request, RunSpec
 from tests.support.agents import wait_for
 from tests.support.docker import (
     DESCRIPTION,
@@ -174,7 +174,7 @@ def test_a_closed_reader_leaves_no_process(environment: ComposeEnvironment) -> N
 
 def readers(environment: ComposeEnvironment) -> list[str]:
     lines = [docker("top", each.id, "-o", "pid,args") for each in environment.inspect()]
-    return [line for text in lines for line in text.splitlines() if "lab.volume" in line]
+    return [line for text in lines for line in text.splitlines() if "lab.protocol.volume" in line]
 
 
 def test_a_task_that_lost_its_network_is_restarted(

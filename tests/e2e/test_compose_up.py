@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from lab.backends.compose.backend import ComposeBackend
-from lab.image_digest import digest
-from lab.store.directory import all_runs
-from lab.store.run_info import RunInfo
+from lab.base.image_digest import digest
+from lab.runner.store.directory import all_runs
+from lab.runner.store.run_info import RunInfo
 from tests.support.commands import lab
 from tests.support.docker import docker, left_behind
 
@@ -124,6 +124,6 @@ def test_an_interrupted_run_resumes(project: Path, monkeypatch: pytest.MonkeyPat
     summary = json.loads((project / "runs" / resumed / "summary.json").read_text())
     assert (summary["state"], summary["global_step"]) == ("succeeded", 6 * 3 * BATCHES)
     assert runs[resumed].spec.resumed_from in runs
-    command = ("python", "-m", "lab.image_digest")
+    command = ("python", "-m", "lab.base.image_digest")
     assert docker("run", "--rm", "lab:of-init", *command).strip() == digest()
     docker("rmi", "--force", "lab:of-init")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from lab.mnist import load_mnist
-from lab.runtimes import HERITAGE
-from lab.saved_model import load_model
-from lab.volume.layout import READY_S
+from lab.protocol.mnist import load_mnist
+from lab.protocol.runtimes import HERITAGE
+from lab.protocol.saved_model import load_model
+from lab.protocol.volume.layout import READY_S
 from tests import oracle
 from tests.support.agents import processes_with
 from tests.support.commands import ROOT, lab

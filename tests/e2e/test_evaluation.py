@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.reproduce.claims import load
+from lab.study.reproduce.claims import load
 from tests.support.commands import ROOT, lab
 
 pytestmark = pytest.mark.tensorflow

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lab.mnist import load_mnist
+from lab.protocol.mnist import load_mnist
 from tests import oracle
 from tests.support.agents import processes_with
 from tests.support.commands import ROOT, lab, python

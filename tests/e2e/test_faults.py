@@ -16,9 +16,9 @@ from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.local.backend import LocalBackend
 from lab.backends.local.environment import LocalEnvironment
+from lab.base.errors import LabError
 from lab.cli import main
-from lab.errors import LabError
-from lab.placement.plan import Plan, PlannedNode, PlannedTask
+from lab.cluster.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.support.agents import PATIENCE_S, processes_with, wait_for
 from tests.support.commands import free_port
 from tests.support.conditions import needs_namespaces

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab.mnist import Mnist, load_mnist
-from lab.runtimes import RUNTIMES
-from lab.saved_model import load_model
+from lab.protocol.mnist import Mnist, load_mnist
+from lab.protocol.runtimes import RUNTIMES
+from lab.protocol.saved_model import load_model
 from tests import oracle
 from tests.support.agents import wait_for
 from tests.support.cluster import ROOT, Cluster, free_ports, removed_at_end

@@ -16,10 +16,10 @@ from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.environment import Environment
 from lab.backends.gpu_verification import boot
 from lab.backends.local.backend import LocalBackend
-from lab.errors import LabError
-from lab.gpu.verification import GpuStatus, GpuView, check_all
-from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.volume import Request, RunSpec
+from lab.base.errors import LabError
+from lab.cluster.gpu.verification import GpuStatus, GpuView, check_all
+from lab.cluster.placement.plan import Plan, PlannedNode, PlannedTask
+from lab.protocol.volume import Request, RunSpec
 from tests.support.agents import wait_for
 from tests.support.commands import lab
 from tests.support.conditions import needs_namespaces

@@ -12,12 +12,12 @@ import pytest
 
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.image_build import build_image
-from lab.config import load_cluster
-from lab.errors import LabError
-from lab.gpu import take_inventory
-from lab.image_digest import LABEL, digest
-from lab.placement.place import place
-from lab.placement.plan import Plan
+from lab.base.errors import LabError
+from lab.base.image_digest import LABEL, digest
+from lab.cluster.config import load_cluster
+from lab.cluster.gpu import take_inventory
+from lab.cluster.placement.place import place
+from lab.cluster.placement.plan import Plan
 from tests.support.docker import docker
 from tests.support.engine import ROOT
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.engine
 
 LOOK = """
 import importlib.util, json, os, pathlib, sys
-import lab.task.agent.agent, lab.mnist, lab.image_digest, pynvml, pyroute2
+import lab.task.agent.agent, lab.protocol.mnist, lab.base.image_digest, pynvml, pyroute2
 print(json.dumps({
     "user": [os.getuid(), os.getgid()],
     "runs": [os.stat("/runs").st_uid, os.stat("/runs").st_gid],
@@ -34,8 +34,8 @@ print(json.dumps({
     "helper": importlib.util.find_spec("lab.cli") is not None,
     "compiled": pathlib.Path(lab.task.agent.agent.__cached__).is_file(),
     "programs": sorted(path.name for path in pathlib.Path("/lab/scripts").glob("*.py")),
-    "sources": lab.image_digest.digest(),
-    "examples": len(lab.mnist.load_mnist().train.labels),
+    "sources": lab.base.image_digest.digest(),
+    "examples": len(lab.protocol.mnist.load_mnist().train.labels),
     "environment": sorted(os.environ),
 }))
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.volume.files import REFUSED_S
+from lab.protocol.volume.files import REFUSED_S
 from tests.support import kube
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.commands import start

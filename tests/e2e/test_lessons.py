@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from lab.lessons.lesson import load_lesson
+from lab.teach.lessons.lesson import load_lesson
 from tests.support.commands import lab
 from tests.support.experiments import LOCAL
 

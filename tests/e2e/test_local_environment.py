@@ -19,12 +19,12 @@ from lab.backends.local.backend import LocalBackend
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.process import ProcessHandle
 from lab.backends.python import base_environ
-from lab.errors import InputError, LabError
-from lab.image_digest import digest
-from lab.log import shown_by
-from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
-from lab.volume import Request, RunSpec
-from lab.volume.states import State
+from lab.base.errors import InputError, LabError
+from lab.base.image_digest import digest
+from lab.base.log import shown_by
+from lab.cluster.placement.plan import Link, Plan, PlannedNode, PlannedTask
+from lab.protocol.volume import Request, RunSpec
+from lab.protocol.volume.states import State
 from tests.support.agents import PATIENCE_S, ROOT, processes_with, wait_for
 from tests.support.commands import free_port
 from tests.support.conditions import needs_namespaces
@@ -232,7 +232,7 @@ UPS = """\
 import sys
 from pathlib import Path
 from lab.backends.local.backend import LocalBackend
-from lab.errors import LabError
+from lab.base.errors import LabError
 from tests.e2e.test_local_environment import plan
 from tests.support.commands import free_port
 try:

@@ -23,7 +23,7 @@ from pyroute2 import IPRoute
 from lab.backends.local import network
 from lab.backends.local.state import address
 from lab.backends.local.state import NodeRecord
-from lab.placement.plan import Link
+from lab.cluster.placement.plan import Link
 
 ROLE, SIZE = sys.argv[1], int(sys.argv[2])
 if ROLE == "server":

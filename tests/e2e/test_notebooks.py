@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.lessons.check import Evidence, check_lesson
-from lab.lessons.lesson import load_lesson
-from lab.store.directory import all_runs
+from lab.runner.store.directory import all_runs
+from lab.teach.lessons.check import Evidence, check_lesson
+from lab.teach.lessons.lesson import load_lesson
 from tests.support.agents import processes_with
 from tests.support.shown import ROOT
 from tools import notebooks

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.mnist import Mnist, load_mnist
-from lab.saved_model import load_model
+from lab.protocol.mnist import Mnist, load_mnist
+from lab.protocol.saved_model import load_model
 from tests import oracle
 from tests.support.agents import wait_for
 from tests.support.cluster import (

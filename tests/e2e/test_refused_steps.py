@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.runtimes import HERITAGE
+from lab.protocol.runtimes import HERITAGE
 from tests.support.commands import ROOT, environ, run_command
 from tests.support.conditions import lacking
 

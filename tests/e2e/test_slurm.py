@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.runtimes import HERITAGE, RUNTIMES
+from lab.protocol.runtimes import HERITAGE, RUNTIMES
 from tests.support.commands import call, command, end, lab, only_run, start, until
 from tests.support.conditions import lacking
 from tests.support.engine import ROOT

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.store.directory import RunDir, all_runs
-from lab.store.run_info import RunInfo
-from lab.volume.states import State
+from lab.protocol.volume.states import State
+from lab.runner.store.directory import RunDir, all_runs
+from lab.runner.store.run_info import RunInfo
 from tests.support.commands import end, lab, start, until
 from tests.support.slurm import Slurm, make_project, wait_until
 from tests.torture.clock import make

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lab.mnist import Mnist, load_mnist
+from lab.protocol.mnist import Mnist, load_mnist
 from tests import oracle
 from tests.support.commands import ROOT, Done, environ, lab, python
 from tests.support.experiments import LOCAL, Ran

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lab.volume import TaskStatus
-from lab.volume.states import State
+from lab.protocol.volume import TaskStatus
+from lab.protocol.volume.states import State
 from tests.support.agents import processes_with
 from tests.support.commands import ROOT, Done, lab, python
 from tests.support.shown import assert_shows

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.mnist import SHIPPED
+from lab.protocol.mnist import SHIPPED
 from tests.support.commands import ROOT, run_command
 
 SITE = Path("lib") / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
@@ -82,7 +82,7 @@ def test_the_wheel_has_every_file_once(wheel: Path) -> None:
     for path in SHIPPED.glob("*.gz"):
         data = path.read_bytes()
         assert [name for name, each in files.items() if each == data] == [
-            f"lab/datasets/mnist/{path.name}"
+            f"lab/protocol/datasets/mnist/{path.name}"
         ]
     assert "lab/py.typed" in files
     assert not [name for name in files if "__pycache__" in name or ".ipynb_" in name]
@@ -113,8 +113,9 @@ def test_an_empty_directory_becomes_a_project(installed: Installed) -> None:
 def test_the_images_are_built_from_the_installed_files(installed: Installed) -> None:
     """Also without a project, and the image of a class."""
     code = (
-        "from lab.backends.build_context import prepare_context as p; from lab.shipped import *;"
-        "from lab.image_digest import digest; from lab.classroom.preparation import SOURCES;"
+        "from lab.backends.build_context import prepare_context as p;"
+        "from lab.base.image_digest import digest; from lab.base.shipped import *;"
+        "from lab.teach.classroom.preparation import SOURCES;"
         "folder = p(SHIPPED, SOURCES); assert digest(folder / 'lab') == digest();"
         "print(len(list(files_of(SOURCES, folder)))); print(folder)"
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from lab.config import Cluster
-from lab.gpu import Gpu, Inventory, Pair, take_inventory
-from lab.units import GIB
+from lab.base.units import GIB
+from lab.cluster.config import Cluster
+from lab.cluster.gpu import Gpu, Inventory, Pair, take_inventory
 
 MODES = ("index", "uuid", "none")
 """The first one's golden files are whole; the others' say how they differ from it."""

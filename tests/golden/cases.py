@@ -3,8 +3,8 @@
 `good/NAME.yaml` stands beside `good/NAME.index.compose.yml` and `good/NAME.sbatch`. What another
 mode changes is a diff of some of them: `good/NAME.none.compose.yml.diff`. Of each flavour for
 Kubernetes there is one file, `good/default.plain.yml` and `good/run.jobset.yml`;
-`tests/unit/test_render_kubernetes.py` compares all descriptions with the default one. If a target
-refuses a description, its errors are there instead. `bad/NAME.yaml` stands beside
+`tests/unit/backends/test_kubernetes_render.py` compares all descriptions with the default one. If a
+target refuses a description, its errors are there instead. `bad/NAME.yaml` stands beside
 `bad/NAME.error.txt`. `make golden` writes the expectations anew.
 """
 
@@ -19,10 +19,10 @@ from lab.backends.compose.render import render
 from lab.backends.names import KUBERNETES, SLURM
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering, RenderOptions, planned_run
-from lab.config import parse_cluster
-from lab.config.yaml_reader import read_source
-from lab.errors import ConfigError
-from lab.placement.place import place
+from lab.base.errors import ConfigError
+from lab.cluster.config import parse_cluster
+from lab.cluster.config.yaml_reader import read_source
+from lab.cluster.placement.place import place
 from tests.golden.boxes import MODES, inventory
 from tests.support.rendering import render_file
 

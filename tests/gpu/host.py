@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from lab.doctor.host import installed
-from lab.gpu import NvmlError, read_host
+from lab.checks.host import installed
+from lab.cluster.gpu import NvmlError, read_host
 from tests.gpu.evidence import GpuProcess
 
 PERIOD_S: Final = 0.5

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from lab.backends.compose.backend import ComposeBackend
-from lab.gpu import Inventory, read_host
-from lab.run.gpu_metrics import open_gpus
-from lab.units import MIB
+from lab.base.units import MIB
+from lab.cluster.gpu import Inventory, read_host
+from lab.runner.gpu_metrics import open_gpus
 from tests.gpu.host import no_cuda
 from tests.gpu.trainings import (
     STEPS,

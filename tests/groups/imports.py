@@ -87,7 +87,7 @@ def graph_of(sources: Mapping[str, Source]) -> dict[str, frozenset[str]]:
 
 
 def module_of(path: str) -> str:
-    """The name of a module: `lab/run/__init__.py` → `lab.run`, `scripts/ddp.py` → `scripts.ddp`."""
+    """The name of a module: `lab/runner/__init__.py` → `lab.runner`, `scripts/ddp.py` → …."""
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 

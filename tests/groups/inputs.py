@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from lab.experiments.registry import EXPERIMENTS
+from lab.protocol.experiments.registry import EXPERIMENTS
 from tests.groups.group import E2E, GROUPS, Group, group_of_file, owned
 from tests.groups.imports import ROOT, Graph, Source, graph_of, reached, read_sources
 

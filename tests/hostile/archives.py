@@ -9,8 +9,8 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab.store.archive import contents, pack
-from lab.store.directory import RunDir
+from lab.runner.store.archive import contents, pack
+from lab.runner.store.directory import RunDir
 from tests.hostile.calls import call, faults_of
 from tests.hostile.runs import BAD, GOOD, SAMPLES
 from tests.hostile.values import ODD, changed_json

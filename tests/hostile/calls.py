@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
+from lab.base.text import LONGEST_MESSAGE, visible
 from lab.cli import main
-from lab.text import LONGEST_MESSAGE, visible
 
 WITHIN_S: Final = 180
 HUNG: Final = -1

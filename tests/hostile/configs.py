@@ -11,7 +11,7 @@ from typing import Any, Final
 import jsonschema
 from ruamel.yaml import YAML
 
-from lab.config.schema import json_schema
+from lab.cluster.config.schema import json_schema
 from tests.golden.cases import BAD, GOOD, core
 from tests.hostile.calls import call, is_plain
 

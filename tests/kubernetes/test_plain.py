@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.volume.layout import Volume
+from lab.protocol.volume.layout import Volume
 from tests.kubernetes.site import Site, render_flags
 from tests.support.commands import lab
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.volume import Request, TaskStatus, Volume
-from lab.volume.control import submit
-from lab.volume.states import State
-from lab.volume.status import read_status
+from lab.protocol.volume import Request, TaskStatus, Volume
+from lab.protocol.volume.control import submit
+from lab.protocol.volume.states import State
+from lab.protocol.volume.status import read_status
 from tests.support import specs
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ import httpx
 import psutil
 
 from lab.backends.state import state_directory
-from lab.classroom.class_dir import ClassDir
-from lab.classroom.planning import ClassPlan
-from lab.variables import LAB_STATE
+from lab.base.variables import LAB_STATE
+from lab.teach.classroom.class_dir import ClassDir
+from lab.teach.classroom.planning import ClassPlan
 from tests.support.docker import docker
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from lab.classroom.class_dir import ClassDir, StoredClass
-from lab.classroom.config import ClassConfig, Tls, parse_class
-from lab.classroom.planning import ClassPlan, HostFacts, plan_class
-from lab.config import Cluster, parse_cluster
-from lab.gpu import Inventory
-from lab.units import GIB
+from lab.base.units import GIB
+from lab.cluster.config import Cluster, parse_cluster
+from lab.cluster.gpu import Inventory
+from lab.teach.classroom.class_dir import ClassDir, StoredClass
+from lab.teach.classroom.config import ClassConfig, Tls, parse_class
+from lab.teach.classroom.planning import ClassPlan, HostFacts, plan_class
 from tests.golden.boxes import box
 
 

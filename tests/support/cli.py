@@ -19,11 +19,11 @@ from _pytest.capture import CaptureResult
 
 from lab.backends.names import CAPABILITIES
 from lab.cli import main
-from lab.config import load_cluster
-from lab.store.directory import RunDir
-from lab.store.run_info import RunInfo
-from lab.volume import Request, RunSpec, Volume
-from lab.volume.states import State
+from lab.cluster.config import load_cluster
+from lab.protocol.volume import Request, RunSpec, Volume
+from lab.protocol.volume.states import State
+from lab.runner.store.directory import RunDir
+from lab.runner.store.run_info import RunInfo
 from tests.support.agents import PATIENCE_S
 from tests.support.commands import python
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment, train

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.records import Record, parse_record
+from lab.protocol.records import Record, parse_record
 from tests.support.agents import wait_for
 
 ROOT = Path(__file__).parents[2]

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.config import load_cluster
-from lab.gpu import Gpu, Inventory, take_inventory
-from lab.placement.place import place
-from lab.placement.plan import Plan
+from lab.cluster.config import load_cluster
+from lab.cluster.gpu import Gpu, Inventory, take_inventory
+from lab.cluster.placement.place import place
+from lab.cluster.placement.plan import Plan
 from tests.support.agents import wait_for
 
 HOST = """

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from lab.backends.checks import Outcome, Status
 from lab.backends.engine.info import EngineInfo
-from lab.gpu import Condition, Fault, Gpu, Inventory
+from lab.cluster.gpu import Condition, Fault, Gpu, Inventory
 
 UUID = "GPU-5f2a0000-0000-0000-0000-000000000001"
 H100 = Gpu(0, UUID, "NVIDIA H100 80GB HBM3", 80 * 2**30, minor=1)

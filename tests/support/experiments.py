@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.records.echo import TensorFlowLines
+from lab.protocol.records.echo import TensorFlowLines
 from tests.support.commands import ROOT, lab
 
 LOCAL = ("--backend", "local", "--gpus", "none")

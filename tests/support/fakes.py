@@ -22,14 +22,14 @@ from lab.backends.environment import (
     no_check,
 )
 from lab.backends.state import Busy
-from lab.errors import LabError
-from lab.gpu.verification import GpuView
-from lab.image_digest import digest
-from lab.log import LOG
-from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.volume import Request, RunSpec, TaskStatus, Volume, control
-from lab.volume.files import write_atomically
-from lab.volume.states import State
+from lab.base.errors import LabError
+from lab.base.image_digest import digest
+from lab.base.log import LOG
+from lab.cluster.gpu.verification import GpuView
+from lab.cluster.placement.plan import Plan, PlannedNode, PlannedTask
+from lab.protocol.volume import Request, RunSpec, TaskStatus, Volume, control
+from lab.protocol.volume.files import write_atomically
+from lab.protocol.volume.states import State
 
 PLAN = Plan(
     name="mnist",

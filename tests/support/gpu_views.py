@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.gpu.verification import GpuView
+from lab.cluster.gpu.verification import GpuView
 
 A, B, C = (f"GPU-0000000{letter}-1111-2222-3333-444444444444" for letter in "abc")
 

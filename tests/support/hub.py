@@ -14,7 +14,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-from lab.classroom.hub import SeatSpawner
+from lab.teach.classroom.hub import SeatSpawner
 
 ROUTES = "/api/routes"
 

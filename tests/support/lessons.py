@@ -14,17 +14,17 @@ from itertools import product
 from typing import Any, Final
 
 from lab.base.command_line import read_arguments
-from lab.config import load_cluster
-from lab.experiments.experiment import Experiment, OnFailure
-from lab.experiments.faults import Fault, Kind
-from lab.experiments.registry import EXPERIMENTS
-from lab.lessons.check import MeasuredRun, holds
-from lab.lessons.lesson import FOLDER, Condition, Stage, load_lesson
-from lab.store.run_info import RunInfo, parameters_of
-from lab.store.summary import ResultSummary, Summary, TaskSummary
+from lab.cluster.config import load_cluster
+from lab.protocol.experiments.experiment import Experiment, OnFailure
+from lab.protocol.experiments.faults import Fault, Kind
+from lab.protocol.experiments.registry import EXPERIMENTS
+from lab.protocol.volume import RunSpec
+from lab.protocol.volume.layout import task_names
+from lab.runner.store.run_info import RunInfo, parameters_of
+from lab.runner.store.summary import ResultSummary, Summary, TaskSummary
+from lab.teach.lessons.check import MeasuredRun, holds
+from lab.teach.lessons.lesson import FOLDER, Condition, Stage, load_lesson
 from lab.verbs.run import command
-from lab.volume import RunSpec
-from lab.volume.layout import task_names
 from tests.support.commands import ROOT
 from tests.support.shown import commands
 from tests.support.specs import changed

@@ -10,7 +10,7 @@ from pathlib import Path
 from lab.backends.local import state
 from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.backends.process import ProcessHandle
-from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
+from lab.cluster.placement.plan import Link, Plan, PlannedNode, PlannedTask
 
 PLAN = Plan(
     name="demo",

@@ -56,7 +56,7 @@ def here():
                    for q in n.get_qdiscs(index=i) if q.get('kind') in ('tbf', 'netem'))
     return bool(link['flags'] & 1), link.get('mtu'), addresses, routes, kinds
 def fault(*words, **variables):
-    p = subprocess.Popen([sys.executable, '-m', 'lab.network.fault', *words],
+    p = subprocess.Popen([sys.executable, '-m', 'lab.protocol.network.fault', *words],
         env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return p, p.stdout.readline().strip()
 """

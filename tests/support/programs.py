@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lab.log import shown_by
-from lab.records import Record, parse_record
-from lab.run.prepared import PlaceOptions, PreparedRun, prepare_run
+from lab.base.log import shown_by
+from lab.protocol.records import Record, parse_record
+from lab.protocol.volume import RunSpec
+from lab.runner.prepared import PlaceOptions, PreparedRun, prepare_run
 from lab.verbs import inputs
-from lab.volume import RunSpec
 
 
 def write(folder: Path, **files: str) -> Path:

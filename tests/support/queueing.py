@@ -18,24 +18,24 @@ from unittest import mock
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from lab.backends.classroom.backend import ClassBackend, ClassEnvironment
-from lab.backends.classroom.protocol import Queue, State
 from lab.backends.environment import Check, Environment, no_check
-from lab.classroom.planning import SeatPlan
-from lab.classroom.queue.host import TEACHER, Host
-from lab.classroom.queue.ledger import Capacity, Entry, Ledger, plan_of
-from lab.classroom.queue.service import LIMITS, application
-from lab.classroom.queue.turns import Delays, Turns
-from lab.config.load import parse_cluster
-from lab.gpu import Gpu, Inventory
-from lab.log import LOG, passed_on
-from lab.placement.place import place
-from lab.placement.plan import Plan
-from lab.threads import in_background
-from lab.variables import LAB_QUEUE, LAB_STATE
-from lab.volume import Request, RunSpec, TaskStatus, Volume, control
-from lab.volume.files import write_atomically
-from lab.volume.states import State as RunState
+from lab.base.log import LOG, passed_on
+from lab.base.threads import in_background
+from lab.base.variables import LAB_QUEUE, LAB_STATE
+from lab.cluster.config.load import parse_cluster
+from lab.cluster.gpu import Gpu, Inventory
+from lab.cluster.placement.place import place
+from lab.cluster.placement.plan import Plan
+from lab.protocol.volume import Request, RunSpec, TaskStatus, Volume, control
+from lab.protocol.volume.files import write_atomically
+from lab.protocol.volume.states import State as RunState
+from lab.teach.classroom.backend import ClassBackend, ClassEnvironment
+from lab.teach.classroom.planning import SeatPlan
+from lab.teach.classroom.protocol import Queue, State
+from lab.teach.classroom.queue.host import TEACHER, Host
+from lab.teach.classroom.queue.ledger import Capacity, Entry, Ledger, plan_of
+from lab.teach.classroom.queue.service import LIMITS, application
+from lab.teach.classroom.queue.turns import Delays, Turns
 from tests.support.agents import wait_for
 from tests.support.fakes import end, record, train, write_records
 
@@ -253,7 +253,7 @@ def a_queue(folder: Path, host: FakeHost) -> Iterator[QueueUnderTest]:
         await server.close_all_connections()
 
     home = {"HOME": str(folder.parent), LAB_STATE: str(folder.parent / "state")}
-    client = "lab.backends.classroom"
+    client = "lab.teach.classroom"
     with (
         mock.patch.dict(os.environ, home),
         mock.patch.multiple(f"{client}.backend", _FRESH_S=0.05, _PATIENCE_S=0.0, _POLL_S=0.02),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.runtimes import RUNTIMES
+from lab.protocol.runtimes import RUNTIMES
 from tests.support.commands import ROOT
 from tests.support.conditions import lacking
 

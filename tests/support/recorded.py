@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import pandas as pd
 
-from lab.records import FIELDS
-from lab.store.directory import RunDir
-from lab.volume import TaskStatus
-from lab.volume.files import write_atomically
-from lab.volume.states import State
+from lab.protocol.records import FIELDS
+from lab.protocol.volume import TaskStatus
+from lab.protocol.volume.files import write_atomically
+from lab.protocol.volume.states import State
+from lab.runner.store.directory import RunDir
 from tests.support.specs import run_info
 
 CLUSTER: Final = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]}

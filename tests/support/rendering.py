@@ -6,9 +6,9 @@ from pathlib import Path
 
 from lab.backends.names import COMPOSE, capabilities
 from lab.backends.rendered_file import RenderOptions, read_state
-from lab.config import load_cluster
-from lab.placement.place import place_here
-from lab.placement.plan import Plan
+from lab.cluster.config import load_cluster
+from lab.cluster.placement.place import place_here
+from lab.cluster.placement.plan import Plan
 from lab.verbs.render import render_config
 
 INDEX = RenderOptions("index")

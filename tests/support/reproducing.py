@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from lab.experiments.experiment import with_defaults
-from lab.experiments.registry import EXPERIMENTS
-from lab.reproduce.claims import Claim, Recipe, Source
-from lab.reproduce.measured_runs import MeasuredRun
-from lab.reproduce.measures import reference
-from lab.store.directory import RunDir
-from lab.store.run_info import RunInfo
-from lab.volume import RunSpec
-from lab.volume.states import State
+from lab.protocol.experiments.experiment import with_defaults
+from lab.protocol.experiments.registry import EXPERIMENTS
+from lab.protocol.volume import RunSpec
+from lab.protocol.volume.states import State
+from lab.runner.store.directory import RunDir
+from lab.runner.store.run_info import RunInfo
+from lab.study.reproduce.claims import Claim, Recipe, Source
+from lab.study.reproduce.measured_runs import MeasuredRun
+from lab.study.reproduce.measures import reference
 from tests.support.specs import changed
 
 Records = list[dict[str, Any]]

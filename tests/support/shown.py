@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.base.command_line import read_arguments
+from lab.base.errors import InputError
 from lab.cli.registry import COMMANDS
-from lab.config import load_cluster
-from lab.errors import InputError
-from lab.experiments.registry import EXPERIMENTS
+from lab.cluster.config import load_cluster
+from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.verbs import python_name
 
 ROOT = Path(__file__).parents[2]

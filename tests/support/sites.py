@@ -22,7 +22,7 @@ from lab.backends.kubernetes.backend import KubernetesBackend
 from lab.backends.local.backend import LocalBackend
 from lab.backends.names import CLASS, COMPOSE, KUBERNETES, LOCAL, SLURM
 from lab.backends.slurm.backend import SlurmBackend
-from lab.placement.plan import Plan
+from lab.cluster.placement.plan import Plan
 from tests.support.containers import Docker, inspected
 from tests.support.fakes import PLAN
 from tests.support.kube import a_cluster

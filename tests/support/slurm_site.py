@@ -17,9 +17,9 @@ from lab.backends.options import Values
 from lab.backends.slurm import environment as environments
 from lab.backends.slurm.backend import SlurmBackend
 from lab.backends.slurm.environment import SlurmEnvironment
-from lab.config import parse_cluster
-from lab.placement.plan import Plan
-from lab.run.planning import make_plan
+from lab.cluster.config import parse_cluster
+from lab.cluster.placement.plan import Plan
+from lab.runner.planning import make_plan
 
 CLUSTER = """\
 version: 1

@@ -11,17 +11,17 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lab.config import parse_cluster
-from lab.experiments.registry import EXPERIMENTS
-from lab.placement.place import Placed
-from lab.placement.plan import Plan
-from lab.project import Project
-from lab.run.prepared import PlaceOptions, PreparedRun
-from lab.run.record import create_run
-from lab.run.runner import Place, place_of
-from lab.store.directory import RunDir
-from lab.store.run_info import RunInfo
-from lab.volume import Request, RunSpec
+from lab.cluster.config import parse_cluster
+from lab.cluster.placement.place import Placed
+from lab.cluster.placement.plan import Plan
+from lab.cluster.project import Project
+from lab.protocol.experiments.registry import EXPERIMENTS
+from lab.protocol.volume import Request, RunSpec
+from lab.runner.prepared import PlaceOptions, PreparedRun
+from lab.runner.record import create_run
+from lab.runner.runner import Place, place_of
+from lab.runner.store.directory import RunDir
+from lab.runner.store.run_info import RunInfo
 from tests.support.fakes import PLAN, FakeBackend, FakeEnvironment
 
 T = TypeVar("T", Request, RunInfo)
@@ -103,7 +103,7 @@ def place_in(environment: FakeEnvironment, *, is_up: bool = False) -> Iterator[P
 HOLD = """\
 import sys
 from pathlib import Path
-from lab.store.directory import RunDir
+from lab.runner.store.directory import RunDir
 with RunDir(Path(sys.argv[1])).locked():
     print(flush=True)
     input()

@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.console import Console
 
-from lab.run.result_table import result_table
-from lab.store.run_info import RunInfo
-from lab.store.summary import Summary
-from lab.store.task_progress import TaskProgress
-from lab.volume import RunSpec, TaskStatus
-from lab.volume.states import State
+from lab.protocol.volume import RunSpec, TaskStatus
+from lab.protocol.volume.states import State
+from lab.runner.result_table import result_table
+from lab.runner.store.run_info import RunInfo
+from lab.runner.store.summary import Summary
+from lab.runner.store.task_progress import TaskProgress
 from tests.support.fakes import PLAN, record
 
 INFO = RunInfo(

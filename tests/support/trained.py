@@ -8,8 +8,8 @@ from itertools import islice
 
 import numpy as np
 
-from lab.mnist import Floats, Mnist
-from lab.records import Record
+from lab.protocol.mnist import Floats, Mnist
+from lab.protocol.records import Record
 from tests import oracle
 from tests.support.cluster import Task
 

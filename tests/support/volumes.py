@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lab.backends.environment import Environment
-from lab.volume import Chunk, Request, RunSpec, TaskStatus, Volume
-from lab.volume.control import submit
-from lab.volume.states import State
-from lab.volume.status import write_status
-from lab.volume.transfer import stream
+from lab.protocol.volume import Chunk, Request, RunSpec, TaskStatus, Volume
+from lab.protocol.volume.control import submit
+from lab.protocol.volume.states import State
+from lab.protocol.volume.status import write_status
+from lab.protocol.volume.transfer import stream
 
 REQUEST = Request(
     "r1", RunSpec("async", "p.py", ("--a", "b c")), {"ps": ["h:1"], "worker": ["h:2"]}

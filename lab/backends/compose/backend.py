@@ -29,13 +29,13 @@ from lab.backends.names import COMPOSE
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering
 from lab.backends.selection import is_same_folder
-from lab.errors import InputError, LabError
-from lab.log import LOG
-from lab.placement.plan import Plan
-from lab.project import DEFAULT_CLUSTER
-from lab.shipped import BASE_IMAGE_TOOL
-from lab.text import visible
-from lab.threads import in_background
+from lab.base.errors import InputError, LabError
+from lab.base.log import LOG
+from lab.base.shipped import BASE_IMAGE_TOOL
+from lab.base.text import visible
+from lab.base.threads import in_background
+from lab.cluster.placement.plan import Plan
+from lab.cluster.project import DEFAULT_CLUSTER
 
 if TYPE_CHECKING:
     from lab.backends.checks import Host

@@ -18,10 +18,10 @@ from typing import Any, Final
 from lab.backends.engine.containers import ContainerInfo
 from lab.backends.engine.error_hints import INSTALL_COMPOSE, explain
 from lab.backends.state import state_directory
-from lab.errors import LabError
-from lab.log import LOG
-from lab.text import visible
-from lab.volume.files import write_atomically
+from lab.base.errors import LabError
+from lab.base.log import LOG
+from lab.base.text import visible
+from lab.protocol.volume.files import write_atomically
 
 KEPT_LINES: Final = 200
 """The number of a child's last lines that are kept to explain its failure."""

@@ -29,10 +29,10 @@ from lab.backends.log_tail import merged_lines
 from lab.backends.names import COMPOSE
 from lab.backends.network_faults import wait_until_in_effect
 from lab.backends.volume_calls import CalledEnvironment, Channel
-from lab.errors import LabError
-from lab.gpu.verification import GpuView
-from lab.network import fault
-from lab.variables import LAB_LINK
+from lab.base.errors import LabError
+from lab.base.variables import LAB_LINK
+from lab.cluster.gpu.verification import GpuView
+from lab.protocol.network import fault
 
 if TYPE_CHECKING:
     from lab.backends.compose.volume import Output
@@ -86,7 +86,7 @@ class ComposeEnvironment(CalledEnvironment):
         """The digest in a container whose image `docker compose build` made, without a label."""
         if not container.running:
             return ""
-        command = ["python", "-m", "lab.image_digest"]
+        command = ["python", "-m", "lab.base.image_digest"]
         doing = f"reading the version of lab in {container.service}"
         done = self._engine.execute(doing, container.id, command, within_s=30, max_bytes=1 << 16)
         return done.stdout.decode(errors="replace").strip()

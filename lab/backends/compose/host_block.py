@@ -17,9 +17,9 @@ from lab.backends.compose.render import ISOLATED
 from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import NODE, PROJECT
 from lab.backends.network_faults import refused
-from lab.errors import LabError
-from lab.log import LOG
-from lab.network.host_block import MODULE, ROUTES, is_blocked
+from lab.base.errors import LabError
+from lab.base.log import LOG
+from lab.protocol.network.host_block import MODULE, ROUTES, is_blocked
 
 if TYPE_CHECKING:
     from docker.models.containers import Container

@@ -15,13 +15,13 @@ from lab.backends.compose.cli import Compose, compose_version
 from lab.backends.engine.client import Engine, NotFound, engine_errors
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering
-from lab.errors import LabError
-from lab.image_digest import BUILD_ARGUMENT, LABEL, PACKAGE, digest
-from lab.log import LOG
-from lab.placement.plan import Plan
-from lab.project import DEFAULT_CLUSTER
-from lab.text import short, visible
-from lab.variables import LAB_IMAGE, LAB_TENSORFLOW
+from lab.base.errors import LabError
+from lab.base.image_digest import BUILD_ARGUMENT, LABEL, PACKAGE, digest
+from lab.base.log import LOG
+from lab.base.text import short, visible
+from lab.base.variables import LAB_IMAGE, LAB_TENSORFLOW
+from lab.cluster.placement.plan import Plan
+from lab.cluster.project import DEFAULT_CLUSTER
 
 
 @dataclass(frozen=True, slots=True)

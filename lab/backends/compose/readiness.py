@@ -9,9 +9,9 @@ from typing import Final
 from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import ContainerInfo
 from lab.backends.engine.error_hints import explain
-from lab.errors import LabError
-from lab.log import LOG
-from lab.text import visible
+from lab.base.errors import LabError
+from lab.base.log import LOG
+from lab.base.text import visible
 
 READY_S: Final = 60.0
 """Seconds that the containers have to become healthy."""

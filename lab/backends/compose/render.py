@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab import variables as var
 from lab.backends import rendered_file
 from lab.backends.base import Planner
 from lab.backends.names import COMPOSE, capabilities
 from lab.backends.options import Values, defaults_of
 from lab.backends.rendered_file import PLAIN, Rendering
 from lab.backends.yaml_text import Block, Value, Variable, compose_yaml
-from lab.config.validation import RUN_SERVICE
-from lab.experiments.faults import parse
-from lab.network.link import MTU, link_environ
-from lab.placement.plan import Plan, PlannedNode, PlannedRun, PlannedTask
-from lab.runtimes import GPU_ORDER, NO_GPU, RUNTIMES, TENSORFLOW
-from lab.text import short
-from lab.units import MIB
+from lab.base import variables as var
+from lab.base.text import short
+from lab.base.units import MIB
+from lab.cluster.config.validation import RUN_SERVICE
+from lab.cluster.placement.plan import Plan, PlannedNode, PlannedRun, PlannedTask
+from lab.protocol.experiments.faults import parse
+from lab.protocol.network.link import MTU, link_environ
+from lab.protocol.runtimes import GPU_ORDER, NO_GPU, RUNTIMES, TENSORFLOW
 
 DEFAULTS: Final[Values] = defaults_of(capabilities(COMPOSE).options)
 

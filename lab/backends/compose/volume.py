@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import RUNS_MOUNT
 from lab.backends.volume_calls import MODULE, archive_of, raise_for_exit_code
-from lab.errors import LabError
-from lab.variables import LAB_RUNS
-from lab.volume import Volume
+from lab.base.errors import LabError
+from lab.base.variables import LAB_RUNS
+from lab.protocol.volume import Volume
 
 if TYPE_CHECKING:
     from docker.types import CancellableStream

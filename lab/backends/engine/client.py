@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from lab.backends.engine.containers import COMPOSE_PROJECT, PROJECT, TRANSIENT
 from lab.backends.engine.error_hints import explain, is_podman
-from lab.errors import LabError
-from lab.text import short
+from lab.base.errors import LabError
+from lab.base.text import short
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lab.image_digest import LABEL
-from lab.text import short
-from lab.variables import LAB_CLUSTER
-from lab.volume.layout import TASK as TASK_NAME
-from lab.volume.layout import task_names
+from lab.base.image_digest import LABEL
+from lab.base.text import short
+from lab.base.variables import LAB_CLUSTER
+from lab.protocol.volume.layout import TASK as TASK_NAME
+from lab.protocol.volume.layout import task_names
 
 PROJECT: Final = "lab.project"
 NODE: Final = "lab.node"
@@ -61,7 +61,7 @@ class ContainerInfo:
         planned: Device ids of its planned GPUs.
         variables: Its environment variables.
         cluster_sha256: Digest of its config.
-        runtime: The runtime of its image, a key of `lab.runtimes.RUNTIMES`.
+        runtime: The runtime of its image, a key of `lab.protocol.runtimes.RUNTIMES`.
         image: The id of its image.
         sources_sha256: Digest of lab's code in its image, or "".
         file: Its compose file, as compose names it.

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lab.errors import LabError
-from lab.shipped import BASE_IMAGE_TOOL
-from lab.text import short
+from lab.base.errors import LabError
+from lab.base.shipped import BASE_IMAGE_TOOL
+from lab.base.text import short
 
 _PODMAN_SERVICE: Final = "podman.socket"
 _DOCKER_SOCKET: Final = "docker.sock"

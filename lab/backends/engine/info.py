@@ -14,7 +14,7 @@ from typing import Any, Final
 from lab.backends.checks import Outcome, failed, ok
 from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.error_hints import EngineKind
-from lab.text import short
+from lab.base.text import short
 
 ANSWER_S: Final = 10
 """Time limit of each request, in seconds."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends.volume_calls import raise_for_exit_code
-from lab.errors import LabError
-from lab.shipped import named_extras
-from lab.text import short
+from lab.base.errors import LabError
+from lab.base.shipped import named_extras
+from lab.base.text import short
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -28,12 +28,12 @@ from lab.backends.names import KUBERNETES
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering
 from lab.backends.state import state_errors
-from lab.errors import InputError, LabError
-from lab.image_digest import digest
-from lab.log import LOG
-from lab.placement.plan import Plan
-from lab.shipped import install_command
-from lab.text import short
+from lab.base.errors import InputError, LabError
+from lab.base.image_digest import digest
+from lab.base.log import LOG
+from lab.base.shipped import install_command
+from lab.base.text import short
+from lab.cluster.placement.plan import Plan
 
 _POLL_S: Final = 1.0
 
@@ -133,7 +133,7 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
         environment = self._environment = KubernetesEnvironment(self._state_dir, record)
         _create(environment, objects.shared())
         LOG.info(f"kubernetes: starting {self.plan.name} in {api.namespace}")
-        command = ["python", "-m", "lab.image_digest"]
+        command = ["python", "-m", "lab.base.image_digest"]
         if b"".join(environment.volume_pod.call(command)).decode().strip() != digest():
             image = record.reader["spec"]["containers"][0]["image"]
             raise InputError(

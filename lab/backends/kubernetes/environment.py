@@ -26,11 +26,11 @@ from lab.backends.volume_calls import (
     CalledEnvironment,
     Channel,
 )
-from lab.errors import LabError
-from lab.log import LOG
-from lab.threads import in_background
-from lab.volume import Chunk
-from lab.volume.clock import stamp
+from lab.base.errors import LabError
+from lab.base.log import LOG
+from lab.base.threads import in_background
+from lab.protocol.volume import Chunk
+from lab.protocol.volume.clock import stamp
 
 _POLL_S: Final = 1.0
 _LOOK_S: Final = 3.0

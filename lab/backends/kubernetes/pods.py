@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lab import variables as var
 from lab.backends.options import Values
-from lab.placement.plan import Plan, PlannedRun, PlannedTask
-from lab.runtimes import GPU_ORDER, NO_GPU, RUNTIMES
-from lab.units import GIB, MIB
+from lab.base import variables as var
+from lab.base.units import GIB, MIB
+from lab.cluster.placement.plan import Plan, PlannedRun, PlannedTask
+from lab.protocol.runtimes import GPU_ORDER, NO_GPU, RUNTIMES
 
 Object = dict[str, Any]
 """A Kubernetes object, or a part of one."""

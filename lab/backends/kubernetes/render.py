@@ -17,15 +17,15 @@ from lab.backends.options import Values
 from lab.backends.rendered_file import PLAIN, Rendering, header
 from lab.backends.scheduled import ScheduledPlanner
 from lab.backends.yaml_text import dumped
-from lab.config import Cluster
-from lab.config.diagnostics import Problem
-from lab.config.validation import RUN_SERVICE
-from lab.errors import InputError
-from lab.experiments.registry import EXPERIMENTS
-from lab.placement.place import Placed
-from lab.placement.plan import Plan, PlannedRun, PlannedTask
-from lab.units import MIB
-from lab.variables import LAB_CLUSTER
+from lab.base.errors import InputError
+from lab.base.units import MIB
+from lab.base.variables import LAB_CLUSTER
+from lab.cluster.config import Cluster
+from lab.cluster.config.diagnostics import Problem
+from lab.cluster.config.validation import RUN_SERVICE
+from lab.cluster.placement.place import Placed
+from lab.cluster.placement.plan import Plan, PlannedRun, PlannedTask
+from lab.protocol.experiments.registry import EXPERIMENTS
 
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lab.backends.kubernetes.pods import INDEX, JOB, TASK, Object
-from lab.text import short
+from lab.base.text import short
 
 _NEVER: Final = {
     *("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName"),

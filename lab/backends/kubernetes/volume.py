@@ -13,9 +13,9 @@ from lab.backends.kubernetes import status
 from lab.backends.kubernetes.api import Api, ApiError
 from lab.backends.kubernetes.pods import OWNER, PROJECT, Object, directory_of
 from lab.backends.volume_calls import archive_of
-from lab.errors import LabError
-from lab.log import LOG
-from lab.text import short, visible
+from lab.base.errors import LabError
+from lab.base.log import LOG
+from lab.base.text import short, visible
 
 START_S: Final = 180.0
 """Seconds that a pod with a node has to start: it may pull its image."""

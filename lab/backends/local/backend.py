@@ -28,12 +28,12 @@ from lab.backends.python import (
     python_of,
 )
 from lab.backends.state import state_errors
-from lab.errors import LabError
-from lab.formatting import counted
-from lab.image_digest import digest
-from lab.log import LOG
-from lab.placement.plan import Plan
-from lab.volume import Volume
+from lab.base.errors import LabError
+from lab.base.formatting import counted
+from lab.base.image_digest import digest
+from lab.base.log import LOG
+from lab.cluster.placement.plan import Plan
+from lab.protocol.volume import Volume
 
 if TYPE_CHECKING:
     from lab.backends.checks import Host

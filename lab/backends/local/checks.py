@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends.checks import Outcome, failed, ok, skipped, warning
-from lab.runtimes import TENSORFLOW
-from lab.shipped import install_command
-from lab.text import short
-from lab.variables import LAB_LOCAL
+from lab.base.shipped import install_command
+from lab.base.text import short
+from lab.base.variables import LAB_LOCAL
+from lab.protocol.runtimes import TENSORFLOW
 
 _IMPORT_S: Final = 60.0
 """Time limit for importing TensorFlow, which takes 3 s on an idle host and 10 s on a busy one."""

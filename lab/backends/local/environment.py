@@ -28,14 +28,14 @@ from lab.backends.python import (
     module_command,
     versions,
 )
-from lab.errors import LabError
-from lab.gpu.inventory import usable_cpus
-from lab.network import fault
-from lab.network.link import link_environ
-from lab.variables import LAB_SCRIPTS
+from lab.base.errors import LabError
+from lab.base.variables import LAB_SCRIPTS
+from lab.cluster.gpu.inventory import usable_cpus
+from lab.protocol.network import fault
+from lab.protocol.network.link import link_environ
 
 if TYPE_CHECKING:
-    from lab.gpu.verification import GpuView
+    from lab.cluster.gpu.verification import GpuView
 
 _POLL_S = 0.05
 
@@ -151,7 +151,7 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
 
     def _probe_task(self, task: str, agent: ProcessHandle | None) -> GpuView:
         from lab.backends import gpu_verification  # noqa: PLC0415  (see `probe_gpus`)
-        from lab.gpu.verification import GpuView  # noqa: PLC0415
+        from lab.cluster.gpu.verification import GpuView  # noqa: PLC0415
 
         # The probe runs inside the namespaces, where the agent has another process id.
         own = self._state_dir.read_agent(task)
@@ -255,7 +255,7 @@ def inject_fault(
     Args:
         node: The node's name, for messages.
         enter: The command line prefix that starts a program on the node.
-        arguments: Arguments of `lab.network.fault`.
+        arguments: Arguments of `lab.protocol.network.fault`.
         variables: Environment variables that describe the node's link.
 
     Raises:

@@ -16,8 +16,8 @@ from pathlib import Path
 from lab.backends.local.state import NodeRecord, address
 from lab.backends.process import boot_id
 from lab.backends.python import base_environ, module_command
-from lab.text import short
-from lab.variables import LAB_LOCAL
+from lab.base.text import short
+from lab.base.variables import LAB_LOCAL
 
 # The supervisor is process 1 of these namespaces. If it or `unshare` dies, all processes end.
 UNSHARE = (

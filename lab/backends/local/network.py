@@ -18,7 +18,7 @@ from typing import NoReturn
 from pyroute2 import IPRoute, NetlinkError
 
 from lab.backends.local.state import NETWORK, NodeRecord
-from lab.network.link import MTU, LinkError, apply_link
+from lab.protocol.network.link import MTU, LinkError, apply_link
 
 _SWITCH = "lab0"
 _LOOPBACK_INDEX = 1

@@ -18,15 +18,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from lab import variables as var
 from lab.backends import environment_dir
 from lab.backends.environment_dir import EnvironmentDir, Record
 from lab.backends.names import LOCAL
 from lab.backends.process import ProcessHandle
 from lab.backends.state import state_errors
-from lab.errors import LabError
-from lab.placement.plan import Link, Plan
-from lab.volume.files import read_regular, write_atomically
+from lab.base import variables as var
+from lab.base.errors import LabError
+from lab.cluster.placement.plan import Link, Plan
+from lab.protocol.volume.files import read_regular, write_atomically
 
 START = b"go\n"
 """The supervisor's first line of input: the record is written, and it may start agents."""

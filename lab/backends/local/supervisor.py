@@ -32,12 +32,12 @@ from lab.backends.local.state import (
 )
 from lab.backends.process import ProcessHandle
 from lab.backends.python import base_environ, module_command
-from lab.runtimes import RUNTIMES, TENSORFLOW
-from lab.signals import way_to_end
+from lab.base.signals import way_to_end
+from lab.base.variables import LAB_LOCAL
+from lab.protocol.runtimes import RUNTIMES, TENSORFLOW
 from lab.task.agent import forkserver
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.command import environ_of_import
-from lab.variables import LAB_LOCAL
 
 # An agent waits 5 s for its program, and 3 s for the rest of the output.
 _AGENTS_GRACE_S = 10.0

@@ -21,12 +21,12 @@ from lab.backends.slurm import queue
 from lab.backends.slurm.environment import EnvironmentRecord, SlurmEnvironment, StateDir
 from lab.backends.slurm.render import SlurmPlanner, render
 from lab.backends.state import state_errors
-from lab.errors import InputError, LabError
-from lab.formatting import counted
-from lab.image_digest import digest
-from lab.placement.plan import Plan
-from lab.text import short
-from lab.variables import LAB_JOB_DIR, LAB_PYTHON
+from lab.base.errors import InputError, LabError
+from lab.base.formatting import counted
+from lab.base.image_digest import digest
+from lab.base.text import short
+from lab.base.variables import LAB_JOB_DIR, LAB_PYTHON
+from lab.cluster.placement.plan import Plan
 
 
 class SlurmBackend(SlurmPlanner, RecordedBackend):

@@ -15,12 +15,12 @@ from lab.backends.log_tail import last_lines
 from lab.backends.names import SLURM
 from lab.backends.python import versions
 from lab.backends.slurm import queue
-from lab.errors import InputError, LabError
-from lab.formatting import counted
-from lab.log import LOG
-from lab.volume import Request, control
-from lab.volume.clock import file_system_time
-from lab.volume.continuation import continues, has_lost_task, mark_lost
+from lab.base.errors import InputError, LabError
+from lab.base.formatting import counted
+from lab.base.log import LOG
+from lab.protocol.volume import Request, control
+from lab.protocol.volume.clock import file_system_time
+from lab.protocol.volume.continuation import continues, has_lost_task, mark_lost
 
 _FRESH_S: Final = 3.0
 """Seconds for which an answer of Slurm is reused; sites discourage frequent queries."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.errors import LabError
-from lab.text import short
+from lab.base.errors import LabError
+from lab.base.text import short
 
 _PATIENCE_S: Final = 60.0
 """Seconds that Slurm has to answer a command."""

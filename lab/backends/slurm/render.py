@@ -17,10 +17,10 @@ from lab.backends.names import SLURM
 from lab.backends.options import Values
 from lab.backends.rendered_file import PLAIN, Rendering, header
 from lab.backends.scheduled import ScheduledPlanner
-from lab.placement.plan import Plan, PlannedTask
-from lab.runtimes import RUNTIMES
-from lab.text import short
-from lab.units import MIB
+from lab.base.text import short
+from lab.base.units import MIB
+from lab.cluster.placement.plan import Plan, PlannedTask
+from lab.protocol.runtimes import RUNTIMES
 
 Nodes = tuple[tuple[str, tuple[PlannedTask, ...]], ...]
 """The names of nodes, each with its tasks."""

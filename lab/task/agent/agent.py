@@ -1,9 +1,9 @@
 """The task agent: it starts the training program of one task, on every backend.
 
 The agent (`python -m lab.task.agent`) announces its task and waits for requests on the run volume
-(`lab.volume`). It starts the program as its own child and is the only writer of the task's output.
-It watches the other tasks, and ends the program when the run ends. It needs only the standard
-library.
+(`lab.protocol.volume`). It starts the program as its own child and is the only writer of the task's
+output. It watches the other tasks, and ends the program when the run ends. It needs only the
+standard library.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from lab.base.text import short
+from lab.base.variables import LAB_OUTPUT, LAB_TASK
+from lab.protocol.volume import Request, Volume
+from lab.protocol.volume.files import REFUSED_S, Patience, read_regular
+from lab.protocol.volume.heartbeat import Heartbeat
+from lab.protocol.volume.states import State
+from lab.protocol.volume.status import read_status, write_lost
 from lab.task.agent.agent_config import AgentConfig, AgentConfigError
 from lab.task.agent.agent_log import AgentLog
 from lab.task.agent.execution import POLL_S, Execution
 from lab.task.agent.fork_client import ForkClient
 from lab.task.agent.process import set_subreaper
-from lab.text import short
-from lab.variables import LAB_OUTPUT, LAB_TASK
-from lab.volume import Request, Volume
-from lab.volume.files import REFUSED_S, Patience, read_regular
-from lab.volume.heartbeat import Heartbeat
-from lab.volume.states import State
-from lab.volume.status import read_status, write_lost
 
 _EXIT_USAGE = 2
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

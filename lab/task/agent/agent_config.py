@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import variables as var
-from lab.volume.layout import TASK
+from lab.base import variables as var
+from lab.protocol.volume.layout import TASK
 
 _NO_GPUS = {"", "-1", "void", "none"}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from lab.text import bounded
-from lab.volume.clock import stamp, unix_time
-from lab.volume.files import write_all
+from lab.base.text import bounded
+from lab.protocol.volume.clock import stamp, unix_time
+from lab.protocol.volume.files import write_all
 
 
 class AgentLog:

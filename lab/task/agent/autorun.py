@@ -30,21 +30,21 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from lab import variables as var
-from lab.experiments.experiment import misfit, with_seed
-from lab.experiments.faults import check_target, parse
-from lab.experiments.registry import EXPERIMENTS
-from lab.records import Record
-from lab.records.echo import readable
-from lab.records.reader import is_number, read_records, unexpected
-from lab.text import LONGEST_REASON, short, suggestion
-from lab.units import duration_s
-from lab.volume import Request, RunSpec, TaskStatus, Volume
-from lab.volume.continuation import is_interrupted, next_request
-from lab.volume.control import VolumeBusy, requests, state_of, submit, uploads
-from lab.volume.layout import STALL_S, ClusterSpec, new_run_id, task_names
-from lab.volume.states import NEVER_TALKED, State, outcome
-from lab.volume.status import Statuses, read_statuses
+from lab.base import variables as var
+from lab.base.text import LONGEST_REASON, short, suggestion
+from lab.base.units import duration_s
+from lab.protocol.experiments.experiment import misfit, with_seed
+from lab.protocol.experiments.faults import check_target, parse
+from lab.protocol.experiments.registry import EXPERIMENTS
+from lab.protocol.records import Record
+from lab.protocol.records.echo import readable
+from lab.protocol.records.reader import is_number, read_records, unexpected
+from lab.protocol.volume import Request, RunSpec, TaskStatus, Volume
+from lab.protocol.volume.continuation import is_interrupted, next_request
+from lab.protocol.volume.control import VolumeBusy, requests, state_of, submit, uploads
+from lab.protocol.volume.layout import STALL_S, ClusterSpec, new_run_id, task_names
+from lab.protocol.volume.states import NEVER_TALKED, State, outcome
+from lab.protocol.volume.status import Statuses, read_statuses
 
 _POLL_S: Final = 0.5
 _EXIT_USAGE: Final = 2

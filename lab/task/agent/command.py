@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Final
 
 import lab
-from lab import variables as var
-from lab.frameworks import FRAMEWORKS, JAX, TENSORFLOW, Rank
-from lab.network.interface import address_of, check_hostname, interface_of
+from lab.base import variables as var
+from lab.protocol.frameworks import FRAMEWORKS, JAX, TENSORFLOW, Rank
+from lab.protocol.network.interface import address_of, check_hostname, interface_of
+from lab.protocol.volume import Request, Volume
+from lab.protocol.volume.run_spec import CLUSTER_ARGS, LISTINGS, fill_in, module_files
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.flag_completion import RANK_PLACEHOLDERS
 from lab.task.lazy_keras import defer_keras
-from lab.volume import Request, Volume
-from lab.volume.run_spec import CLUSTER_ARGS, LISTINGS, fill_in, module_files
 
 _CPU_MAX: Final = Path("/sys/fs/cgroup/cpu.max")
 

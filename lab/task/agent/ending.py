@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from lab.protocol.volume import Request, Volume
+from lab.protocol.volume.control import cancel_reason
+from lab.protocol.volume.states import Cause, State
+from lab.protocol.volume.status import Statuses, TaskStatuses
 from lab.task.agent import outcomes
 from lab.task.agent.fault_injection import FaultInjector
 from lab.task.agent.outcomes import TaskOutcome
 from lab.task.agent.own_status import OwnStatus
 from lab.task.agent.program import Program, ProgramStarter
-from lab.volume import Request, Volume
-from lab.volume.control import cancel_reason
-from lab.volume.states import Cause, State
-from lab.volume.status import Statuses, TaskStatuses
 
 GRACE_S: Final = 5.0
 """Seconds from SIGTERM to SIGKILL."""

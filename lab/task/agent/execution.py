@@ -10,6 +10,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+from lab.protocol.volume import Request, Volume
+from lab.protocol.volume.clock import Stopwatch
+from lab.protocol.volume.continuation import next_step
+from lab.protocol.volume.control import cancel
+from lab.protocol.volume.heartbeat import PeerMonitor
+from lab.protocol.volume.states import Cause, State
+from lab.protocol.volume.status import Statuses, TaskStatuses
 from lab.task.agent import command, outcomes, starts
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
@@ -21,13 +28,6 @@ from lab.task.agent.outcomes import TaskOutcome
 from lab.task.agent.own_status import OwnStatus
 from lab.task.agent.process import is_stopped
 from lab.task.agent.program import WAITS, Program, ProgramStarter
-from lab.volume import Request, Volume
-from lab.volume.clock import Stopwatch
-from lab.volume.continuation import next_step
-from lab.volume.control import cancel
-from lab.volume.heartbeat import PeerMonitor
-from lab.volume.states import Cause, State
-from lab.volume.status import Statuses, TaskStatuses
 
 POLL_S: Final = 0.1
 _STEADY_POLL_S: Final = 0.3  # a program's end wakes the agent at once

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from lab.experiments.faults import DONE, OVER, Fault, Kind, concerns, due, parse
+from lab.base.text import short
+from lab.protocol.experiments.faults import DONE, OVER, Fault, Kind, concerns, due, parse
+from lab.protocol.volume import Request, Volume
+from lab.protocol.volume.clock import unix_time
+from lab.protocol.volume.control import injected_faults, read_fault
+from lab.protocol.volume.files import write_atomically
 from lab.task.agent.starts import UNDER_FAULT
-from lab.text import short
-from lab.volume import Request, Volume
-from lab.volume.clock import unix_time
-from lab.volume.control import injected_faults, read_fault
-from lab.volume.files import write_atomically
 
 _PERIOD_S: Final = 0.1
 """Seconds of one period. A slowed program runs for a share of it and is stopped for the rest."""

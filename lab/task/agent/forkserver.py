@@ -41,10 +41,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from lab.parent_death import set_pdeathsig
+from lab.base.parent_death import set_pdeathsig
+from lab.base.variables import LAB_TASK
 from lab.task.agent import process
 from lab.task.own.main_module import exit_with_traceback, run_file
-from lab.variables import LAB_TASK
 
 COMMAND: Final = f"import sys; sys.path.pop(0); import {__name__} as own; own.run_server(sys.argv)"
 """The code for Python's `-c`. Like `-P`, it imports nothing from the current directory; unlike

@@ -17,14 +17,14 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import Final
 
-from lab.records.error_line import CHECKPOINT_PART
+from lab.base.text import LONGEST_REASON, short
+from lab.base.units import memory_for_people
+from lab.protocol.records.error_line import CHECKPOINT_PART
+from lab.protocol.volume import Request, TaskStatus
+from lab.protocol.volume.states import Cause, State, blame, is_optional
+from lab.protocol.volume.status import TaskStatuses
 from lab.task.agent.process import signal_name
 from lab.task.agent.starts import NOT_YET, is_hindered, is_late
-from lab.text import LONGEST_REASON, short
-from lab.units import memory_for_people
-from lab.volume import Request, TaskStatus
-from lab.volume.states import Cause, State, blame, is_optional
-from lab.volume.status import TaskStatuses
 
 _EVALUATOR: Final = "evaluator-"
 """The beginning of the names of tasks that may sleep after the training. Estimator's evaluator

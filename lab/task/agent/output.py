@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lab.base.text import visible
+from lab.protocol.volume.clock import unix_time
+from lab.protocol.volume.files import REFUSED_S, Patience, append_whole
 from lab.task.agent.output_parser import Lines, OutputParser
-from lab.text import visible
-from lab.volume.clock import unix_time
-from lab.volume.files import REFUSED_S, Patience, append_whole
 
 if TYPE_CHECKING:
     from hashlib import _Hash

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from lab.records import FIELDS, PREFIX, Record, RecordError, Value, parse_record
-from lab.records.echo import NOTICE, TensorFlowLines, readable
-from lab.records.error_line import ErrorLineFinder
-from lab.records.log_parsers import READY, LogParser
-from lab.text import MAX_LINE_BYTES, SPLIT_MARK, printed, short
-from lab.volume.layout import LOST_CONTACT
+from lab.base.text import MAX_LINE_BYTES, SPLIT_MARK, printed, short
+from lab.protocol.records import FIELDS, PREFIX, Record, RecordError, Value, parse_record
+from lab.protocol.records.echo import NOTICE, TensorFlowLines, readable
+from lab.protocol.records.error_line import ErrorLineFinder
+from lab.protocol.records.log_parsers import READY, LogParser
+from lab.protocol.volume.layout import LOST_CONTACT
 
 _MARK: Final = SPLIT_MARK.encode()
 _PREFIX: Final = PREFIX.encode()

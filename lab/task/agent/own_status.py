@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
+from lab.base.text import LONGEST_REASON, short
+from lab.protocol.volume import Request, TaskStatus, Volume, states
+from lab.protocol.volume.clock import unix_time
+from lab.protocol.volume.files import REFUSED_S, Patience
+from lab.protocol.volume.states import Attempt, Cause, State
+from lab.protocol.volume.status import read_status, write_status
 from lab.task.agent.outcomes import ProgramEnd, TaskOutcome
 from lab.task.agent.output_parser import OutputParser
 from lab.task.agent.process import cpu_time_s, signal_name
 from lab.task.agent.program import Program
-from lab.text import LONGEST_REASON, short
-from lab.volume import Request, TaskStatus, Volume, states
-from lab.volume.clock import unix_time
-from lab.volume.files import REFUSED_S, Patience
-from lab.volume.states import Attempt, Cause, State
-from lab.volume.status import read_status, write_status
 
 _NOTIFY_S: Final = 1.0
 """Minimum seconds between two writes of a status with the same state."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.parent_death import set_pdeathsig
+from lab.base.parent_death import set_pdeathsig
 
 OOM_COUNTERS: Final = (
     Path("/sys/fs/cgroup/memory.events"),  # cgroup v2

@@ -13,7 +13,11 @@ from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from lab.frameworks import FRAMEWORKS
+from lab.protocol.frameworks import FRAMEWORKS
+from lab.protocol.volume import Request, Volume
+from lab.protocol.volume.files import REFUSED_S, Patience, write_atomically
+from lab.protocol.volume.states import State
+from lab.protocol.volume.status import digest_of
 from lab.task.agent import command, ring
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.agent_log import AgentLog
@@ -22,10 +26,6 @@ from lab.task.agent.outcomes import ProgramEnd, TaskOutcome
 from lab.task.agent.output import Output
 from lab.task.agent.output_parser import OutputParser, RecordTags
 from lab.task.agent.process import ChildProcess, all_oom_kills
-from lab.volume import Request, Volume
-from lab.volume.files import REFUSED_S, Patience, write_atomically
-from lab.volume.states import State
-from lab.volume.status import digest_of
 
 _DRAIN_S: Final = 3.0
 """Seconds in which the pipe of an ended program must end, too."""

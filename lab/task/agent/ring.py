@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.experiments.faults import parse_trigger
+from lab.protocol.experiments.faults import parse_trigger
+from lab.protocol.volume import Request, Volume
+from lab.protocol.volume.files import read_regular, write_atomically
+from lab.protocol.volume.layout import READY_S
 from lab.task.agent.agent_config import AgentConfig
 from lab.task.agent.process import child_setup
-from lab.volume import Request, Volume
-from lab.volume.files import read_regular, write_atomically
-from lab.volume.layout import READY_S
 
 WAITS: Final = "waits for the rendezvous of Horovod's rank 0"
 

@@ -30,13 +30,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from lab import variables as var
-from lab.volume import Request, Volume
-from lab.volume.continuation import continued_spec, continues, mark_lost, next_request, next_step
-from lab.volume.control import VolumeBusy, cancel, requests, submit, uploads
-from lab.volume.layout import ClusterSpec, new_run_id
-from lab.volume.states import run_state
-from lab.volume.status import read_statuses
+from lab.base import variables as var
+from lab.protocol.volume import Request, Volume
+from lab.protocol.volume.continuation import (
+    continued_spec,
+    continues,
+    mark_lost,
+    next_request,
+    next_step,
+)
+from lab.protocol.volume.control import VolumeBusy, cancel, requests, submit, uploads
+from lab.protocol.volume.layout import ClusterSpec, new_run_id
+from lab.protocol.volume.states import run_state
+from lab.protocol.volume.status import read_statuses
 
 Components = Sequence[Sequence[tuple[str, Mapping[str, int]]]]
 """The nodes of each component of a job: a node's name, and its tasks with their number of GPUs."""

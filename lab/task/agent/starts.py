@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from lab.experiments.faults import Trigger, parse_trigger
-from lab.volume import Request, TaskStatus
-from lab.volume.run_spec import registered
-from lab.volume.states import ENDED, Cause, State
-from lab.volume.status import TaskStatuses
+from lab.protocol.experiments.faults import Trigger, parse_trigger
+from lab.protocol.volume import Request, TaskStatus
+from lab.protocol.volume.run_spec import registered
+from lab.protocol.volume.states import ENDED, Cause, State
+from lab.protocol.volume.status import TaskStatuses
 
 _READY: Final = frozenset({State.READY, State.TRAINING})
 NOT_YET: Final = frozenset({State.PENDING, State.STARTING})

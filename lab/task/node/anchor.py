@@ -10,9 +10,9 @@ import os
 import signal
 import sys
 
-from lab.network.link import LinkError, apply_link, link_of
+from lab.base.variables import LAB_NODE
+from lab.protocol.network.link import LinkError, apply_link, link_of
 from lab.task.node.health import READY_FILE
-from lab.variables import LAB_NODE
 
 _EXIT_USAGE = 2
 

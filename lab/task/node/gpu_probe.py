@@ -1,7 +1,7 @@
 """The GPUs that a task can use: `python -m lab.task.node.gpu_probe` prints one line of JSON.
 
-It runs in a task's container, or in the namespaces of its agent. `lab.gpu.verification` compares
-the answer with the plan.
+It runs in a task's container, or in the namespaces of its agent. `lab.cluster.gpu.verification`
+compares the answer with the plan.
 
     given    UUIDs of the GPUs and MIG slices that NVML lists in a container; null for a process of
              the host, where it lists all GPUs

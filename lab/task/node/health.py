@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from lab.variables import LAB_PROJECT, LAB_RUNS, LAB_TASK
+from lab.base.variables import LAB_PROJECT, LAB_RUNS, LAB_TASK
 
 WATCH_S: Final = 120.0
 """Seconds that a check runs after a successful one; the rendered time-out is longer."""

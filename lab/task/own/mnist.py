@@ -13,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from lab.base.variables import LAB_DATA_DIR
 from lab.task.after_import import after_import
-from lab.variables import LAB_DATA_DIR
 
 if TYPE_CHECKING:  # it takes time at the start of every program
-    from lab.mnist import Bytes
+    from lab.protocol.mnist import Bytes
 
     Part = tuple[Bytes, Bytes]
 
@@ -46,7 +46,7 @@ def load_data(path: str = "mnist.npz") -> tuple[Part, Part]:
     del path
     import numpy as np  # noqa: PLC0415
 
-    from lab.mnist import SIDE, Examples, load_mnist  # noqa: PLC0415
+    from lab.protocol.mnist import SIDE, Examples, load_mnist  # noqa: PLC0415
 
     def joined(*parts: Examples) -> Part:
         pixels = np.concatenate([part.pixels for part in parts])
@@ -68,7 +68,7 @@ def provide() -> None:
 def _has_images() -> bool:
     """Whether `lab` can be imported: the program may have its own module of this name."""
     try:
-        import lab.mnist  # noqa: F401, PLC0415
+        import lab.protocol.mnist  # noqa: F401, PLC0415
     except ModuleNotFoundError:
         return False
     return True

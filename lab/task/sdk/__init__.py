@@ -1,5 +1,5 @@
 """The modules that training programs import: records, data, flags, start, interrupts, models."""
 
-from lab.volume.layout import LOST_CONTACT
+from lab.protocol.volume.layout import LOST_CONTACT
 
 __all__ = ["LOST_CONTACT"]

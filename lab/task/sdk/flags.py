@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Never
 
-from lab.experiments.program_flags import (
+from lab.protocol.experiments.program_flags import (
     OF_VARIABLES,
     TRAINING_FLAGS,
     OneOf,
@@ -19,7 +19,7 @@ from lab.experiments.program_flags import (
     hosts,
     whole,
 )
-from lab.experiments.registry import EXPERIMENTS
+from lab.protocol.experiments.registry import EXPERIMENTS
 
 JOBS: Final = ("ps", "worker")
 

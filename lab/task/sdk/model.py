@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from lab.saved_model import Array, SavedModel, load_model, save_model
+from lab.protocol.saved_model import Array, SavedModel, load_model, save_model
 from lab.task.sdk.program import run_directory
 
 __all__ = ["SavedModel", "load_model", "save_model", "save_trained"]

@@ -14,13 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from lab.mnist import DataError
-from lab.records.error_line import first_message_line
+from lab.base.variables import LAB_RUN_DIR, LAB_START
+from lab.protocol.mnist import DataError
+from lab.protocol.records.error_line import first_message_line
+from lab.protocol.volume.layout import LOST_CONTACT
+from lab.protocol.volume.status import read_status
 from lab.task import lazy_keras, request_ids
 from lab.task.sdk.recorder import Recorder
-from lab.variables import LAB_RUN_DIR, LAB_START
-from lab.volume.layout import LOST_CONTACT
-from lab.volume.status import read_status
 
 _POLL_S: Final = 0.02
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Self, SupportsFloat, SupportsIndex
 
-from lab.records import FIELDS, Value, format_record
-from lab.variables import LAB_ATTEMPT, LAB_RUN_DIR, LAB_TASK
-from lab.volume.clock import unix_time
-from lab.volume.files import write_all
+from lab.base.variables import LAB_ATTEMPT, LAB_RUN_DIR, LAB_TASK
+from lab.protocol.records import FIELDS, Value, format_record
+from lab.protocol.volume.clock import unix_time
+from lab.protocol.volume.files import write_all
 
 BY_HAND: Final = "by-hand"
 """The run's name if the user started the program from a shell, without a task agent."""
@@ -80,10 +80,10 @@ class Recorder:
 
         Args:
             kind: The kind of the record.
-            **fields: Fields of `lab.records.FIELDS`; the values may be NumPy scalars.
+            **fields: Fields of `lab.protocol.records.FIELDS`; the values may be NumPy scalars.
 
         Raises:
-            lab.records.RecordError: A kind or field is unknown, or the record is too long.
+            lab.protocol.records.RecordError: A kind or field is unknown, or the record is too long.
             TypeError: A numeric field got a value that is not a number.
             OSError: The pipe is closed, or the disk is full.
         """

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from absl import flags
 
+from lab.protocol.volume.run_spec import module_files
 from lab.task.flag_completion import QUIET, complete_flags, restore_flags
 from lab.task.own import mnist
 from lab.task.own.main_module import run_file, run_module
@@ -28,7 +29,6 @@ from lab.task.sdk.program import ProgramError, ended_tasks
 from lab.task.sdk.recorder import Recorder
 from lab.task.tf1 import known_bugs, numpy_1, sessions
 from lab.task.tf1.import_hook import provide
-from lab.volume.run_spec import module_files
 
 _FAITHFUL, _FIX = "--faithful", "--mend"
 _SWITCHES = {QUIET, _FAITHFUL, _FIX}

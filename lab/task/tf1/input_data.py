@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lab.mnist import CLASSES, SIDE, Bytes, scaled
+from lab.protocol.mnist import CLASSES, SIDE, Bytes, scaled
 from lab.task.own.mnist import load_data
 
 VALIDATION_SIZE: Final = 5000

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-from lab.records.error_line import CHECKPOINT_PART
+from lab.protocol.records.error_line import CHECKPOINT_PART
 
 PATIENCE_S: Final = 10.0
 """A program may wait this long at one place before `lab` suspects a fault, in seconds."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import tensorflow.compat.v1 as tf
 
-from lab.mnist import CLASSES, SIDE
+from lab.protocol.mnist import CLASSES, SIDE
 
 NUM_CLASSES: Final = CLASSES
 IMAGE_SIZE: Final = SIDE

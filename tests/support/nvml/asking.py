@@ -16,11 +16,11 @@ ONE_GPU = "version: 1\nname: m\nnodes: {a: {gpus: 1}}\njobs: {worker: {on: [a]}}
 
 _SCRIPT = """
 import dataclasses, json, os, sys
-from lab.config import parse_cluster
-from lab.errors import LabError
-from lab.gpu import NvmlError, driver, read_host, take_inventory
-from lab.run.gpu_metrics import open_gpus
-from lab.placement.place import place
+from lab.cluster.config import parse_cluster
+from lab.base.errors import LabError
+from lab.cluster.gpu import NvmlError, driver, read_host, take_inventory
+from lab.runner.gpu_metrics import open_gpus
+from lab.cluster.placement.place import place
 driver.TIMEOUT_S = float(sys.argv[2])
 def see(variables, mode, config):
     for name in ("LAB_GPUS", "CUDA_VISIBLE_DEVICES"):

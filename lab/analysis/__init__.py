@@ -1,1 +1,0 @@
-"""Analyses of runs: a comparison, the statistics of a sweep, and curves in TensorBoard."""

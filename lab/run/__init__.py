@@ -1,1 +1,0 @@
-"""Runs in the local run store: preparation, execution, collection, summary and tables."""

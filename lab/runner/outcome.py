@@ -1,0 +1,218 @@
+"""Check whether a run succeeded; if not, report the failed tasks, or tasks that never talked."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from rich.text import Text
+
+from lab.base.errors import LabError
+from lab.base.formatting import between, counted, number
+from lab.base.log import LOG
+from lab.base.tables import width_of
+from lab.base.text import LONGEST_REASON, MAX_LINE_BYTES, printed, short, visible
+from lab.protocol.volume import TaskStatus
+from lab.protocol.volume.run_spec import module_files
+from lab.protocol.volume.states import NEVER_TALKED, Cause, State, never_talked
+from lab.runner.program_output import own_lines
+from lab.runner.store.directory import RunDir, read_statuses
+from lab.runner.store.run_info import RunInfo
+from lab.runner.store.summary import Summary
+from lab.runner.verdict import explain
+
+LOG_LINES: Final = 15
+"""The number of last lines of a failed task's log that are shown."""
+
+_TAIL_BYTES: Final = LOG_LINES * 2 * MAX_LINE_BYTES
+"""The number of bytes at a log's end that are searched for them; an agent splits longer lines."""
+
+_STARTS_RANKS: Final = re.compile(r"\bmp\.spawn\(|multiprocessing\.spawn\b|start_processes\(")
+_SETS_CLUSTER: Final = re.compile(r"environ(?:\[|\.setdefault\()[\"']TF_CONFIG[\"'](?:\] *=|,)")
+_PLACE_FLAG: Final = re.compile(
+    r"[\"'](--(?:world[-_]size|num[-_]processes|nnodes|(?:local|node)[-_]rank|rank|process[-_]id"
+    r"|coordinator[-_a-z]*|master[-_]addr|init[-_]method|dist[-_](?:url|backend)))[\"']"
+)
+_FORMS_CLUSTER: Final = {
+    "torch": (r"init_process_group|init_device_mesh", "never calls init_process_group"),
+    "jax": (r"distributed\.initialize", "never calls jax.distributed.initialize"),
+    "tensorflow": (r"ClusterSpec|Strategy|TF_CONFIG|RunConfig|hvd", "builds no cluster"),
+}
+"""Framework to how its programs find their other tasks, and what to say without it."""
+
+
+def check_succeeded(run: RunDir, summary: Summary) -> None:
+    """Check that a run succeeded; if not, report why its tasks failed.
+
+    A notice says if a user's program gave no record of a step.
+
+    Raises:
+        LabError: The run failed, its results are unexpected, or files were not collected.
+    """
+    report_unread(run, summary)
+    blamed = _report_failed(run, summary.reason.partition(" ")[0])
+    if summary.state == State.SUCCEEDED:
+        if notice := _contact_notice(run, run.read()):
+            LOG.warning(notice)
+        _check_results(run, summary)
+        check_collected(summary)
+        return
+    fix, reason = f"see its logs and records in {run.path}", summary.reason
+    if reason == NEVER_TALKED:
+        fix = _advice(run, run.read())
+    if blamed:
+        fix = blamed.fix or f"the whole log is {run.log(blamed.task)}"
+        reason = reason.removesuffix(f"; {blamed.fix}")
+    reason = f" ({reason})" if reason else ""
+    raise LabError(f"run {run.run_id} {summary.state}{reason}", fix)
+
+
+def _report_failed(run: RunDir, named: str) -> TaskStatus | None:
+    """Report once why tasks have failed, except for the reason of the run, which the error gives.
+
+    A task that only lost another one is left out. If a program gives no message, the last lines of
+    the first log that has some are reported.
+
+    Args:
+        run: The run.
+        named: The task that the reason of the run names.
+
+    Returns:
+        The status of that task, if it has failed.
+    """
+    groups: dict[str, list[TaskStatus]] = {}
+    statuses = read_statuses(run, run.read(), skip_damaged=True)
+    for status in statuses.values():
+        is_consequence = status.cause is Cause.PEER_LOST and status.task != named
+        if status.state in {State.FAILED, State.LOST} and not is_consequence:
+            groups.setdefault(explain(status), []).append(status)
+    for reason, (first, *others) in groups.items():
+        if named not in {first.task, *(status.task for status in others)}:
+            count = f" and {counted(len(others), 'other')}" if others else ""
+            LOG.warning(f"{first.task}{count} {short(reason, LONGEST_REASON)}")
+        if not _has_message(first):
+            any(_report_log(status.task, run.log(status.task)) for status in (first, *others))
+    return statuses.get(named)
+
+
+def _has_message(status: TaskStatus) -> bool:
+    """Whether the reason is a message of the program, and not only its exit code."""
+    ended_itself = status.cause in {Cause.EXIT_CODE, Cause.PEER_LOST}
+    return ended_itself and re.match(r"(?:exit code \d+)?(?:;|$)", status.reason) is None
+
+
+def check_collected(summary: Summary) -> None:
+    """Check that no file of the run was left on its run volume.
+
+    Raises:
+        LabError: A file was left there.
+    """
+    kept = [file for file in summary.left if file.kept]
+    if kept:
+        raise LabError(
+            f"run {summary.run_id}: files that were not collected: {len(kept)}, the first is"
+            f" {short(kept[0].path)}: {short(kept[0].reason)}",
+            f"collect files of any size with `lab attach {summary.run_id} --all-sizes`",
+        )
+
+
+def _check_results(run: RunDir, summary: Summary) -> None:
+    """Check that the experiment's results are as expected."""
+    wrong = next((result for result in summary.results if not result.as_expected), None)
+    if wrong is None:
+        return
+    problem = (
+        "was not found"
+        if wrong.value is None
+        else f"is {number(wrong.value)}, not {between(wrong.low, wrong.high)}"
+    )
+    raise LabError(
+        f"run {run.run_id} succeeded, but {visible(wrong.name)} {problem}",
+        f"see its logs and records in {run.path}",
+    )
+
+
+def _report_log(task: str, path: Path) -> bool:
+    """Report the last lines of a program in a task's log, each on one line of the terminal.
+
+    Only the end of the log is read.
+
+    Returns:
+        Whether the log has a line.
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        start = max(0, file.seek(0, 2) - _TAIL_BYTES)
+        file.seek(start)
+        lines = file.read().split(b"\n")
+    lines = lines[1:] if start else lines  # the first line is cut
+    last = [line for line in own_lines(lines) if line][-LOG_LINES:]
+    for line in last:
+        text = Text(f"{task}  | {printed(line)}".expandtabs())
+        text.truncate(width_of(sys.stderr), overflow="ellipsis")
+        LOG.warning(text.plain)
+    return bool(last)
+
+
+def report_unread(run: RunDir, summary: Summary) -> None:
+    """Report that a user's program gave no record of a step: its lines, or that it made none."""
+    info = run.read()
+    has_record = any(
+        known is not None
+        for task in summary.tasks
+        for known in (task.local_step, task.global_step, task.epoch, task.loss_records)
+    )
+    if has_record or not info.spec.own:
+        return
+    # Imported here: most runs need none of it.
+    from lab.runner.unread_lines import unread_notice  # noqa: PLC0415
+
+    is_early = info.spec.has_ranks and summary.state == State.SUCCEEDED
+    early = f"{Path(info.spec.program).name} ended before its first step" if is_early else ""
+    if notice := unread_notice(run, info) or early:
+        LOG.warning(notice)
+
+
+def _advice(run: RunDir, info: RunInfo) -> str:
+    """Return what to change in the program of a run whose tasks never talked to each other."""
+    source = "\n".join(_sources(run, info))
+    expression, lack = _FORMS_CLUSTER[info.spec.framework]
+    flags = dict.fromkeys(_PLACE_FLAG.findall(source))
+    unset = [flag for flag in flags if not any(flag in text for text in info.spec.args)]
+    if _STARTS_RANKS.search(source):
+        advice = "it starts its ranks itself: run it on one task, as in clusters/single.yaml"
+    elif _SETS_CLUSTER.search(source):
+        advice = "it sets a TF_CONFIG of its own: leave that to lab"
+    elif unset:
+        advice = f"give it {' and '.join(unset[:2])} after --, with placeholders such as {{rank}}"
+    elif info.spec.own and not re.search(expression, source):
+        advice = f"it {lack}: run it on one task, as in clusters/single.yaml"
+    else:
+        advice = f"see what its tasks wait for in {run.path}"
+    return f"{advice}; if each may train alone, write `needs: nothing` into the config"
+
+
+def _sources(run: RunDir, info: RunInfo) -> Iterator[str]:
+    spec = info.spec
+    for program in {*spec.programs.values()} or {spec.program}:
+        for name in module_files(program) if spec.module else (program,):
+            path = (run.program / name).resolve()
+            if path.is_relative_to(run.program.resolve()) and path.is_file():
+                yield path.read_text("utf-8", "replace")
+
+
+def _contact_notice(run: RunDir, info: RunInfo) -> str:
+    """Return the notice about tasks of a successful run that never talked to another one, or ""."""
+    statuses = read_statuses(run, info, skip_damaged=True)
+    if never_talked(info, statuses):
+        return f"warning: {NEVER_TALKED}"
+    trained = [status for status in statuses.values() if status.global_step is not None]
+    silent = [status.task for status in trained if status.talked is False]
+    if not info.spec.must_talk or not any(status.talked for status in statuses.values()):
+        return ""
+    names = ", ".join(silent)
+    return f"warning: {names} never exchanged data with another task" if silent else ""

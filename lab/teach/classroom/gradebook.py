@@ -1,0 +1,178 @@
+"""The gradebook of a class: what each seat has passed, computed again from the archive of its work.
+
+All files of a seat come from its student. Summaries are not read. Records must be those that the
+agents wrote, by the digest in the tasks' statuses; but a student can write both. No other text of a
+student gets into the table: a spreadsheet would run a cell that begins with `=`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from lab.base.errors import InputError
+from lab.base.formatting import counted
+from lab.base.log import LOG
+from lab.protocol.volume.layout import RUN_ID
+from lab.runner.store.directory import DEFAULT_RUNS_DIR
+from lab.teach.classroom.names import COPIES
+from lab.teach.lessons.answers import FILE
+from lab.teach.lessons.check import Evidence, StageResult, check_lesson
+from lab.teach.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
+
+_EVIDENCE: Final = re.compile(
+    rf"(?P<seat>[^/]+)/{DEFAULT_RUNS_DIR}/"
+    rf"(?:{re.escape(FILE)}|(?P<run>{RUN_ID.pattern})/(?:run\.json|(?:status|tasks)/[^/]+))"
+)
+_MAX_BYTES: Final = 128 << 20  # of all files of a seat that are read
+_MOST_FILES: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One stage of a lesson, in one seat.
+
+    Attributes:
+        seat: The seat.
+        lesson: The lesson.
+        stage: The stage.
+        passed: Whether its runs have all that is needed, and every answer is right.
+        when: When it was passed: the end of its newest run, or its newest answer. ISO 8601, in UTC;
+            "" if it is not passed.
+        runs: The number of ended runs of its experiments.
+        answers: The number of answers to its questions.
+        run_ids: The runs that were judged.
+        typed: The questions with a right answer; the student typed it, nothing measured it.
+        missing: What its runs lack, or which questions lack a right answer.
+    """
+
+    seat: str
+    lesson: str
+    stage: str
+    passed: bool
+    when: str
+    runs: int
+    answers: int
+    run_ids: tuple[str, ...]
+    typed: tuple[str, ...]
+    missing: str
+
+
+def read_gradebook(path: Path) -> list[Entry]:
+    """Return the gradebook of the archive of a class.
+
+    Raises:
+        InputError: The file is not an archive.
+        OSError: It cannot be read.
+    """
+    try:
+        archive = zipfile.ZipFile(path)
+    except OSError:
+        raise
+    except Exception as error:  # a damaged byte raises errors of any kind
+        raise InputError(
+            f"{path} is not an archive of a class, or it is damaged",
+            "give the file of `lab class down`",
+        ) from error
+    with archive:
+        return gradebook(archive)
+
+
+def gradebook(archive: zipfile.ZipFile) -> list[Entry]:
+    """Return the stages of the lessons that any seat has answered, for every seat.
+
+    Lessons share experiments, so a run does not identify its lesson. If no seat has answers, take
+    the lessons whose experiments a seat has run.
+
+    Args:
+        archive: The work of the seats, readable even if it is open for writing.
+
+    Raises:
+        OSError: The archive cannot be read.
+    """
+    folders = {name.partition("/")[0] for name in archive.namelist() if "/" in name}
+    lessons = {name: load_lesson(name) for name in lesson_names()}
+    entries = [
+        entry for seat in sorted(folders - {COPIES}) for entry in _seat(archive, seat, lessons)
+    ]
+    answered = {entry.lesson for entry in entries if entry.answers}
+    used = answered or {entry.lesson for entry in entries if entry.runs}
+    return [entry for entry in entries if entry.lesson in used]
+
+
+def as_csv(entries: Iterable[Entry]) -> str:
+    """Return a gradebook as CSV: a header and one row for each entry."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(field.name.replace("_", " ") for field in fields(Entry))
+    for entry in entries:
+        writer.writerow(_cell(value) for value in asdict(entry).values())
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(value) if isinstance(value, tuple) else value
+
+
+def _seat(archive: zipfile.ZipFile, seat: str, lessons: dict[str, Lesson]) -> Iterator[Entry]:
+    with TemporaryDirectory(prefix="lab-gradebook-") as folder:
+        _extract(archive, seat, folder)
+        evidence = Evidence.read(Path(folder, seat, DEFAULT_RUNS_DIR))
+        for name, lesson in lessons.items():
+            results = check_lesson(name, lesson, evidence)
+            for stage, result in zip(lesson.stages, results, strict=True):
+                yield _entry(seat, name, stage, result, evidence)
+
+
+def _extract(archive: zipfile.ZipFile, seat: str, folder: str) -> None:
+    """Write the evidence of a seat to a directory, the newest runs first."""
+    matches = filter(None, map(_EVIDENCE.fullmatch, archive.namelist()))
+    files = [match for match in matches if match["seat"] == seat]
+    files.sort(key=lambda file: file["run"] or "~", reverse=True)  # the answers first
+    size = damaged = 0
+    for count, file in enumerate(files):
+        size += archive.getinfo(file[0]).file_size
+        if size > _MAX_BYTES or count >= _MOST_FILES:
+            LOG.warning(f"warning: {seat}: too many records; its oldest runs are not read")
+            break
+        try:
+            archive.extract(file[0], folder)
+        except Exception:  # noqa: BLE001  (of zipfile, each of its decompressors, and the disk)
+            damaged += 1
+    if damaged:
+        LOG.warning(f"warning: {seat}: not read: {counted(damaged, 'damaged file')}")
+
+
+def _entry(seat: str, lesson: str, stage: Stage, result: StageResult, evidence: Evidence) -> Entry:
+    names = [question.name for question in stage.questions]
+    answers = [a for a in evidence.answers if a.lesson == lesson and a.question in names]
+    runs = [run for name in set(stage.runs.values()) for run in evidence.runs.get(name, ())]
+    ids = tuple(dict.fromkeys(result.runs.values()))
+    times = [run.info.stopped_unix or 0.0 for run in runs if run.info.run_id in ids]
+    times += [answer.time_unix for answer in answers]
+    when = datetime.fromtimestamp(max(times, default=0.0), UTC)
+    right = tuple(reply.question for reply in result.replies if reply.right)
+    wanted = [name for name in names if name not in right]
+    no_answer = f"no right answer to: {', '.join(wanted)}" if wanted else ""
+    return Entry(
+        seat,
+        lesson,
+        stage.name,
+        result.passed,
+        when.isoformat(timespec="seconds") if result.passed else "",
+        len(runs),
+        len(answers),
+        ids,
+        right,
+        result.hint or no_answer,
+    )
