@@ -26,11 +26,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from common import at_root, check
+from common import at_root, check, load_model, load_test
 
 import lab
-from lab.protocol.mnist import load_test
-from lab.protocol.saved_model import load_model
 
 at_root()
 

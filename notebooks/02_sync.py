@@ -17,10 +17,9 @@ from collections import deque
 
 import numpy as np
 import pandas as pd
-from common import at_root, check, sample, steps_of
+from common import at_root, check, load_mnist, sample, steps_of
 
 import lab
-from lab.protocol.mnist import load_mnist
 
 at_root()
 

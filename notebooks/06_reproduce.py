@@ -15,11 +15,10 @@
 # %%
 import matplotlib.pyplot as plt
 import pandas as pd
-from common import at_root, check, sample, steps_of
+from common import at_root, check, sample, steps_of, trainings
+from scipy.stats import t
 
 import lab
-from lab.base.statistics import prediction_interval
-from lab.study.reproduce.measures import trainings
 
 at_root()
 
@@ -131,10 +130,12 @@ pd.DataFrame({"ours": accuracy, "printed": printed_accuracy}).round(4)
 # %%
 right = pd.Series(trainings("async")[0]["accuracy"])
 faulty = pd.Series(trainings("async", "rate")[0]["accuracy"])
-interval = prediction_interval(list(right), 0.05)
-print(f"one more training: {interval.low:.4f} to {interval.high:.4f}")
+n = len(right)
+half = t.ppf(0.975, n - 1) * right.std() * (1 + 1 / n) ** 0.5
+low, high = right.mean() - half, right.mean() + half  # the 95% prediction interval
+print(f"one more training: {low:.4f} to {high:.4f}")
 print(f"the deviation that matters, the effect of the fault: {(right - faulty).mean():.4f}")
-print(f"with the fault: {faulty.between(interval.low, interval.high).sum()} of 8 in the interval")
+print(f"with the fault: {faulty.between(low, high).sum()} of 8 in the interval")
 
 # %% [markdown]
 # ## What you should see

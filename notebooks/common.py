@@ -1,4 +1,4 @@
-"""For all notebooks: working directory, sample runs, checks, steps on one clock, a curve."""
+"""For all notebooks: working directory, data, sample runs, checks, steps on one clock, a curve."""
 
 from __future__ import annotations
 
@@ -12,6 +12,21 @@ from cycler import cycler
 from matplotlib.axes import Axes
 
 import lab
+from lab.protocol.mnist import load_mnist, load_test
+from lab.protocol.saved_model import load_model
+from lab.study.reproduce.measures import trainings
+
+__all__ = [
+    "at_root",
+    "check",
+    "curve",
+    "load_mnist",
+    "load_model",
+    "load_test",
+    "sample",
+    "steps_of",
+    "trainings",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "notebooks/samples"

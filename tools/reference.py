@@ -20,7 +20,7 @@ from lab.verbs import python_name
 COMMAND_PAGES: Final = {name: f"reference/commands/{name}.md" for name in COMMANDS}
 """By command: its page in the site."""
 
-PYTHON_PAGE: Final = "reference/python-lab.md"
+PYTHON_PAGE: Final = "reference/python-api.md"
 """The page of the functions and types of `lab`."""
 
 _WIDTH: Final = "80"

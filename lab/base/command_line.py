@@ -119,7 +119,7 @@ def _separated(
     """Separate flags with their values, positional arguments, and arguments after `--`."""
     parsed = _Words()
     own = {each.flag: each for each in known if each.is_flag}
-    flags = (rest.flags(None) if rest else {}) | own
+    flags = {**(rest.flags(None) if rest else {}), **own}
     shorts = {each.short: each.flag for each in known if each.short}
     queue = list(arguments)
     while queue:
@@ -139,11 +139,11 @@ def _separated(
             name, equals, raw = negated, "=", "false"
         if name not in flags:
             program = parsed.program if rest and not rest.verbatim else None
-            if head.startswith("--") and program and rest and not rest.known(program):
+            if head.startswith("--") and program and rest and not rest.flags(program):
                 # It may belong to a program whose flags lab does not know.
                 raise _after_dashes_error(command, program, name)
             near = suggestion(f"--{name}", [f"--{each}" for each in flags])
-            more = f"; {_UNCHECKED_HINT}" if rest and rest.known(None) and not near else ""
+            more = f"; {_UNCHECKED_HINT}" if rest and rest.flags(None) and not near else ""
             problem = f"no option {head!r} for `lab {command}`"
             raise InputError(problem, f"{near}see `lab {command} --help`{more}")
         if not equals:

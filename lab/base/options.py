@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, ParamSpec, Protocol, TypeVar, get_type_hints
+from typing import Any, Final, ParamSpec, TypeVar, get_type_hints
 
 from lab.base.converters import boolean, text
 from lab.base.errors import InputError
@@ -85,45 +85,21 @@ class Arguments:
     shows: str
 
 
-class ProgramFlag(Protocol):
-    """A flag of a program, as the program declares it."""
-
-    @property
-    def help(self) -> str:
-        """One line."""
-
-    @property
-    def parse(self) -> Callable[[str], object]:
-        """Parse a value as the program does."""
-
-    @property
-    def is_switch(self) -> bool:
-        """Whether it may have no value."""
-
-
 @dataclass(frozen=True, slots=True)
 class ProgramArguments:
     """Flags that are passed on to a program, and all arguments after `--`, verbatim.
 
     Attributes:
         help: The lines of the help that replace the flags of all programs.
-        known: Returns the flags of the program that is the command's first argument; with None,
+        flags: Returns the flags of the program that is the command's first argument; with None,
             those of all programs.
         verbatim: Whether only arguments after `--` are passed on, and the first argument of the
             command is no program.
     """
 
     help: str
-    known: Callable[[str | None], Mapping[str, ProgramFlag]] = lambda _program: {}
+    flags: Callable[[str | None], Mapping[str, Parameter]] = lambda _program: {}
     verbatim: bool = False
-
-    def flags(self, program: str | None) -> dict[str, Parameter]:
-        """Return the program's flags by name, as parameters."""
-        flags = {}
-        for name, flag in self.known(program).items():
-            kind = Switch if flag.is_switch else Flag
-            flags[name] = Parameter(name, kind(flag.help, parse=flag.parse), default=None)
-        return flags
 
 
 ParameterKind = Flag | Switch | Argument | Arguments | ProgramArguments

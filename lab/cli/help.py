@@ -72,8 +72,10 @@ def _notes(text: str) -> Iterator[str]:
 
 def _experiment_help(experiment: Experiment) -> str:
     """Return what `lab run EXPERIMENT --help` prints."""
+    from lab.verbs.run import program_flags  # noqa: PLC0415  (other commands do not need it)
+
     name = experiment.name
-    own = ProgramArguments("", lambda _: experiment.flags).flags(name)
+    own = program_flags(name)
     flags = [f"flags of {name}:", *_program_flags(own)] if own else [f"{name} has no flags."]
     return "\n".join(
         [

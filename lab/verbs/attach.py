@@ -47,11 +47,10 @@ from lab.runner.store.directory import LAST, RunDir, runs_path
 from lab.runner.store.recordings import find_recorded, recorded_elsewhere
 from lab.runner.store.summary import read_summary
 from lab.runner.view import MakeView
-from lab.verbs.brief_view import brief_view
 from lab.verbs.common_options import RunsDir
 from lab.verbs.inputs import check_main_thread
 from lab.verbs.results import Run
-from lab.verbs.run_view import print_summary, view_for_stderr
+from lab.verbs.run_view import brief_view, print_summary, view_for_stderr
 
 SPEEDS: Final = (0.1, 1000.0)
 """The lowest and the highest speed of a replay."""

@@ -26,7 +26,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from lab.base.console import print_json
 from lab.base.errors import InputError, LabError
 from lab.base.options import Argument, RepeatedFlag, Switch, presents, reads_options
 from lab.base.tables import table_of
@@ -36,6 +35,7 @@ from lab.teach.lessons.answers import add_answers, note_passed
 from lab.teach.lessons.check import Evidence, Reply, StageResult, check_lesson
 from lab.teach.lessons.lesson import Lesson, lesson_names, load_lesson
 from lab.verbs.common_options import AsJson, RunsDir
+from lab.verbs.printing import print_result
 from lab.verbs.shown import Shown
 
 _DONE = Text("✓", "green")
@@ -169,10 +169,7 @@ def check(
 def command(checked: partial[Checked], *, json: AsJson = False) -> None:
     """Check the stages of a lesson; one that is not passed is an error."""
     found = checked()
-    if json:
-        print_json(found.to_json())
-    else:
-        found.show()
+    print_result(found, json=json)
     if not checked.keywords.get("key"):
         found.check()
 

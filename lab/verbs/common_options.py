@@ -67,6 +67,7 @@ Framework = Annotated[
     ),
 ]
 Force = Annotated[bool, Switch("replace the file even if lab did not write it")]
+EnvironmentArgument = Annotated[str | None, Argument(shows="ENVIRONMENT")]
 EnvironmentName = Annotated[
     str | None, Flag("the environment (default: the one of ./cluster.yaml)", shows="ENVIRONMENT")
 ]

@@ -61,6 +61,7 @@ class Exported:
         """Return all of it as a JSON value."""
         return asdict(self) | {"file": str(self.file)}
 
+    @messages_shown()
     def show(self) -> None:
         """Print the path of the archive, and its content in one line."""
         packed = f"{counted(self.files, 'file')}, {decimal(self.content_bytes)}"

@@ -57,6 +57,7 @@ class Injected:
         """Return all of it as a JSON value."""
         return asdict(self)
 
+    @messages_shown()
     def show(self) -> None:
         """Say which tasks it affects."""
         LOG.info(f"run {self.run}: {self.fault}: affects {', '.join(self.tasks)}")

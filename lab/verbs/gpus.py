@@ -21,7 +21,6 @@ from rich.text import Text
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
 from lab.backends.selection import list_running
-from lab.base.console import print_json
 from lab.base.errors import LabError
 from lab.base.formatting import counted
 from lab.base.options import presents
@@ -33,6 +32,7 @@ from lab.cluster.gpu.values import DRIVER
 from lab.cluster.gpu.verification import GpuCheck, GpuStatus, check_all
 from lab.protocol.runtimes import TENSORFLOW
 from lab.verbs.common_options import AsJson
+from lab.verbs.printing import print_result
 from lab.verbs.shown import Shown
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
@@ -205,12 +205,34 @@ class Gpus(Shown):
 
     @property
     def holders(self) -> Holders:
-        """Device id to the tasks that are pinned to it."""
-        return _holders(self.inventory, self.pinned)
+        """Device id to the tasks that are pinned to it; an index means the whole GPU of it."""
+        found: dict[str, list[str]] = {gpu.device_id: [] for gpu in self.inventory.gpus}
+        by_index = {
+            str(gpu.index): gpu.device_id for gpu in self.inventory.gpus if not gpu.is_slice
+        }
+        for each in self.pinned:
+            for pin in each.check.planned:
+                device = by_index.get(pin, pin)
+                if device in found:
+                    found[device].append(each.name)
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as a JSON value."""
-        return _as_json(self.inventory, self.pinned, self.holders)
+        inventory, holders = self.inventory, self.holders
+        gpus = [
+            {**asdict(gpu), "unknown": dict(gpu.unknown), "tasks": list(holders[gpu.device_id])}
+            for gpu in inventory.gpus
+        ]
+        return {
+            "driver": inventory.driver,
+            "cuda": inventory.cuda,
+            "gpus": gpus,
+            "pairs": [asdict(pair) for pair in inventory.pairs],
+            "faults": [fault.as_json() for fault in inventory.faults],
+            "notices": list(inventory.notices),
+            "tasks": [each.to_json() for each in self.pinned],
+        }
 
     def _shown(self) -> Group:
         parts = [*overview(self.inventory, self.holders).renderables]
@@ -230,10 +252,7 @@ def gpus() -> Gpus:
 def command(found: Callable[[], Gpus], *, json: AsJson = False) -> None:
     """Show the GPUs of this host; a driver that does not work is an error."""
     made = found()
-    if json:
-        print_json(made.to_json())
-    else:
-        made.show()
+    print_result(made, json=json)
     for fault in made.inventory.faults:
         # A host without a driver is no error; a driver that does not work is one.
         if fault.where == DRIVER and fault.status is not Condition.NO_DRIVER:
@@ -246,35 +265,3 @@ def _pinned(environment: Environment, gpus: Sequence[Gpu]) -> Iterator[Pinned]:
     known = gpus if environment.is_local else ()
     for check in check_all(environment.probe_gpus(), planned, known).values():
         yield Pinned(environment.project, environment.backend, check)
-
-
-def _holders(inventory: Inventory, pinned: Sequence[Pinned]) -> Holders:
-    """Return the holders by device id. A pin by index means the whole GPU of this index."""
-    found: dict[str, list[str]] = {gpu.device_id: [] for gpu in inventory.gpus}
-    by_index = {str(gpu.index): gpu.device_id for gpu in inventory.gpus if not gpu.is_slice}
-    for each in pinned:
-        for pin in each.check.planned:
-            device = by_index.get(pin, pin)
-            if device in found:
-                found[device].append(each.name)
-    return found
-
-
-def _as_json(inventory: Inventory, pinned: Sequence[Pinned], holders: Holders) -> dict[str, Any]:
-    gpus = [
-        {
-            **asdict(gpu),
-            "unknown": dict(gpu.unknown),
-            "tasks": list(holders[gpu.device_id]),
-        }
-        for gpu in inventory.gpus
-    ]
-    return {
-        "driver": inventory.driver,
-        "cuda": inventory.cuda,
-        "gpus": gpus,
-        "pairs": [asdict(pair) for pair in inventory.pairs],
-        "faults": [fault.as_json() for fault in inventory.faults],
-        "notices": list(inventory.notices),
-        "tasks": [each.to_json() for each in pinned],
-    }

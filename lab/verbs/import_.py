@@ -48,6 +48,7 @@ class Imported:
         """Return all of it as a JSON value."""
         return {"run_id": self.run.run_id, "path": str(self.run.path), "new": self.is_new}
 
+    @messages_shown()
     def show(self) -> None:
         """Say where the run is."""
         state = "imported into" if self.is_new else "already there:"

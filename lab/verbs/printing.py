@@ -1,4 +1,4 @@
-"""Commands that only print the result of a function."""
+"""Print the result of a verb: as JSON, or for a person."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ class Result(Protocol):
         """Print it for a person."""
 
 
+def print_result(result: Result | Sequence[Result], *, json: bool) -> None:
+    """Print one result or several: as JSON, or for a person."""
+    several = result if isinstance(result, Sequence) else [result]
+    if json:
+        values = [each.to_json() for each in several]
+        print_json(values if several is result else values[0])
+        return
+    for each in several:
+        each.show()
+
+
 def prints(function: Callable[..., Result | Sequence[Result]]) -> Callable[..., None]:
     """Make the command of a function that returns one result or several."""
 
     @presents(function)
     def command(called: Callable[[], Result | Sequence[Result]], *, json: AsJson = False) -> None:
-        found = called()
-        several = found if isinstance(found, Sequence) else [found]
-        if json:
-            values = [each.to_json() for each in several]
-            print_json(values if found is several else values[0])
-            return
-        for each in several:
-            each.show()
+        print_result(called(), json=json)
 
     return command

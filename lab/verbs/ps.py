@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Annotated, overload
+from typing import overload
 
 from lab.backends.environment import Environment, TaskInfo
 from lab.backends.registry import backends
@@ -22,16 +22,14 @@ from lab.base.console import print_json
 from lab.base.errors import LabError
 from lab.base.formatting import whole
 from lab.base.log import LOG
-from lab.base.options import Argument, presents
+from lab.base.options import presents
 from lab.base.tables import fitting, show, table_of, terminal_width, wrapped
 from lab.protocol.volume import TaskStatus
 from lab.protocol.volume.states import Cause, State
 from lab.runner.lifecycle import statuses_of
 from lab.runner.verdict import GONE, explain
-from lab.verbs.common_options import AsJson
+from lab.verbs.common_options import AsJson, EnvironmentArgument
 from lab.verbs.inputs import find_environment
-
-EnvironmentArgument = Annotated[str | None, Argument(shows="ENVIRONMENT")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,13 +28,12 @@ from rich.text import Text
 from lab.backends.names import AUTO
 from lab.backends.registry import options_of
 from lab.base import units
-from lab.base.console import messages_shown, output, print_json
+from lab.base.console import messages_shown, output
 from lab.base.converters import one_of
 from lab.base.errors import InputError, InterruptError
 from lab.base.log import LOG
 from lab.base.options import Argument, Flag, Switch, given_flags, presents, reads_options
 from lab.base.shipped import named_extras
-from lab.base.tables import show
 from lab.base.text import visible
 from lab.cluster.config import Cluster
 from lab.cluster.project import AnyPath
@@ -46,6 +45,7 @@ from lab.study.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.study.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
 from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
 from lab.verbs.inputs import check_main_thread, project
+from lab.verbs.printing import print_result
 from lab.verbs.results import Run, Runs
 from lab.verbs.shown import Shown
 
@@ -123,18 +123,16 @@ class Reproduction(Shown):
         except OSError as error:
             self.stopped = self.stopped or error
 
-    def parts(self) -> Iterator[RenderableType]:
-        """Yield the title, the table and the summary of each source."""
+    def _shown(self) -> Group:
+        """Return the title, the table and the summary of each source."""
         from lab.study.reproduce.verdicts import results_table  # noqa: PLC0415
 
+        parts: list[RenderableType] = []
         for place, found in enumerate(self.evaluations):
             title = visible(f"{found.name}: {found.source}")
-            yield Text(f"\n{title}\n" if place else f"{title}\n")
-            yield results_table(found)
-            yield Text(f"\n{found.summary}")
-
-    def _shown(self) -> Group:
-        return Group(*self.parts())
+            parts.append(Text(f"\n{title}\n" if place else f"{title}\n"))
+            parts += [results_table(found), Text(f"\n{found.summary}")]
+        return Group(*parts)
 
 
 def _run_names(raw: str) -> tuple[str, ...]:
@@ -203,28 +201,33 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
                 made.add(source, found, store, strict=name != ALL)
         else:
             check_main_thread("reproduce")
-            first = 1 if given["seed"] is None else given["seed"]
-            of_project = project(cluster, CONFIG)
-            place = PlaceOptions(
-                backend=backend, own=options_of(backend, given["option"]), gpus=gpus
-            )
-            for source in sources:
-                batches = plan_reproduction(
-                    source, of_project, store, repeats=given["repeats"], seed=first, quick=quick,
-                    place=place,
-                )  # fmt: skip
-                outcome = run_batches(batches)
-                begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start
-                made.stopped = outcome.stopped
-                if begun:
-                    made.add(source, begun, store)
-                if made.stopped is not None:
-                    total = run_count(batches)
-                    made.reached = f"run {len(outcome.begun)} of {total} for {source.name}"
-                    break
+            _execute(made, sources, given, store)
     if check and made.stopped is not None:
         raise made.stopped
     return made
+
+
+def _execute(
+    made: Reproduction, sources: Sequence[Source], given: Mapping[str, Any], store: Path
+) -> None:
+    """Run the trainings of each source, and evaluate its claims, until one stops."""
+    where = project(given["cluster"], CONFIG)
+    own = options_of(given["backend"], given["option"])
+    place = PlaceOptions(backend=given["backend"], own=own, gpus=given["gpus"])
+    for source in sources:
+        batches = plan_reproduction(
+            source, where, store, repeats=given["repeats"], quick=given["quick"],
+            seed=1 if given["seed"] is None else given["seed"], place=place,
+        )  # fmt: skip
+        outcome = run_batches(batches)
+        begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start
+        made.stopped = outcome.stopped
+        if begun:
+            made.add(source, begun, store)
+        if made.stopped is not None:
+            total = run_count(batches)
+            made.reached = f"run {len(outcome.begun)} of {total} for {source.name}"
+            return
 
 
 def _given_runs(given: Mapping[str, Any], store: Path) -> list[RunDir]:
@@ -249,11 +252,7 @@ def command(
 ) -> None:
     """Run the trainings that a source describes, and evaluate each of its claims."""
     made = reproduced(check=False)
-    if json:
-        print_json(made.to_json())
-    else:
-        for part in made.parts():
-            show(part)
+    print_result(made, json=json)
     if isinstance(made.stopped, KeyboardInterrupt):
         raise InterruptError(
             f"interrupted in {made.reached}", "see the collected runs with `lab runs`"

@@ -37,6 +37,7 @@ from lab.base.log import LOG
 from lab.base.options import (
     Argument,
     Flag,
+    Parameter,
     ProgramArguments,
     RepeatedFlag,
     Switch,
@@ -50,7 +51,6 @@ from lab.cluster.config.validation import parse_start
 from lab.cluster.project import AnyPath
 from lab.programs import names_a_program
 from lab.protocol.experiments.experiment import parse_policy
-from lab.protocol.experiments.program_flags import ProgramFlag
 from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.protocol.runtimes import RUNTIMES
 from lab.protocol.volume import RunSpec
@@ -66,11 +66,10 @@ from lab.runner.store.directory import RunDir, runs_path
 from lab.runner.store.summarize import summarize
 from lab.runner.store.summary import Summary
 from lab.runner.view import MakeView
-from lab.verbs.brief_view import brief_view
 from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
 from lab.verbs.inputs import check_main_thread, program_args, project
 from lab.verbs.results import Run
-from lab.verbs.run_view import print_summary, view_for_stderr
+from lab.verbs.run_view import brief_view, print_summary, view_for_stderr
 
 FURTHER_FLAGS: Final = (
     "`lab experiments` lists experiments; `lab run async --help` lists flags of async"
@@ -103,13 +102,18 @@ def parse_package(raw: str) -> str:
     return raw
 
 
-def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
+def program_flags(experiment: str | None) -> dict[str, Parameter]:
     """Return the flags of an experiment's program; without an experiment, those of all programs."""
     if experiment is not None and (names_a_program(experiment) or "." in experiment):
         return {}
-    if experiment is not None and experiment in EXPERIMENTS:
-        return EXPERIMENTS[experiment].flags
-    return {name: flag for known in EXPERIMENTS.values() for name, flag in known.flags.items()}
+    one = EXPERIMENTS.get(experiment or "")
+    known = EXPERIMENTS.values() if one is None else [one]
+    flags = {name: flag for each in known for name, flag in each.flags.items()}
+    kinds = {
+        name: (Switch if flag.is_switch else Flag)(flag.help, parse=flag.parse)
+        for name, flag in flags.items()
+    }
+    return {name: Parameter(name, kind, default=None) for name, kind in kinds.items()}
 
 
 @reads_options
@@ -195,18 +199,7 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     given = locals()
     check_main_thread("run")
     out = output_of_caller()
-    name = given["experiment"]
-    spec = RunSpec(
-        name,
-        args=(*program_args(name, flags, module=module), *given["args"]),
-        start=given["start"] or {},
-        env={"": dict(given["env"])} if given["env"] else {},
-        packages=tuple(given["with_"]),
-        **RunSpec.plain_values(given),
-    )
-    place = PlaceOptions(
-        backend=backend, own=options_of(backend, given["option"]), gpus=gpus, share=share
-    )
+    spec, place = _asked(given, flags)
     with messages_shown(out, quiet=quiet):
         prepared = prepare_run(
             spec, project(cluster), runs_path(runs_dir), place, data_dir=given["data_dir"],
@@ -230,6 +223,24 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         if check:
             check_succeeded(run_dir, summary)
     return Run(run_dir)
+
+
+def _asked(given: Mapping[str, Any], flags: Mapping[str, object]) -> tuple[RunSpec, PlaceOptions]:
+    """Return what the arguments of `run` ask for, and where."""
+    name = given["experiment"]
+    spec = RunSpec(
+        name,
+        args=(*program_args(name, flags, module=given["module"]), *given["args"]),
+        start=given["start"] or {},
+        env={"": dict(given["env"])} if given["env"] else {},
+        packages=tuple(given["with_"]),
+        **RunSpec.plain_values(given),
+    )
+    own = options_of(given["backend"], given["option"])
+    place = PlaceOptions(
+        backend=given["backend"], own=own, gpus=given["gpus"], share=given["share"]
+    )
+    return spec, place
 
 
 def _line(summary: Summary) -> str:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from rich.console import Group
 
 from lab.backends.registry import backends
-from lab.base.console import print_json
+from lab.base.console import messages_shown, print_json
 from lab.base.log import LOG
 from lab.base.options import Argument, Switch, presents
 from lab.base.tables import show as show_table
@@ -54,6 +54,7 @@ class Results(Shown):
         """Return the summary as a JSON value."""
         return asdict(self.summary)
 
+    @messages_shown()
     def show(self) -> None:
         """Print the table to stdout, and the note to stderr."""
         if self.note:

@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.base import units
+from lab.base.console import messages_shown
 from lab.base.converters import OneOf
 from lab.base.errors import InputError
 from lab.base.log import LOG
@@ -87,6 +88,7 @@ class Simulation(Shown):
 
         return pd.DataFrame([each._asdict() for each in self.predictions])
 
+    @messages_shown()
     def show(self) -> None:
         """Print the table to stdout, and the notes to stderr."""
         show(self.table())

@@ -16,20 +16,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Group
+from rich.table import Table
+from rich.text import Text
 
 from lab.backends.names import AUTO
 from lab.backends.registry import options_of
 from lab.base import units
-from lab.base.console import messages_shown, output, print_json
+from lab.base.console import messages_shown, output
 from lab.base.errors import InterruptError, LabError
 from lab.base.files import check_output, write_output
 from lab.base.formatting import counted
 from lab.base.options import Argument, Flag, ProgramArguments, Switch, presents, reads_options
 from lab.base.shipped import named_extras
-from lab.base.tables import show
 from lab.base.units import duration
 from lab.cluster.config import Cluster
 from lab.cluster.project import AnyPath
@@ -41,6 +42,7 @@ from lab.study.batches import RunResult, run_batches, run_count
 from lab.study.sweep import MAX_REPEATS, REPEATS, check_succeeded, parse_over, plan_sweep
 from lab.verbs.common_options import BackendName, Force, GpuMode, OwnOptions
 from lab.verbs.inputs import check_main_thread, program_args, project
+from lab.verbs.printing import print_result
 from lab.verbs.results import Run, Runs
 from lab.verbs.run import FURTHER_FLAGS, program_flags
 from lab.verbs.shown import Shown
@@ -101,11 +103,23 @@ class Sweep(Shown):
                 continue
         return frame
 
+    def to_json(self) -> Any:  # noqa: ANN401  (an object)
+        """Return what `lab sweep --json` prints."""
+        from lab.study.sweep_statistics import as_json  # noqa: PLC0415
+
+        return as_json(self.results, self.settings, self.trends)
+
     def _shown(self) -> Group:
         from lab.study.sweep_statistics import settings_table, trends_table  # noqa: PLC0415
 
-        tables = [settings_table(self.results, self.settings)]
-        return Group(*tables, *([trends_table(self.trends)] if self.trends else []))
+        parts: list[Table | Text] = [settings_table(self.results, self.settings)]
+        if self.trends:
+            parts += [Text(), trends_table(self.trends)]
+        if len(self.trends) > 1:
+            count = len(self.trends)
+            line = f"Each p is for one trend alone: of {count}, some may be small by chance."
+            parts += [Text(), Text(line)]
+        return Group(*parts)
 
 
 @reads_options
@@ -200,8 +214,13 @@ def command(
         check_output("--csv", Path(csv), _is_table, force=force)
     made = swept(check=False)
     try:
+        if made.results and csv is not None:
+            # Imported here: importing SciPy takes a second.
+            from lab.study.sweep_statistics import as_csv  # noqa: PLC0415
+
+            write_output(Path(csv), as_csv(made.results).encode())
         if made.results:
-            _show(made, json=json, csv=csv)
+            print_result(made, json=json)
     finally:
         if isinstance(made.stopped, KeyboardInterrupt):
             raise InterruptError(
@@ -217,22 +236,3 @@ def command(
 def _is_table(begin: bytes) -> bool:
     """Whether a file that begins with these bytes is the table of an earlier sweep."""
     return begin.startswith(b"run_id,state,")
-
-
-def _show(made: Sweep, *, json: bool, csv: str | None) -> None:
-    """Print the tables, and write the file of --csv."""
-    # Imported here: importing SciPy takes a second.
-    from lab.study.sweep_statistics import as_csv, as_json, settings_table, trends_table  # noqa: PLC0415
-
-    results, settings, found = made.results, made.settings, made.trends
-    if csv is not None:
-        write_output(Path(csv), as_csv(results).encode())
-    if json:
-        print_json(as_json(results, settings, found))
-        return
-    show(settings_table(results, settings))
-    if found:
-        print()
-        show(trends_table(found))
-    if len(found) > 1:
-        print(f"\nEach p is for one trend alone: of {len(found)}, some may be small by chance.")

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from lab.base.console import print_json
+from lab.base.console import messages_shown, print_json
 from lab.base.errors import ConfigError
 from lab.base.formatting import counted
 from lab.base.log import LOG
@@ -26,6 +26,7 @@ from lab.cluster.config import Cluster, load_cluster
 from lab.cluster.config.allocation import idle_gpus
 from lab.cluster.project import cluster_path
 from lab.verbs.common_options import AsJson, ClusterArgument, ClusterFile
+from lab.verbs.printing import print_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Validated:
         found = {"warnings": self.warnings, "sha256": self.config.sha256}
         return _result(self.file, []) | found
 
+    @messages_shown()
     def show(self) -> None:
         """Print the warnings, and the number of nodes and tasks."""
         for line in self.warnings:
@@ -89,10 +91,7 @@ def command(
             path = cluster_path(validated.keywords.get("cluster"), validated.keywords.get("file"))
             print_json(_result(path, error.problems))
         raise
-    if json:
-        print_json(found.to_json())
-    else:
-        found.show()
+    print_result(found, json=json)
 
 
 def _result(file: Path, problems: Sequence[str]) -> dict[str, Any]:

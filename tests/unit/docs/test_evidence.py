@@ -20,7 +20,7 @@ from lab.study.batches import Point, RunResult
 from lab.study.reproduce.claims import load
 from lab.study.reproduce.measures import trainings
 from lab.verbs.results import Runs
-from lab.verbs.sweep import Sweep, _show
+from lab.verbs.sweep import Sweep
 from tests.support import shown
 from tests.support.lessons import measured
 from tests.support.lessons import task as ended
@@ -171,7 +171,7 @@ def test_the_page_on_staleness_shows_the_tables_of_its_runs(
         metrics[id(point)] = row
         results.append(Kept(point, summary))
     made = Sweep("workers", results, Runs([]), len(results))
-    _show(made, json=False, csv=None)
+    made.show()
     printed = capsys.readouterr().out
     print(printed)
     assert_shows("docs/evidence/staleness.md", "workers  learning_rate", printed)

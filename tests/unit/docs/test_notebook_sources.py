@@ -112,6 +112,14 @@ def test_every_run_would_be_accepted(source: Path) -> None:
         assert others <= EXPERIMENTS[experiment].flags.keys()
 
 
+@each_notebook
+def test_a_notebook_imports_nothing_of_lab_but_lab_itself(source: Path) -> None:
+    nodes = [*ast.walk(code(source))]
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {name for name in modules if name.partition(".")[0] == "lab"} == {"lab"}
+
+
 SECTIONS = ["Predict", "Run", "What you should see", "Questions", "Next"]
 
 

@@ -14,7 +14,7 @@ from lab.protocol.volume import RunSpec, TaskStatus
 from lab.protocol.volume.states import State
 from lab.runner.store.run_info import RunInfo
 from lab.runner.view import Clock
-from lab.verbs.brief_view import BriefView
+from lab.verbs.run_view import BriefView
 from tests.support.fakes import record
 
 INFO = RunInfo(
