@@ -92,7 +92,7 @@ GROUPS: Final[Mapping[str, Group]] = {
             "class",
             "a class on a real engine: seats, their isolation, the queue",
             tests=("tests/e2e/test_class*.py",),
-            owns=("lab/teach/classroom/*", "lab/teach/classroom/*", "lab/verbs/class_*.py"),
+            owns=("lab/teach/classroom/*", "lab/verbs/class_*.py"),
             files=(*IMAGE, "Dockerfile.class", "requirements/*class*.txt", "requirements/proxy/*"),
             engine=True,
         ),

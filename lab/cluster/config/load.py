@@ -97,7 +97,10 @@ def read_file(path: Path, fix: str) -> bytes:
     """
     name = short(str(path))
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise InputError(f"{name} is a directory", fix)
+        if not stat.S_ISREG(mode):
             raise InputError(f"{name} is not a regular file", fix)
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)

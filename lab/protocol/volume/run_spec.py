@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -195,15 +195,19 @@ class RunSpec:
         """
         return {
             field.name.removesuffix("_s").replace("_", "-"): _text(value)
-            for field in fields(self)
-            if field.name in _PLAIN and (value := getattr(self, field.name)) != field.default
+            for field in self._plain()
+            if (value := getattr(self, field.name)) != field.default
         }
 
-    @staticmethod
-    def plain_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    @classmethod
+    def plain_values(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of the plain options among the arguments of `lab.run`."""
-        named = {name: name.removesuffix("_s") for name in _PLAIN}
+        named = {field.name: field.name.removesuffix("_s") for field in cls._plain()}
         return {name: arguments[flag] for name, flag in named.items() if flag in arguments}
+
+    @classmethod
+    def _plain(cls) -> list[Field[Any]]:
+        return [field for field in fields(cls) if field.name not in _NOT_PLAIN]
 
     @property
     def has_ranks(self) -> bool:
@@ -216,8 +220,12 @@ class RunSpec:
         return not self.own
 
 
-_PLAIN: Final = ("module", "listing", "stall_s", "max_time_s", "record")
-"""The fields of plain options, see `RunSpec.plain_options`."""
+_NOT_PLAIN: Final = {
+    *("experiment", "program", "args", "own", "folder"),
+    *("programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
+    *("faults", "ready_s", "resumed_from", "framework", "horovod", "tf_config", "env"),
+    *("must_talk", "packages"),
+}
 
 
 def _text(value: object) -> str:

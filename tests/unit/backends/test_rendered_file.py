@@ -78,7 +78,7 @@ def test_the_image_of_a_project_is_built_with_the_projects_dockerfile(project: P
     assert (context / build["dockerfile"]).resolve() == project / "Dockerfile.gpu"
     assert not stale.exists()
     for name in ("lab/base/image_digest.py", "lab/__init__.py"):  # now it is a clone
-        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text("")
     done = lab(project, "render", "--gpus", "none", "--output", "-")
     assert "context: .\n" in done.stdout

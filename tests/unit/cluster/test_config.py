@@ -101,7 +101,7 @@ def test_comments_and_stated_defaults_do_not_change_the_digest_but_order_does() 
     ("make", "what"),
     [
         (lambda path: None, "there is no file"),
-        (lambda path: path.mkdir(), "is not a regular file"),
+        (lambda path: path.mkdir(), "is a directory"),
         (os.mkfifo, "is not a regular file"),
         (lambda path: path.symlink_to(path), "cannot be read"),
     ],
