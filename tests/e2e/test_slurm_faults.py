@@ -108,11 +108,14 @@ def test_the_failure_of_a_node_ends_other_runs(slurm: Slurm, project: Path) -> N
 
 
 def test_a_run_is_resumed_after_the_time_limit(slurm: Slurm, project: Path) -> None:
+    began_s = time.monotonic()
     process = start(project, *TRAIN, "--epochs=1000", "--json")
     until(process, "worker-1: training")
-    # Slurm warns a minute before the limit, and up to a minute earlier: so not before it trains.
+    # Slurm warns a minute before the limit, and up to a minute earlier: so not before it trains. At
+    # least 15 s are left to save the checkpoints.
+    minutes = int(time.monotonic() - began_s + 15) // 60 + 1
     for number in jobs(slurm):
-        slurm.run("scontrol", "update", f"JobId={number}", "TimeLimit=1")
+        slurm.run("scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}")
     out, err = end(process, 1)
     summary = json.loads(out.splitlines()[-1])
     ((run, info),) = runs(project)
