@@ -11,7 +11,6 @@ from typing import Final
 
 from lab.base.errors import LabError
 from lab.base.shipped import SHIPPED, copy_exactly
-from lab.base.text import short
 from lab.base.variables import LAB_WHEELS
 
 DOCKERFILE: Final = "Dockerfile.gpu"
@@ -105,7 +104,7 @@ def _add_wheels(folder: Path) -> None:
     wheels = sorted(Path(source).glob("*.whl"))
     if not wheels:
         raise LabError(
-            f"LAB_WHEELS: {short(source)} has no wheel (*.whl)",
+            f"LAB_WHEELS: {source} has no wheel (*.whl)",
             "name the directory with the wheels, or unset LAB_WHEELS",
         )
     (folder / WHEELS).mkdir(exist_ok=True)

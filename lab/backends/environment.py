@@ -13,7 +13,6 @@ from lab.backends.names import capabilities
 from lab.backends.state import lock_environment
 from lab.base.errors import InputError, LabError
 from lab.base.log import LOG
-from lab.base.text import visible
 
 if TYPE_CHECKING:
     # Only types: `lab render` imports this module, too.
@@ -150,7 +149,7 @@ class Environment(ABC):
         """
         if task not in tasks:
             raise InputError(
-                f"environment {self.project} has no task {visible(task)!r}",
+                f"environment {self.project} has no task {task!r}",
                 f"its tasks: {', '.join(tasks) or 'none'}",
             )
         return tasks[task]

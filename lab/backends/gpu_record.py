@@ -172,8 +172,7 @@ def _entries(folder: Path) -> Iterator[_Entry]:
             continue
         except (PermissionError, ValueError) as error:
             LOG.warning(
-                f"warning: ignored {visible(str(path))}, which is not an entry of the GPU record:"
-                f" {short(str(error))}"
+                f"warning: ignored {path}, which is not an entry of the GPU record: {error}"
             )
 
 

@@ -207,7 +207,7 @@ def write(path: Path, text: str) -> None:
         write_output(path, text.encode())
     except OSError as error:
         raise LabError(
-            f"{short(str(path))} cannot be written ({error.strerror})",
+            f"{path} cannot be written ({error.strerror})",
             "name another file with `--output`",
         ) from None
 
@@ -224,7 +224,7 @@ def current_text(path: Path) -> str:
         return ""
     except OSError as error:
         raise InputError(
-            f"{short(str(path))} cannot be read ({error.strerror})",
+            f"{path} cannot be read ({error.strerror})",
             "name another file with `--output`",
         ) from None
 
@@ -278,7 +278,7 @@ def planned_run(cluster: Cluster, override: str = "") -> PlannedRun | None:
     text = shlex.join(arguments)
     if not text.isprintable() or set(text) & set("${}") or len(text) > _MAX_LENGTH:
         raise InputError(
-            f"the run {short(text)!r} cannot be written to a compose file",
+            f"the run {text!r} cannot be written to a compose file",
             f"write at most {_MAX_LENGTH} printable characters without $, {{ and }}",
         )
     return PlannedRun(arguments, cluster.start, cluster.faults, cluster.env)

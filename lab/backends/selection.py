@@ -14,7 +14,6 @@ from lab.backends.names import AUTO, capabilities
 from lab.base.errors import InputError, LabError
 from lab.base.image_digest import digest
 from lab.base.log import LOG
-from lab.base.text import visible
 from lab.cluster.placement.plan import Plan
 
 Folders = Callable[[str], Sequence[str]]
@@ -51,7 +50,7 @@ def named(plan: Plan, root: Path, folders: Folders) -> Plan:
     """
     name = name_of(plan.name, root, folders)
     if name != plan.name and (others := folders(plan.name)):
-        LOG.info(f"environment {plan.name!r} is that of {visible(others[0])}; here it is {name!r}")
+        LOG.info(f"environment {plan.name!r} is that of {others[0]}; here it is {name!r}")
     return replace(plan, name=name)
 
 
@@ -158,7 +157,7 @@ def check_folder(environment: Environment, root: Path) -> None:
     if not is_same_folder(environment.folder, root):
         raise InputError(
             f"environment {environment.project!r} ({environment.backend}) was booted from"
-            f" {visible(environment.folder)}, not from here",
+            f" {environment.folder}, not from here",
             "run this command there, or boot one here with `lab up`",
         )
 

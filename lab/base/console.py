@@ -33,11 +33,11 @@ _COMMAND: Final = re.compile(r"`lab (?=[a-z-])")
 
 
 def show(line: str) -> None:
-    """Write one line to stderr, with control sequences made visible; a terminal wraps at blanks.
+    """Write one safe line to stderr; a terminal wraps it at blanks.
 
     A closed terminal or pipe raises no error, so that it does not stop a clean-up.
     """
-    line = bounded(with_command_name(line))
+    line = with_command_name(line)
     with contextlib.suppress(OSError, ValueError):  # no terminal
         if columns := os.get_terminal_size(sys.stderr.fileno()).columns:
             line = "\n".join(wrapped(line, columns, indent=_INDENT))
@@ -60,7 +60,7 @@ def confirm(question: str) -> None:
     """
     if not sys.stdin.isatty():
         raise InputError(f"cannot ask: {question} (stdin is not a terminal)", "add --yes")
-    show(f"{question} [y/N]")
+    show(bounded(f"{question} [y/N]"))
     try:
         agrees = input().strip().lower() in {"y", "yes"}
     except EOFError:
@@ -84,13 +84,13 @@ class Output:
                 sys.stderr.flush()
 
     def show(self, line: str) -> None:
-        """Write one line above the line that changes."""
+        """Write one safe line above the line that changes."""
         self.draw("")
         show(line)
 
     def print(self, line: str) -> None:
         """Write one line of a program."""
-        self.show(line)
+        self.show(bounded(line))
 
 
 class NotebookOutput(Output):
@@ -114,7 +114,7 @@ class NotebookOutput(Output):
 
     def show(self, line: str) -> None:
         """Add a notice above the line that changes."""
-        self._notices.append(bounded(with_command_name(line)))
+        self._notices.append(with_command_name(line))
         self._count += 1
         self._update()
 

@@ -1,7 +1,9 @@
 """The messages for the user: one logger, and where its lines go.
 
 Progress is `LOG.info(line)`, a warning is `LOG.warning(line)`. The line is the only argument, so
-that a `%` in it is no format. Without a handler, Python prints only the warnings, to stderr.
+that a `%` in it is no format. The logger makes it safe for a terminal, for all handlers, so a
+message can contain names and texts from outside as they are. Without a handler, Python prints only
+the warnings, to stderr.
 """
 
 from __future__ import annotations
@@ -13,11 +15,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
+from lab.base.text import bounded
+
 LOG: Final = logging.getLogger("lab")
 LOG.setLevel(logging.INFO)
 
+
+def _make_safe(record: logging.LogRecord) -> bool:
+    record.msg, record.args = bounded(record.getMessage()), None
+    return True
+
+
+LOG.addFilter(_make_safe)
+
 Show = Callable[[str], None]
-"""Shows one line, and makes its control characters visible."""
+"""Shows one safe line."""
 
 
 class _Lines(logging.Handler):

@@ -19,7 +19,7 @@ from lab.base import console, signals
 from lab.base.errors import ConfigError, InputError, LabError
 from lab.base.log import LOG, shown_by
 from lab.base.shipped import install_command, named_extras, origin
-from lab.base.text import short, suggestion
+from lab.base.text import suggestion
 from lab.cli import registry
 from lab.verbs import python_name
 
@@ -126,7 +126,7 @@ def _print_error(error: BaseException) -> int:
         )
         return 1
     if isinstance(error, OSError) and error.filename is not None:
-        LOG.error(f"error: {short(str(error.filename))}: {_lower(error.strerror)}; {_fix(error)}")
+        LOG.error(f"error: {error.filename}: {_lower(error.strerror)}; {_fix(error)}")
         return 1
     if isinstance(error, OSError) and error.errno == errno.EBADF:
         LOG.error("error: stdout is closed; redirect it to a file, or to /dev/null")

@@ -141,7 +141,7 @@ def _check(folder: Path, sizes: Mapping[Path, int]) -> None:
         return
     largest = max(sizes, key=lambda file: sizes[file])
     raise InputError(
-        f"the data file {short(str(folder / largest))} has {sizes[largest] / (1 << 20):,.0f} MiB;"
+        f"the data file {folder / largest} has {sizes[largest] / (1 << 20):,.0f} MiB;"
         f" all data files of a program may have {MAX_DATA_BYTES >> 20} MiB together",
         f"move it to another directory and {_FIX}",
     )

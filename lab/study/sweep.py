@@ -15,7 +15,7 @@ from lab.base.errors import InputError, LabError
 from lab.base.formatting import counted
 from lab.base.log import shown_once
 from lab.base.shipped import check_extra
-from lab.base.text import short, suggestion
+from lab.base.text import suggestion
 from lab.base.units import whole
 from lab.cluster.config.cluster import MAX_TASKS
 from lab.cluster.project import Project
@@ -71,7 +71,7 @@ def check_over(over: Over, experiment: Experiment, fixed: Collection[str]) -> No
         if name not in known:
             hint = suggestion(name, known)
             raise InputError(
-                f"--over: experiment {experiment.name!r} has no flag {short(name)!r}",
+                f"--over: experiment {experiment.name!r} has no flag {name!r}",
                 f"{hint}see `lab experiments {experiment.name}`, or use {WORKERS}",
             )
         if name == "seed":
@@ -91,7 +91,7 @@ def _parse_value(name: str, text: str, experiment: Experiment) -> object:
             return whole(1, MAX_TASKS)(text)
         except ValueError:
             raise InputError(
-                f"--over: {WORKERS}={short(text)!r} is not a number of workers",
+                f"--over: {WORKERS}={text!r} is not a number of workers",
                 f"give 1 to {MAX_TASKS:,}",
             ) from None
     try:

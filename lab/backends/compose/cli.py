@@ -78,7 +78,7 @@ def compose_version() -> str:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers < OLDEST:
         raise LabError(
-            f"docker compose {visible(version)} is too old",
+            f"docker compose {version} is too old",
             "install 2.19 or later, or use `--backend local`",
         )
     return visible(version)

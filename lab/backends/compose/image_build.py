@@ -18,7 +18,6 @@ from lab.backends.rendered_file import Rendering
 from lab.base.errors import LabError
 from lab.base.image_digest import BUILD_ARGUMENT, LABEL, PACKAGE, digest
 from lab.base.log import LOG
-from lab.base.text import short, visible
 from lab.base.variables import LAB_IMAGE, LAB_TENSORFLOW
 from lab.cluster.placement.plan import Plan
 from lab.cluster.project import DEFAULT_CLUSTER
@@ -148,8 +147,7 @@ class ImageBuilder:
         own = render.image_of(self.plan)
         if name != own:
             raise LabError(
-                f"the image {short(name)} ({LAB_IMAGE}) holds another version of lab's code than"
-                " this lab",
+                f"the image {name} ({LAB_IMAGE}) holds another version of lab's code than this lab",
                 f"if `lab build` made it, run `lab build` again; if you built it on {own}, run"
                 f" `{LAB_IMAGE}= lab build` and then your own build",
             )
@@ -187,8 +185,8 @@ class ImageBuilder:
         package = prepare_context(self.compose.root) / PACKAGE.name
         if not _is_this_version(package):
             raise LabError(
-                f"{short(image.name)} would get another version of lab's code,"
-                f" {visible(str(package))}, than this lab has, {visible(str(PACKAGE))}",
+                f"{image.name} would get another version of lab's code,"
+                f" {package}, than this lab has, {PACKAGE}",
                 "use the `lab` of that directory, or update both to one version",
             )
         has_base = image_digest(self.engine, image.base) is not None

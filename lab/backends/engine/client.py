@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from lab.backends.engine.containers import COMPOSE_PROJECT, PROJECT, TRANSIENT
 from lab.backends.engine.error_hints import explain, is_podman
 from lab.base.errors import LabError
-from lab.base.text import short
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -263,7 +262,7 @@ def engine_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except docker.errors.NotFound as error:
-        raise NotFound(f"{doing}: {short(_message(error))}", "see `lab ps`") from error
+        raise NotFound(f"{doing}: {_message(error)}", "see `lab ps`") from error
     except docker.errors.APIError as error:
         raise explain(doing, [_message(error)]) from error
     except (

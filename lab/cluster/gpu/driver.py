@@ -148,7 +148,7 @@ def allowed_ids(environ: Mapping[str, str]) -> list[str] | None:
     for item in items:
         if not _ID.fullmatch(item):
             raise InputError(
-                f"{LAB_GPUS}={short(value)}: '{short(item)}' is not a GPU's index or UUID",
+                f"{LAB_GPUS}={value}: '{item}' is not a GPU's index or UUID",
                 "name GPUs as `nvidia-smi -L` does, separated by commas, or leave"
                 f" {LAB_GPUS}= empty for none",
             )

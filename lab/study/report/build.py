@@ -128,7 +128,7 @@ def draw_figure(name: str, runs: Sequence[RunDir], probe: Probe) -> Figure:
     charts = {chart.name: chart for chart in CHARTS}
     if name not in charts:
         raise InputError(
-            f"no figure {short(name)!r}",
+            f"no figure {name!r}",
             f"{suggestion(name, charts)}use one of {', '.join(charts)}",
         )
     if not runs:

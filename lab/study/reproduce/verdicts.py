@@ -44,7 +44,7 @@ from lab.base.statistics import (
 )
 from lab.base.strict_json import dump, parse
 from lab.base.tables import Cell, table_of, wrapped
-from lab.base.text import short, visible
+from lab.base.text import visible
 from lab.protocol.volume.files import read_regular, write_atomically
 from lab.runner.store.directory import RunDir
 from lab.runner.store.run_info import convert
@@ -330,7 +330,7 @@ def read_evaluation(path: Path) -> Evaluation:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"--verdicts: {short(str(path))} cannot be read ({reason})",
+            f"--verdicts: {path} cannot be read ({reason})",
             "give a reproduce-….json of `lab reproduce`",
         ) from error
 

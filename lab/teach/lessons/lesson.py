@@ -10,7 +10,7 @@ import msgspec
 
 from lab.base.errors import InputError
 from lab.base.shipped import SHIPPED
-from lab.base.text import short, suggestion
+from lab.base.text import suggestion
 
 FOLDER: Final = SHIPPED / "docs/tutorials/lessons"
 
@@ -165,6 +165,6 @@ def load_lesson(name: str) -> Lesson:
     names = lesson_names()
     if name not in names:
         hint = suggestion(name, names)
-        raise InputError(f"no lesson {short(name)!r}", f"{hint}see `lab check`")
+        raise InputError(f"no lesson {name!r}", f"{hint}see `lab check`")
     text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
     return msgspec.convert(YAML(typ="safe").load(text), Lesson)

@@ -78,7 +78,7 @@ def test_without_a_block_only_warnings_are_printed(
     monkeypatch.setattr(logging.lastResort, "_stderr", sys.stderr, raising=False)
     LOG.info("progress")
     LOG.warning(EVIL)
-    assert capfd.readouterr() == ("", f"{EVIL}\n")
+    assert capfd.readouterr() == ("", f"{visible(EVIL)}\n")
 
 
 def test_a_repeated_message_is_shown_once_and_always_passed_on(notices: list[str]) -> None:

@@ -115,7 +115,8 @@ def test_a_notebook_changes_one_output(
 ) -> None:
     out = output()
     out.draw("a")
-    out.show("look\x1b[2J")
+    with messages_shown(out):
+        LOG.info("look\x1b[2J")
     out.draw("")
     out.print("of a program")
     assert shown == [
