@@ -284,6 +284,15 @@ def test_the_table_of_rooms_is_complete() -> None:
     assert rows == [*itertools.chain(*layers())]
 
 
+@pytest.mark.parametrize("room", sorted(itertools.chain(*layers())))
+def test_a_room_says_what_it_does_and_where_to_begin_reading(room: str) -> None:
+    text = ast.get_docstring(ast.parse((ROOT / "lab" / room / "__init__.py").read_text("utf-8")))
+    assert text is not None
+    begin = re.findall(r"`([\w/]+(?:\.py|/))`", text)
+    assert [path for path in begin if not (ROOT / "lab" / room / path).exists()] == []
+    assert begin or room == "cli"
+
+
 def test_the_picture_of_the_rooms_has_their_floors() -> None:
     picture = (ROOT / "docs/images/layers.svg").read_text("utf-8")
     shown = re.findall(r'<text class="mono" x="\S+" y="(\d+)">(\w+)</text>', picture)
