@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -82,17 +82,19 @@ def check_succeeded(run: RunDir, summary: Summary) -> None:
     Raises:
         LabError: The run failed, its results are unexpected, or files were not collected.
     """
-    report_unread(run, summary)
-    blamed = _report_failed(run, summary.reason.partition(" ")[0])
+    info = run.read()
+    statuses = read_statuses(run, info, skip_damaged=True)
+    _report_unread(run, info, summary)
+    blamed = _report_failed(run, statuses, summary.reason.partition(" ")[0])
     if summary.state == State.SUCCEEDED:
-        if notice := _contact_notice(run, run.read()):
+        if notice := _contact_notice(info, statuses):
             LOG.warning(notice)
         _check_results(run, summary)
-        check_collected(summary)
+        _check_collected(summary)
         return
     fix, reason = f"see its logs and records in {run.path}", summary.reason
     if reason == NEVER_TALKED:
-        fix = _advice(run, run.read())
+        fix = _advice(run, info)
     if blamed:
         fix = blamed.fix or f"the whole log is {run.log(blamed.task)}"
         reason = reason.removesuffix(f"; {blamed.fix}")
@@ -100,7 +102,9 @@ def check_succeeded(run: RunDir, summary: Summary) -> None:
     raise LabError(f"run {run.run_id} {summary.state}{reason}", fix)
 
 
-def _report_failed(run: RunDir, named: str) -> TaskStatus | None:
+def _report_failed(
+    run: RunDir, statuses: Mapping[str, TaskStatus], named: str
+) -> TaskStatus | None:
     """Report once why tasks have failed, except for the reason of the run, which the error gives.
 
     A task that only lost another one is left out. If a program gives no message, the last lines of
@@ -108,13 +112,13 @@ def _report_failed(run: RunDir, named: str) -> TaskStatus | None:
 
     Args:
         run: The run.
+        statuses: The status of each task.
         named: The task that the reason of the run names.
 
     Returns:
         The status of that task, if it has failed.
     """
     groups: dict[str, list[TaskStatus]] = {}
-    statuses = read_statuses(run, run.read(), skip_damaged=True)
     for status in statuses.values():
         is_consequence = status.cause is Cause.PEER_LOST and status.task != named
         if status.state in {State.FAILED, State.LOST} and not is_consequence:
@@ -134,7 +138,7 @@ def _has_message(status: TaskStatus) -> bool:
     return ended_itself and re.match(r"(?:exit code \d+)?(?:;|$)", status.reason) is None
 
 
-def check_collected(summary: Summary) -> None:
+def _check_collected(summary: Summary) -> None:
     """Check that no file of the run was left on its run volume.
 
     Raises:
@@ -190,7 +194,10 @@ def _report_log(task: str, path: Path) -> bool:
 
 def report_unread(run: RunDir, summary: Summary) -> None:
     """Report that a user's program gave no record of a step: its lines, or that it made none."""
-    info = run.read()
+    _report_unread(run, run.read(), summary)
+
+
+def _report_unread(run: RunDir, info: RunInfo, summary: Summary) -> None:
     has_record = any(
         known is not None
         for task in summary.tasks
@@ -232,9 +239,8 @@ def _sources(run: RunDir, info: RunInfo) -> Iterator[str]:
                 yield path.read_text("utf-8", "replace")
 
 
-def _contact_notice(run: RunDir, info: RunInfo) -> str:
+def _contact_notice(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> str:
     """Return the notice about tasks of a successful run that never talked to another one, or ""."""
-    statuses = read_statuses(run, info, skip_damaged=True)
     if never_talked(info, statuses):
         return f"warning: {NEVER_TALKED}"
     trained = [status for status in statuses.values() if status.global_step is not None]

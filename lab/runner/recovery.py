@@ -83,16 +83,11 @@ def _has_open_tasks(run: RunDir, info: RunInfo) -> bool:
 
 def _is_collected(run: RunDir, known: Mapping[str, str]) -> bool:
     """Whether a run is complete in the run store, or in the one that the run volume notes."""
-    elsewhere = RunDir(Path(known.get(run.run_id, run.path.parent)) / run.run_id)
-    return _is_complete(run) or _is_complete(elsewhere)
-
-
-def _is_complete(run: RunDir) -> bool:
-    """Whether a run is complete in a directory; a run volume names it, so it may be any path."""
-    try:
-        return run.complete() and run.read().run_id == run.run_id
-    except (LabError, OSError, ValueError):
-        return False
+    for store in {run.path.parent, Path(known.get(run.run_id, run.path.parent))}:
+        with suppress(LabError, OSError, ValueError):  # a volume may name any path
+            if RunDir(store / run.run_id).complete():
+                return True
+    return False
 
 
 def collect_one(

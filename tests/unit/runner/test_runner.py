@@ -293,7 +293,7 @@ def test_a_run_that_was_not_collected_is_never_removed(
     environment.tasks_do = train
     environment.while_shipping = fail
     if error is not LabError:  # which cannot hide another error
-        monkeypatch.setattr(lifecycle, "mark_ended", lambda *_: full())
+        monkeypatch.setattr(lifecycle, "has_ended", lambda *_: full())
     with pytest.raises((error, LabError) if error is not KeyboardInterrupt else error):
         go(run, environment)
     assert not run.complete()
