@@ -112,13 +112,7 @@ def collect_one(
     Raises:
         LabError: Another process collects the run, or it cannot be collected.
     """
-    run = RunDir(store / safe_run_id(request.run_id))
-    if not run.info_path.is_file():
-        store.mkdir(parents=True, exist_ok=True)
-        run.path.mkdir(exist_ok=True)
-        run.write(
-            RunInfo.of_request(request, backend=environment.backend, project=environment.project)
-        )
+    run = adopted(request, environment, store)
     with run.opened() as opened:
         if opened.info.imported:
             raise LabError(
@@ -142,6 +136,30 @@ def collect_one(
             summary = lifecycle.finish(opened)
     LOG.info(f"run {run.run_id}: {summary.state}, collected into {run.path}")
     return summary
+
+
+def adopted(
+    request: Request, environment: Environment, store: Path, before: RunDir | None = None
+) -> RunDir:
+    """Return the directory of a run that this client did not submit, with its `run.json`.
+
+    Args:
+        request: The run.
+        environment: The environment of the run.
+        store: The run store.
+        before: The interrupted run with whose checkpoints it continues, or None.
+
+    Raises:
+        LabError: `run.json` of that run cannot be read.
+    """
+    run = RunDir(store / safe_run_id(request.run_id))
+    if not run.info_path.is_file():
+        backend, project = environment.backend, environment.project
+        old = None if before is None else before.read()
+        store.mkdir(parents=True, exist_ok=True)
+        run.path.mkdir(exist_ok=True)
+        run.write(RunInfo.of_request(request, backend=backend, project=project, before=old))
+    return run
 
 
 def _reopen(run: OpenRun, environment: Environment, request: Request) -> None:

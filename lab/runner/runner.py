@@ -23,8 +23,8 @@ from lab.runner.fault_injection import NetworkFaults
 from lab.runner.gpu_metrics import sampled
 from lab.runner.lifecycle import PATIENCE_S, patiently, under_way
 from lab.runner.prepared import PreparedRun
-from lab.runner.record import create_run, prepare_continuation
-from lab.runner.recovery import keeps_files
+from lab.runner.record import create_run
+from lab.runner.recovery import adopted, keeps_files
 from lab.runner.run_queue import Ticket, turn
 from lab.runner.store.directory import OpenRun, RunDir
 from lab.runner.store.summary import Summary
@@ -208,7 +208,9 @@ def _execute_one(run: RunDir, place: Place, view: MakeView | None) -> tuple[Summ
             showing.close()
             summary = patiently(partial(lifecycle.finish, opened))
             request = environment.continuation(run.run_id)
-            return summary, prepare_continuation(run, request) if request else None
+            if request is None:
+                return summary, None
+            return summary, adopted(request, environment, run.path.parent, run)
         except (KeyboardInterrupt, LabError, OSError) as error:
             if place.environment is not None and not isinstance(error, LabError):
                 _stop(opened, place.environment, shown, error)
