@@ -23,7 +23,6 @@ from lab.protocol.volume.states import State
 from lab.runner import lifecycle, run_queue
 from lab.runner.collect import collect
 from lab.runner.collect import follow as follow_to_its_end
-from lab.runner.gpu_metrics import sampled
 from lab.runner.lifecycle import has_stopped, under_way
 from lab.runner.store.directory import OpenRun, RunDir, read_statuses, safe_run_id
 from lab.runner.store.run_info import RunInfo
@@ -125,15 +124,14 @@ def collect_one(
             # With only the run volume left there is nothing to follow. Tasks that look stopped may
             # be about to start again, as after a requeue by Slurm.
             if follow and environment.tasks():
-                with sampled(run, opened.info, shown):
-                    follow_to_its_end(opened, environment, shown)
+                summary = follow_to_its_end(opened, environment, shown)
             else:
                 stopped = has_stopped(environment)
                 collect(opened, environment, shown, all_sizes=all_sizes, rest=stopped)
-        if not lifecycle.has_ended(opened) and has_stopped(environment):
-            summary = lifecycle.abort(opened, State.LOST, GONE)
-        else:
-            summary = lifecycle.finish(opened)
+                if not lifecycle.has_ended(opened) and has_stopped(environment):
+                    summary = lifecycle.abort(opened, State.LOST, GONE)
+                else:
+                    summary = lifecycle.finish(opened)
     LOG.info(f"run {run.run_id}: {summary.state}, collected into {run.path}")
     return summary
 

@@ -20,7 +20,6 @@ from lab.protocol.volume.states import State
 from lab.runner import lifecycle
 from lab.runner.collect import follow
 from lab.runner.fault_injection import NetworkFaults
-from lab.runner.gpu_metrics import sampled
 from lab.runner.lifecycle import PATIENCE_S, patiently, under_way
 from lab.runner.prepared import PreparedRun
 from lab.runner.record import create_run
@@ -193,7 +192,6 @@ def _execute_one(run: RunDir, place: Place, view: MakeView | None) -> tuple[Summ
             lifecycle.record_environment(opened, environment, environment.cluster_spec())
             if view is not None:
                 shown = showing.enter_context(view(opened.info))
-                showing.enter_context(sampled(run, opened.info, shown))
             if not opened.info.has_started:  # a run that continues another one is submitted
                 with signals.block_interrupts():
                     lifecycle.submit(opened, environment)
@@ -204,9 +202,8 @@ def _execute_one(run: RunDir, place: Place, view: MakeView | None) -> tuple[Summ
                 return patiently(partial(lifecycle.finish, opened)), None
             faults = NetworkFaults(environment, run.run_id, opened.info.spec.faults)
             showing.callback(faults.end)
-            follow(opened, environment, shown, faults.tick)
+            summary = follow(opened, environment, shown, faults.tick)
             showing.close()
-            summary = patiently(partial(lifecycle.finish, opened))
             request = environment.continuation(run.run_id)
             if request is None:
                 return summary, None
