@@ -7,7 +7,7 @@ of its client. Before a removal, a run under way is cancelled, and all runs are 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ Confirm = Callable[[str], None]
 """Asks the user for confirmation; raises InputError if the answer is no."""
 
 
-def collect_runs(environment: Environment, requests: Iterable[Request], store: Path) -> list[str]:
+def collect_runs(environment: Environment, requests: Iterable[Request], store: Path) -> None:
     """Collect every run of an environment that is complete in no run store.
 
     Args:
@@ -50,23 +50,16 @@ def collect_runs(environment: Environment, requests: Iterable[Request], store: P
         requests: All of its runs.
         store: The run store.
 
-    Returns:
-        The runs that have not ended.
-
     Raises:
         LabError: A run cannot be collected.
     """
-    going_on = []
     known = environment.collected()
     for request in requests:
         run = RunDir(store / safe_run_id(request.run_id))
         if not run.info_path.is_file() and _is_collected(run, known):
             LOG.info(f"run {run.run_id} is already collected, in {known[run.run_id]}/{run.run_id}")
         elif needs_collection(run):
-            summary = collect_one(request, environment, store)
-            if not State(summary.state).ended:
-                going_on.append(request.run_id)
-    return going_on
+            collect_one(request, environment, store)
 
 
 def needs_collection(run: RunDir) -> bool:
@@ -313,14 +306,9 @@ def _collect_and_remove(environment: Environment, runs_dir: Path, ask: Confirm) 
     """
     requests = environment.runs()
     seen = {request.run_id for request in requests}
-    _cancel_followed(environment, requests, runs_dir, ask)
-    under_way_ids = collect_runs(environment, requests, runs_dir)
-    if under_way_ids:
-        ask(under_way_ids[0])
-    for request in requests:
-        if request.run_id in under_way_ids:
-            environment.cancel(request.run_id, _REASON)
-            collect_one(request, environment, runs_dir, follow=True)
+    if under_way(environment, requests) is not None:
+        _end(environment, requests[-1], runs_dir, ask)
+    collect_runs(environment, requests, runs_dir)
 
     def keeps() -> bool:
         now = environment.runs()
@@ -335,29 +323,28 @@ def _collect_and_remove(environment: Environment, runs_dir: Path, ask: Confirm) 
     return True
 
 
-def _cancel_followed(
-    environment: Environment, requests: Sequence[Request], runs_dir: Path, ask: Confirm
-) -> None:
-    """Cancel a run that another process follows, and wait until that process has collected it.
+def _end(environment: Environment, request: Request, runs_dir: Path, ask: Confirm) -> None:
+    """Cancel a run that is not lost, and collect it; a process that follows it does that itself.
 
     Raises:
         LabError: That process does not end; it may be suspended.
     """
-    run_id = under_way(environment, requests)
-    if run_id is None:
+    run = RunDir(runs_dir / safe_run_id(request.run_id))
+    is_followed = run.path.is_dir() and run.is_followed()
+    if not is_followed and has_stopped(environment):
         return
-    run = RunDir(runs_dir / safe_run_id(run_id))
-    if not run.path.is_dir() or not run.is_followed():
+    ask(run.run_id)
+    environment.cancel(run.run_id, _REASON)
+    if not is_followed:
+        collect_one(request, environment, runs_dir, follow=True)
         return
-    ask(run_id)
-    environment.cancel(run_id, _REASON)
-    LOG.info(f"run {run_id} is cancelled; the process that follows it collects it")
+    LOG.info(f"run {run.run_id} is cancelled; the process that follows it collects it")
     deadline = time.monotonic() + FOLLOWER_S
     while run.is_followed():
         if time.monotonic() > deadline:
             raise LabError(
-                f"another process follows run {run_id} and does not end",
+                f"another process follows run {run.run_id} and does not end",
                 "end that process; or cancel the run and discard its files with"
-                f" `lab cancel {run_id}` and `lab down {environment.project} --discard`",
+                f" `lab cancel {run.run_id}` and `lab down {environment.project} --discard`",
             )
         time.sleep(_POLL_S)
