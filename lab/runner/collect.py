@@ -27,10 +27,12 @@ from lab.protocol.volume import Chunk, TaskStatus, framing
 from lab.protocol.volume.files import REFUSED_S, Patience
 from lab.protocol.volume.states import State
 from lab.runner import lifecycle
+from lab.runner.gpu_metrics import sampled
 from lab.runner.lifecycle import DISK_ERRORS, patiently, status_in, task_of
 from lab.runner.program_output import PrintedLines
 from lab.runner.store.directory import EVENTS_FILE, OpenRun, read_statuses
 from lab.runner.store.run_info import Uncollected
+from lab.runner.store.summary import Summary
 from lab.runner.verdict import all_ended, state_under_way
 from lab.runner.view import TaskView, View
 
@@ -319,8 +321,10 @@ def collect(
 
 def follow(
     run: OpenRun, environment: Environment, view: View, tick: Tick = lambda _step: None
-) -> None:
-    """Collect the run until it ends; if the stream breaks off, or the disk is full, try again.
+) -> Summary:
+    """Collect the run until it ends, sample its GPUs meanwhile, and summarize it.
+
+    If the stream breaks off, or the disk is full, it is tried again.
 
     A stream passes through one task. If that task ends, the stream breaks off, while other tasks
     may still train. It also breaks off if the run volume cannot be read. Following stops after
@@ -342,19 +346,23 @@ def follow(
 
     once = partial(collect, run, environment, view, tick=tick)
     patience = Patience(REFUSED_S, lambda error: LOG.warning(f"{error.what}; trying again"))
-    while True:
-        try:
-            return patiently(partial(once, follow=True), wait, size)
-        except LabError as error:
-            stopped = False
-            with suppress(LabError):
-                stopped = lifecycle.has_stopped(environment)
-            if stopped:
-                return patiently(partial(_collect_rest, run, once, error), wait, size)
-            if patience.fail(error, progress=size()):
-                raise
-        wait()
-        time.sleep(_AGAIN_S)
+    with sampled(run.directory, run.info, view):
+        while True:
+            try:
+                patiently(partial(once, follow=True), wait, size)
+                break
+            except LabError as error:
+                stopped = False
+                with suppress(LabError):
+                    stopped = lifecycle.has_stopped(environment)
+                if stopped:
+                    patiently(partial(_collect_rest, run, once, error), wait, size)
+                    break
+                if patience.fail(error, progress=size()):
+                    raise
+            wait()
+            time.sleep(_AGAIN_S)
+    return patiently(partial(lifecycle.finish, run))
 
 
 def _collect_rest(run: OpenRun, once: Callable[..., None], cause: LabError) -> None:

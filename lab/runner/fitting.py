@@ -170,7 +170,7 @@ def resumed_args(
     argv = (*_inherited_args(info, given), *requested.args)
     parameters = with_defaults(experiment, argv)
     if experiment.steps_add_up:
-        argv += global_end(parameters, epoch_workers(info), data)
+        argv += global_end(parameters, info.all_epoch_workers, data)
     return argv
 
 
@@ -216,11 +216,6 @@ def check_resumable(
             "start a new run; --checkpoint_every 10 saves a checkpoint every 10 seconds",
         )
     return info
-
-
-def epoch_workers(info: RunInfo) -> int:
-    """Return the number of workers whose epochs determine the end of a run, and of resumed runs."""
-    return info.epoch_workers or len(info.cluster.get("worker", ()))
 
 
 def _inherited_args(info: RunInfo, own: Mapping[str, Any]) -> tuple[str, ...]:

@@ -125,16 +125,10 @@ def finish(run: OpenRun) -> Summary:
     return summary
 
 
-def mark_ended(run: OpenRun, state: State, reason: str) -> None:
-    """Mark a run as ended for a reason that is not in the states of its tasks."""
-    if not run.info.state.ended:
-        run.update(state=state, reason=reason, stopped_unix=time.time())
-
-
 def abort(run: OpenRun, state: State, reason: str) -> Summary:
     """Mark a run as ended and summarize it; the final states of its tasks take precedence."""
-    if not has_ended(run):
-        mark_ended(run, state, reason)
+    if not run.info.state.ended and not has_ended(run):
+        run.update(state=state, reason=reason, stopped_unix=time.time())
     return finish(run)
 
 

@@ -183,12 +183,13 @@ def prepare_run(
     """
     notices: list[str] = []
     with passed_on(notices.append):
-        spec, experiment, own = _completed(asked, framework, on_failure, project)
+        experiment, own = _experiment(asked, framework, project)
+        experiment = replace(experiment, policy=on_failure or experiment.policy)
         data = _data(data_dir, experiment)
         placed = place.plan(project, experiment.runtime)
         resumes, inherited = _resumed(asked, resume, experiment, data, runs_dir)
-        chosen = _chosen(spec, experiment, faults, project.cluster, placed.plan)
-        spec = replace(spec, **chosen, **inherited)
+        spec = _completed(asked, experiment, faults, project.cluster, placed.plan)
+        spec = replace(spec if own is None else own.complete(spec), **inherited)
         check_texts(spec, [task.name for task in placed.plan.tasks])
         check_joins(experiment, spec, placed.plan, data)
         check_followed(map(parse, spec.faults if detach else ()))
@@ -235,16 +236,6 @@ def _experiment(
     return wanted, None
 
 
-def _completed(
-    asked: RunSpec, framework: str | None, on_failure: Policy | None, project: Project
-) -> tuple[RunSpec, Experiment, OwnProgram | None]:
-    """Return the specification with what the experiment sets, the experiment, and the program."""
-    experiment, own = _experiment(asked, framework, project)
-    experiment = replace(experiment, policy=on_failure or experiment.policy)
-    spec = replace(asked, experiment=experiment.name).completed(experiment)
-    return spec if own is None else own.complete(spec), experiment, own
-
-
 def _data(data_dir: str | None, experiment: Experiment) -> Path | None:
     """Return the directory of the user's own data, if there is one."""
     data = check_data_dir(data_dir)
@@ -253,15 +244,15 @@ def _data(data_dir: str | None, experiment: Experiment) -> Path | None:
     return data
 
 
-def _chosen(
-    spec: RunSpec, experiment: Experiment, faults: Sequence[Fault], cluster: Cluster, plan: Plan
-) -> dict[str, Any]:
-    """Return the fields that the options, the config and the experiment determine together.
+def _completed(
+    asked: RunSpec, experiment: Experiment, faults: Sequence[Fault], cluster: Cluster, plan: Plan
+) -> RunSpec:
+    """Return the specification with what the experiment and the config add to it.
 
     Raises:
         InputError: The start schedule, the policy or a fault does not fit.
     """
-    start = {**cluster.start, **spec.start}
+    start = {**cluster.start, **asked.start}
     check_start(start, [task.name for task in plan.tasks])
     joins = [task for task, text in start.items() if parse_trigger(text).steps is not None]
     if experiment.gang and joins:
@@ -270,23 +261,23 @@ def _chosen(
             f" without {joins[0]}",
             f"start {joins[0]} after a time, such as 10s",
         )
-    if spec.on_failure is OnFailure.CONTINUE and not (
-        experiment.steps_add_up or (spec.own and not experiment.gang)
-    ):
+    is_own = asked.module or names_a_program(asked.experiment)
+    may_continue = experiment.steps_add_up or (is_own and not experiment.gang)
+    if experiment.policy.on_failure is OnFailure.CONTINUE and not may_continue:
         raise InputError(
             f"--on-failure continue: experiment {experiment.name!r} needs all of its workers",
             "use --on-failure fail, or --on-failure restart",
         )
-    return {
-        "start": start,
-        "must_talk": spec.must_talk and cluster.needs is None,
-        "env": {**cluster.env, **spec.env},
-        "faults": check_targets(
-            [*map(parse, (*experiment.faults, *cluster.faults)), *faults],
-            {task.name: task.node for task in plan.tasks},
-            spec.stall_s,
-        ),
-    }
+    all_faults = [*map(parse, (*experiment.faults, *cluster.faults)), *faults]
+    nodes = {task.name: task.node for task in plan.tasks}
+    must_talk = experiment.must_talk and cluster.needs is None
+    return replace(
+        asked,
+        experiment=experiment.name,
+        start=start,
+        env={**cluster.env, **asked.env},
+        faults=check_targets(all_faults, nodes, asked.stall_s),
+    ).completed(replace(experiment, must_talk=must_talk))
 
 
 def _resumed(

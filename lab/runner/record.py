@@ -12,12 +12,9 @@ from typing import Any, Final
 
 from lab import __version__
 from lab.protocol.experiments.experiment import with_seed
-from lab.protocol.volume import Request
 from lab.protocol.volume.continuation import copy_checkpoints
 from lab.protocol.volume.layout import new_run_id
 from lab.protocol.volume.run_spec import registered
-from lab.protocol.volume.states import State
-from lab.runner.fitting import epoch_workers
 from lab.runner.prepared import PreparedRun
 from lab.runner.store.directory import RunDir
 from lab.runner.store.run_info import RunInfo, parameters_of
@@ -46,7 +43,7 @@ def create_run(prepared: PreparedRun) -> RunDir:
         plan=asdict(plan),
         git=git_state(project.root),
         versions=versions(),
-        epoch_workers=epoch_workers(prepared.resumes.read()) if prepared.resumes else 0,
+        epoch_workers=prepared.resumes.read().all_epoch_workers if prepared.resumes else 0,
         notices=prepared.notices,
         started_unix=time.time(),
         **parameters_of(spec),
@@ -61,34 +58,6 @@ def create_run(prepared: PreparedRun) -> RunDir:
     except BaseException:
         run.discard()
         raise
-    return run
-
-
-def prepare_continuation(old: RunDir, request: Request) -> RunDir:
-    """Create `runs/<id>/run.json` for the run with which an interrupted run continues.
-
-    Raises:
-        LabError: `run.json` of the interrupted run cannot be read.
-        OSError: The run's directory cannot be written.
-    """
-    before = old.read()
-    info = replace(
-        before,
-        run_id=request.run_id,
-        spec=request.spec,
-        cluster=request.cluster,
-        epoch_workers=epoch_workers(before),
-        started_unix=request.submitted_unix,
-        submitted_unix=request.submitted_unix,
-        state=State.STARTING,
-        reason="",
-        stopped_unix=None,
-        collected=False,
-        left=(),
-        **parameters_of(request.spec),
-    )
-    run = RunDir(old.path.parent / info.run_id)
-    run.create(info)
     return run
 
 

@@ -2,7 +2,7 @@
 
 Everything is computed from the files in the run's directory: the records with their times, and from
 the statuses when each program started and ended. What programs printed has no time, so it is left
-out.
+out. Some of the sample runs of the notebooks are recordings that come with lab.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final
 
 from lab.base.errors import InputError, LabError
+from lab.base.shipped import SHIPPED
+from lab.base.strict_json import parse
 from lab.base.text import short
 from lab.protocol.experiments.faults import parse_trigger
 from lab.protocol.records.reader import STEPS, is_time, read_records
@@ -23,7 +26,8 @@ from lab.protocol.volume.run_spec import registered
 from lab.protocol.volume.states import State
 from lab.runner.store.directory import RunDir, RunStatus
 from lab.runner.store.gpu_samples import use_by_moment
-from lab.runner.store.run_info import RunInfo
+from lab.runner.store.names import named_run
+from lab.runner.store.run_info import RunInfo, convert
 from lab.runner.view import Clock, View
 
 LONGEST_S: Final = 1e8
@@ -35,6 +39,8 @@ _LONGEST_TICK_S: Final = 1.0
 
 Place = Callable[[object, float], float]
 """The seconds of the run at a Unix time; the second argument, if it is not a time."""
+
+SAMPLES: Final = SHIPPED / "notebooks" / "samples"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,3 +268,70 @@ def _state_after(state: State, record: Mapping[str, Any]) -> State:
         return State.TRAINING
     is_ready = status == "ready" or (kind == "start" and status != "starting")
     return State.READY if is_ready else state
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A sample run, as `index.json` describes it.
+
+    Attributes:
+        run: Its id.
+        command: The command that made it.
+        shows: What it shows, as a short text.
+        recording: Its name for `lab attach`, or "".
+    """
+
+    run: str
+    command: str
+    shows: str
+    recording: str = ""
+
+    @property
+    def directory(self) -> RunDir:
+        """Its directory."""
+        return RunDir(SAMPLES / self.run)
+
+
+def recordings() -> Mapping[str, Sample]:
+    """Return the recordings that come with lab, by name."""
+    index = parse((SAMPLES / "index.json").read_text("utf-8"))
+    samples = [convert(sample, Sample) for sample in index.values()]
+    return {sample.recording: sample for sample in samples if sample.recording}
+
+
+def find_recorded(argument: str, store: Path) -> RunDir:
+    """Find a recording that comes with lab, or a run.
+
+    Args:
+        argument: The name of a recording; or a run's id, a unique prefix of it, last or last~1, or
+            the directory of a run.
+        store: The run store.
+
+    Raises:
+        InputError: It names no run, or several.
+        LabError: A directory cannot be read.
+    """
+    known = recordings()
+    if argument in known:
+        return known[argument].directory
+    try:
+        return named_run(argument, store)
+    except InputError as error:
+        names = ", ".join(known)
+        raise InputError(error.what, f"{error.fix}; recordings are {names}") from error
+
+
+def recorded_elsewhere(argument: str, store: Path) -> RunDir | None:
+    """Find a recording that comes with lab, or a run by its directory outside of the run store.
+
+    Returns:
+        Its directory; None if the argument names a run of the run store, or of a run volume.
+
+    Raises:
+        InputError: The path has no run, or several.
+        LabError: A directory cannot be read.
+    """
+    if argument not in recordings() and "/" not in argument:
+        return None
+    run = find_recorded(argument, store)
+    return None if run.path.resolve().parent == store.resolve() else run

@@ -20,11 +20,10 @@ from lab.protocol.volume.states import State
 from lab.runner import lifecycle
 from lab.runner.collect import follow
 from lab.runner.fault_injection import NetworkFaults
-from lab.runner.gpu_metrics import sampled
 from lab.runner.lifecycle import PATIENCE_S, patiently, under_way
 from lab.runner.prepared import PreparedRun
-from lab.runner.record import create_run, prepare_continuation
-from lab.runner.recovery import keeps_files
+from lab.runner.record import create_run
+from lab.runner.recovery import adopted, keeps_files
 from lab.runner.run_queue import Ticket, turn
 from lab.runner.store.directory import OpenRun, RunDir
 from lab.runner.store.summary import Summary
@@ -172,57 +171,92 @@ def execute_run(run: RunDir, place: Place, view: MakeView | None) -> tuple[RunDi
         KeyboardInterrupt: The user interrupted the run before an agent received it.
         OSError: A file could not be written.
     """
-    try:
-        while True:
-            summary, following = _execute_one(run, place, view)
-            if following is None:
-                return run, summary
-            run = following
-    except KeyboardInterrupt:
-        if run.path.is_dir():
-            raise RunInterruptedError(run) from None
-        raise
+    while True:
+        summary, following = _execute_one(run, place, view)
+        if following is None:
+            return run, summary
+        LOG.info(f"run {following.run_id} continues run {run.run_id}: {following.path}")
+        run = following
 
 
 def _execute_one(run: RunDir, place: Place, view: MakeView | None) -> tuple[Summary, RunDir | None]:
-    """Execute one run; without a view, only submit it.
+    """Execute one run; without a view, only submit it: other clients follow.
 
     Returns:
         Its summary, and the run that continues it.
     """
-    with run.opened() as opened:
+    with run.opened() as opened, ExitStack() as showing:
+        shown = View()
         try:
             environment = place.prepare(run)
             lifecycle.record_environment(opened, environment, environment.cluster_spec())
+            if view is not None:
+                shown = showing.enter_context(view(opened.info))
+            if not opened.info.has_started:  # a run that continues another one is submitted
+                with signals.block_interrupts():
+                    lifecycle.submit(opened, environment)
+                patiently(opened.update)
+            lifecycle.describe(opened, environment)
             if view is None:
-                _train(opened, environment, None)
                 place.stays = True
-            else:
-                with view(opened.info) as shown, sampled(run, opened.info, shown):
-                    _train(opened, environment, shown)
-            summary = patiently(partial(lifecycle.finish, opened))
+                return patiently(partial(lifecycle.finish, opened)), None
+            faults = NetworkFaults(environment, run.run_id, opened.info.spec.faults)
+            showing.callback(faults.end)
+            summary = follow(opened, environment, shown, faults.tick)
+            showing.close()
+            request = environment.continuation(run.run_id)
+            if request is None:
+                return summary, None
+            return summary, adopted(request, environment, run.path.parent, run)
         except (KeyboardInterrupt, LabError, OSError) as error:
+            if place.environment is not None and not isinstance(error, LabError):
+                _stop(opened, place.environment, shown, error)
+            showing.close()
             # If the disk is still full, a second OSError must not hide the first error.
             hidden = () if isinstance(error, LabError) else (OSError,)
             with signals.ignore_signals(), suppress(*hidden):
                 _abort(opened, place.environment, error)
+            if isinstance(error, KeyboardInterrupt) and run.path.is_dir():
+                raise RunInterruptedError(run) from None
             raise
-    return summary, None if view is None else _continuation(run, environment)
 
 
-def _continuation(run: RunDir, environment: Environment) -> RunDir | None:
-    """Wait for the run that continues an ended one; None: none does. An interrupt prevents it."""
-    try:
-        request = environment.continuation(run.run_id)
-    except KeyboardInterrupt:
-        for newest in environment.runs()[-1:]:
-            environment.cancel(newest.run_id, INTERRUPTED)
-        raise
-    if request is None:
-        return None
-    following = prepare_continuation(run, request)
-    LOG.info(f"run {following.run_id} continues run {run.run_id}: {following.path}")
-    return following
+def _stop(
+    run: OpenRun, environment: Environment, view: View, error: KeyboardInterrupt | OSError
+) -> None:
+    """Cancel a run after an error of the client, or an interrupt, and the run that continues it.
+
+    An interrupted run is collected; another interrupt or a time limit kills it. All collected data
+    is kept.
+    """
+    if isinstance(error, OSError):
+        with suppress(LabError):  # the run may not be submitted yet, or has ended
+            environment.cancel(run.run_id, f"the client failed: {error}")
+        return
+    if not run.info.has_started:
+        return
+    gently = "interrupted: stopping and collecting the run; press Ctrl-C again to kill it"
+    at_once = "killing the run and collecting what it wrote"
+    for line, end, seconds in (
+        (gently, environment.cancel, STOP_S),
+        (at_once, environment.kill, COLLECT_S),
+    ):
+        try:
+            with signals.time_limit(seconds):
+                LOG.warning(line)
+                if run.info.state.ended:
+                    for newest in environment.runs()[-1:]:
+                        end(newest.run_id, INTERRUPTED)
+                else:
+                    end(run.run_id, INTERRUPTED)
+                    follow(run, environment, view)
+                return
+        except KeyboardInterrupt:
+            continue
+        except (LabError, OSError) as failure:
+            LOG.warning(failure.what if isinstance(failure, LabError) else str(failure))
+            return
+    LOG.warning("the run was not completely collected")
 
 
 def _abort(run: OpenRun, environment: Environment | None, error: BaseException) -> None:
@@ -243,56 +277,6 @@ def _may_have(environment: Environment, run: OpenRun) -> bool:
     except (LabError, TimeoutError):
         return True
     return any(request.run_id == run.run_id for request in requests)
-
-
-def _train(run: OpenRun, environment: Environment, view: View | None) -> None:
-    """Submit the run and follow it; after an interrupt or an OSError, cancel it.
-
-    A run that continues another one is already submitted. Without a view, other clients follow.
-    """
-    with ExitStack() as ending:
-        try:
-            if not run.info.has_started:
-                with signals.block_interrupts():
-                    lifecycle.submit(run, environment)
-                patiently(run.update)
-            lifecycle.describe(run, environment)
-            if view is not None:
-                faults = NetworkFaults(environment, run.run_id, run.info.spec.faults)
-                ending.callback(faults.end)
-                follow(run, environment, view, faults.tick)
-        except KeyboardInterrupt:
-            _stop(run, environment, view or View())
-            raise
-        except OSError as error:
-            with suppress(LabError):  # the run may not be submitted yet
-                environment.cancel(run.run_id, f"the client failed: {error}")
-            raise
-
-
-def _stop(run: OpenRun, environment: Environment, view: View) -> None:
-    """Cancel an interrupted run; kill it after another interrupt or a time limit.
-
-    All collected data is kept.
-    """
-    gently = "interrupted: stopping and collecting the run; press Ctrl-C again to kill it"
-    at_once = "killing the run and collecting what it wrote"
-    for line, end, seconds in (
-        (gently, environment.cancel, STOP_S),
-        (at_once, environment.kill, COLLECT_S),
-    ):
-        try:
-            with signals.time_limit(seconds):
-                LOG.warning(line)
-                end(run.run_id, INTERRUPTED)
-                follow(run, environment, view)
-                return
-        except KeyboardInterrupt:
-            continue
-        except (LabError, OSError) as error:
-            LOG.warning(error.what if isinstance(error, LabError) else str(error))
-            return
-    LOG.warning("the run was not completely collected")
 
 
 def _remove(run: RunDir, environment: Environment) -> None:

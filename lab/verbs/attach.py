@@ -36,16 +36,14 @@ from lab.base.options import Argument, Flag, Switch, presents, reads_options
 from lab.cluster.project import AnyPath
 from lab.protocol.volume import Request
 from lab.runner.discovery import locate, name_here
-from lab.runner.outcome import check_succeeded
-from lab.runner.recovery import collect_one, needs_collection
-from lab.runner.removal import remove_stopped
-from lab.runner.replay import Player, Recording
+from lab.runner.recovery import collect_one, needs_collection, remove_stopped
+from lab.runner.replay import Player, Recording, find_recorded, recorded_elsewhere
 from lab.runner.runner import RunInterruptedError
 from lab.runner.status import StatusProber, finalize
 from lab.runner.store import settings
 from lab.runner.store.directory import LAST, RunDir, runs_path
-from lab.runner.store.recordings import find_recorded, recorded_elsewhere
 from lab.runner.store.summary import read_summary
+from lab.runner.verdict import check_succeeded
 from lab.runner.view import MakeView
 from lab.verbs.common_options import RunsDir
 from lab.verbs.inputs import check_main_thread

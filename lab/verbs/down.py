@@ -19,7 +19,7 @@ from lab.base.console import confirm, messages_shown
 from lab.base.errors import InputError
 from lab.base.log import LOG
 from lab.base.options import Switch, presents
-from lab.runner.removal import Confirm, remove, run_all
+from lab.runner.recovery import Confirm, remove, run_all
 from lab.runner.store.directory import runs_path
 from lab.verbs.common_options import EnvironmentArgument, RunsDir
 from lab.verbs.inputs import find_environment

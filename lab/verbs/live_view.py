@@ -24,8 +24,7 @@ from lab.base.threads import signals_blocked
 from lab.runner.program_output import prefixed
 from lab.runner.result_table import state_cell
 from lab.runner.store.run_info import RunInfo
-from lab.runner.time_left import RunProgress
-from lab.runner.view import NOW, Clock, TaskView
+from lab.runner.view import NOW, Clock, RunProgress, TaskView
 
 BAR_WIDTH: Final = 60
 """The maximum width of the progress bar, in characters."""

@@ -59,12 +59,12 @@ from lab.protocol.volume.layout import STALL_S
 from lab.protocol.volume.run_spec import LISTINGS, PLAIN
 from lab.protocol.volume.states import State
 from lab.runner.fault_injection import parse_faults
-from lab.runner.outcome import check_succeeded, report_unread
 from lab.runner.prepared import PlaceOptions, prepare_run
 from lab.runner.runner import RunInterruptedError, execute
 from lab.runner.store.directory import RunDir, runs_path
 from lab.runner.store.summarize import summarize
 from lab.runner.store.summary import Summary
+from lab.runner.verdict import check_succeeded, report_unread
 from lab.runner.view import MakeView
 from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
 from lab.verbs.inputs import check_main_thread, program_args, project

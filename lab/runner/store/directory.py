@@ -137,7 +137,8 @@ class RunDir:
         if not (self.info_path.is_file() and self.summary_path.is_file()):
             return False
         info = self.read()
-        return info.state.ended and info.collected and not info.imported
+        is_whole = info.state.ended and info.collected and not info.imported
+        return is_whole and info.run_id == self.run_id
 
     def is_followed(self) -> bool:
         """Whether a process follows or collects the run, and so holds its lock."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from time import time
 from typing import Any, Final, TypedDict, TypeVar
 
@@ -114,19 +114,39 @@ class RunInfo:
     format: int = FORMAT
 
     @classmethod
-    def of_request(cls, request: Request, *, backend: str, project: str) -> RunInfo:
-        """Return the content of `run.json` for a run that another client submitted."""
-        return cls(
+    def of_request(
+        cls, request: Request, *, backend: str, project: str, before: RunInfo | None = None
+    ) -> RunInfo:
+        """Return the content of `run.json` for a run that this client did not submit.
+
+        Args:
+            request: Its request.
+            backend: The name of its backend.
+            project: The name of its environment.
+            before: The interrupted run with whose checkpoints it continues, or None.
+        """
+        return replace(
+            cls(request.run_id, request.spec) if before is None else before,
             run_id=request.run_id,
             spec=request.spec,
             state=State.STARTING,
+            reason="",
             backend=backend,
             project=project,
             cluster=request.cluster,
+            epoch_workers=0 if before is None else before.all_epoch_workers,
             started_unix=request.submitted_unix,
             submitted_unix=request.submitted_unix,
+            stopped_unix=None,
+            collected=False,
+            left=(),
             **parameters_of(request.spec),
         )
+
+    @property
+    def all_epoch_workers(self) -> int:
+        """The number of workers whose epochs determine the end of the run, and of resumed runs."""
+        return self.epoch_workers or len(self.cluster.get("worker", ()))
 
     def task_names(self) -> list[str]:
         """Return the names of all tasks, in the cluster's order."""

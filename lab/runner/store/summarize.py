@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, pairwise
 from math import inf
 from types import MappingProxyType
@@ -53,7 +52,7 @@ def sum_up(
     trained = {task: value.trained for task, value in progress.items()}
     gpus = figures(read_records(run.gpu_samples, times), trained)
     met = faults_met(info, progress, lambda task: read_records(run.records(task), times))
-    return replace(summary_of(info, statuses, progress, gpus), faults=met)
+    return summary_of(info, statuses, progress, gpus, met)
 
 
 def summary_of(
@@ -61,6 +60,7 @@ def summary_of(
     statuses: Mapping[str, TaskStatus],
     progress: Mapping[str, TaskProgress],
     gpus: Mapping[str, GpuFigures] = MappingProxyType({}),
+    faults: Sequence[FaultSummary] = (),
 ) -> Summary:
     """Compute the summary of a run; a pure function."""
     workers = [task for task in info.task_names() if not info.spec.is_service(task)]
@@ -99,6 +99,7 @@ def summary_of(
         images_per_s=_image_rate(info, progress),
         results=_results(info, progress),
         left=list(info.left),
+        faults=list(faults),
     )
 
 

@@ -23,8 +23,7 @@ from lab.base.errors import InputError, LabError
 from lab.base.signals import EXIT_INTERRUPTED
 from lab.protocol.volume import Request, Volume
 from lab.protocol.volume.states import State
-from lab.runner.recovery import collect_one
-from lab.runner.removal import run_all
+from lab.runner.recovery import collect_one, run_all
 from lab.runner.run_queue import Ticket
 from lab.runner.store.directory import RunDir
 from tests.support.agents import PATIENCE_S
@@ -267,7 +266,7 @@ def test_a_follower_that_has_stopped_holds_up_its_own_environment_only(
     other = FakeEnvironment(host.folder / "other", project="other")
     replace(host, environment=other).submit(run_id="r2")
     monkeypatch.setattr(host.backend, "list_environments", lambda: [host.environment, other])
-    monkeypatch.setattr("lab.runner.removal.FOLLOWER_S", 0.1)
+    monkeypatch.setattr("lab.runner.recovery.FOLLOWER_S", 0.1)
     with followed(host, ends=False):
         assert host.error("attach r1", 1).startswith("another process collects run r1; wait until")
         assert host.error("down --all --yes", 1) == (

@@ -116,7 +116,11 @@ def follow(run: RunDir, environment: Breaking, *, booted: bool = False) -> None:
 
 
 def collect(run: RunDir, environment: FakeEnvironment) -> list[str]:
-    return collect_runs(environment, environment.runs(), run.path.parent)
+    """Collect all runs; return those that are under way."""
+    requests, store = environment.runs(), run.path.parent
+    collect_runs(environment, requests, store)
+    ids = [request.run_id for request in requests]
+    return [run_id for run_id in ids if not RunDir(store / run_id).read().state.ended]
 
 
 def steps(run: RunDir) -> list[int]:

@@ -15,9 +15,8 @@ import lab
 from lab.protocol.records.reader import read_records
 from lab.protocol.volume import TaskStatus
 from lab.protocol.volume.states import FOLLOWS, State
-from lab.runner.replay import Player, Recording
+from lab.runner.replay import SAMPLES, Player, Recording, recordings
 from lab.runner.store.directory import RunDir, read_statuses
-from lab.runner.store.recordings import SAMPLES, recordings
 from lab.runner.view import View
 from tests.support import recorded
 from tests.support.cli import Cli, replace_backends

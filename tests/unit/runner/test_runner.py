@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +26,7 @@ from lab.runner import lifecycle
 from lab.runner import runner as conducting
 from lab.runner.fault_injection import NetworkFaults
 from lab.runner.lifecycle import REFUSED_S, patiently
-from lab.runner.runner import execute_run
+from lab.runner.runner import RunInterruptedError, execute_run
 from lab.runner.store.directory import RunDir
 from lab.runner.view import View
 from tests.support.agents import PATIENCE_S, wait_for
@@ -231,6 +231,53 @@ def test_an_interrupt_while_a_run_is_handed_over_ends_it(run: RunDir, environmen
     assert not environment.is_down
 
 
+# ---- a run that another one continues, as after a requeue by Slurm
+
+
+@dataclass
+class Requeued(Told):
+    """An environment that submits a second run, which continues the first one."""
+
+    while_waiting: Callable[[], object] = nothing
+
+    def continuation(self, run_id: str) -> Request | None:
+        if run_id == "second":
+            return None
+        (first,) = self.runs()
+        self.submit(replace(first, run_id="second", submitted_unix=0.0))
+        self.while_waiting()
+        return self.runs()[-1]
+
+
+def test_a_run_that_continues_another_one_is_followed(run: RunDir, tmp_path: Path) -> None:
+    environment = Requeued(tmp_path / "volume", train)
+    run.write(replace(run.read(), git={"commit": "abc", "dirty": False}))
+    go(run, environment)
+    second = RunDir(run.path.parent / "second")
+    assert run.complete()
+    assert second.complete()
+    assert second.read().git == run.read().git
+    assert f"run second continues run {run.run_id}: {second.path}" in environment.said
+    assert environment.is_down
+
+
+def test_an_interrupt_prevents_that_a_run_is_continued(run: RunDir, tmp_path: Path) -> None:
+    def tasks(volume: Volume, request: Request) -> None:
+        if request.run_id == "second":
+            wait_for(volume.cancel("second").exists, "the request to end")
+            end_all(volume, request, State.CANCELLED, reason="interrupted")
+        else:
+            train(volume, request)
+
+    environment = Requeued(tmp_path / "volume", tasks, while_waiting=raising(KeyboardInterrupt()))
+    with pytest.raises(RunInterruptedError):
+        go(run, environment)
+    assert environment.asked == ["cancel: interrupted"]
+    assert stands(run) == (State.SUCCEEDED, "")
+    for thread in environment.threads:
+        thread.join(PATIENCE_S)
+
+
 # ---- a run store that is full, and runs that were not collected
 
 
@@ -293,7 +340,7 @@ def test_a_run_that_was_not_collected_is_never_removed(
     environment.tasks_do = train
     environment.while_shipping = fail
     if error is not LabError:  # which cannot hide another error
-        monkeypatch.setattr(lifecycle, "mark_ended", lambda *_: full())
+        monkeypatch.setattr(lifecycle, "has_ended", lambda *_: full())
     with pytest.raises((error, LabError) if error is not KeyboardInterrupt else error):
         go(run, environment)
     assert not run.complete()

@@ -11,11 +11,10 @@ from lab.base.errors import LabError
 from lab.protocol.volume import RunSpec, TaskStatus
 from lab.protocol.volume.states import NEVER_TALKED, State
 from lab.protocol.volume.status import write_status
-from lab.runner.outcome import check_succeeded
 from lab.runner.store.directory import RunDir
 from lab.runner.store.run_info import RunInfo
 from lab.runner.store.summarize import summarize
-from lab.runner.verdict import verdict
+from lab.runner.verdict import check_succeeded, verdict
 
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf1:2", "tf2:1"]}
 INFO = RunInfo("r", RunSpec("own", own=True, must_talk=True, framework="torch"), cluster=CLUSTER)

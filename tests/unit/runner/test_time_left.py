@@ -12,7 +12,7 @@ from lab.protocol.experiments.experiment import OnFailure
 from lab.protocol.volume import RunSpec, TaskStatus
 from lab.protocol.volume.states import State
 from lab.runner.store.run_info import RunInfo
-from lab.runner.time_left import WINDOW, RunProgress
+from lab.runner.view import WINDOW, RunProgress
 from tests.support.fakes import PLAN, record
 
 

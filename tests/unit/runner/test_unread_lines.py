@@ -10,9 +10,9 @@ import pytest
 
 from lab.base.log import passed_on
 from lab.protocol.records.log_parsers import LogParser
-from lab.runner.outcome import report_unread
 from lab.runner.store.directory import RunDir
 from lab.runner.store.summarize import summarize
+from lab.runner.verdict import report_unread
 from tests.support.shown import assert_shows
 from tests.support.specs import run_info
 

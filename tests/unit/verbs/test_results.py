@@ -13,12 +13,12 @@ from lab.base.tables import show
 from lab.protocol.records import format_record, parse_record
 from lab.protocol.records.reader import Result, result_of, unexpected
 from lab.protocol.volume.states import State
-from lab.runner.outcome import check_succeeded
 from lab.runner.result_table import result_table
 from lab.runner.store.directory import RunDir
 from lab.runner.store.summarize import summary_of
 from lab.runner.store.summary import Summary
 from lab.runner.store.task_progress import TaskProgress
+from lab.runner.verdict import check_succeeded
 from tests.support.specs import changed, prepared
 
 

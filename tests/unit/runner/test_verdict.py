@@ -22,11 +22,10 @@ from lab.protocol.volume import RunSpec, TaskStatus
 from lab.protocol.volume.files import write_atomically
 from lab.protocol.volume.states import Cause, State
 from lab.protocol.volume.status import write_status
-from lab.runner.outcome import LOG_LINES, check_succeeded
 from lab.runner.store.directory import RunDir, read_statuses
 from lab.runner.store.run_info import RunInfo
 from lab.runner.store.summarize import summarize
-from lab.runner.verdict import explain, verdict
+from lab.runner.verdict import LOG_LINES, check_succeeded, explain, verdict
 from tests.support.specs import update
 
 PREFIX = "worker-0  | "
@@ -111,7 +110,7 @@ def test_lines_are_cut_at_the_terminals_width(run: RunDir, monkeypatch: pytest.M
 def test_a_piece_of_a_line_is_not_shown_as_a_line(
     run: RunDir, notices: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.runner.outcome._TAIL_BYTES", 10)
+    monkeypatch.setattr("lab.runner.verdict._TAIL_BYTES", 10)
     run.log("worker-0").write_bytes(b"first and long\nsecond\n")
     assert shown(run, notices) == [f"{PREFIX}second"]
 
