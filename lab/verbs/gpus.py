@@ -10,7 +10,7 @@ Examples:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -23,7 +23,6 @@ from lab.backends.registry import backends
 from lab.backends.selection import list_running
 from lab.base.errors import LabError
 from lab.base.formatting import counted
-from lab.base.options import presents
 from lab.base.tables import table_of
 from lab.base.text import clipped, visible
 from lab.cluster.gpu import Condition, Gpu, Inventory, Process, read_host
@@ -31,8 +30,7 @@ from lab.cluster.gpu.support import build_of, by_gpus
 from lab.cluster.gpu.values import DRIVER
 from lab.cluster.gpu.verification import GpuCheck, GpuStatus, check_all
 from lab.protocol.runtimes import TENSORFLOW
-from lab.verbs.common_options import AsJson
-from lab.verbs.printing import print_result
+from lab.verbs.printing import prints
 from lab.verbs.shown import Shown
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
@@ -234,6 +232,16 @@ class Gpus(Shown):
             "tasks": [each.to_json() for each in self.pinned],
         }
 
+    def check(self) -> None:
+        """Check that the driver works; a host without one is no error.
+
+        Raises:
+            LabError: It does not.
+        """
+        for fault in self.inventory.faults:
+            if fault.where == DRIVER and fault.status is not Condition.NO_DRIVER:
+                raise LabError(f"the driver does not work: {fault.status}", fault.fix)
+
     def _shown(self) -> Group:
         parts = [*overview(self.inventory, self.holders).renderables]
         if any(each.check.planned or not each.check.status.good for each in self.pinned):
@@ -248,20 +256,12 @@ def gpus() -> Gpus:
     return Gpus(inventory, pinned)
 
 
-@presents(gpus)
-def command(found: Callable[[], Gpus], *, json: AsJson = False) -> None:
-    """Show the GPUs of this host; a driver that does not work is an error."""
-    made = found()
-    print_result(made, json=json)
-    for fault in made.inventory.faults:
-        # A host without a driver is no error; a driver that does not work is one.
-        if fault.where == DRIVER and fault.status is not Condition.NO_DRIVER:
-            raise LabError(f"the driver does not work: {fault.status}", fault.fix)
-
-
 def _pinned(environment: Environment, gpus: Sequence[Gpu]) -> Iterator[Pinned]:
     planned = {task.task: task.gpus for task in environment.tasks()}
     # The inventory has no GPUs of another host.
     known = gpus if environment.is_local else ()
     for check in check_all(environment.probe_gpus(), planned, known).values():
         yield Pinned(environment.project, environment.backend, check)
+
+
+command = prints(gpus)

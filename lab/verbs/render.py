@@ -20,7 +20,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -54,7 +54,6 @@ from lab.base.options import (
     ProgramArguments,
     Switch,
     given_flags,
-    presents,
     reads_options,
 )
 from lab.base.shipped import named_extras
@@ -65,6 +64,7 @@ from lab.cluster.project import AnyPath, cluster_path, own_root
 from lab.protocol.runtimes import RUNTIMES, TENSORFLOW
 from lab.runner.planning import make_plan, report_warnings
 from lab.verbs.common_options import Framework, GpuMode, OwnOptions
+from lab.verbs.printing import prints
 
 _ENGINE_S: Final = 5.0
 """Seconds that the engine has to list containers."""
@@ -93,6 +93,26 @@ class Rendered:
     output: str = "-"
     diff: str = ""
     again: str = ""
+
+    def show(self) -> None:
+        """Print the file or its difference; else say what it is for."""
+        if self.diff or (self.output == "-" and not self.again):
+            sys.stdout.write(self.diff or self.text)
+        elif self.again:
+            LOG.info(f"{self.output} is up to date")
+        else:
+            trains = f"; it trains {self.run.arguments[0]}" if self.run else ""
+            hint = self.planner.start_hint(Path(self.output))
+            LOG.info(f"wrote {self.output}; {hint}{trains}")
+
+    def check(self) -> None:
+        """Check that the file is up to date.
+
+        Raises:
+            LabError: It is not.
+        """
+        if self.diff:
+            raise LabError(f"{self.output} is out of date", f"write it again with `{self.again}`")
 
 
 @reads_options
@@ -305,17 +325,4 @@ def command_of(path: Path, target: str, output: str, options: RenderOptions) -> 
     return f"lab render {shlex.join([*words, *(['--', *flags] if flags else [])])}"
 
 
-@presents(render)
-def command(rendered: Callable[[], Rendered]) -> None:
-    """Render the config as a compose file, or as a file for Slurm or Kubernetes."""
-    made = rendered()
-    if made.diff:
-        sys.stdout.write(made.diff)
-        raise LabError(f"{made.output} is out of date", f"write it again with `{made.again}`")
-    if made.again:
-        LOG.info(f"{made.output} is up to date")
-    elif made.output == "-":
-        sys.stdout.write(made.text)
-    else:
-        trains = f"; it trains {made.run.arguments[0]}" if made.run else ""
-        LOG.info(f"wrote {made.output}; {made.planner.start_hint(Path(made.output))}{trains}")
+command = prints(render, json="")

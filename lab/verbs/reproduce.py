@@ -17,7 +17,7 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +32,7 @@ from lab.base.console import messages_shown, output
 from lab.base.converters import one_of
 from lab.base.errors import InputError, InterruptError
 from lab.base.log import LOG
-from lab.base.options import Argument, Flag, Switch, given_flags, presents, reads_options
+from lab.base.options import Argument, Flag, Switch, given_flags, reads_options
 from lab.base.shipped import named_extras
 from lab.base.text import visible
 from lab.cluster.config import Cluster
@@ -45,7 +45,7 @@ from lab.study.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.study.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
 from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
 from lab.verbs.inputs import check_main_thread, project
-from lab.verbs.printing import print_result
+from lab.verbs.printing import prints
 from lab.verbs.results import Run, Runs
 from lab.verbs.shown import Shown
 
@@ -122,6 +122,23 @@ class Reproduction(Shown):
             LOG.info(f"{source.name}: {found.save(store)}")
         except OSError as error:
             self.stopped = self.stopped or error
+
+    def check(self) -> None:
+        """Check that it has not stopped, and that every counted claim is reproduced.
+
+        Raises:
+            LabError: One is not, or the reason of the stop.
+        """
+        # Imported here: importing SciPy takes a second.
+        from lab.study.reproduce.verdicts import check_reproduced  # noqa: PLC0415
+
+        if isinstance(self.stopped, KeyboardInterrupt):
+            raise InterruptError(
+                f"interrupted in {self.reached}", "see the collected runs with `lab runs`"
+            )
+        if self.stopped is not None:
+            raise self.stopped
+        check_reproduced(self.evaluations)
 
     def _shown(self) -> Group:
         """Return the title, the table and the summary of each source."""
@@ -244,22 +261,4 @@ def _given_runs(given: Mapping[str, Any], store: Path) -> list[RunDir]:
     return found
 
 
-@presents(reproduce)
-def command(
-    reproduced: Callable[..., Reproduction],
-    *,
-    json: Annotated[bool, Switch("print the results of all claims as JSON")] = False,
-) -> None:
-    """Run the trainings that a source describes, and evaluate each of its claims."""
-    made = reproduced(check=False)
-    print_result(made, json=json)
-    if isinstance(made.stopped, KeyboardInterrupt):
-        raise InterruptError(
-            f"interrupted in {made.reached}", "see the collected runs with `lab runs`"
-        )
-    if made.stopped is not None:
-        raise made.stopped
-    # Imported here: importing SciPy takes a second.
-    from lab.study.reproduce.verdicts import check_reproduced  # noqa: PLC0415
-
-    check_reproduced(made.evaluations)
+command = prints(reproduce, json="print the results of all claims as JSON", check=False)

@@ -41,7 +41,6 @@ from lab.base.options import (
     ProgramArguments,
     RepeatedFlag,
     Switch,
-    presents,
     reads_options,
 )
 from lab.base.units import duration
@@ -68,6 +67,7 @@ from lab.runner.store.summary import Summary
 from lab.runner.view import MakeView
 from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
 from lab.verbs.inputs import check_main_thread, program_args, project
+from lab.verbs.printing import Called, prints
 from lab.verbs.results import Run
 from lab.verbs.run_view import brief_view, print_summary, view_for_stderr
 
@@ -147,10 +147,10 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
     listing: Annotated[bool | str, Switch(parse=parse_listing, shows="[=faithful|mend]")] = "",
     resume: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
     runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
+    detach: Annotated[bool, Switch(short="-d")] = False,
     check: bool = True,
     quiet: bool = False,
     view: MakeView | None = None,
-    detach: bool = False,
     **flags: object,
 ) -> Run:
     r"""Train an experiment and wait until it has ended.
@@ -182,10 +182,10 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
             without its bugs).
         resume: Continue from the checkpoints of this run.
         runs_dir: The run store (default: LAB_RUNS_DIR, or ./runs).
+        detach: Return when the run has started (see `lab attach`).
         check: Whether a run that fails, or has unexpected results, is an error.
         quiet: Print nothing but warnings.
         view: What shows the run; None: one line that changes.
-        detach: Whether to return as soon as the run is submitted.
         **flags: Flags of the program: `epochs=3`, `learning_rate=0.1`.
 
     Returns:
@@ -255,19 +255,11 @@ def _line(summary: Summary) -> str:
     return ", ".join(parts)
 
 
-@presents(run)
-def command(
-    train: partial[Run],
-    *,
-    detach: Annotated[
-        bool, Switch("return when the run has started (see `lab attach`)", short="-d")
-    ] = False,
-    json: Annotated[bool, Switch("print the summary as JSON")] = False,
-) -> None:
+def _present(train: Called, *, json: bool) -> None:
     """Train an experiment, collect it, and print its results."""
     hint = partial(_hint, None if json else train.keywords)
     try:
-        done = train(view=view_for_stderr, detach=detach, check=False)
+        done: Run = train()
     except RunInterruptedError as interrupt:
         stopped, summary = interrupt.run, summarize(interrupt.run)
         print_summary(summary, json=json)
@@ -277,7 +269,7 @@ def command(
             f"show its results with `lab show {stopped.run_id}`",
         ) from None
     made, summary = done.directory, done.summary
-    if detach:
+    if train.keywords.get("detach"):
         LOG.info(f"run {made.run_id} continues; follow it with `lab attach {made.run_id}`")
         print(summary.to_json() if json else made.run_id)
         return
@@ -353,3 +345,6 @@ def _follows_a_run_of(run: RunDir, experiment: str) -> bool:
 
     pair = list(started(run.path.parent).values())[-2:]
     return len(pair) > 1 and pair[1].run_id == run.run_id and pair[0].spec.experiment == experiment
+
+
+command = prints(run, _present, json="print the summary as JSON", view=view_for_stderr, check=False)

@@ -12,7 +12,7 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ from lab.base.console import messages_shown, output
 from lab.base.errors import InterruptError, LabError
 from lab.base.files import check_output, write_output
 from lab.base.formatting import counted
-from lab.base.options import Argument, Flag, ProgramArguments, Switch, presents, reads_options
+from lab.base.options import Argument, Flag, ProgramArguments, reads_options
 from lab.base.shipped import named_extras
 from lab.base.units import duration
 from lab.cluster.config import Cluster
@@ -42,7 +42,7 @@ from lab.study.batches import RunResult, run_batches, run_count
 from lab.study.sweep import MAX_REPEATS, REPEATS, check_succeeded, parse_over, plan_sweep
 from lab.verbs.common_options import BackendName, Force, GpuMode, OwnOptions
 from lab.verbs.inputs import check_main_thread, program_args, project
-from lab.verbs.printing import print_result
+from lab.verbs.printing import Called, print_result, prints
 from lab.verbs.results import Run, Runs
 from lab.verbs.run import FURTHER_FLAGS, program_flags
 from lab.verbs.shown import Shown
@@ -103,6 +103,22 @@ class Sweep(Shown):
                 continue
         return frame
 
+    def check(self) -> None:
+        """Check that it has not stopped, and that every run succeeded.
+
+        Raises:
+            LabError: A run did not, or the reason of the stop.
+        """
+        if isinstance(self.stopped, KeyboardInterrupt):
+            raise InterruptError(
+                f"the sweep was interrupted after {len(self.results)}"
+                f" of {counted(self.planned, 'run')}",
+                "see the collected runs with `lab runs`",
+            )
+        if self.stopped is not None:
+            raise self.stopped
+        check_succeeded(self.results)
+
     def to_json(self) -> Any:  # noqa: ANN401  (an object)
         """Return what `lab sweep --json` prints."""
         from lab.study.sweep_statistics import as_json  # noqa: PLC0415
@@ -138,6 +154,8 @@ def sweep(
     stall: Annotated[float | str, Flag(parse=duration, shows="TIME")] = STALL_S,
     args: Annotated[Sequence[str], ProgramArguments(FURTHER_FLAGS, program_flags)] = (),
     runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
+    csv: Annotated[AnyPath | None, Flag(shows="FILE")] = None,
+    force: Force = False,
     check: bool = True,
     quiet: bool = False,
     **flags: object,
@@ -157,6 +175,8 @@ def sweep(
         stall: Fail after this time without progress: 90s, 5m; 0: never.
         args: Flags of the program as texts: `["--epochs=3"]`.
         runs_dir: The run store (default: LAB_RUNS_DIR, or ./runs).
+        csv: Write a row for each run to this file.
+        force: Replace the file even if lab did not write it.
         check: Whether a sweep that was stopped is an error; otherwise `stopped` has the reason.
         quiet: Print nothing but warnings.
         **flags: Flags of the program: `epochs=3`.
@@ -170,6 +190,8 @@ def sweep(
         KeyboardInterrupt: With `check`: the user interrupted the sweep.
     """
     given = locals()
+    if csv is not None:
+        check_output("--csv", Path(csv), _is_table, force=force)
     check_main_thread("sweep")
     spec = RunSpec(
         experiment,
@@ -190,6 +212,11 @@ def sweep(
         planned=run_count(batches),
         stopped=outcome.stopped,
     )
+    if csv is not None and swept.results:
+        # Imported here: importing SciPy takes a second.
+        from lab.study.sweep_statistics import as_csv  # noqa: PLC0415
+
+        write_output(Path(csv), as_csv(swept.results).encode())
     if not check:
         return swept
     if swept.stopped is not None:
@@ -201,38 +228,16 @@ def sweep(
     return swept
 
 
-@presents(sweep)
-def command(
-    swept: Callable[..., Sweep],
-    *,
-    csv: Annotated[str | None, Flag("write a row for each run to this file", shows="FILE")] = None,
-    force: Force = False,
-    json: Annotated[bool, Switch("print all results as JSON")] = False,
-) -> None:
-    """Run an experiment at every point of a grid, and test for trends."""
-    if csv is not None:
-        check_output("--csv", Path(csv), _is_table, force=force)
-    made = swept(check=False)
-    try:
-        if made.results and csv is not None:
-            # Imported here: importing SciPy takes a second.
-            from lab.study.sweep_statistics import as_csv  # noqa: PLC0415
-
-            write_output(Path(csv), as_csv(made.results).encode())
-        if made.results:
-            print_result(made, json=json)
-    finally:
-        if isinstance(made.stopped, KeyboardInterrupt):
-            raise InterruptError(
-                f"the sweep was interrupted after {len(made.results)}"
-                f" of {counted(made.planned, 'run')}",
-                "see the collected runs with `lab runs`",
-            )
-        if made.stopped is not None:
-            raise made.stopped
-    check_succeeded(made.results)
-
-
 def _is_table(begin: bytes) -> bool:
     """Whether a file that begins with these bytes is the table of an earlier sweep."""
     return begin.startswith(b"run_id,state,")
+
+
+def _present(called: Called, *, json: bool) -> None:
+    swept: Sweep = called()
+    if swept.results:
+        print_result(swept, json=json)
+    swept.check()
+
+
+command = prints(sweep, _present, json="print all results as JSON", check=False)

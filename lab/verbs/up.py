@@ -9,7 +9,6 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -20,7 +19,7 @@ from lab.backends.registry import options_of
 from lab.base.console import messages_shown
 from lab.base.formatting import counted
 from lab.base.log import LOG
-from lab.base.options import Flag, Switch, presents, reads_options
+from lab.base.options import Flag, Switch, reads_options
 from lab.cluster.config import Cluster
 from lab.cluster.project import AnyPath
 from lab.protocol.runtimes import TENSORFLOW
@@ -28,6 +27,7 @@ from lab.runner.prepared import PlaceOptions
 from lab.runner.store.directory import runs_path
 from lab.verbs.common_options import BackendName, Framework, GpuMode, OwnOptions, RunsDir
 from lab.verbs.inputs import project
+from lab.verbs.printing import prints
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,19 @@ class Booted:
 
     environment: Environment
     is_new: bool
+
+    @messages_shown()
+    def show(self) -> None:
+        """Say that it is up, and what comes next."""
+        name = self.environment.project
+        if not self.is_new:
+            LOG.info(f"environment {name!r} is up already; train with `lab run async`")
+            return
+        tasks = counted(len(self.environment.tasks()), "task")
+        LOG.info(
+            f"environment {name!r} is up with {tasks};"
+            " train with `lab run async`, remove it with `lab down`"
+        )
 
 
 @reads_options
@@ -83,16 +96,4 @@ def up(
     return Booted(running, is_new=False)
 
 
-@presents(up)
-def command(booted: Callable[[], Booted]) -> None:
-    """Boot the environment of a config, unless it exists."""
-    made = booted()
-    name = made.environment.project
-    if not made.is_new:
-        LOG.info(f"environment {name!r} is up already; train with `lab run async`")
-        return
-    tasks = counted(len(made.environment.tasks()), "task")
-    LOG.info(
-        f"environment {name!r} is up with {tasks};"
-        " train with `lab run async`, remove it with `lab down`"
-    )
+command = prints(up, json="")
