@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from lab.backends.names import BACKENDS
 from lab.base.converters import one_of, whole
 from lab.base.options import Argument, Flag, RepeatedFlag, Switch
+from lab.base.units import duration
 from lab.protocol.runtimes import RUNTIMES
 
 _MAX_GPUS: Final = 1000
@@ -25,10 +26,12 @@ def host_gpus(raw: str) -> str | int:
 
 AsJson = Annotated[bool, Switch("print JSON")]
 ClusterFile = Annotated[
-    str | None, Flag("the cluster config (default: cluster.yaml)", shows="FILE")
+    str | os.PathLike[str] | None,
+    Flag("the cluster config (default: cluster.yaml)", shows="FILE"),
 ]
 ClusterArgument = Annotated[
-    str | None, Argument("the cluster config, the same as --cluster", shows="FILE")
+    str | os.PathLike[str] | None,
+    Argument("the cluster config, the same as --cluster", shows="FILE"),
 ]
 BackendName = Annotated[
     str,
@@ -57,6 +60,15 @@ HostGpus = Annotated[
 RunsDir = Annotated[
     str | os.PathLike[str] | None,
     Flag("the run store (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),
+]
+Share = Annotated[bool, Switch("use GPUs that another environment holds, too")]
+DataDir = Annotated[
+    str | os.PathLike[str] | None,
+    Flag("a directory with your own data: the four IDX files", shows="DIR"),
+]
+Stall = Annotated[
+    float | str,
+    Flag("fail after this time without progress: 90s, 5m; 0: never", duration, shows="TIME"),
 ]
 Framework = Annotated[
     str | None,

@@ -49,7 +49,6 @@ from lab.base.errors import InputError, LabError
 from lab.base.files import check_output
 from lab.base.log import LOG
 from lab.base.options import (
-    Argument,
     Flag,
     ProgramArguments,
     Switch,
@@ -63,7 +62,14 @@ from lab.cluster.placement.plan import PlannedRun
 from lab.cluster.project import AnyPath, cluster_path, own_root
 from lab.protocol.runtimes import RUNTIMES, TENSORFLOW
 from lab.runner.planning import make_plan, report_warnings
-from lab.verbs.common_options import Framework, GpuMode, OwnOptions
+from lab.verbs.common_options import (
+    ClusterArgument,
+    ClusterFile,
+    Force,
+    Framework,
+    GpuMode,
+    OwnOptions,
+)
 from lab.verbs.printing import prints
 
 _ENGINE_S: Final = 5.0
@@ -118,10 +124,10 @@ class Rendered:
 @reads_options
 @named_extras()
 @messages_shown()
-def render(  # longer than 60 lines: each option has an argument and a line of help
-    file: Annotated[AnyPath | None, Argument(shows="FILE")] = None,
+def render(  # noqa: D417  (the others are in common_options)
+    file: ClusterArgument = None,
     *,
-    cluster: Annotated[AnyPath | None, Flag(shows="FILE")] = None,
+    cluster: ClusterFile = None,
     target: Annotated[str, Flag(parse=one_of(*TARGETS), shows="TARGET")] = TARGETS[0],
     option: OwnOptions = (),
     check: Annotated[bool, Switch()] = False,
@@ -130,7 +136,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
     strict: Annotated[bool, Switch()] = False,
     framework: Framework = None,
     output: Annotated[AnyPath | None, Flag(parse=text, shows="FILE")] = None,
-    force: Annotated[bool, Switch()] = False,
+    force: Force = False,
     run: Annotated[str | None, Flag(shows="EXPERIMENT")] = None,
     rest: Annotated[
         tuple[str, ...], ProgramArguments("flags of the experiment, after --", verbatim=True)
@@ -139,17 +145,11 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
     """Render a config as a compose file, or as a file for Slurm or Kubernetes.
 
     Args:
-        file: The cluster config, the same as --cluster.
-        cluster: The cluster config (default: cluster.yaml).
         target: The backend whose file to write.
-        option: Options of the backend alone: `{"time": "2h"}`.
         check: Write no file; print a diff and exit with code 1 if the file is out of date.
-        gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         explain: Explain which GPUs each node gets, and which CPUs each task gets.
         strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
-        framework: The tasks' framework.
         output: The file to write, or - for stdout (default: that of the target).
-        force: Replace the file even if lab did not write it.
         run: What the tasks train at their start: an experiment, or none (default: `run:` of FILE).
         rest: The flags of the experiment: `["--epochs=2"]`.
 
@@ -160,8 +160,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
     """
     given = locals()
     path = cluster_path(given["cluster"], given["file"], shipped=False)
-    own = options_of(target, option)
-    options = RenderOptions(gpus, framework, run_override(run, rest), own)
+    options = RenderOptions(gpus, framework, run_override(run, rest), options_of(target, option))
     written = given["output"] or default_output(target, existing=check)
     _refuse(given)
     if check:

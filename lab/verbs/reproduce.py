@@ -26,7 +26,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lab.backends.names import AUTO
-from lab.backends.registry import options_of
 from lab.base import units
 from lab.base.console import messages_shown, output
 from lab.base.converters import one_of
@@ -38,13 +37,12 @@ from lab.base.text import visible
 from lab.cluster.config import Cluster
 from lab.cluster.project import AnyPath
 from lab.protocol.experiments.experiment import MAX_SEED
-from lab.runner.prepared import PlaceOptions
 from lab.runner.store.directory import RunDir, runs_path
 from lab.study.batches import run_batches, run_count
 from lab.study.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.study.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
-from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
-from lab.verbs.inputs import check_main_thread, project
+from lab.verbs.common_options import BackendName, GpuMode, OwnOptions, RunsDir
+from lab.verbs.inputs import check_main_thread, place_options, project
 from lab.verbs.printing import prints
 from lab.verbs.results import Run, Runs
 from lab.verbs.shown import Shown
@@ -162,7 +160,7 @@ def _run_names(raw: str) -> tuple[str, ...]:
 
 @reads_options
 @named_extras()
-def reproduce(  # longer than 60 lines: each option has an argument and a line of help
+def reproduce(  # noqa: D417  (the others are in common_options)
     name: Annotated[
         str, Argument(f"what to reproduce: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))
     ],
@@ -179,7 +177,7 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
     backend: BackendName = AUTO,
     option: OwnOptions = (),
     gpus: GpuMode = AUTO,
-    runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
+    runs_dir: RunsDir = None,
     check: bool = True,
     quiet: bool = False,
 ) -> Reproduction:
@@ -192,10 +190,6 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
         seed: The seed of the first repeat; each further repeat adds 1 (default: 1).
         runs: Evaluate these runs (ids, or directories of one or many), start none.
         cluster: The config, or its file; None: `clusters/book.yaml` of the project.
-        backend: A backend, such as `local` or `compose`, or `auto`.
-        option: Options of the backend alone (`lab backends` lists them): `{"time": "2h"}`.
-        gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
         check: Whether a stop is an error; otherwise `stopped` has the reason.
         quiet: Print nothing but warnings.
 
@@ -229,8 +223,7 @@ def _execute(
 ) -> None:
     """Run the trainings of each source, and evaluate its claims, until one stops."""
     where = project(given["cluster"], CONFIG)
-    own = options_of(given["backend"], given["option"])
-    place = PlaceOptions(backend=given["backend"], own=own, gpus=given["gpus"])
+    place = place_options(given)
     for source in sources:
         batches = plan_reproduction(
             source, where, store, repeats=given["repeats"], quick=given["quick"],

@@ -32,6 +32,7 @@ from lab.base.shipped import named_extras
 from lab.base.tables import show, table_of
 from lab.cluster.project import AnyPath
 from lab.protocol.experiments.registry import EXPERIMENTS
+from lab.verbs.common_options import RunsDir
 from lab.verbs.printing import prints
 from lab.verbs.shown import Shown
 
@@ -118,7 +119,7 @@ class _Simulated(OneOf):
 
 @reads_options
 @named_extras()
-def simulate(
+def simulate(  # noqa: D417  (the others are in common_options)
     way: Annotated[str, Argument(parse=_Simulated(WAYS))],
     *,
     from_: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
@@ -129,7 +130,7 @@ def simulate(
         int | Sequence[int] | None, Flag(parse=units.counts(MAX_PS), shows="COUNTS")
     ] = None,
     seed: Annotated[int, Flag(parse=units.whole(0, 2**31 - 1), shows="N")] = 0,
-    runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
+    runs_dir: RunsDir = None,
 ) -> Simulation:
     """Predict the speed of a training by a simulation of its steps; start nothing.
 
@@ -139,7 +140,6 @@ def simulate(
         workers: Numbers of workers: 1,2,6 (default: as the run, two and three times as many).
         ps: Numbers of parameter servers, each with each number of workers (default: as the run).
         seed: Seed of the random step times; equal seeds give equal results.
-        runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
 
     Raises:
         InputError: An argument is invalid, the run cannot calibrate, or a number of tasks is more

@@ -99,8 +99,8 @@ def test_python_gives_a_value_a_list_or_a_text(depth: int | Sequence[int] | str)
 
 FLAG = 'patience: Annotated[float | str, Flag(parse=duration, shows="TIME")] = 0.0'
 PATIENCE = {
-    "    share: Annotated[bool, Switch()] = False,\n": f"    {FLAG},\n",
-    "        share: Use GPUs that": "        patience: How long to be\n            patient.\n",
+    "    share: Share = False,\n": f"    {FLAG},\n",
+    "        max_time: Save a": "        patience: How long to be\n            patient.\n",
 }
 """An option that is added to `lab.run`: before these lines of its module."""
 
