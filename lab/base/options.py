@@ -19,8 +19,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, ParamSpec, TypeVar, get_type_hints
 
+from lab.base.console import messages_shown
 from lab.base.converters import boolean, text
 from lab.base.errors import InputError
+from lab.base.shipped import named_extras
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -253,11 +255,12 @@ def parameters(function: Callable[..., object]) -> list[Parameter]:
 def reads_options(function: Callable[P, T]) -> Callable[P, T]:
     """Let Python call a function also with texts, which it reads as on the command line.
 
-    The call raises an InputError if an argument is not valid. A command, whose arguments have been
-    read, calls the function itself.
+    The call raises an InputError if an argument is not valid, and a LabError without a package of
+    an extra. A command, whose arguments have been read, calls the function itself.
     """
 
     @wraps(function)
+    @named_extras()
     def read(*args: P.args, **kwargs: P.kwargs) -> T:
         given = inspect.signature(function).bind(*args, **kwargs)
         given.apply_defaults()
@@ -267,6 +270,11 @@ def reads_options(function: Callable[P, T]) -> Callable[P, T]:
 
     read.takes_values = function  # type: ignore[attr-defined]
     return read
+
+
+def verb(function: Callable[P, T]) -> Callable[P, T]:
+    """Let Python call a function with texts, and show its messages to the user."""
+    return reads_options(messages_shown()(function))
 
 
 def given_flags(

@@ -43,7 +43,6 @@ from lab.backends.rendered_file import (
     write,
 )
 from lab.backends.selection import Folders, named
-from lab.base.console import messages_shown
 from lab.base.converters import one_of, text
 from lab.base.errors import InputError, LabError
 from lab.base.files import check_output
@@ -53,9 +52,8 @@ from lab.base.options import (
     ProgramArguments,
     Switch,
     given_flags,
-    reads_options,
+    verb,
 )
-from lab.base.shipped import named_extras
 from lab.cluster.config import Cluster, load_cluster
 from lab.cluster.placement.place import Placed
 from lab.cluster.placement.plan import PlannedRun
@@ -121,9 +119,7 @@ class Rendered:
             raise LabError(f"{self.output} is out of date", f"write it again with `{self.again}`")
 
 
-@reads_options
-@named_extras()
-@messages_shown()
+@verb
 def render(  # noqa: D417  (the others are in common_options)
     file: ClusterArgument = None,
     *,

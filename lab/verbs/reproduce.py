@@ -159,7 +159,6 @@ def _run_names(raw: str) -> tuple[str, ...]:
 
 
 @reads_options
-@named_extras()
 def reproduce(  # noqa: D417  (the others are in common_options)
     name: Annotated[
         str, Argument(f"what to reproduce: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))

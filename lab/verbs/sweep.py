@@ -135,7 +135,6 @@ class Sweep(Shown):
 
 
 @reads_options
-@named_extras()
 def sweep(  # noqa: D417  (the others are in common_options)
     experiment: Annotated[str, Argument()],
     over: Annotated[

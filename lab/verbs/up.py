@@ -17,7 +17,7 @@ from lab.backends.names import AUTO
 from lab.base.console import messages_shown
 from lab.base.formatting import counted
 from lab.base.log import LOG
-from lab.base.options import reads_options
+from lab.base.options import verb
 from lab.protocol.runtimes import TENSORFLOW
 from lab.runner.store.directory import runs_path
 from lab.verbs.common_options import BackendName, Framework, GpuMode, OwnOptions, RunsDir, Share
@@ -51,8 +51,7 @@ class Booted:
         )
 
 
-@reads_options
-@messages_shown()
+@verb
 def up(
     cluster: Config = None,
     *,
