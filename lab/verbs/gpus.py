@@ -40,9 +40,6 @@ _MAKER: Final = "NVIDIA "  # the common prefix of all names
 _PROCESS: Final = 18
 _MAX_NAMED: Final = 5  # more processes than these are only counted
 
-Holders = Mapping[str, Sequence[str]]
-"""Device id to the tasks that are pinned to the device, `mnist/worker-0`."""
-
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
@@ -77,55 +74,13 @@ _STYLES: Final[Mapping[GpuStatus, str]] = {
 }
 
 
-def overview(inventory: Inventory, holders: Holders) -> Group:
-    """Return the tables of the GPUs, with the tasks that hold each."""
-    parts: list[Table | Text] = [Text(visible(headline(inventory)))]
-    if inventory.gpus:
-        columns = (">gpu", "uuid", "name", ">GiB in use", ">busy", ">numa", "task")
-        rows = [_row(gpu, holders.get(gpu.device_id, ())) for gpu in inventory.gpus]
-        parts.append(table_of(columns, rows))
-        parts += [Text(visible(_processes(gpu))) for gpu in inventory.gpus if gpu.processes]
-        supports = by_gpus(inventory.gpus, build_of(TENSORFLOW.name, os.environ))
-        parts += [Text(visible(str(support))) for support in supports if support.what]
-    if inventory.pairs:
-        parts += [Text(), Text("connections"), _matrix(inventory)]
-    lines = (*map(str, inventory.faults), *inventory.other_notices)
-    parts += [Text(visible(line), style="yellow") for line in lines]
-    return Group(*parts)
-
-
-def pinned_table(pinned: Sequence[Pinned]) -> Group:
-    """Return the table of the planned and the observed GPUs of each task, and its errors."""
-    proved = [task for task in pinned if task.check.status is GpuStatus.PROVED]
-    empty = [task for task in proved if not task.check.planned]
-    rows = [
-        (
-            task.name,
-            _ids(task.check.planned),
-            "unknown" if task.check.seen is None else _ids(task.check.seen),
-            Text(task.check.status.value, style=_STYLES[task.check.status]),
-        )
-        for task in pinned
-        if task not in empty
-    ]
-    parts: list[Table | Text] = [Text(), table_of(("task", "planned", "seen", "verdict"), rows)]
-    if empty:
-        names = ", ".join(task.name for task in empty)
-        parts.append(Text(visible(f"proved to see no GPU: {names}")))
-    for task in pinned:
-        if not task.check.status.good:
-            text = visible(f"{task.environment}/{task.check}")
-            parts.append(Text(text, style=_STYLES[task.check.status]))
-    return Group(*parts)
-
-
 def headline(inventory: Inventory) -> str:
     """Return `8 GPUs and 2 MIG slices, driver 550.54, CUDA up to 12.4`."""
     slices = sum(gpu.is_slice for gpu in inventory.gpus)
     whole = len(inventory.gpus) - slices
-    counts = [counted(whole, "GPU")] if whole else []
-    counts += [counted(slices, "MIG slice")] if slices else []
-    parts = [" and ".join(counts) or "no GPUs"]
+    counts = {"GPU": whole, "MIG slice": slices}
+    named = [counted(count, noun) for noun, count in counts.items() if count]
+    parts = [" and ".join(named) or "no GPUs"]
     parts += [f"driver {inventory.driver}"] if inventory.driver else []
     parts += [f"CUDA up to {inventory.cuda}"] if inventory.cuda else []
     return ", ".join(parts)
@@ -202,18 +157,16 @@ class Gpus(Shown):
     pinned: Sequence[Pinned]
 
     @property
-    def holders(self) -> Holders:
+    def holders(self) -> Mapping[str, Sequence[str]]:
         """Device id to the tasks that are pinned to it; an index means the whole GPU of it."""
-        found: dict[str, list[str]] = {gpu.device_id: [] for gpu in self.inventory.gpus}
-        by_index = {
-            str(gpu.index): gpu.device_id for gpu in self.inventory.gpus if not gpu.is_slice
+        gpus = self.inventory.gpus
+        by_index = {str(gpu.index): gpu.device_id for gpu in gpus if not gpu.is_slice}
+        pins = [
+            (by_index.get(pin, pin), each) for each in self.pinned for pin in each.check.planned
+        ]
+        return {
+            gpu.device_id: [each.name for pin, each in pins if pin == gpu.device_id] for gpu in gpus
         }
-        for each in self.pinned:
-            for pin in each.check.planned:
-                device = by_index.get(pin, pin)
-                if device in found:
-                    found[device].append(each.name)
-        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as a JSON value."""
@@ -243,10 +196,53 @@ class Gpus(Shown):
                 raise LabError(f"the driver does not work: {fault.status}", fault.fix)
 
     def _shown(self) -> Group:
-        parts = [*overview(self.inventory, self.holders).renderables]
+        parts = [*self._overview()]
         if any(each.check.planned or not each.check.status.good for each in self.pinned):
-            parts += pinned_table(self.pinned).renderables
+            parts += self._of_tasks()
         return Group(*parts)
+
+    def _overview(self) -> Iterator[Table | Text]:
+        """Yield the tables of the GPUs, with the tasks that hold each."""
+        inventory, holders = self.inventory, self.holders
+        yield Text(visible(headline(inventory)))
+        if inventory.gpus:
+            columns = (">gpu", "uuid", "name", ">GiB in use", ">busy", ">numa", "task")
+            yield table_of(columns, [_row(gpu, holders[gpu.device_id]) for gpu in inventory.gpus])
+            lines = [_processes(gpu) for gpu in inventory.gpus if gpu.processes]
+            supports = by_gpus(inventory.gpus, build_of(TENSORFLOW.name, os.environ))
+            lines += [str(support) for support in supports if support.what]
+            yield from (Text(visible(line)) for line in lines)
+        if inventory.pairs:
+            yield from (Text(), Text("connections"), _matrix(inventory))
+        for line in (*map(str, inventory.faults), *inventory.other_notices):
+            yield Text(visible(line), style="yellow")
+
+    def _of_tasks(self) -> Iterator[Table | Text]:
+        """Yield the table of the planned and the observed GPUs of each task, and its errors."""
+        yield Text()
+        checks = [(each.name, each.check, _STYLES[each.check.status]) for each in self.pinned]
+        empty = [
+            name
+            for name, check, _ in checks
+            if check.status is GpuStatus.PROVED and not check.planned
+        ]
+        rows = [
+            (
+                name,
+                _ids(check.planned),
+                "unknown" if check.seen is None else _ids(check.seen),
+                Text(check.status.value, style=style),
+            )
+            for name, check, style in checks
+            if name not in empty
+        ]
+        yield table_of(("task", "planned", "seen", "verdict"), rows)
+        if empty:
+            yield Text(visible(f"proved to see no GPU: {', '.join(empty)}"))
+        for each in self.pinned:
+            if not each.check.status.good:
+                text = visible(f"{each.environment}/{each.check}")
+                yield Text(text, style=_STYLES[each.check.status])
 
 
 def gpus() -> Gpus:

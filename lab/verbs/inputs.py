@@ -29,21 +29,7 @@ from lab.runner.fitting import experiment_named
 from lab.runner.planning import make_plan
 from lab.runner.prepared import PlaceOptions
 
-__all__ = [
-    "Cluster",
-    "Config",
-    "ConfigError",
-    "InputError",
-    "LabError",
-    "Plan",
-    "check_main_thread",
-    "find_environment",
-    "load",
-    "place_options",
-    "plan",
-    "program_args",
-    "project",
-]
+__all__ = ["Cluster", "ConfigError", "InputError", "LabError", "Plan"]  # for `import lab`
 
 
 Config = Annotated[
