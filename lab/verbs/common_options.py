@@ -33,14 +33,7 @@ ClusterArgument = Annotated[
     str | os.PathLike[str] | None,
     Argument("the cluster config, the same as --cluster", shows="FILE"),
 ]
-BackendName = Annotated[
-    str,
-    Flag(
-        f"{', '.join(BACKENDS)}",
-        one_of(*BACKENDS),
-        shows="NAME",
-    ),
-]
+BackendName = Annotated[str, Flag(", ".join(BACKENDS), one_of(*BACKENDS), shows="NAME")]
 OwnOptions = Annotated[
     tuple[str, ...],
     RepeatedFlag("an option of one backend (see `lab backends`)", shows="KEY=VALUE", short="-o"),
@@ -48,9 +41,7 @@ OwnOptions = Annotated[
 GpuMode = Annotated[
     str,
     Flag(
-        "pinning: auto, uuid, index or none",
-        one_of("auto", "uuid", "index", "none"),
-        shows="MODE",
+        "pinning: auto, uuid, index or none", one_of("auto", "uuid", "index", "none"), shows="MODE"
     ),
 ]
 HostGpus = Annotated[
@@ -72,11 +63,7 @@ Stall = Annotated[
 ]
 Framework = Annotated[
     str | None,
-    Flag(
-        f"the tasks' framework: {', '.join(RUNTIMES)}",
-        one_of(*RUNTIMES),
-        shows="NAME",
-    ),
+    Flag(f"the tasks' framework: {', '.join(RUNTIMES)}", one_of(*RUNTIMES), shows="NAME"),
 ]
 Force = Annotated[bool, Switch("replace the file even if lab did not write it")]
 EnvironmentArgument = Annotated[str | None, Argument(shows="ENVIRONMENT")]

@@ -138,7 +138,7 @@ def render(  # noqa: D417  (the others are in common_options)
         tuple[str, ...], ProgramArguments("flags of the experiment, after --", verbatim=True)
     ] = (),
 ) -> Rendered:
-    """Render a config as a compose file, or as a file for Slurm or Kubernetes.
+    """Render a config for a backend; `lab render --help` describes all options.
 
     Args:
         target: The backend whose file to write.

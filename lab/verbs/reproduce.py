@@ -182,6 +182,8 @@ def reproduce(  # noqa: D417  (the others are in common_options)
 ) -> Reproduction:
     """Run the trainings that a source describes, and evaluate each of its claims.
 
+    `lab reproduce --help` describes all options.
+
     Args:
         name: The source, such as `book-async`, or `all`.
         repeats: Fewer runs of each kind than the claims need, for a first look (default: all).

@@ -164,7 +164,7 @@ def run(  # noqa: D417  (the others are in common_options)
     view: MakeView | None = None,
     **flags: object,
 ) -> Run:
-    """Train an experiment, wait until it has ended, and return the run.
+    """Train an experiment, and return the ended run; `lab run --help` describes all options.
 
     Args:
         experiment: An experiment, or the path of your own program.

@@ -157,7 +157,8 @@ def sweep(  # noqa: D417  (the others are in common_options)
 ) -> Sweep:
     """Run an experiment at every point of a grid, and test for trends.
 
-    Ctrl-C cancels the current run. The runs that have ended stay in the run store.
+    `lab sweep --help` describes all options. Ctrl-C cancels the current run. The runs that have
+    ended stay in the run store.
 
     Args:
         experiment: An experiment (`lab experiments` lists them).
