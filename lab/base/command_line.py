@@ -91,9 +91,8 @@ def read_arguments(
         InputError: The arguments are not valid.
     """
     known = parameters(function)
-    rest = next((each for each in known if isinstance(each.kind, ProgramArguments)), None)
-    program = rest.kind if rest and isinstance(rest.kind, ProgramArguments) else None
-    given = _separated(command, known, program, arguments)
+    rest = {each.name: each.kind for each in known if isinstance(each.kind, ProgramArguments)}
+    given = _separated(command, known, next(iter(rest.values()), None), arguments)
     texts = _positional(command, known, given.positional)
     own = [each for each in known if each.is_flag]
     texts |= {each.name: given.flags.pop(each.flag) for each in own if each.flag in given.flags}
@@ -103,10 +102,10 @@ def read_arguments(
                 f"`lab {command}` needs {parameter.usage}", f"see `lab {command} --help`"
             )
     values = {each.name: each.read(texts[each.name]) for each in known if each.name in texts}
-    if rest is None and given.verbatim:
+    if given.verbatim and not rest:
         raise InputError(f"`lab {command}` starts no program", "leave out the arguments after `--`")
-    if rest is not None and program is not None:
-        values[rest.name] = tuple(_program_arguments(command, program, given))
+    for name, kind in rest.items():
+        values[name] = tuple(_program_arguments(command, kind, given))
     return values
 
 

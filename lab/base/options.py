@@ -14,13 +14,15 @@ import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, ParamSpec, TypeVar, get_type_hints
 
+from lab.base.console import messages_shown
 from lab.base.converters import boolean, text
 from lab.base.errors import InputError
+from lab.base.shipped import named_extras
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -229,25 +231,17 @@ def read_value(label: str, parse: Callable[[str], T], raw: str) -> T:
 
 
 def parameters(function: Callable[..., object]) -> list[Parameter]:
-    """Return the options of a function, in the order of its signature."""
-    declared: list[Parameter] | None = getattr(function, "declared", None)
-    if declared is not None:
-        return declared
-    return _declared(function, inspect.signature(function).parameters.values())
-
-
-def _declared(
-    function: Callable[..., object], among: Iterable[inspect.Parameter]
-) -> list[Parameter]:
-    """Return those of these parameters that are options.
+    """Return the options of a function, in the order of its signature.
 
     The types of other parameters and of the result are not read: they may be imported for a type
     checker only.
     """
-    several = list(among)
-    annotations = {each.name: each.annotation for each in several}
+    if hasattr(function, "options"):
+        options: list[Parameter] = function.options
+        return options
+    several = inspect.signature(function).parameters.values()
     hints = get_type_hints(
-        SimpleNamespace(__annotations__=annotations),
+        SimpleNamespace(__annotations__={each.name: each.annotation for each in several}),
         inspect.unwrap(function).__globals__,
         include_extras=True,
     )
@@ -261,11 +255,12 @@ def _declared(
 def reads_options(function: Callable[P, T]) -> Callable[P, T]:
     """Let Python call a function also with texts, which it reads as on the command line.
 
-    The call raises an InputError if an argument is not valid. A command, whose arguments have been
-    read, calls the function itself.
+    The call raises an InputError if an argument is not valid, and a LabError without a package of
+    an extra. A command, whose arguments have been read, calls the function itself.
     """
 
     @wraps(function)
+    @named_extras()
     def read(*args: P.args, **kwargs: P.kwargs) -> T:
         given = inspect.signature(function).bind(*args, **kwargs)
         given.apply_defaults()
@@ -277,6 +272,11 @@ def reads_options(function: Callable[P, T]) -> Callable[P, T]:
     return read
 
 
+def verb(function: Callable[P, T]) -> Callable[P, T]:
+    """Let Python call a function with texts, and show its messages to the user."""
+    return reads_options(messages_shown()(function))
+
+
 def given_flags(
     function: Callable[..., object], given: Mapping[str, object], *names: str
 ) -> list[str]:
@@ -286,39 +286,6 @@ def given_flags(
         for each in parameters(function)
         if each.name in names and given[each.name] != each.default
     ]
-
-
-def presents(
-    function: Callable[..., T],
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command of a function that returns a result.
-
-    The decorated function prints: its first argument makes the result, its further ones are options
-    of the command alone. The command has the options of both.
-    """
-
-    def decorate(presenter: Callable[..., None]) -> Callable[..., None]:
-        shared = parameters(function)
-        _, *own_parameters = inspect.signature(presenter).parameters.values()
-        own = _declared(presenter, own_parameters)
-        several = [each.name for each in shared if isinstance(each.kind, Arguments)]
-
-        def command(**given: Any) -> None:  # noqa: ANN401  (the types of the options)
-            mine = {each.name: given.pop(each.name) for each in own if each.name in given}
-            listed = [value for name in several for value in given.pop(name)]
-            called = getattr(function, "takes_values", function)
-            presenter(partial(called, *listed, **given), **mine)
-
-        command.declared = [*shared, *own]  # type: ignore[attr-defined]
-        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default)
-                for each in (*shared, *own)
-            ]
-        )
-        return command
-
-    return decorate
 
 
 @cache

@@ -21,7 +21,7 @@ from lab.base.log import LOG, shown_by
 from lab.base.shipped import install_command, named_extras, origin
 from lab.base.text import suggestion
 from lab.cli import registry
-from lab.verbs import python_name
+from lab.verbs import COMMANDS, python_name
 
 
 def main(argv: Sequence[str]) -> int:
@@ -63,8 +63,8 @@ def _dispatch(arguments: list[str]) -> None:
 
 def _run(name: str, argv: list[str]) -> None:
     """Run a command of the registry, or print its help."""
-    if name not in registry.COMMANDS:
-        near = suggestion(name, registry.COMMANDS)
+    if name not in COMMANDS:
+        near = suggestion(name, COMMANDS)
         problem = f"no option {name!r}" if name.startswith("-") else f"no command {name!r}"
         raise InputError(problem, f"{near}see `lab --help`")
     from lab.base import command_line  # noqa: PLC0415  (`lab --help` needs none of it)

@@ -20,9 +20,8 @@ from lab.backends.state import state_directory
 from lab.base.errors import LabError
 from lab.base.options import Argument, Arguments, Parameter, ProgramArguments, parameters
 from lab.base.variables import LAB_RUNS_DIR
-from lab.cli.registry import COMMANDS
 from lab.protocol.experiments.registry import EXPERIMENTS
-from lab.verbs import python_name
+from lab.verbs import COMMANDS, python_name
 
 if TYPE_CHECKING:
     from lab.cluster.config import Cluster

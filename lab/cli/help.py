@@ -12,9 +12,10 @@ from typing import Final
 
 from lab.base.options import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
 from lab.base.text import wrapped
-from lab.cli.registry import COMMANDS, columns, line_width
+from lab.cli.registry import columns, line_width
 from lab.protocol.experiments.experiment import Experiment
 from lab.protocol.experiments.registry import EXPERIMENTS
+from lab.verbs import COMMANDS
 
 _LEFT: Final = re.compile(r".*\S {2,}(?=\S)")
 """The left column of a table in a command's notes, with the space after it."""

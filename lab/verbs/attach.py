@@ -32,7 +32,7 @@ from lab.base.console import output as output_of_caller
 from lab.base.converters import whole
 from lab.base.errors import InputError, InterruptError
 from lab.base.log import LOG
-from lab.base.options import Argument, Flag, Switch, presents, reads_options
+from lab.base.options import Argument, Flag, Switch, reads_options
 from lab.cluster.project import AnyPath
 from lab.protocol.volume import Request
 from lab.runner.discovery import locate, name_here
@@ -47,6 +47,7 @@ from lab.runner.verdict import check_succeeded
 from lab.runner.view import MakeView
 from lab.verbs.common_options import RunsDir
 from lab.verbs.inputs import check_main_thread
+from lab.verbs.printing import Called, prints
 from lab.verbs.results import Run
 from lab.verbs.run_view import brief_view, print_summary, view_for_stderr
 
@@ -71,11 +72,15 @@ def speed_of(raw: str) -> float:
 
 @reads_options
 def attach(
-    run: Annotated[str | AnyPath, Argument()] = LAST,
+    run: Annotated[str | AnyPath | None, Argument()] = None,
     *,
     speed: Annotated[float | str | None, Flag(parse=speed_of, shows="N")] = None,
     all_sizes: Annotated[bool, Switch()] = False,
     runs_dir: RunsDir = None,
+    web: Annotated[bool, Switch("show the run as a page for the projector, until Ctrl-C")] = False,
+    port: Annotated[
+        int | None, Flag("the port of the page on 127.0.0.1", whole(1, 65535), shows="PORT")
+    ] = None,
     check: bool = True,
     quiet: bool = False,
     view: MakeView | None = None,
@@ -90,6 +95,8 @@ def attach(
         speed: Seconds of an ended run in one second, 10 or 0.5 (default: as fast as it reads).
         all_sizes: Also collect files of more than 1 GiB.
         runs_dir: The run store.
+        web: Show the run as a page, until Ctrl-C.
+        port: The port of the page.
         check: Whether a run that fails, or has unexpected results, is an error.
         quiet: Print nothing but warnings.
         view: What shows the run; None: one line that changes.
@@ -104,14 +111,18 @@ def attach(
     """
     check_main_thread("attach")
     options = locals()
-    store, out = runs_path(runs_dir), output_of_caller()
+    store, out, name = runs_path(runs_dir), output_of_caller(), options["run"] or LAST
+    if web:
+        _serve(options["run"], store, options["speed"], port)
+    elif port is not None:
+        raise InputError("--port is given without --web", "add --web")
     shown = view or partial(brief_view, out=out, quiet=quiet)
     with messages_shown(out, quiet=quiet):
-        elsewhere = recorded_elsewhere(options["run"], store)
+        elsewhere = recorded_elsewhere(name, store)
         if elsewhere is not None:
             _replay(elsewhere, options["speed"], shown)
             return Run(elsewhere)
-        run_id = options["run"].rpartition("/")[2]
+        run_id = name.rpartition("/")[2]
         done, is_new = _collected(run_id, store, shown, all_sizes=all_sizes)
         if not is_new and not quiet and done.read().has_started:
             _replay(done, options["speed"], shown)
@@ -193,26 +204,9 @@ def _followed(first: Request, environment: Environment, store: Path, view: MakeV
     return run
 
 
-@presents(attach)
-def command(
-    attached: partial[Run],
-    *,
-    web: Annotated[bool, Switch("show the run as a page for the projector, until Ctrl-C")] = False,
-    port: Annotated[
-        int | None, Flag("the port of the page on 127.0.0.1", whole(1, 65535), shows="PORT")
-    ] = None,
-    json: Annotated[bool, Switch("print the summary as JSON, as the last line of stdout")] = False,
-) -> None:
-    """Follow a run that trains, show one that has ended again, and collect what is left of it."""
-    run = attached.keywords.get("run")
-    store = runs_path(attached.keywords.get("runs_dir"))
-    if web:
-        _serve(run, store, attached.keywords.get("speed"), port)
-        return
-    if port is not None:
-        raise InputError("--port is given without --web", "add --web")
+def _present(attached: Called, *, json: bool) -> None:
     try:
-        done = attached(view=view_for_stderr, check=False)
+        done: Run = attached()
     except RunInterruptedError as interrupt:
         run_id = interrupt.run.run_id
         raise InterruptError(
@@ -221,6 +215,7 @@ def command(
         ) from None
     summary = done.summary
     print_summary(summary, json=json)
+    run, store = attached.keywords.get("run"), runs_path(attached.keywords.get("runs_dir"))
     if run is None or recorded_elsewhere(run, store) is None:
         check_succeeded(done.directory, summary)
 
@@ -241,3 +236,9 @@ def _serve(run: str | None, store: Path, speed: float | None, port: int | None) 
         else:
             feed = ReplayFeed(Recording.read(found), speed)
     asyncio.run(serve(partial(encoded, "run", feed), port or PORT))
+
+
+command = prints(
+    attach, _present, json="print the summary as JSON, as the last line of stdout",
+    view=view_for_stderr, check=False,
+)  # fmt: skip

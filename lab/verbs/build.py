@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from lab.backends.compose.image_build import build_image
 from lab.backends.names import AUTO
-from lab.base.console import messages_shown
 from lab.base.log import LOG
-from lab.base.options import reads_options
+from lab.base.options import verb
 from lab.cluster.config import load_cluster
 from lab.cluster.placement.place import place_here
 from lab.cluster.project import cluster_path, find_root
@@ -21,8 +20,7 @@ from lab.protocol.runtimes import TENSORFLOW
 from lab.verbs.common_options import ClusterFile, Framework, GpuMode
 
 
-@reads_options
-@messages_shown()
+@verb
 def build(
     *,
     cluster: ClusterFile = None,

@@ -9,13 +9,12 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Final
 
 from lab.backends.registry import backends
 from lab.base.errors import InputError
 from lab.base.log import LOG
-from lab.base.options import Argument, presents
+from lab.base.options import Argument
 from lab.runner.discovery import locate, name_here
 from lab.runner.status import volume_status
 from lab.runner.store.directory import LAST, runs_path
@@ -51,11 +50,8 @@ def cancel(run: Annotated[str, Argument()] = LAST, *, runs_dir: RunsDir = None) 
             f"collect its files with `lab attach {run_id}`",
         )
     environment.cancel(run_id, CANCELLED)
+    LOG.info(f"run {run_id} is cancelled; collect it with `lab attach {run_id}`")
     return run_id
 
 
-@presents(cancel)
-def command(cancelled: Callable[[], str]) -> None:
-    """Ask the tasks of a run to end; a client that follows the run collects it."""
-    run_id = cancelled()
-    LOG.info(f"run {run_id} is cancelled; collect it with `lab attach {run_id}`")
+command = cancel

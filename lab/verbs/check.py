@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Annotated, Any
 
 from rich.console import Group
@@ -27,15 +26,15 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.base.errors import InputError, LabError
-from lab.base.options import Argument, RepeatedFlag, Switch, presents, reads_options
+from lab.base.options import Argument, RepeatedFlag, Switch, reads_options
 from lab.base.tables import table_of
 from lab.base.text import short, suggestion, visible
 from lab.runner.store.directory import runs_path
 from lab.teach.lessons.answers import add_answers, note_passed
 from lab.teach.lessons.check import Evidence, Reply, StageResult, check_lesson
 from lab.teach.lessons.lesson import Lesson, lesson_names, load_lesson
-from lab.verbs.common_options import AsJson, RunsDir
-from lab.verbs.printing import print_result
+from lab.verbs.common_options import RunsDir
+from lab.verbs.printing import prints
 from lab.verbs.shown import Shown
 
 _DONE = Text("✓", "green")
@@ -94,11 +93,13 @@ class Checked(Shown):
         name: The lesson; None: all of them.
         lessons: The lessons, by name.
         results: The results of their stages.
+        key: Whether they have the right answers, instead of checking yours.
     """
 
     name: str | None
     lessons: Mapping[str, Lesson]
     results: Mapping[str, Sequence[StageResult]]
+    key: bool = False
 
     @property
     def left(self) -> list[str]:
@@ -112,7 +113,7 @@ class Checked(Shown):
         Raises:
             LabError: A stage of the named lesson is not passed.
         """
-        if self.name is not None and self.left:
+        if self.name is not None and self.left and not self.key:
             raise LabError(
                 f"{self.name}: {len(self.left)} of {len(self.results[self.name])} stages are not"
                 " passed",
@@ -162,16 +163,7 @@ def check(
     results = {name: check_lesson(name, each, evidence, key=key) for name, each in lessons.items()}
     if lesson is not None and not key:
         note_passed(store, lesson, [each.passed for each in results[lesson]])
-    return Checked(lesson, lessons, results)
-
-
-@presents(check)
-def command(checked: partial[Checked], *, json: AsJson = False) -> None:
-    """Check the stages of a lesson; one that is not passed is an error."""
-    found = checked()
-    print_result(found, json=json)
-    if not checked.keywords.get("key"):
-        found.check()
+    return Checked(lesson, lessons, results, key)
 
 
 def _answers(lesson: Lesson, given: tuple[str, ...]) -> dict[str, str]:
@@ -201,3 +193,6 @@ def _answers(lesson: Lesson, given: tuple[str, ...]) -> dict[str, str]:
 
 def _as_json(result: StageResult) -> dict[str, object]:
     return {**asdict(result), "passed": result.passed}
+
+
+command = prints(check)

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from lab.backends.names import BACKENDS
 from lab.base.converters import one_of, whole
 from lab.base.options import Argument, Flag, RepeatedFlag, Switch
+from lab.base.units import duration
 from lab.protocol.runtimes import RUNTIMES
 
 _MAX_GPUS: Final = 1000
@@ -25,19 +26,14 @@ def host_gpus(raw: str) -> str | int:
 
 AsJson = Annotated[bool, Switch("print JSON")]
 ClusterFile = Annotated[
-    str | None, Flag("the cluster config (default: cluster.yaml)", shows="FILE")
+    str | os.PathLike[str] | None,
+    Flag("the cluster config (default: cluster.yaml)", shows="FILE"),
 ]
 ClusterArgument = Annotated[
-    str | None, Argument("the cluster config, the same as --cluster", shows="FILE")
+    str | os.PathLike[str] | None,
+    Argument("the cluster config, the same as --cluster", shows="FILE"),
 ]
-BackendName = Annotated[
-    str,
-    Flag(
-        f"{', '.join(BACKENDS)}",
-        one_of(*BACKENDS),
-        shows="NAME",
-    ),
-]
+BackendName = Annotated[str, Flag(", ".join(BACKENDS), one_of(*BACKENDS), shows="NAME")]
 OwnOptions = Annotated[
     tuple[str, ...],
     RepeatedFlag("an option of one backend (see `lab backends`)", shows="KEY=VALUE", short="-o"),
@@ -45,9 +41,7 @@ OwnOptions = Annotated[
 GpuMode = Annotated[
     str,
     Flag(
-        "pinning: auto, uuid, index or none",
-        one_of("auto", "uuid", "index", "none"),
-        shows="MODE",
+        "pinning: auto, uuid, index or none", one_of("auto", "uuid", "index", "none"), shows="MODE"
     ),
 ]
 HostGpus = Annotated[
@@ -58,13 +52,18 @@ RunsDir = Annotated[
     str | os.PathLike[str] | None,
     Flag("the run store (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),
 ]
+Share = Annotated[bool, Switch("use GPUs that another environment holds, too")]
+DataDir = Annotated[
+    str | os.PathLike[str] | None,
+    Flag("a directory with your own data: the four IDX files", shows="DIR"),
+]
+Stall = Annotated[
+    float | str,
+    Flag("fail after this time without progress: 90s, 5m; 0: never", duration, shows="TIME"),
+]
 Framework = Annotated[
     str | None,
-    Flag(
-        f"the tasks' framework: {', '.join(RUNTIMES)}",
-        one_of(*RUNTIMES),
-        shows="NAME",
-    ),
+    Flag(f"the tasks' framework: {', '.join(RUNTIMES)}", one_of(*RUNTIMES), shows="NAME"),
 ]
 Force = Annotated[bool, Switch("replace the file even if lab did not write it")]
 EnvironmentArgument = Annotated[str | None, Argument(shows="ENVIRONMENT")]

@@ -22,9 +22,8 @@ from rich.console import Group
 from rich.text import Text
 
 from lab.backends.registry import backends
-from lab.base.console import messages_shown
 from lab.base.errors import InputError
-from lab.base.options import Switch, reads_options
+from lab.base.options import Switch, verb
 from lab.base.shipped import named_extras
 from lab.runner.status import StatusProber
 from lab.runner.store.directory import runs_path
@@ -80,9 +79,7 @@ class Comparison(Shown):
         return Group(parts[0], *(each for part in parts[1:] for each in (Text(), part)))
 
 
-@reads_options
-@named_extras()
-@messages_shown()
+@verb
 def compare(
     *runs: NamedRuns,
     label: Labels = (),

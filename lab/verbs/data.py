@@ -16,18 +16,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from lab.base.console import messages_shown
 from lab.base.converters import one_of
 from lab.base.errors import InputError
 from lab.base.files import check_output, write_output
 from lab.base.log import LOG
-from lab.base.options import Argument, Flag, reads_options
+from lab.base.options import Argument, Flag, verb
 from lab.cluster.project import check_data_dir
 from lab.verbs.common_options import Force
 
 
-@reads_options
-@messages_shown()
+@verb
 def data(
     kind: Annotated[str, Argument("the format: tfrecords", one_of("tfrecords"))],
     file: Annotated[str, Argument("the file to write (default: output.tfrecords)")] = (

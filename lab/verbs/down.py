@@ -9,20 +9,27 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Annotated
-
 from lab.backends.registry import backends
 from lab.backends.selection import list_all
-from lab.base.console import confirm, messages_shown
+from lab.base.console import confirm
+from lab.base.console import messages_shown
 from lab.base.errors import InputError
 from lab.base.log import LOG
-from lab.base.options import Switch, presents
-from lab.runner.recovery import Confirm, remove, run_all
+from lab.base.options import Switch
+from lab.runner.recovery import Confirm
+from lab.runner.recovery import remove
+from lab.runner.recovery import run_all
 from lab.runner.store.directory import runs_path
-from lab.verbs.common_options import EnvironmentArgument, RunsDir
+from lab.verbs.common_options import EnvironmentArgument
+from lab.verbs.common_options import RunsDir
 from lab.verbs.inputs import find_environment
+from lab.verbs.printing import prints
+from typing import Annotated
+
+
+def _agree(_question: str) -> None:
+    """Let everything be removed."""
 
 
 @messages_shown()
@@ -32,7 +39,8 @@ def down(
     all_: Annotated[bool, Switch()] = False,
     discard: Annotated[bool, Switch()] = False,
     runs_dir: RunsDir = None,
-    confirm: Confirm = lambda _question: None,
+    yes: Annotated[bool, Switch("remove without a question", short="-y")] = False,
+    confirm: Confirm = _agree,
 ) -> list[str]:
     """Collect the runs of an environment, then remove it; a run under way is cancelled first.
 
@@ -41,6 +49,7 @@ def down(
         all_: Remove all environments that `lab ps` lists.
         discard: Remove the environment without collecting its runs.
         runs_dir: The run store.
+        yes: Whether nothing is asked.
         confirm: Asks the user before several environments, uncollected runs or a run under way are
             removed; raises InputError if the answer is no.
 
@@ -55,22 +64,17 @@ def down(
     if all_ and name is not None:
         raise InputError(f"both --all and {name!r} are given", "give one of them")
     doomed = list_all(backends()) if all_ else [find_environment(name)]
+    ask = _agree if yes else confirm
     if doomed and (all_ or discard):
         names = ", ".join(
             f"{environment.project} ({environment.backend})" for environment in doomed
         )
-        confirm(f"remove {names}?")
-    removal = partial(remove, runs_dir=runs_path(runs_dir), confirm=confirm, discard=discard)
+        ask(f"remove {names}?")
+    removal = partial(remove, runs_dir=runs_path(runs_dir), confirm=ask, discard=discard)
     run_all(partial(removal, environment) for environment in doomed)
+    if not doomed:
+        LOG.info("no environment is up")
     return [environment.project for environment in doomed]
 
 
-@presents(down)
-def command(
-    removed: Callable[..., list[str]],
-    *,
-    yes: Annotated[bool, Switch("remove without a question", short="-y")] = False,
-) -> None:
-    """Collect the runs of an environment, then remove it."""
-    if not (removed() if yes else removed(confirm=confirm)):
-        LOG.info("no environment is up")
+command = prints(down, json="", confirm=confirm)

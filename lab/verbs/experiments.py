@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from rich.console import Group
 from rich.table import Table
@@ -106,18 +106,14 @@ def _end_condition(experiment: Experiment) -> str:
     return f"when every {' and '.join(others)} has ended; then each {then} ends"
 
 
+_FACTS: Final = ("name", "program", "summary", "jobs", "services", "results", "expected", "lesson")
+
+
 def _as_json(experiment: Experiment) -> dict[str, object]:
     return {
-        "name": experiment.name,
-        "program": experiment.program,
-        "summary": experiment.summary,
-        "jobs": experiment.jobs,
-        "services": experiment.services,
+        **{fact: getattr(experiment, fact) for fact in _FACTS},
         "defaults": experiment.args,
         "on_failure": str(experiment.policy),
-        "results": experiment.results,
-        "expected": experiment.expected,
-        "lesson": experiment.lesson,
         "framework": experiment.runtime,
         "flags": {name: flag.help for name, flag in experiment.flags.items()},
     }

@@ -24,7 +24,7 @@ from lab.base.errors import InputError, LabError
 from lab.base.files import atomic_writer, check_output
 from lab.base.formatting import counted
 from lab.base.log import LOG
-from lab.base.options import Argument, Flag, Switch, reads_options
+from lab.base.options import Argument, Flag, Switch, verb
 from lab.base.text import short
 from lab.cluster.project import AnyPath
 from lab.runner.store.archive import SUFFIX, contents, is_archive_of, pack
@@ -73,8 +73,7 @@ class Exported:
         print(self.file)
 
 
-@reads_options
-@messages_shown()
+@verb
 def export(
     run: Annotated[Run | AnyPath, Argument()],
     *,

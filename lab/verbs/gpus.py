@@ -10,7 +10,7 @@ Examples:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -23,7 +23,6 @@ from lab.backends.registry import backends
 from lab.backends.selection import list_running
 from lab.base.errors import LabError
 from lab.base.formatting import counted
-from lab.base.options import presents
 from lab.base.tables import table_of
 from lab.base.text import clipped, visible
 from lab.cluster.gpu import Condition, Gpu, Inventory, Process, read_host
@@ -31,8 +30,7 @@ from lab.cluster.gpu.support import build_of, by_gpus
 from lab.cluster.gpu.values import DRIVER
 from lab.cluster.gpu.verification import GpuCheck, GpuStatus, check_all
 from lab.protocol.runtimes import TENSORFLOW
-from lab.verbs.common_options import AsJson
-from lab.verbs.printing import print_result
+from lab.verbs.printing import prints
 from lab.verbs.shown import Shown
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
@@ -41,9 +39,6 @@ _GIB: Final = 2**30
 _MAKER: Final = "NVIDIA "  # the common prefix of all names
 _PROCESS: Final = 18
 _MAX_NAMED: Final = 5  # more processes than these are only counted
-
-Holders = Mapping[str, Sequence[str]]
-"""Device id to the tasks that are pinned to the device, `mnist/worker-0`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,55 +74,13 @@ _STYLES: Final[Mapping[GpuStatus, str]] = {
 }
 
 
-def overview(inventory: Inventory, holders: Holders) -> Group:
-    """Return the tables of the GPUs, with the tasks that hold each."""
-    parts: list[Table | Text] = [Text(visible(headline(inventory)))]
-    if inventory.gpus:
-        columns = (">gpu", "uuid", "name", ">GiB in use", ">busy", ">numa", "task")
-        rows = [_row(gpu, holders.get(gpu.device_id, ())) for gpu in inventory.gpus]
-        parts.append(table_of(columns, rows))
-        parts += [Text(visible(_processes(gpu))) for gpu in inventory.gpus if gpu.processes]
-        supports = by_gpus(inventory.gpus, build_of(TENSORFLOW.name, os.environ))
-        parts += [Text(visible(str(support))) for support in supports if support.what]
-    if inventory.pairs:
-        parts += [Text(), Text("connections"), _matrix(inventory)]
-    lines = (*map(str, inventory.faults), *inventory.other_notices)
-    parts += [Text(visible(line), style="yellow") for line in lines]
-    return Group(*parts)
-
-
-def pinned_table(pinned: Sequence[Pinned]) -> Group:
-    """Return the table of the planned and the observed GPUs of each task, and its errors."""
-    proved = [task for task in pinned if task.check.status is GpuStatus.PROVED]
-    empty = [task for task in proved if not task.check.planned]
-    rows = [
-        (
-            task.name,
-            _ids(task.check.planned),
-            "unknown" if task.check.seen is None else _ids(task.check.seen),
-            Text(task.check.status.value, style=_STYLES[task.check.status]),
-        )
-        for task in pinned
-        if task not in empty
-    ]
-    parts: list[Table | Text] = [Text(), table_of(("task", "planned", "seen", "verdict"), rows)]
-    if empty:
-        names = ", ".join(task.name for task in empty)
-        parts.append(Text(visible(f"proved to see no GPU: {names}")))
-    for task in pinned:
-        if not task.check.status.good:
-            text = visible(f"{task.environment}/{task.check}")
-            parts.append(Text(text, style=_STYLES[task.check.status]))
-    return Group(*parts)
-
-
 def headline(inventory: Inventory) -> str:
     """Return `8 GPUs and 2 MIG slices, driver 550.54, CUDA up to 12.4`."""
     slices = sum(gpu.is_slice for gpu in inventory.gpus)
     whole = len(inventory.gpus) - slices
-    counts = [counted(whole, "GPU")] if whole else []
-    counts += [counted(slices, "MIG slice")] if slices else []
-    parts = [" and ".join(counts) or "no GPUs"]
+    counts = {"GPU": whole, "MIG slice": slices}
+    named = [counted(count, noun) for noun, count in counts.items() if count]
+    parts = [" and ".join(named) or "no GPUs"]
     parts += [f"driver {inventory.driver}"] if inventory.driver else []
     parts += [f"CUDA up to {inventory.cuda}"] if inventory.cuda else []
     return ", ".join(parts)
@@ -204,18 +157,16 @@ class Gpus(Shown):
     pinned: Sequence[Pinned]
 
     @property
-    def holders(self) -> Holders:
+    def holders(self) -> Mapping[str, Sequence[str]]:
         """Device id to the tasks that are pinned to it; an index means the whole GPU of it."""
-        found: dict[str, list[str]] = {gpu.device_id: [] for gpu in self.inventory.gpus}
-        by_index = {
-            str(gpu.index): gpu.device_id for gpu in self.inventory.gpus if not gpu.is_slice
+        gpus = self.inventory.gpus
+        by_index = {str(gpu.index): gpu.device_id for gpu in gpus if not gpu.is_slice}
+        pins = [
+            (by_index.get(pin, pin), each) for each in self.pinned for pin in each.check.planned
+        ]
+        return {
+            gpu.device_id: [each.name for pin, each in pins if pin == gpu.device_id] for gpu in gpus
         }
-        for each in self.pinned:
-            for pin in each.check.planned:
-                device = by_index.get(pin, pin)
-                if device in found:
-                    found[device].append(each.name)
-        return found
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as a JSON value."""
@@ -234,11 +185,64 @@ class Gpus(Shown):
             "tasks": [each.to_json() for each in self.pinned],
         }
 
+    def check(self) -> None:
+        """Check that the driver works; a host without one is no error.
+
+        Raises:
+            LabError: It does not.
+        """
+        for fault in self.inventory.faults:
+            if fault.where == DRIVER and fault.status is not Condition.NO_DRIVER:
+                raise LabError(f"the driver does not work: {fault.status}", fault.fix)
+
     def _shown(self) -> Group:
-        parts = [*overview(self.inventory, self.holders).renderables]
+        parts = [*self._overview()]
         if any(each.check.planned or not each.check.status.good for each in self.pinned):
-            parts += pinned_table(self.pinned).renderables
+            parts += self._of_tasks()
         return Group(*parts)
+
+    def _overview(self) -> Iterator[Table | Text]:
+        """Yield the tables of the GPUs, with the tasks that hold each."""
+        inventory, holders = self.inventory, self.holders
+        yield Text(visible(headline(inventory)))
+        if inventory.gpus:
+            columns = (">gpu", "uuid", "name", ">GiB in use", ">busy", ">numa", "task")
+            yield table_of(columns, [_row(gpu, holders[gpu.device_id]) for gpu in inventory.gpus])
+            lines = [_processes(gpu) for gpu in inventory.gpus if gpu.processes]
+            supports = by_gpus(inventory.gpus, build_of(TENSORFLOW.name, os.environ))
+            lines += [str(support) for support in supports if support.what]
+            yield from (Text(visible(line)) for line in lines)
+        if inventory.pairs:
+            yield from (Text(), Text("connections"), _matrix(inventory))
+        for line in (*map(str, inventory.faults), *inventory.other_notices):
+            yield Text(visible(line), style="yellow")
+
+    def _of_tasks(self) -> Iterator[Table | Text]:
+        """Yield the table of the planned and the observed GPUs of each task, and its errors."""
+        yield Text()
+        checks = [(each.name, each.check, _STYLES[each.check.status]) for each in self.pinned]
+        empty = [
+            name
+            for name, check, _ in checks
+            if check.status is GpuStatus.PROVED and not check.planned
+        ]
+        rows = [
+            (
+                name,
+                _ids(check.planned),
+                "unknown" if check.seen is None else _ids(check.seen),
+                Text(check.status.value, style=style),
+            )
+            for name, check, style in checks
+            if name not in empty
+        ]
+        yield table_of(("task", "planned", "seen", "verdict"), rows)
+        if empty:
+            yield Text(visible(f"proved to see no GPU: {', '.join(empty)}"))
+        for each in self.pinned:
+            if not each.check.status.good:
+                text = visible(f"{each.environment}/{each.check}")
+                yield Text(text, style=_STYLES[each.check.status])
 
 
 def gpus() -> Gpus:
@@ -248,20 +252,12 @@ def gpus() -> Gpus:
     return Gpus(inventory, pinned)
 
 
-@presents(gpus)
-def command(found: Callable[[], Gpus], *, json: AsJson = False) -> None:
-    """Show the GPUs of this host; a driver that does not work is an error."""
-    made = found()
-    print_result(made, json=json)
-    for fault in made.inventory.faults:
-        # A host without a driver is no error; a driver that does not work is one.
-        if fault.where == DRIVER and fault.status is not Condition.NO_DRIVER:
-            raise LabError(f"the driver does not work: {fault.status}", fault.fix)
-
-
 def _pinned(environment: Environment, gpus: Sequence[Gpu]) -> Iterator[Pinned]:
     planned = {task.task: task.gpus for task in environment.tasks()}
     # The inventory has no GPUs of another host.
     known = gpus if environment.is_local else ()
     for check in check_all(environment.probe_gpus(), planned, known).values():
         yield Pinned(environment.project, environment.backend, check)
+
+
+command = prints(gpus)

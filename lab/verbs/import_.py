@@ -44,22 +44,30 @@ class Imported:
     run: RunDir
     is_new: bool
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all of it as a JSON value."""
-        return {"run_id": self.run.run_id, "path": str(self.run.path), "new": self.is_new}
+
+class Imports(list[Imported]):
+    """The runs of several archives."""
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return a JSON value for each run."""
+        return [
+            {"run_id": each.run.run_id, "path": str(each.run.path), "new": each.is_new}
+            for each in self
+        ]
 
     @messages_shown()
     def show(self) -> None:
-        """Say where the run is."""
-        state = "imported into" if self.is_new else "already there:"
-        LOG.info(f"run {self.run.run_id} is {state} {self.run.path}")
+        """Say where each run is."""
+        for each in self:
+            state = "imported into" if each.is_new else "already there:"
+            LOG.info(f"run {each.run.run_id} is {state} {each.run.path}")
 
 
 @messages_shown()
 def import_(
     *files: Annotated[AnyPath, Arguments("archives that `lab export` wrote", shows="FILE")],
     runs_dir: RunsDir = None,
-) -> list[Imported]:
+) -> Imports:
     """Read archives of runs into the run store: all of them, or none.
 
     Args:
@@ -88,7 +96,9 @@ def import_(
             for run, is_new in imported.values():
                 if is_new:
                     run.path.rename(store / run.run_id)
-            return [Imported(RunDir(store / run_id), new) for run_id, (_, new) in imported.items()]
+            return Imports(
+                Imported(RunDir(store / run_id), new) for run_id, (_, new) in imported.items()
+            )
     except OSError as error:
         problem = f"the run cannot be written to {short(str(store))}: {error.strerror or error}"
         raise LabError(problem, "use another run store with --runs-dir") from error

@@ -20,12 +20,11 @@ from typing import Annotated, Final
 from lab.backends.build_context import COPY, DOCKERFILE, context_of, prepare_context
 from lab.backends.names import AUTO
 from lab.backends.rendered_file import write
-from lab.base.console import messages_shown
 from lab.base.converters import text
 from lab.base.errors import InputError
 from lab.base.files import check_output
 from lab.base.log import LOG
-from lab.base.options import Flag, Switch, reads_options
+from lab.base.options import Flag, Switch, verb
 from lab.base.shipped import CLONE, files_of
 from lab.base.text import short
 from lab.cluster.config import Cluster, parse_cluster
@@ -61,8 +60,7 @@ __pycache__/
 """
 
 
-@reads_options
-@messages_shown()
+@verb
 def init(
     *,
     gpus: HostGpus = AUTO,

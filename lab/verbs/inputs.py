@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, Any
 
 from lab.backends.environment import Environment
-from lab.backends.registry import backends
+from lab.backends.registry import backends, options_of
 from lab.backends.selection import check_folder, resolve
 from lab.base.errors import ConfigError, InputError, LabError
-from lab.base.options import read_value
+from lab.base.options import Flag, read_value
 from lab.base.text import short, suggestion
 from lab.cluster.config import Cluster, load_cluster
 from lab.cluster.placement.plan import Plan
@@ -26,20 +27,15 @@ from lab.programs import names_a_program
 from lab.runner.discovery import name_here
 from lab.runner.fitting import experiment_named
 from lab.runner.planning import make_plan
+from lab.runner.prepared import PlaceOptions
 
-__all__ = [
-    "Cluster",
-    "ConfigError",
-    "InputError",
-    "LabError",
-    "Plan",
-    "check_main_thread",
-    "find_environment",
-    "load",
-    "plan",
-    "program_args",
-    "project",
+__all__ = ["Cluster", "ConfigError", "InputError", "LabError", "Plan"]  # for `import lab`
+
+
+Config = Annotated[
+    Cluster | AnyPath | None, Flag("the cluster config (default: cluster.yaml)", shows="FILE")
 ]
+"""A config, or its file; None: the project's default config."""
 
 
 def load(path: AnyPath) -> Cluster:
@@ -128,6 +124,20 @@ def program_args(
         elif parsed is True:
             arguments.append(f"--{name}")
     return tuple(arguments)
+
+
+def place_options(given: Mapping[str, Any]) -> PlaceOptions:
+    """Return where runs are made, from the options of a verb.
+
+    Raises:
+        InputError: The backend has no such option.
+    """
+    return PlaceOptions(
+        backend=given["backend"],
+        own=options_of(given["backend"], given["option"]),
+        gpus=given["gpus"],
+        share=given.get("share", False),
+    )
 
 
 def check_main_thread(name: str) -> None:

@@ -32,17 +32,14 @@ BAR_WIDTH: Final = 60
 BESIDE_BAR: Final = 30
 """The width of the text beside the progress bar: `34 %, about 2 min left`."""
 
-_LIVE: Final = (
-    ("task", 9), ("state", 9), (">epoch", 5), (">local\nstep", 7), (">global\nstep", 7),
-    (">steps/s", 7), (">loss", 7), ("staleness", 10),
-)  # fmt: skip
-"""The columns of the live table with their minimum widths, so that the table stays steady."""
-
-_LIVE_WITH_GPU: Final = (
+_LIVE: Final[Sequence[tuple[str, int]]] = (
     ("task", 8), ("state", 9), (">epoch", 5), (">local\nstep", 6), (">global\nstep", 7),
     (">steps/s", 7), (">loss", 6), (">gpu", 5), ("staleness", 10),
 )  # fmt: skip
-"""The columns if tasks have GPUs: 79 characters, to fit a terminal of 80."""
+"""The columns of the live table with their minimum widths, so that the table stays steady.
+
+They have 79 characters, to fit a terminal of 80. Tasks without GPUs have no column `gpu`.
+"""
 
 _GAP: Final = 2
 """The space between two columns, in characters."""
@@ -176,7 +173,9 @@ class LiveView(TaskView):
         return max(limit_s - (self._clock.monotonic() - began), 0)
 
     def _rows(self) -> Table:
-        columns = _fitting(_LIVE_WITH_GPU if self._holds_gpus else _LIVE, self._console.width)
+        columns = _fitting(
+            [each for each in _LIVE if self._holds_gpus or each[0] != ">gpu"], self._console.width
+        )
         names = [name for name, _ in columns]
         names[-1] = self._last_title
         rows = table_of(names)

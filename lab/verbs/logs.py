@@ -13,11 +13,10 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from lab.base.console import messages_shown
 from lab.base.converters import count, point_in_time
 from lab.base.errors import InputError
 from lab.base.log import LOG
-from lab.base.options import Argument, Flag, Switch, given_flags, reads_options
+from lab.base.options import Argument, Flag, Switch, given_flags, verb
 from lab.base.text import visible
 from lab.protocol.records.echo import TensorFlowLines
 from lab.runner.program_output import lines_of, prefixed, readable, tensorflow_notice
@@ -27,8 +26,7 @@ from lab.verbs.common_options import EnvironmentName, RunsDir
 from lab.verbs.inputs import find_environment
 
 
-@reads_options
-@messages_shown()
+@verb
 def logs(
     run: Annotated[
         str | None,

@@ -10,26 +10,26 @@ Examples:
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import overload
+
+from rich.console import Group
 
 from lab.backends.environment import Environment, TaskInfo
 from lab.backends.registry import backends
 from lab.backends.selection import list_all
-from lab.base.console import print_json
 from lab.base.errors import LabError
 from lab.base.formatting import whole
 from lab.base.log import LOG
-from lab.base.options import presents
-from lab.base.tables import fitting, show, table_of, terminal_width, wrapped
+from lab.base.tables import fitting, table_of, terminal_width, wrapped
 from lab.protocol.volume import TaskStatus
 from lab.protocol.volume.states import Cause, State
 from lab.runner.lifecycle import statuses_of
 from lab.runner.verdict import GONE, explain
-from lab.verbs.common_options import AsJson, EnvironmentArgument
+from lab.verbs.common_options import EnvironmentArgument
 from lab.verbs.inputs import find_environment
+from lab.verbs.printing import prints
+from lab.verbs.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,6 @@ class Listed:
     runs: int | None
     cluster_sha256: str
     directory: str
-
-    def to_json(self) -> dict[str, object]:
-        """Return all of it as a JSON value."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +81,66 @@ class TaskRow:
         }
 
 
-@overload
-def ps(name: None = None) -> list[Listed]: ...
+class Environments(Shown, list[Listed]):
+    """All environments, as a table."""
+
+    def to_json(self) -> list[dict[str, object]]:
+        """Return the facts of each."""
+        return [asdict(each) for each in self]
+
+    def show(self) -> None:
+        """Print the table; without an environment, say how to boot one."""
+        if self:
+            super().show()
+        else:
+            LOG.info("no environment is up; boot one with `lab up`")
+
+    def _shown(self) -> Group:
+        columns = ("environment", "backend", ">tasks alive", ">runs", "directory")
+        cells = [
+            (each.name, each.backend, f"{each.alive}/{each.tasks}", whole(each.runs) or "?",
+             each.directory)
+            for each in self
+        ]  # fmt: skip
+        return Group(wrapped(table_of(columns, cells), 4))
+
+
+class Tasks(Shown, list[TaskRow]):
+    """The tasks of an environment, as a table."""
+
+    def to_json(self) -> list[dict[str, object]]:
+        """Return the facts of each."""
+        return [each.to_json() for each in self]
+
+    def _shown(self) -> Group:
+        newest = next((row.run for row in self), None)
+        title = f"in run {newest}" if newest else "in no run"
+        columns = ("task", "node", "address", "gpus", "agent", title)
+        cells = [
+            (
+                task.task,
+                task.node,
+                task.address,
+                " ".join(task.gpus) or "none",
+                task.detail if task.alive else f"not running ({task.detail})",
+                explain(status) if status else "waiting",
+            )
+            for task, status in ((row.task, row.status) for row in self)
+        ]
+        # Names stay in one piece; a narrow terminal wraps the rest, and cuts nothing.
+        width = terminal_width(sys.stdout)
+        return Group(fitting(columns, cells, width=width, whole=columns[2:])[0])
 
 
 @overload
-def ps(name: str) -> list[TaskRow]: ...
+def ps(name: None = None) -> Environments: ...
 
 
-def ps(name: EnvironmentArgument = None) -> list[Listed] | list[TaskRow]:
+@overload
+def ps(name: str) -> Tasks: ...
+
+
+def ps(name: EnvironmentArgument = None) -> Environments | Tasks:
     """List all environments, or the tasks of one and the status of its newest run.
 
     Args:
@@ -107,8 +154,8 @@ def ps(name: EnvironmentArgument = None) -> list[Listed] | list[TaskRow]:
     return _environments() if name is None else _tasks(find_environment(name))
 
 
-def _environments() -> list[Listed]:
-    rows = []
+def _environments() -> Environments:
+    rows = Environments()
     for up in list_all(backends()):
         tasks = up.tasks()
         alive, runs = sum(task.alive for task in tasks), _run_count(up)
@@ -117,13 +164,13 @@ def _environments() -> list[Listed]:
     return rows
 
 
-def _tasks(environment: Environment) -> list[TaskRow]:
+def _tasks(environment: Environment) -> Tasks:
     requests, tasks = environment.runs(), environment.tasks()
     newest = requests[-1].run_id if requests else None
     statuses = statuses_of(environment, newest) if newest else {}
     if not any(task.alive for task in tasks):
         statuses = {name: _lost(status) for name, status in statuses.items()}
-    return [TaskRow(task, newest, statuses.get(task.task)) for task in tasks]
+    return Tasks(TaskRow(task, newest, statuses.get(task.task)) for task in tasks)
 
 
 def _run_count(environment: Environment) -> int | None:
@@ -141,44 +188,4 @@ def _lost(status: TaskStatus) -> TaskStatus:
     return replace(status, state=State.LOST, reason=GONE, cause=Cause.NODE_LOST)
 
 
-@presents(ps)
-def command(listed: partial[list[Listed] | list[TaskRow]], *, json: AsJson = False) -> None:
-    """List all environments, or the tasks of one and the status of its newest run."""
-    rows = listed()
-    if json:
-        print_json([row.to_json() for row in rows])
-    elif listed.keywords.get("name") is not None:
-        _show_tasks([row for row in rows if isinstance(row, TaskRow)])
-    elif rows:
-        _show_environments([row for row in rows if isinstance(row, Listed)])
-    else:
-        LOG.info("no environment is up; boot one with `lab up`")
-
-
-def _show_environments(rows: Sequence[Listed]) -> None:
-    cells = [
-        (row.name, row.backend, f"{row.alive}/{row.tasks}", whole(row.runs) or "?", row.directory)
-        for row in rows
-    ]
-    columns = ("environment", "backend", ">tasks alive", ">runs", "directory")
-    show(wrapped(table_of(columns, cells), 4))
-
-
-def _show_tasks(rows: Sequence[TaskRow]) -> None:
-    newest = next((row.run for row in rows), None)
-    title = f"in run {newest}" if newest else "in no run"
-    cells = [
-        (
-            task.task,
-            task.node,
-            task.address,
-            " ".join(task.gpus) or "none",
-            task.detail if task.alive else f"not running ({task.detail})",
-            explain(status) if status else "waiting",
-        )
-        for task, status in ((row.task, row.status) for row in rows)
-    ]
-    columns = ("task", "node", "address", "gpus", "agent", title)
-    # Names stay in one piece; a narrow terminal wraps the rest, and cuts nothing.
-    table, _ = fitting(columns, cells, width=terminal_width(sys.stdout), whole=columns[2:])
-    show(table)
+command = prints(ps)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -43,28 +43,32 @@ from lab.backends.rendered_file import (
     write,
 )
 from lab.backends.selection import Folders, named
-from lab.base.console import messages_shown
 from lab.base.converters import one_of, text
 from lab.base.errors import InputError, LabError
 from lab.base.files import check_output
 from lab.base.log import LOG
 from lab.base.options import (
-    Argument,
     Flag,
     ProgramArguments,
     Switch,
     given_flags,
-    presents,
-    reads_options,
+    verb,
 )
-from lab.base.shipped import named_extras
 from lab.cluster.config import Cluster, load_cluster
 from lab.cluster.placement.place import Placed
 from lab.cluster.placement.plan import PlannedRun
 from lab.cluster.project import AnyPath, cluster_path, own_root
 from lab.protocol.runtimes import RUNTIMES, TENSORFLOW
 from lab.runner.planning import make_plan, report_warnings
-from lab.verbs.common_options import Framework, GpuMode, OwnOptions
+from lab.verbs.common_options import (
+    ClusterArgument,
+    ClusterFile,
+    Force,
+    Framework,
+    GpuMode,
+    OwnOptions,
+)
+from lab.verbs.printing import prints
 
 _ENGINE_S: Final = 5.0
 """Seconds that the engine has to list containers."""
@@ -94,14 +98,32 @@ class Rendered:
     diff: str = ""
     again: str = ""
 
+    def show(self) -> None:
+        """Print the file or its difference; else say what it is for."""
+        if self.diff or (self.output == "-" and not self.again):
+            sys.stdout.write(self.diff or self.text)
+        elif self.again:
+            LOG.info(f"{self.output} is up to date")
+        else:
+            trains = f"; it trains {self.run.arguments[0]}" if self.run else ""
+            hint = self.planner.start_hint(Path(self.output))
+            LOG.info(f"wrote {self.output}; {hint}{trains}")
 
-@reads_options
-@named_extras()
-@messages_shown()
-def render(  # longer than 60 lines: each option has an argument and a line of help
-    file: Annotated[AnyPath | None, Argument(shows="FILE")] = None,
+    def check(self) -> None:
+        """Check that the file is up to date.
+
+        Raises:
+            LabError: It is not.
+        """
+        if self.diff:
+            raise LabError(f"{self.output} is out of date", f"write it again with `{self.again}`")
+
+
+@verb
+def render(  # noqa: D417  (the others are in common_options)
+    file: ClusterArgument = None,
     *,
-    cluster: Annotated[AnyPath | None, Flag(shows="FILE")] = None,
+    cluster: ClusterFile = None,
     target: Annotated[str, Flag(parse=one_of(*TARGETS), shows="TARGET")] = TARGETS[0],
     option: OwnOptions = (),
     check: Annotated[bool, Switch()] = False,
@@ -110,26 +132,20 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
     strict: Annotated[bool, Switch()] = False,
     framework: Framework = None,
     output: Annotated[AnyPath | None, Flag(parse=text, shows="FILE")] = None,
-    force: Annotated[bool, Switch()] = False,
+    force: Force = False,
     run: Annotated[str | None, Flag(shows="EXPERIMENT")] = None,
     rest: Annotated[
         tuple[str, ...], ProgramArguments("flags of the experiment, after --", verbatim=True)
     ] = (),
 ) -> Rendered:
-    """Render a config as a compose file, or as a file for Slurm or Kubernetes.
+    """Render a config for a backend; `lab render --help` describes all options.
 
     Args:
-        file: The cluster config, the same as --cluster.
-        cluster: The cluster config (default: cluster.yaml).
         target: The backend whose file to write.
-        option: Options of the backend alone: `{"time": "2h"}`.
         check: Write no file; print a diff and exit with code 1 if the file is out of date.
-        gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         explain: Explain which GPUs each node gets, and which CPUs each task gets.
         strict: Fail if GPUs are busy or too old, or if the host has less than the config asks for.
-        framework: The tasks' framework.
         output: The file to write, or - for stdout (default: that of the target).
-        force: Replace the file even if lab did not write it.
         run: What the tasks train at their start: an experiment, or none (default: `run:` of FILE).
         rest: The flags of the experiment: `["--epochs=2"]`.
 
@@ -140,8 +156,7 @@ def render(  # longer than 60 lines: each option has an argument and a line of h
     """
     given = locals()
     path = cluster_path(given["cluster"], given["file"], shipped=False)
-    own = options_of(target, option)
-    options = RenderOptions(gpus, framework, run_override(run, rest), own)
+    options = RenderOptions(gpus, framework, run_override(run, rest), options_of(target, option))
     written = given["output"] or default_output(target, existing=check)
     _refuse(given)
     if check:
@@ -305,17 +320,4 @@ def command_of(path: Path, target: str, output: str, options: RenderOptions) -> 
     return f"lab render {shlex.join([*words, *(['--', *flags] if flags else [])])}"
 
 
-@presents(render)
-def command(rendered: Callable[[], Rendered]) -> None:
-    """Render the config as a compose file, or as a file for Slurm or Kubernetes."""
-    made = rendered()
-    if made.diff:
-        sys.stdout.write(made.diff)
-        raise LabError(f"{made.output} is out of date", f"write it again with `{made.again}`")
-    if made.again:
-        LOG.info(f"{made.output} is up to date")
-    elif made.output == "-":
-        sys.stdout.write(made.text)
-    else:
-        trains = f"; it trains {made.run.arguments[0]}" if made.run else ""
-        LOG.info(f"wrote {made.output}; {made.planner.start_hint(Path(made.output))}{trains}")
+command = prints(render, json="")

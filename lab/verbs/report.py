@@ -33,11 +33,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
 from lab.backends.registry import backends
-from lab.base.console import messages_shown
 from lab.base.formatting import counted
 from lab.base.log import LOG
-from lab.base.options import Flag, Switch, reads_options
-from lab.base.shipped import named_extras
+from lab.base.options import Flag, Switch, verb
 from lab.base.text import visible
 from lab.cluster.project import AnyPath
 from lab.runner.status import StatusProber
@@ -90,9 +88,7 @@ class Report:
         return f'<a href="{escape(target)}" target="_blank">{escape(visible(str(self.path)))}</a>'
 
 
-@reads_options
-@named_extras()
-@messages_shown()
+@verb
 def report(
     *runs: NamedRuns,
     output: Annotated[AnyPath | None, Flag(shows="FILE")] = None,

@@ -17,7 +17,7 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,26 +26,24 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lab.backends.names import AUTO
-from lab.backends.registry import options_of
 from lab.base import units
 from lab.base.console import messages_shown, output
 from lab.base.converters import one_of
 from lab.base.errors import InputError, InterruptError
 from lab.base.log import LOG
-from lab.base.options import Argument, Flag, Switch, given_flags, presents, reads_options
+from lab.base.options import Argument, Flag, Switch, given_flags, reads_options
 from lab.base.shipped import named_extras
 from lab.base.text import visible
 from lab.cluster.config import Cluster
 from lab.cluster.project import AnyPath
 from lab.protocol.experiments.experiment import MAX_SEED
-from lab.runner.prepared import PlaceOptions
 from lab.runner.store.directory import RunDir, runs_path
 from lab.study.batches import run_batches, run_count
 from lab.study.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.study.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
-from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
-from lab.verbs.inputs import check_main_thread, project
-from lab.verbs.printing import print_result
+from lab.verbs.common_options import BackendName, GpuMode, OwnOptions, RunsDir
+from lab.verbs.inputs import check_main_thread, place_options, project
+from lab.verbs.printing import prints
 from lab.verbs.results import Run, Runs
 from lab.verbs.shown import Shown
 
@@ -123,6 +121,23 @@ class Reproduction(Shown):
         except OSError as error:
             self.stopped = self.stopped or error
 
+    def check(self) -> None:
+        """Check that it has not stopped, and that every counted claim is reproduced.
+
+        Raises:
+            LabError: One is not, or the reason of the stop.
+        """
+        # Imported here: importing SciPy takes a second.
+        from lab.study.reproduce.verdicts import check_reproduced  # noqa: PLC0415
+
+        if isinstance(self.stopped, KeyboardInterrupt):
+            raise InterruptError(
+                f"interrupted in {self.reached}", "see the collected runs with `lab runs`"
+            )
+        if self.stopped is not None:
+            raise self.stopped
+        check_reproduced(self.evaluations)
+
     def _shown(self) -> Group:
         """Return the title, the table and the summary of each source."""
         from lab.study.reproduce.verdicts import results_table  # noqa: PLC0415
@@ -144,8 +159,7 @@ def _run_names(raw: str) -> tuple[str, ...]:
 
 
 @reads_options
-@named_extras()
-def reproduce(  # longer than 60 lines: each option has an argument and a line of help
+def reproduce(  # noqa: D417  (the others are in common_options)
     name: Annotated[
         str, Argument(f"what to reproduce: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))
     ],
@@ -162,11 +176,13 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
     backend: BackendName = AUTO,
     option: OwnOptions = (),
     gpus: GpuMode = AUTO,
-    runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
+    runs_dir: RunsDir = None,
     check: bool = True,
     quiet: bool = False,
 ) -> Reproduction:
     """Run the trainings that a source describes, and evaluate each of its claims.
+
+    `lab reproduce --help` describes all options.
 
     Args:
         name: The source, such as `book-async`, or `all`.
@@ -175,10 +191,6 @@ def reproduce(  # longer than 60 lines: each option has an argument and a line o
         seed: The seed of the first repeat; each further repeat adds 1 (default: 1).
         runs: Evaluate these runs (ids, or directories of one or many), start none.
         cluster: The config, or its file; None: `clusters/book.yaml` of the project.
-        backend: A backend, such as `local` or `compose`, or `auto`.
-        option: Options of the backend alone (`lab backends` lists them): `{"time": "2h"}`.
-        gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
         check: Whether a stop is an error; otherwise `stopped` has the reason.
         quiet: Print nothing but warnings.
 
@@ -212,8 +224,7 @@ def _execute(
 ) -> None:
     """Run the trainings of each source, and evaluate its claims, until one stops."""
     where = project(given["cluster"], CONFIG)
-    own = options_of(given["backend"], given["option"])
-    place = PlaceOptions(backend=given["backend"], own=own, gpus=given["gpus"])
+    place = place_options(given)
     for source in sources:
         batches = plan_reproduction(
             source, where, store, repeats=given["repeats"], quick=given["quick"],
@@ -244,22 +255,4 @@ def _given_runs(given: Mapping[str, Any], store: Path) -> list[RunDir]:
     return found
 
 
-@presents(reproduce)
-def command(
-    reproduced: Callable[..., Reproduction],
-    *,
-    json: Annotated[bool, Switch("print the results of all claims as JSON")] = False,
-) -> None:
-    """Run the trainings that a source describes, and evaluate each of its claims."""
-    made = reproduced(check=False)
-    print_result(made, json=json)
-    if isinstance(made.stopped, KeyboardInterrupt):
-        raise InterruptError(
-            f"interrupted in {made.reached}", "see the collected runs with `lab runs`"
-        )
-    if made.stopped is not None:
-        raise made.stopped
-    # Imported here: importing SciPy takes a second.
-    from lab.study.reproduce.verdicts import check_reproduced  # noqa: PLC0415
-
-    check_reproduced(made.evaluations)
+command = prints(reproduce, json="print the results of all claims as JSON", check=False)

@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Annotated
 
 from lab.base import command_line
-from lab.base.console import messages_shown
 from lab.base.errors import InputError, LabError
 from lab.base.log import LOG
-from lab.base.options import Argument, reads_options
+from lab.base.options import Argument, verb
 from lab.base.shipped import SHIPPED, files_of
 from lab.base.text import short, suggestion
 from lab.cluster.project import SCRIPTS, replace_files
@@ -35,8 +34,7 @@ from lab.teach.lessons.lesson import Lesson, Stage, load_lesson
 from lab.verbs import python_name
 
 
-@reads_options
-@messages_shown()
+@verb
 def restore(
     lesson: Annotated[str, Argument("the lesson")],
     stage: Annotated[str, Argument("the stage after which you want to go on")],

@@ -17,36 +17,32 @@ Examples:
 
 from __future__ import annotations
 
-import re
-import shlex
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any, Final
-
 from lab.backends.names import AUTO
-from lab.backends.registry import options_of
-from lab.base.console import command_name, messages_shown
+from lab.base.console import command_name
+from lab.base.console import messages_shown
 from lab.base.console import output as output_of_caller
-from lab.base.converters import boolean, one_of
-from lab.base.errors import InterruptError, LabError
-from lab.base.formatting import seconds, whole
+from lab.base.converters import boolean
+from lab.base.converters import one_of
+from lab.base.errors import InterruptError
+from lab.base.errors import LabError
+from lab.base.formatting import seconds
 from lab.base.formatting import share as percentage
+from lab.base.formatting import whole
 from lab.base.log import LOG
-from lab.base.options import (
-    Argument,
-    Flag,
-    Parameter,
-    ProgramArguments,
-    RepeatedFlag,
-    Switch,
-    presents,
-    reads_options,
-)
+from lab.base.options import Argument
+from lab.base.options import Flag
+from lab.base.options import Parameter
+from lab.base.options import ProgramArguments
+from lab.base.options import RepeatedFlag
+from lab.base.options import Switch
+from lab.base.options import reads_options
 from lab.base.units import duration
-from lab.cluster.config import Cluster
-from lab.cluster.config.cluster import PACKAGE, VARIABLE
+from lab.cluster.config.cluster import PACKAGE
+from lab.cluster.config.cluster import VARIABLE
 from lab.cluster.config.validation import parse_start
 from lab.cluster.project import AnyPath
 from lab.programs import names_a_program
@@ -56,20 +52,44 @@ from lab.protocol.runtimes import RUNTIMES
 from lab.protocol.volume import RunSpec
 from lab.protocol.volume.continuation import has_checkpoint
 from lab.protocol.volume.layout import STALL_S
-from lab.protocol.volume.run_spec import LISTINGS, PLAIN
+from lab.protocol.volume.run_spec import LISTINGS
+from lab.protocol.volume.run_spec import PLAIN
 from lab.protocol.volume.states import State
 from lab.runner.fault_injection import parse_faults
-from lab.runner.prepared import PlaceOptions, prepare_run
-from lab.runner.runner import RunInterruptedError, execute
-from lab.runner.store.directory import RunDir, runs_path
+from lab.runner.prepared import prepare_run
+from lab.runner.runner import RunInterruptedError
+from lab.runner.runner import execute
+from lab.runner.store.directory import RunDir
+from lab.runner.store.directory import runs_path
 from lab.runner.store.summarize import summarize
 from lab.runner.store.summary import Summary
-from lab.runner.verdict import check_succeeded, report_unread
+from lab.runner.verdict import check_succeeded
+from lab.runner.verdict import report_unread
 from lab.runner.view import MakeView
-from lab.verbs.common_options import BackendName, GpuMode, OwnOptions
-from lab.verbs.inputs import check_main_thread, program_args, project
+from lab.verbs.common_options import BackendName
+from lab.verbs.common_options import DataDir
+from lab.verbs.common_options import GpuMode
+from lab.verbs.common_options import OwnOptions
+from lab.verbs.common_options import RunsDir
+from lab.verbs.common_options import Share
+from lab.verbs.common_options import Stall
+from lab.verbs.inputs import Config
+from lab.verbs.inputs import check_main_thread
+from lab.verbs.inputs import place_options
+from lab.verbs.inputs import program_args
+from lab.verbs.inputs import project
+from lab.verbs.printing import Called
+from lab.verbs.printing import prints
 from lab.verbs.results import Run
-from lab.verbs.run_view import brief_view, print_summary, view_for_stderr
+from lab.verbs.run_view import brief_view
+from lab.verbs.run_view import print_summary
+from lab.verbs.run_view import view_for_stderr
+from typing import Annotated
+from typing import Any
+from typing import Final
+import re
+import shlex
+import sys
 
 FURTHER_FLAGS: Final = (
     "`lab experiments` lists experiments; `lab run async --help` lists flags of async"
@@ -116,64 +136,59 @@ def program_flags(experiment: str | None) -> dict[str, Parameter]:
     return {name: Parameter(name, kind, default=None) for name, kind in kinds.items()}
 
 
+Schedule = Annotated[
+    str | Mapping[str, str] | None,
+    Flag(parse=parse_start, shows="SCHEDULE", separator="; ", pair=": "),
+]
+Faults = Annotated[
+    str | Sequence[str] | None, Flag(parse=parse_faults, shows="FAULTS", separator="; ")
+]
+Variables = Annotated[
+    Mapping[str, str] | Sequence[str], RepeatedFlag(parse=parse_variable, shows="NAME=VALUE")
+]
+
+
 @reads_options
-def run(  # longer than 60 lines: each option has an argument and a line of help
+def run(  # noqa: D417  (the others are in common_options)
     experiment: Annotated[AnyPath, Argument(shows="EXPERIMENT|PROGRAM")],
     *,
-    cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
+    cluster: Config = None,
     backend: BackendName = AUTO,
     option: OwnOptions = (),
     gpus: GpuMode = AUTO,
-    share: Annotated[bool, Switch()] = False,
-    data_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
-    stall: Annotated[float | str, Flag(parse=duration, shows="TIME")] = STALL_S,
+    share: Share = False,
+    data_dir: DataDir = None,
+    stall: Stall = STALL_S,
     max_time: Annotated[float | str, Flag(parse=duration, shows="TIME")] = 0.0,
     on_failure: Annotated[str | None, Flag(parse=parse_policy, shows="WHAT")] = None,
-    start: Annotated[
-        str | Mapping[str, str] | None,
-        Flag(parse=parse_start, shows="SCHEDULE", separator="; ", pair=": "),
-    ] = None,
-    fault: Annotated[
-        str | Sequence[str] | None, Flag(parse=parse_faults, shows="FAULTS", separator="; ")
-    ] = None,
+    start: Schedule = None,
+    fault: Faults = None,
     module: Annotated[bool, Switch(short="-m")] = False,
     args: Annotated[str | Sequence[str], ProgramArguments(FURTHER_FLAGS, program_flags)] = (),
     record: Annotated[str, Flag(shows="REGEX")] = "",
-    env: Annotated[
-        Mapping[str, str] | Sequence[str], RepeatedFlag(parse=parse_variable, shows="NAME=VALUE")
-    ] = (),
+    env: Variables = (),
     with_: Annotated[Sequence[str], RepeatedFlag(parse=parse_package, shows="PACKAGE")] = (),
     framework: Annotated[str | None, Flag(parse=one_of(*RUNTIMES), shows="NAME")] = None,
     listing: Annotated[bool | str, Switch(parse=parse_listing, shows="[=faithful|mend]")] = "",
     resume: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
-    runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
+    runs_dir: RunsDir = None,
+    detach: Annotated[bool, Switch(short="-d")] = False,
     check: bool = True,
     quiet: bool = False,
     view: MakeView | None = None,
-    detach: bool = False,
     **flags: object,
 ) -> Run:
-    r"""Train an experiment and wait until it has ended.
-
-    Ctrl-C cancels the run, collects its files, and removes the environment that it booted.
+    """Train an experiment, and return the ended run; `lab run --help` describes all options.
 
     Args:
         experiment: An experiment, or the path of your own program.
-        cluster: The cluster config (default: cluster.yaml).
-        backend: A backend, such as `local` or `compose`, or `auto`.
-        option: Options of one backend (`lab backends` lists them): `{"time": "2h"}`.
-        gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        share: Use GPUs that another environment holds, too.
-        data_dir: A directory with your own data: the four IDX files.
-        stall: Fail after this time without progress: 90s, 5m; 0: never.
         max_time: Save a checkpoint and stop after this time: 10m; 0: no limit.
         on_failure: If a task fails: fail, restart, restart:N or continue (default: fail; PyTorch
             and JAX: restart).
         start: Tasks that start later: worker-1: 10s.
         fault: Faults to inject: kill worker-1 after 500 steps.
         module: Run a module, as `python -m` does.
-        args: Arguments for your own program. `{job}`, `{index}` and `{JOB_hosts}` stand for the
-            task's job, its index, and the addresses of a job.
+        args: Arguments for your own program, with placeholders: `{job}`, `{index}`, `{JOB_hosts}`.
         record: How to read your program's lines.
         env: A variable of the programs; may have placeholders.
         with_: A package that your program needs: boto3.
@@ -181,34 +196,42 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
         listing: Run a TensorFlow 1 program unchanged (`faithful`: with its slow polls, `mend`:
             without its bugs).
         resume: Continue from the checkpoints of this run.
-        runs_dir: The run store (default: LAB_RUNS_DIR, or ./runs).
+        detach: Return when the run has started (see `lab attach`).
         check: Whether a run that fails, or has unexpected results, is an error.
         quiet: Print nothing but warnings.
         view: What shows the run; None: one line that changes.
-        detach: Whether to return as soon as the run is submitted.
         **flags: Flags of the program: `epochs=3`, `learning_rate=0.1`.
-
-    Returns:
-        The run, which has ended.
 
     Raises:
         InputError: An argument is invalid; nothing was started.
         LabError: The run could not be executed; with `check`, also: it did not succeed.
-        KeyboardInterrupt: The user interrupted the run; its files are collected.
+        KeyboardInterrupt: The user interrupted the run, which is cancelled and collected.
     """
-    given = locals()
     check_main_thread("run")
-    out = output_of_caller()
-    spec, place = _asked(given, flags)
-    with messages_shown(out, quiet=quiet):
+    return _trained(locals(), flags)
+
+
+def _trained(given: Mapping[str, Any], flags: Mapping[str, object]) -> Run:
+    """Do what `run` says, with its arguments."""
+    name, view, out = given["experiment"], given["view"], output_of_caller()
+    spec = RunSpec(
+        name,
+        args=(*program_args(name, flags, module=given["module"]), *given["args"]),
+        start=given["start"] or {},
+        env={"": dict(given["env"])} if given["env"] else {},
+        packages=tuple(given["with_"]),
+        **RunSpec.plain_values(given),
+    )
+    with messages_shown(out, quiet=given["quiet"]):
         prepared = prepare_run(
-            spec, project(cluster), runs_path(runs_dir), place, data_dir=given["data_dir"],
-            on_failure=given["on_failure"], faults=given["fault"] or (), framework=framework,
-            resume=given["resume"], detach=detach,
+            spec, project(given["cluster"]), runs_path(given["runs_dir"]), place_options(given),
+            data_dir=given["data_dir"], on_failure=given["on_failure"],
+            faults=given["fault"] or (), framework=given["framework"], resume=given["resume"],
+            detach=given["detach"],
         )  # fmt: skip
         try:
-            shown = view or partial(brief_view, out=out, quiet=quiet)
-            run_dir, summary = execute(prepared, detach=detach, view=shown)
+            shown = view or partial(brief_view, out=out, quiet=given["quiet"])
+            run_dir, summary = execute(prepared, detach=given["detach"], view=shown)
         except RunInterruptedError as interrupt:
             if view is None:
                 at = interrupt.run
@@ -218,29 +241,11 @@ def run(  # longer than 60 lines: each option has an argument and a line of help
             raise
         if view is None:
             LOG.info(_line(summary))
-            if not check:
+            if not given["check"]:
                 report_unread(run_dir, summary)
-        if check:
+        if given["check"]:
             check_succeeded(run_dir, summary)
     return Run(run_dir)
-
-
-def _asked(given: Mapping[str, Any], flags: Mapping[str, object]) -> tuple[RunSpec, PlaceOptions]:
-    """Return what the arguments of `run` ask for, and where."""
-    name = given["experiment"]
-    spec = RunSpec(
-        name,
-        args=(*program_args(name, flags, module=given["module"]), *given["args"]),
-        start=given["start"] or {},
-        env={"": dict(given["env"])} if given["env"] else {},
-        packages=tuple(given["with_"]),
-        **RunSpec.plain_values(given),
-    )
-    own = options_of(given["backend"], given["option"])
-    place = PlaceOptions(
-        backend=given["backend"], own=own, gpus=given["gpus"], share=given["share"]
-    )
-    return spec, place
 
 
 def _line(summary: Summary) -> str:
@@ -255,92 +260,77 @@ def _line(summary: Summary) -> str:
     return ", ".join(parts)
 
 
-@presents(run)
-def command(
-    train: partial[Run],
-    *,
-    detach: Annotated[
-        bool, Switch("return when the run has started (see `lab attach`)", short="-d")
-    ] = False,
-    json: Annotated[bool, Switch("print the summary as JSON")] = False,
-) -> None:
-    """Train an experiment, collect it, and print its results."""
-    hint = partial(_hint, None if json else train.keywords)
+def _present(train: Called, *, json: bool) -> None:
+    given = None if json else train.keywords
     try:
-        done = train(view=view_for_stderr, detach=detach, check=False)
+        done: Run = train()
     except RunInterruptedError as interrupt:
         stopped, summary = interrupt.run, summarize(interrupt.run)
         print_summary(summary, json=json)
-        hint(stopped, summary, as_expected=False)
+        _hint(given, stopped, summary, as_expected=False)
         raise InterruptError(
             f"run {stopped.run_id} was interrupted",
             f"show its results with `lab show {stopped.run_id}`",
         ) from None
     made, summary = done.directory, done.summary
-    if detach:
+    if train.keywords.get("detach"):
         LOG.info(f"run {made.run_id} continues; follow it with `lab attach {made.run_id}`")
         print(summary.to_json() if json else made.run_id)
         return
     print_summary(summary, json=json)
+    as_expected = False
     try:
         check_succeeded(made, summary)
-    except LabError:
-        hint(made, summary, as_expected=False)
-        raise
-    hint(made, summary, as_expected=True)
+        as_expected = True
+    finally:
+        _hint(given, made, summary, as_expected=as_expected)
 
 
 def _hint(
-    given: dict[str, Any] | None, made: RunDir, summary: Summary, *, as_expected: bool
+    given: Mapping[str, Any] | None, made: RunDir, summary: Summary, *, as_expected: bool
 ) -> None:
     """Print the command that a person may want next; a program wants none."""
     if given is None or not sys.stderr.isatty():
         return
-    store = ["--runs-dir", given["runs_dir"]] if "runs_dir" in given else []
-    config = ["--cluster", given["cluster"]] if "cluster" in given else []
-    if given.get("backend", AUTO) != AUTO:
-        config += ["--backend", given["backend"]]
-        config += [f"-o={each}" for each in given.get("option", ())]
     with suppress(LabError, OSError):  # the run itself has ended well
-        line = next_command(made, summary, as_expected=as_expected, store=store, config=config)
-        if line:
+        if line := next_command(made, summary, given, as_expected=as_expected):
             LOG.info(f"next: {line}")
 
 
 def next_command(
-    run: RunDir,
-    summary: Summary,
-    *,
-    as_expected: bool = True,
-    store: Sequence[str] = (),
-    config: Sequence[str] = (),
+    run: RunDir, summary: Summary, given: Mapping[str, Any], *, as_expected: bool = True
 ) -> str:
     """Return the next command, or two of them joined by "or"; "" if an error says what to do.
 
     Args:
         run: The run that has ended.
         summary: Its summary.
+        given: The options of this command; those that name the run store and the place are kept.
         as_expected: Whether it succeeded with the expected results.
-        store: The flags of this command that name the run store.
-        config: The flags of this command that name the config and the backend.
 
     Raises:
         OSError: The run store cannot be read.
     """
+
+    def line(*words: str, kept: Sequence[str] = ()) -> str:
+        flags = [
+            f"--{name.replace('_', '-')}={value}"
+            for name in (*kept, "runs_dir")
+            if name in given
+            for value in (given[name] if name == "option" else [given[name]])
+        ]
+        return f"{command_name()} {shlex.join([*words, *flags])}".replace("'last~1'", "last~1")
+
     if summary.state == State.CANCELLED and _is_resumable(run):
-        return _command_line("run", summary.experiment, *config, *store, "--resume", run.run_id)
+        place = ("cluster", "backend", "option")
+        return line("run", summary.experiment, "--resume", run.run_id, kept=place)
     if not as_expected:
         return ""
     if summary.global_step is None:  # without steps, a report has no curves
-        return _command_line("logs", "last", *store)
-    report = _command_line("report", "last", *store)
+        return line("logs", "last")
     if _follows_a_run_of(run, summary.experiment):
-        return f"{report}, or {_command_line('compare', 'last~1', 'last', *store)}"
-    return report
-
-
-def _command_line(*words: str) -> str:
-    return f"{command_name()} {shlex.join(words)}".replace("'last~1'", "last~1")
+        return f"{line('report', 'last')}, or {line('compare', 'last~1', 'last')}"
+    return line("report", "last")
 
 
 def _is_resumable(run: RunDir) -> bool:
@@ -353,3 +343,6 @@ def _follows_a_run_of(run: RunDir, experiment: str) -> bool:
 
     pair = list(started(run.path.parent).values())[-2:]
     return len(pair) > 1 and pair[1].run_id == run.run_id and pair[0].spec.experiment == experiment
+
+
+command = prints(run, _present, json="print the summary as JSON", view=view_for_stderr, check=False)

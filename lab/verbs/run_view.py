@@ -27,14 +27,33 @@ from lab.runner.program_output import prefixed
 from lab.runner.result_table import result_table
 from lab.runner.store.run_info import RunInfo
 from lab.runner.store.summary import Summary
-from lab.runner.store.task_progress import TaskProgress
 from lab.runner.view import NOW, Clock, TaskView, View
 
 PLAIN_EVERY_S: Final = 5.0
 """Seconds between two lines of a task in a plain view; a new epoch always has a line."""
 
 
-class PlainView(TaskView):
+class LineView(TaskView):
+    """A view of lines."""
+
+    def _figures(self, task: str) -> str:
+        """Return what a task has reached, in words."""
+        progress = self._progress[task]
+        pairs = (
+            ("epoch", self._epoch(task)),
+            ("local step", whole(progress.local_step)),
+            ("global step", whole(progress.global_step)),
+            ("loss", loss(progress.loss)),
+        )
+        parts = [f"{name} {value}" for name, value in pairs if value]
+        if per_s := self._rate(task):
+            parts.append(f"{per_s} steps/s")
+        if gpu := self._gpu(task):
+            parts.append(f"GPU {gpu}")
+        return ", ".join(parts)
+
+
+class PlainView(LineView):
     """Lines for a file or a pipe: each change of a state, and regularly each task's progress.
 
     Errors of a closed pipe are ignored.
@@ -79,21 +98,6 @@ class PlainView(TaskView):
     def _print(self, text: str) -> None:
         with suppress(OSError):
             print(text, file=self._stream, flush=True)
-
-    def _figures(self, task: str) -> str:
-        progress = self._progress[task]
-        pairs = (
-            ("epoch", self._epoch(task)),
-            ("local step", whole(progress.local_step)),
-            ("global step", whole(progress.global_step)),
-            ("loss", loss(progress.loss)),
-        )
-        parts = [f"{name} {value}" for name, value in pairs if value]
-        if per_s := self._rate(task):
-            parts.append(f"{per_s} steps/s")
-        if gpu := self._gpu(task):
-            parts.append(f"GPU {gpu}")
-        return ", ".join(parts)
 
 
 @contextmanager
@@ -156,7 +160,7 @@ def brief_view(
         out.draw("")
 
 
-class BriefView(TaskView):
+class BriefView(LineView):
     """One line for the whole run that changes, and the lines of its programs above it."""
 
     def __init__(self, info: RunInfo, output: Output, clock: Clock = NOW) -> None:
@@ -190,21 +194,14 @@ class BriefView(TaskView):
         Args:
             elapsed_s: Seconds since the client began to follow the run.
         """
-        known = [progress for progress in self._progress.values() if progress.has_trained]
-        furthest = max(known, key=_reached, default=None)
+        trained = [task for task, progress in self._progress.items() if progress.has_trained]
+        furthest = max(trained, key=self._reached, default=None)
         state = run_state(status.state for status in self._statuses.values())
-        parts = [f"run {self._run_id}: {state.value}"]
-        if furthest is not None:
-            if furthest.highest is not None:
-                parts.append(f"global step {whole(furthest.highest)}")
-            if furthest.epoch is not None:
-                of = f" of {self._epochs}" if isinstance(self._epochs, int) else ""
-                parts.append(f"epoch {furthest.epoch + 1}{of}")
-            if furthest.loss is not None:
-                parts.append(f"loss {loss(furthest.loss)}")
-        return short(", ".join([*parts, f"{elapsed_s:.0f} s"]))
+        figures = self._figures(furthest) if furthest is not None else ""
+        parts = [f"run {self._run_id}: {state.value}", figures, f"{elapsed_s:.0f} s"]
+        return short(", ".join(filter(None, parts)))
 
-
-def _reached(progress: TaskProgress) -> tuple[int, int]:
-    """How far a task has come: its highest global step, or else its epoch."""
-    return progress.highest or 0, progress.epoch or 0
+    def _reached(self, task: str) -> tuple[int, int]:
+        """How far a task has come: its highest global step, or else its epoch."""
+        progress = self._progress[task]
+        return progress.highest or 0, progress.epoch or 0

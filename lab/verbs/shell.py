@@ -13,14 +13,12 @@ import os
 import sys
 from typing import Annotated
 
-from lab.base.console import messages_shown
-from lab.base.options import Argument, reads_options
+from lab.base.options import Argument, verb
 from lab.verbs.common_options import EnvironmentName
 from lab.verbs.inputs import find_environment
 
 
-@reads_options
-@messages_shown()
+@verb
 def shell(
     task: Annotated[str, Argument("a task, such as worker-0")],
     *,

@@ -11,17 +11,17 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from rich.console import Group
+from rich.text import Text
 
 from lab.backends.registry import backends
-from lab.base.console import messages_shown, print_json
+from lab.base.console import messages_shown
 from lab.base.log import LOG
-from lab.base.options import Argument, Switch, presents
-from lab.base.tables import show as show_table
+from lab.base.options import Argument, Switch
 from lab.base.text import bounded
 from lab.runner.result_table import result_table
 from lab.runner.status import StatusProber, status_or_warn
@@ -29,7 +29,8 @@ from lab.runner.store.directory import RunDir, runs_path
 from lab.runner.store.names import find_run
 from lab.runner.store.summarize import sum_up
 from lab.runner.store.summary import Summary
-from lab.verbs.common_options import AsJson, RunsDir
+from lab.verbs.common_options import RunsDir
+from lab.verbs.printing import prints
 from lab.verbs.results import Run
 from lab.verbs.shown import Shown
 
@@ -42,33 +43,39 @@ class Results(Shown):
         run: The run's directory.
         summary: The results.
         notices: The notices of its preparation: the backend, missing GPUs.
-        note: What is not known of the run now; "" if all is.
+        only_notices: Whether only the notices are shown.
     """
 
     run: RunDir
     summary: Summary
     notices: Sequence[str]
-    note: str
+    only_notices: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the summary as a JSON value."""
-        return asdict(self.summary)
+    def to_json(self) -> Any:  # noqa: ANN401  (an object, or a list of notices)
+        """Return the summary, or the notices, as a JSON value."""
+        return self.notices if self.only_notices else asdict(self.summary)
 
-    @messages_shown()
     def show(self) -> None:
-        """Print the table to stdout, and the note to stderr."""
-        if self.note:
-            LOG.info(f"run {self.run.run_id}: {self.note}")
-        show_table(result_table(self.summary))
+        """Print the table, or the notices."""
+        if self.only_notices and not self.notices:
+            LOG.info(f"run {self.run.run_id} has no notices")
+        else:
+            Shown.show(self)
 
     def _shown(self) -> Group:
+        if self.only_notices:
+            return Group(*(Text(bounded(each)) for each in self.notices))
         return result_table(self.summary)
 
 
+@messages_shown()
 def show(
     run: Annotated[str | Run, Argument("a run's id, a unique prefix of it, last, or last~1")],
     *,
     runs_dir: RunsDir = None,
+    notices: Annotated[
+        bool, Switch("print only the notices of its preparation: the backend, missing GPUs")
+    ] = False,
 ) -> Results:
     """Return the results of a run, computed from its files.
 
@@ -79,29 +86,9 @@ def show(
     wanted = run.directory if isinstance(run, Run) else find_run(run, runs_path(runs_dir))
     found = status_or_warn(wanted, StatusProber(backends))
     summary = sum_up(wanted, found.info, found.statuses)
-    return Results(wanted, summary, found.info.notices, found.note)
+    if found.note and not notices:
+        LOG.info(f"run {wanted.run_id}: {found.note}")
+    return Results(wanted, summary, found.info.notices, notices)
 
 
-@presents(show)
-def command(
-    found: Callable[[], Results],
-    *,
-    notices: Annotated[
-        bool, Switch("print only the notices of its preparation: the backend, missing GPUs")
-    ] = False,
-    json: AsJson = False,
-) -> None:
-    """Print one run's table, or the notices of its preparation."""
-    made = found()
-    if notices and json:
-        print_json(made.notices)
-    elif notices and made.notices:
-        print("\n".join(map(bounded, made.notices)))
-    elif notices:
-        LOG.info(f"run {made.run.run_id} has no notices")
-    elif json:
-        if made.note:
-            LOG.info(f"run {made.run.run_id}: {made.note}")
-        print(made.summary.to_json())
-    else:
-        made.show()
+command = prints(show)

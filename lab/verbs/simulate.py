@@ -24,14 +24,13 @@ from rich.text import Text
 
 from lab.base import units
 from lab.base.console import messages_shown
-from lab.base.converters import OneOf
-from lab.base.errors import InputError
+from lab.base.converters import one_of
 from lab.base.log import LOG
 from lab.base.options import Argument, Flag, reads_options
 from lab.base.shipped import named_extras
 from lab.base.tables import show, table_of
 from lab.cluster.project import AnyPath
-from lab.protocol.experiments.registry import EXPERIMENTS
+from lab.verbs.common_options import RunsDir
 from lab.verbs.printing import prints
 from lab.verbs.shown import Shown
 
@@ -99,27 +98,9 @@ class Simulation(Shown):
         return Group(self.table(), *map(Text, self.notes))
 
 
-class _Simulated(OneOf):
-    """A parse function of `WAYS` that says of other experiments how to measure them."""
-
-    def __call__(self, raw: str) -> str:
-        """Return the experiment's name.
-
-        Raises:
-            InputError: It is another experiment.
-            ValueError: It is no experiment.
-        """
-        if raw in EXPERIMENTS and raw not in self.choices:
-            *others, last = self.choices
-            what = f"{raw} cannot be simulated, only {', '.join(others)} and {last} of TensorFlow"
-            raise InputError(what, f"measure it with `lab sweep {raw} --over workers=1,2`")
-        return super().__call__(raw)
-
-
 @reads_options
-@named_extras()
-def simulate(
-    way: Annotated[str, Argument(parse=_Simulated(WAYS))],
+def simulate(  # noqa: D417  (the others are in common_options)
+    way: Annotated[str, Argument(parse=one_of(*WAYS))],
     *,
     from_: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
     workers: Annotated[
@@ -129,7 +110,7 @@ def simulate(
         int | Sequence[int] | None, Flag(parse=units.counts(MAX_PS), shows="COUNTS")
     ] = None,
     seed: Annotated[int, Flag(parse=units.whole(0, 2**31 - 1), shows="N")] = 0,
-    runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
+    runs_dir: RunsDir = None,
 ) -> Simulation:
     """Predict the speed of a training by a simulation of its steps; start nothing.
 
@@ -139,7 +120,6 @@ def simulate(
         workers: Numbers of workers: 1,2,6 (default: as the run, two and three times as many).
         ps: Numbers of parameter servers, each with each number of workers (default: as the run).
         seed: Seed of the random step times; equal seeds give equal results.
-        runs_dir: The directory of the run store (default: LAB_RUNS_DIR, or ./runs).
 
     Raises:
         InputError: An argument is invalid, the run cannot calibrate, or a number of tasks is more

@@ -12,7 +12,7 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,26 +23,22 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.backends.names import AUTO
-from lab.backends.registry import options_of
 from lab.base import units
 from lab.base.console import messages_shown, output
 from lab.base.errors import InterruptError, LabError
 from lab.base.files import check_output, write_output
 from lab.base.formatting import counted
-from lab.base.options import Argument, Flag, ProgramArguments, Switch, presents, reads_options
+from lab.base.options import Argument, Flag, ProgramArguments, reads_options
 from lab.base.shipped import named_extras
-from lab.base.units import duration
-from lab.cluster.config import Cluster
 from lab.cluster.project import AnyPath
 from lab.protocol.volume import RunSpec
 from lab.protocol.volume.layout import STALL_S
-from lab.runner.prepared import PlaceOptions
 from lab.runner.store.directory import runs_path
 from lab.study.batches import RunResult, run_batches, run_count
 from lab.study.sweep import MAX_REPEATS, REPEATS, check_succeeded, parse_over, plan_sweep
-from lab.verbs.common_options import BackendName, Force, GpuMode, OwnOptions
-from lab.verbs.inputs import check_main_thread, program_args, project
-from lab.verbs.printing import print_result
+from lab.verbs.common_options import BackendName, Force, GpuMode, OwnOptions, RunsDir, Stall
+from lab.verbs.inputs import Config, check_main_thread, place_options, program_args, project
+from lab.verbs.printing import Called, print_result, prints
 from lab.verbs.results import Run, Runs
 from lab.verbs.run import FURTHER_FLAGS, program_flags
 from lab.verbs.shown import Shown
@@ -103,6 +99,22 @@ class Sweep(Shown):
                 continue
         return frame
 
+    def check(self) -> None:
+        """Check that it has not stopped, and that every run succeeded.
+
+        Raises:
+            LabError: A run did not, or the reason of the stop.
+        """
+        if isinstance(self.stopped, KeyboardInterrupt):
+            raise InterruptError(
+                f"the sweep was interrupted after {len(self.results)}"
+                f" of {counted(self.planned, 'run')}",
+                "see the collected runs with `lab runs`",
+            )
+        if self.stopped is not None:
+            raise self.stopped
+        check_succeeded(self.results)
+
     def to_json(self) -> Any:  # noqa: ANN401  (an object)
         """Return what `lab sweep --json` prints."""
         from lab.study.sweep_statistics import as_json  # noqa: PLC0415
@@ -123,40 +135,37 @@ class Sweep(Shown):
 
 
 @reads_options
-@named_extras()
-def sweep(
+def sweep(  # noqa: D417  (the others are in common_options)
     experiment: Annotated[str, Argument()],
     over: Annotated[
         str | Mapping[str, Values], Flag(parse=parse_over, shows="QUANTITIES", separator="; ")
     ],
     *,
     repeats: Annotated[int, Flag(parse=units.whole(1, MAX_REPEATS), shows="N")] = REPEATS,
-    cluster: Annotated[Cluster | AnyPath | None, Flag(shows="FILE")] = None,
+    cluster: Config = None,
     backend: BackendName = AUTO,
     option: OwnOptions = (),
     gpus: GpuMode = AUTO,
-    stall: Annotated[float | str, Flag(parse=duration, shows="TIME")] = STALL_S,
+    stall: Stall = STALL_S,
     args: Annotated[Sequence[str], ProgramArguments(FURTHER_FLAGS, program_flags)] = (),
-    runs_dir: Annotated[AnyPath | None, Flag(shows="DIR")] = None,
+    runs_dir: RunsDir = None,
+    csv: Annotated[AnyPath | None, Flag(shows="FILE")] = None,
+    force: Force = False,
     check: bool = True,
     quiet: bool = False,
     **flags: object,
 ) -> Sweep:
     """Run an experiment at every point of a grid, and test for trends.
 
-    Ctrl-C cancels the current run. The runs that have ended stay in the run store.
+    `lab sweep --help` describes all options. Ctrl-C cancels the current run. The runs that have
+    ended stay in the run store.
 
     Args:
         experiment: An experiment (`lab experiments` lists them).
         over: Values to try: workers=1,2,4; learning_rate=0.1,1.
         repeats: The number of runs at each point, each with its own seed.
-        cluster: The cluster config (default: cluster.yaml).
-        backend: A backend, such as `local` or `compose`, or `auto`.
-        option: Options of one backend (`lab backends` lists them): `{"time": "2h"}`.
-        gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        stall: Fail after this time without progress: 90s, 5m; 0: never.
         args: Flags of the program as texts: `["--epochs=3"]`.
-        runs_dir: The run store (default: LAB_RUNS_DIR, or ./runs).
+        csv: Write a row for each run to this file.
         check: Whether a sweep that was stopped is an error; otherwise `stopped` has the reason.
         quiet: Print nothing but warnings.
         **flags: Flags of the program: `epochs=3`.
@@ -169,70 +178,58 @@ def sweep(
         LabError: With `check`: the first run failed, or a run could not be executed.
         KeyboardInterrupt: With `check`: the user interrupted the sweep.
     """
-    given = locals()
     check_main_thread("sweep")
-    spec = RunSpec(
-        experiment,
-        args=(*program_args(experiment, flags), *args),
-        stall_s=given["stall"],
-    )
-    place = PlaceOptions(backend=backend, own=options_of(backend, option), gpus=gpus)
-    store, out = runs_path(runs_dir), output()
+    given, out = locals(), output()
     with messages_shown(out, quiet=quiet):
-        batches = plan_sweep(
-            spec, place, given["over"], repeats, project=project(cluster), runs_dir=store
-        )
-        outcome = run_batches(batches)
-    swept = Sweep(
-        along=next(iter(given["over"])),
-        results=outcome.results,
-        runs=Runs(map(Run, outcome.begun)),
-        planned=run_count(batches),
-        stopped=outcome.stopped,
-    )
-    if not check:
-        return swept
-    if swept.stopped is not None:
+        swept = _swept(given, flags)
+    if check and swept.stopped is not None:
         raise swept.stopped
     try:
-        check_succeeded(swept.results)
+        check_succeeded(swept.results if check else ())
     except LabError as error:
         out.show(str(error))
     return swept
 
 
-@presents(sweep)
-def command(
-    swept: Callable[..., Sweep],
-    *,
-    csv: Annotated[str | None, Flag("write a row for each run to this file", shows="FILE")] = None,
-    force: Force = False,
-    json: Annotated[bool, Switch("print all results as JSON")] = False,
-) -> None:
-    """Run an experiment at every point of a grid, and test for trends."""
+def _swept(given: Mapping[str, Any], flags: Mapping[str, object]) -> Sweep:
+    """Do what `sweep` says, with its arguments; also with `check`, a stop is a result here."""
+    experiment, csv, over = given["experiment"], given["csv"], given["over"]
     if csv is not None:
-        check_output("--csv", Path(csv), _is_table, force=force)
-    made = swept(check=False)
-    try:
-        if made.results and csv is not None:
-            # Imported here: importing SciPy takes a second.
-            from lab.study.sweep_statistics import as_csv  # noqa: PLC0415
+        check_output("--csv", Path(csv), _is_table, force=given["force"])
+    args = (*program_args(experiment, flags), *given["args"])
+    batches = plan_sweep(
+        RunSpec(experiment, args=args, stall_s=given["stall"]),
+        place_options(given),
+        over,
+        given["repeats"],
+        project=project(given["cluster"]),
+        runs_dir=runs_path(given["runs_dir"]),
+    )
+    outcome = run_batches(batches)
+    if csv is not None and outcome.results:
+        # Imported here: importing SciPy takes a second.
+        from lab.study.sweep_statistics import as_csv  # noqa: PLC0415
 
-            write_output(Path(csv), as_csv(made.results).encode())
-        if made.results:
-            print_result(made, json=json)
-    finally:
-        if isinstance(made.stopped, KeyboardInterrupt):
-            raise InterruptError(
-                f"the sweep was interrupted after {len(made.results)}"
-                f" of {counted(made.planned, 'run')}",
-                "see the collected runs with `lab runs`",
-            )
-        if made.stopped is not None:
-            raise made.stopped
-    check_succeeded(made.results)
+        write_output(Path(csv), as_csv(outcome.results).encode())
+    return Sweep(
+        along=next(iter(over)),
+        results=outcome.results,
+        runs=Runs(map(Run, outcome.begun)),
+        planned=run_count(batches),
+        stopped=outcome.stopped,
+    )
 
 
 def _is_table(begin: bytes) -> bool:
     """Whether a file that begins with these bytes is the table of an earlier sweep."""
     return begin.startswith(b"run_id,state,")
+
+
+def _present(called: Called, *, json: bool) -> None:
+    swept: Sweep = called()
+    if swept.results:
+        print_result(swept, json=json)
+    swept.check()
+
+
+command = prints(sweep, _present, json="print all results as JSON", check=False)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,12 +20,12 @@ from lab.base.console import messages_shown, print_json
 from lab.base.errors import ConfigError
 from lab.base.formatting import counted
 from lab.base.log import LOG
-from lab.base.options import Switch, presents
+from lab.base.options import Switch
 from lab.cluster.config import Cluster, load_cluster
 from lab.cluster.config.allocation import idle_gpus
 from lab.cluster.project import cluster_path
-from lab.verbs.common_options import AsJson, ClusterArgument, ClusterFile
-from lab.verbs.printing import print_result
+from lab.verbs.common_options import ClusterArgument, ClusterFile
+from lab.verbs.printing import Called, print_result, prints
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,41 +57,51 @@ class Validated:
         LOG.info(f"{self.file}: valid: {self.config.name}, {nodes}, {counted(tasks, 'task')}")
 
 
-def validate(file: ClusterArgument = None, *, cluster: ClusterFile = None) -> Validated:
+class Schema:
+    """The JSON Schema of a config."""
+
+    def to_json(self) -> Any:  # noqa: ANN401  (an object)
+        """Return the schema."""
+        from lab.cluster.config.schema import json_schema  # noqa: PLC0415  (slow, rarely used)
+
+        return json_schema()
+
+    def show(self) -> None:
+        """Print it, as with `--json`."""
+        print_json(self.to_json())
+
+
+def validate(
+    file: ClusterArgument = None,
+    *,
+    cluster: ClusterFile = None,
+    schema: Annotated[bool, Switch("print the JSON Schema of a config, and check none")] = False,
+) -> Validated | Schema:
     """Check a config: its YAML, then its types, then its rules.
 
     Raises:
         InputError: The file does not exist or cannot be read.
         ConfigError: The config has errors; `problems` has all of them.
     """
+    if schema:
+        return Schema()
     path = cluster_path(cluster, file)
     config = load_cluster(path)
     return Validated(path, config, idle_gpus(config))
 
 
-@presents(validate)
-def command(
-    validated: partial[Validated],
-    *,
-    schema: Annotated[bool, Switch("print the JSON Schema of a config, and check none")] = False,
-    json: AsJson = False,
-) -> None:
-    """Check a config, or print the JSON Schema of one."""
-    if schema:
-        # Imported here: a check does not need it.
-        from lab.cluster.config.schema import json_schema  # noqa: PLC0415
-
-        print_json(json_schema())
-        return
+def _present(called: Called, *, json: bool) -> None:
     try:
-        found = validated()
+        print_result(called(), json=json)
     except ConfigError as error:
         if json:
-            path = cluster_path(validated.keywords.get("cluster"), validated.keywords.get("file"))
+            path = cluster_path(called.keywords.get("cluster"), called.keywords.get("file"))
             print_json(_result(path, error.problems))
         raise
-    print_result(found, json=json)
 
 
 def _result(file: Path, problems: Sequence[str]) -> dict[str, Any]:
     return {"file": str(file), "valid": not problems, "problems": problems}
+
+
+command = prints(validate, _present)

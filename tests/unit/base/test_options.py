@@ -14,7 +14,7 @@ import pytest
 
 from lab.base.converters import one_of
 from lab.base.errors import InputError, LabError
-from lab.base.options import Argument, Flag, Switch, parameters, presents, reads_options
+from lab.base.options import Argument, Flag, Switch, parameters, reads_options
 from lab.base.units import counts
 from lab.cli import main
 from lab.cli.completion import candidates
@@ -26,6 +26,7 @@ from lab.runner.store.settings import settings_of
 from lab.verbs import run as run_module
 from lab.verbs import run as training
 from lab.verbs import simulate as module
+from lab.verbs.printing import prints
 
 
 @reads_options
@@ -52,11 +53,11 @@ def dig(
     return {"place": place, "depth": depth, "soil": soil, "CPU": CPU}
 
 
-@presents(dig)
-def command(
-    dug: Callable[[], dict[str, object]], *, loud: Annotated[bool, Switch("x")] = False
-) -> None:
-    print(dug(), loud)
+def show(dug: Callable[[], dict[str, object]], *, json: bool) -> None:
+    print(dug(), json)
+
+
+command = prints(dig, show)
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def _digs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_digs")
 def test_it_is_a_flag_with_its_help_and_completion(capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["there", "--depth", "2,3", "--soil", "x", "--CPU=false", "--loud"]
+    given = ["there", "--depth", "2,3", "--soil", "x", "--CPU=false", "--json"]
     assert main(["simulate", *given]) == 0
     dug = {"place": "there", "depth": (2, 3), "soil": b"x", "CPU": False}
     assert capsys.readouterr().out == f"{dug} True\n"
@@ -74,7 +75,7 @@ def test_it_is_a_flag_with_its_help_and_completion(capsys: pytest.CaptureFixture
     shown = capsys.readouterr().out
     assert "  --depth METRES   depths of the hole, each in metres (default: 1)\n" in shown
     assert "  --CPU            CPU cores dig, too\n" in shown
-    flags = ["--depth", "--soil", "--CPU", "--loud", "--help"]
+    flags = ["--depth", "--soil", "--CPU", "--json", "--help"]
     assert candidates(["simulate", "--"]) == flags
     assert candidates(["simulate", ""]) == ["here", "there"]
 
@@ -98,8 +99,8 @@ def test_python_gives_a_value_a_list_or_a_text(depth: int | Sequence[int] | str)
 
 FLAG = 'patience: Annotated[float | str, Flag(parse=duration, shows="TIME")] = 0.0'
 PATIENCE = {
-    "    share: Annotated[bool, Switch()] = False,\n": f"    {FLAG},\n",
-    "        share: Use GPUs that": "        patience: How long to be\n            patient.\n",
+    "    share: Share = False,\n": f"    {FLAG},\n",
+    "        max_time: Save a": "        patience: How long to be\n            patient.\n",
 }
 """An option that is added to `lab.run`: before these lines of its module."""
 
@@ -128,7 +129,7 @@ def train(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunInfo]:
         raise LabError("enough")
 
     vars(added).update(RunSpec=PatientSpec, prepare_run=stop)
-    monkeypatch.setattr(run_module, "command", presents(added.run)(run_presenter))
+    monkeypatch.setattr(run_module, "command", prints(added.run, json="", quiet=True))
 
     def asks(call: Callable[[], object]) -> RunInfo:
         with suppress(LabError):
@@ -136,10 +137,6 @@ def train(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunInfo]:
         return RunInfo("x", replace(asked[-1], program="mnist_async.py"), backend="local")
 
     return asks
-
-
-def run_presenter(trained: Callable[..., object]) -> None:
-    trained(quiet=True)
 
 
 def test_an_option_of_a_run_is_added_in_one_place(

@@ -42,10 +42,10 @@ def test_the_line_shows_the_largest_step_or_the_epochs() -> None:
     assert view.line(1.4) == "run r: pending, 1 s"
     view.status(TaskStatus("worker-0", State.TRAINING))
     view.records("worker-0", [record("worker-0", 0, epoch=1, loss=0.5)])
-    assert view.line(2) == "run r: training, epoch 2 of 9, loss 0.5000, 2 s"
+    assert view.line(2) == "run r: training, epoch 2/9, loss 0.5000, 2 s"
     view.records("worker-0", [record("worker-0", 0, epoch=1, global_step=1200, loss=0.5)])
     view.records("worker-1", [record("worker-1", 0, epoch=0, global_step=900, loss=0.75)])
-    assert view.line(2) == "run r: training, global step 1,200, epoch 2 of 9, loss 0.5000, 2 s"
+    assert view.line(2) == "run r: training, epoch 2/9, global step 1,200, loss 0.5000, 2 s"
     view.forget("worker-0")
     assert "global step 900" in view.line(3)
 

@@ -9,7 +9,7 @@ import pytest
 from lab.backends.environment import TaskInfo
 from lab.protocol.volume import TaskStatus
 from lab.protocol.volume.states import State
-from lab.verbs.ps import TaskRow, _show_tasks
+from lab.verbs.ps import TaskRow, Tasks
 
 NODE = "node-of-a-long-name"
 GPUS = ("GPU-11111111-1111-1111-1111-111111111111", "GPU-22222222-2222-2222-2222-222222222222")
@@ -22,7 +22,7 @@ def test_long_names_are_wrapped_and_not_cut(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     task = TaskInfo("worker-999", NODE, f"{NODE}:12345", GPUS, True, "running (healthy)")
-    _show_tasks([TaskRow(task, RUN, TaskStatus("worker-999", State.TRAINING))])
+    Tasks([TaskRow(task, RUN, TaskStatus("worker-999", State.TRAINING))]).show()
     lines = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
     assert max(map(len, lines)) <= 80
     title = next(line for line in lines if line.startswith("task"))

@@ -43,8 +43,8 @@ def ended(
     return run
 
 
-def following(run: RunDir, **options: object) -> str:
-    return next_command(run, summarize(run), **options)
+def following(run: RunDir, *, as_expected: bool = True, **given: object) -> str:
+    return next_command(run, summarize(run), given, as_expected=as_expected)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_good_run_has_a_report_and_two_can_be_compared(
 ) -> None:
     run = ended(tmp_path, State.SUCCEEDED)
     assert following(run) == "lab report last"
-    assert following(run, store=["--runs-dir", "my runs"]) == "lab report last --runs-dir 'my runs'"
+    assert following(run, runs_dir="my runs") == "lab report last '--runs-dir=my runs'"
     ended(tmp_path, State.SUCCEEDED, "r1", started=started, experiment=experiment)
     assert following(run) == line
     earlier = RunDir(tmp_path / "r1")
@@ -82,11 +82,13 @@ def test_the_error_of_a_failed_run_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_cancelled_run_with_a_checkpoint_can_be_resumed(tmp_path: Path) -> None:
     run = ended(tmp_path, State.CANCELLED)
-    config = ["--cluster", "c.yaml"]
-    assert following(run, as_expected=False, config=config) == ""
+    place = {"cluster": "c.yaml", "backend": "slurm", "option": ("time=2h", "gpus-by=count")}
+    assert following(run, as_expected=False, **place) == ""
     checkpoint(run)
-    line = "lab run async --cluster c.yaml --resume r2"
-    assert following(run, as_expected=False, config=config) == line
+    assert following(run, as_expected=False, **place) == (
+        "lab run async --resume r2 --cluster=c.yaml --backend=slurm --option=time=2h"
+        " --option=gpus-by=count"
+    )
 
 
 def checkpoint(run: RunDir) -> None:
