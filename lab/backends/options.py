@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from lab.base.errors import InputError
-from lab.base.text import visible
 from lab.base.units import duration, one_of
 
 Value = str | float
@@ -83,7 +82,7 @@ def read_options(
         if option is None:
             known = ", ".join(f"-o {option.usage}" for option in declared)
             raise InputError(
-                f"-o {visible(key or text)}: backend {backend} has no such option",
+                f"-o {key or text}: backend {backend} has no such option",
                 f"its options: {known}" if known else "leave it out: it has no options of its own",
             )
         if key in values:
@@ -94,7 +93,7 @@ def read_options(
             values[key] = option.parse(raw)
         except ValueError as error:
             raise InputError(
-                f"-o {visible(text)}: the option {key!r} of backend {backend} takes {error}",
+                f"-o {text}: the option {key!r} of backend {backend} takes {error}",
                 f"write -o {option.usage}",
             ) from error
     return values

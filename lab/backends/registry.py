@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from lab.backends.names import AUTO, CAPABILITIES, capabilities
 from lab.backends.options import Values, read_options
 from lab.base.errors import InputError
-from lab.base.text import visible
 
 if TYPE_CHECKING:
     from lab.backends.base import Backend, Planner
@@ -44,7 +43,7 @@ def options_of(name: str, options: Sequence[str]) -> Values:
     if name != AUTO:
         return read_options(name, capabilities(name).options, options)
     if options:
-        raise InputError(f"-o {visible(options[0])} needs a backend", "name it with --backend NAME")
+        raise InputError(f"-o {options[0]} needs a backend", "name it with --backend NAME")
     return {}
 
 

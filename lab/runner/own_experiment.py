@@ -78,7 +78,7 @@ def own_experiment(
     )
     if "horovod.torch" in own.imports:
         raise InputError(
-            f"{short(own.program)} imports horovod.torch, but lab has Horovod for TensorFlow only",
+            f"{own.program} imports horovod.torch, but lab has Horovod for TensorFlow only",
             "use PyTorch's DistributedDataParallel",
         )
     default = RUNTIMES[own.framework] if own.need is None else HERITAGE
@@ -89,7 +89,7 @@ def own_experiment(
         LOG.info(notice)
     if not runtime and own.framework != TENSORFLOW.name:
         title, used = default.title, FRAMEWORKS[own.framework]
-        LOG.info(f"{short(own.program)} imports {used.modules[0]}: it runs with {title}")
+        LOG.info(f"{own.program} imports {used.modules[0]}: it runs with {title}")
     # A program that knows its job may serve without a rank.
     if experiment.gang and not own.programs and not own.knows_job:
         check_ranks(own, experiment, project)
@@ -196,7 +196,7 @@ def check_place(
     if own.gpu_use and not plan.has_gpus and len(plan.tasks) > 1:
         uses = "; ".join(map(own.place_of, own.gpu_use))
         raise InputError(
-            f"{short(own.program)} needs GPUs ({uses}), and its tasks have none",
+            f"{own.program} needs GPUs ({uses}), and its tasks have none",
             "use a config with GPUs, or gloo where torch.cuda.is_available() is false",
         )
     lock = _lock(wanted, plan, backend, root) if wanted else ()

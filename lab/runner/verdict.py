@@ -19,7 +19,7 @@ from lab.base.errors import LabError
 from lab.base.formatting import between, counted, number
 from lab.base.log import LOG
 from lab.base.tables import width_of
-from lab.base.text import LONGEST_REASON, MAX_LINE_BYTES, last_state, printed, short, visible
+from lab.base.text import LONGEST_REASON, MAX_LINE_BYTES, last_state, printed, short
 from lab.protocol.volume import TaskStatus
 from lab.protocol.volume.run_spec import module_files
 from lab.protocol.volume.states import NEVER_TALKED, Cause, State, never_talked, outcome, run_state
@@ -197,7 +197,7 @@ def _check_collected(summary: Summary) -> None:
     if kept:
         raise LabError(
             f"run {summary.run_id}: files that were not collected: {len(kept)}, the first is"
-            f" {short(kept[0].path)}: {short(kept[0].reason)}",
+            f" {kept[0].path}: {kept[0].reason}",
             f"collect files of any size with `lab attach {summary.run_id} --all-sizes`",
         )
 
@@ -213,7 +213,7 @@ def _check_results(run: RunDir, summary: Summary) -> None:
         else f"is {number(wrong.value)}, not {between(wrong.low, wrong.high)}"
     )
     raise LabError(
-        f"run {run.run_id} succeeded, but {visible(wrong.name)} {problem}",
+        f"run {run.run_id} succeeded, but {wrong.name} {problem}",
         f"see its logs and records in {run.path}",
     )
 

@@ -28,7 +28,7 @@ from rich.text import Text
 from lab.base.errors import InputError, LabError
 from lab.base.options import Argument, RepeatedFlag, Switch, reads_options
 from lab.base.tables import table_of
-from lab.base.text import short, suggestion, visible
+from lab.base.text import suggestion, visible
 from lab.runner.store.directory import runs_path
 from lab.teach.lessons.answers import add_answers, note_passed
 from lab.teach.lessons.check import Evidence, Reply, StageResult, check_lesson
@@ -177,15 +177,13 @@ def _answers(lesson: Lesson, given: tuple[str, ...]) -> dict[str, str]:
     for each in given:
         name, equals, text = each.partition("=")
         if not equals or not text.strip():
-            raise InputError(
-                f"--answer {short(each)!r}", "write QUESTION=VALUE, as in updates=8250"
-            )
+            raise InputError(f"--answer {each!r}", "write QUESTION=VALUE, as in updates=8250")
         if text.strip() == "…":
-            raise InputError(f"--answer {short(each)} has no answer", "write it in place of `…`")
+            raise InputError(f"--answer {each} has no answer", "write it in place of `…`")
         if name not in names:
             hint = suggestion(name, names)
             raise InputError(
-                f"no question {short(name)!r} in this lesson", f"{hint}it has {', '.join(names)}"
+                f"no question {name!r} in this lesson", f"{hint}it has {', '.join(names)}"
             )
         found[name] = text.strip()
     return found

@@ -10,22 +10,19 @@ Examples:
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated
+
 from lab.backends.registry import backends
 from lab.backends.selection import list_all
-from lab.base.console import confirm
-from lab.base.console import messages_shown
+from lab.base.console import confirm, messages_shown
 from lab.base.errors import InputError
 from lab.base.log import LOG
 from lab.base.options import Switch
-from lab.runner.recovery import Confirm
-from lab.runner.recovery import remove
-from lab.runner.recovery import run_all
+from lab.runner.recovery import Confirm, remove, run_all
 from lab.runner.store.directory import runs_path
-from lab.verbs.common_options import EnvironmentArgument
-from lab.verbs.common_options import RunsDir
+from lab.verbs.common_options import EnvironmentArgument, RunsDir
 from lab.verbs.inputs import find_environment
 from lab.verbs.printing import prints
-from typing import Annotated
 
 
 def _agree(_question: str) -> None:

@@ -99,13 +99,13 @@ def export(
     target = Path(output or f"{wanted.run_id}{SUFFIX}")
     check_output("--output", target, lambda begin: is_archive_of(wanted, begin), force=force)
     if target.exists() and not target.is_file():
-        raise InputError(f"--output: {short(str(target))} is not a file", "name a file")
+        raise InputError(f"--output: {target} is not a file", "name a file")
     with wanted.locked():
         if not _ended(wanted):
             LOG.warning(f"run {wanted.run_id} is not completely collected: files may be missing")
         sizes, skipped = contents(wanted, complete=all_)
         for name in skipped:
-            LOG.warning(f"left out: {short(name)} is not a regular file")
+            LOG.warning(f"left out: {name} is not a regular file")
         try:
             with atomic_writer(target.resolve()) as file:
                 pack(wanted, list(sizes), file)
@@ -134,7 +134,7 @@ def _ended(run: RunDir) -> bool:
     info = RunStatus.recorded(run).info
     if info.run_id != run.run_id:
         problem = f"{run.path}: run.json is of another run, {short(info.run_id)!r}"
-        raise LabError(problem, f"give the directory the name {short(info.run_id)}")
+        raise LabError(problem, f"give the directory the name {info.run_id}")
     if not info.state.ended:
         raise InputError(
             f"run {run.run_id} has not ended: it is {info.state.value}",

@@ -89,7 +89,7 @@ def import_(
                 is_known = other.path.exists()
                 if is_known and not same_content(run, other):
                     raise LabError(
-                        f"{short(str(file))}: {store} has another run with the id {run.run_id}",
+                        f"{file}: {store} has another run with the id {run.run_id}",
                         "import it into another run store with --runs-dir",
                     )
                 imported.setdefault(run.run_id, (run, not is_known))

@@ -26,7 +26,6 @@ from lab.base.files import check_output
 from lab.base.log import LOG
 from lab.base.options import Flag, Switch, verb
 from lab.base.shipped import CLONE, files_of
-from lab.base.text import short
 from lab.cluster.config import Cluster, parse_cluster
 from lab.cluster.config.schema import FILE as SCHEMA
 from lab.cluster.gpu import chosen_host
@@ -95,10 +94,10 @@ def init(
 def _check_free(path: Path, *, force: bool) -> None:
     check_output("--output", path, lambda _begin: True, force=force)
     if path.name == DEFAULT_CLUSTER and path.is_fifo():
-        raise InputError(f"{short(str(path))} is a pipe", "remove it, or name a file with --output")
+        raise InputError(f"{path} is a pipe", "remove it, or name a file with --output")
     if (path.is_file() or path.is_symlink()) and not force:
         raise InputError(
-            f"{short(str(path))} already exists",
+            f"{path} already exists",
             "replace it with --force, or name another file with --output",
         )
 

@@ -12,7 +12,7 @@ from lab.backends.registry import backends, options_of
 from lab.backends.selection import check_folder, resolve
 from lab.base.errors import ConfigError, InputError, LabError
 from lab.base.options import Flag, read_value
-from lab.base.text import short, suggestion
+from lab.base.text import suggestion
 from lab.cluster.config import Cluster, load_cluster
 from lab.cluster.placement.plan import Plan
 from lab.cluster.project import (
@@ -103,7 +103,7 @@ def program_args(
     if module or names_a_program(experiment):
         for name, value in flags.items():
             raise InputError(
-                f"run() has no argument {name!r}, and the flags of {short(Path(experiment).name)}"
+                f"run() has no argument {name!r}, and the flags of {Path(experiment).name}"
                 " are not known",
                 f"pass it as args=[{f'--{name}={value}'!r}]",
             )

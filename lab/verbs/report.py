@@ -139,7 +139,7 @@ def _write_events(runs: Sequence[ReportRun], folder: Path) -> list[Path]:
 
     written = write_events([run.run for run in runs], folder)
     command = shlex.join(["tensorboard", "--logdir", str(folder)])
-    LOG.info(f"{counted(len(written), 'event file')}: show them with `{visible(command)}`")
+    LOG.info(f"{counted(len(written), 'event file')}: show them with `{command}`")
     return written
 
 

@@ -26,7 +26,7 @@ from lab.base.errors import InputError, LabError
 from lab.base.log import LOG
 from lab.base.options import Argument, verb
 from lab.base.shipped import SHIPPED, files_of
-from lab.base.text import short, suggestion
+from lab.base.text import suggestion
 from lab.cluster.project import SCRIPTS, replace_files
 from lab.runner.store.directory import runs_path
 from lab.teach.lessons.check import Evidence, check_stage
@@ -49,9 +49,7 @@ def restore(
     stages = {each.name: each for each in wanted.stages}
     if stage not in stages:
         hint = suggestion(stage, stages)
-        raise InputError(
-            f"no stage {short(stage)!r} in {lesson}", f"{hint}it has {', '.join(stages)}"
-        )
+        raise InputError(f"no stage {stage!r} in {lesson}", f"{hint}it has {', '.join(stages)}")
     restore_files(Path())
     store = runs_path(None)
     missing = missing_stages(wanted, stages[stage], Evidence.read(store))

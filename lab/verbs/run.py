@@ -17,32 +17,33 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Annotated, Any, Final
+
 from lab.backends.names import AUTO
-from lab.base.console import command_name
-from lab.base.console import messages_shown
+from lab.base.console import command_name, messages_shown
 from lab.base.console import output as output_of_caller
-from lab.base.converters import boolean
-from lab.base.converters import one_of
-from lab.base.errors import InterruptError
-from lab.base.errors import LabError
-from lab.base.formatting import seconds
+from lab.base.converters import boolean, one_of
+from lab.base.errors import InterruptError, LabError
+from lab.base.formatting import seconds, whole
 from lab.base.formatting import share as percentage
-from lab.base.formatting import whole
 from lab.base.log import LOG
-from lab.base.options import Argument
-from lab.base.options import Flag
-from lab.base.options import Parameter
-from lab.base.options import ProgramArguments
-from lab.base.options import RepeatedFlag
-from lab.base.options import Switch
-from lab.base.options import reads_options
+from lab.base.options import (
+    Argument,
+    Flag,
+    Parameter,
+    ProgramArguments,
+    RepeatedFlag,
+    Switch,
+    reads_options,
+)
 from lab.base.units import duration
-from lab.cluster.config.cluster import PACKAGE
-from lab.cluster.config.cluster import VARIABLE
+from lab.cluster.config.cluster import PACKAGE, VARIABLE
 from lab.cluster.config.validation import parse_start
 from lab.cluster.project import AnyPath
 from lab.programs import names_a_program
@@ -52,44 +53,29 @@ from lab.protocol.runtimes import RUNTIMES
 from lab.protocol.volume import RunSpec
 from lab.protocol.volume.continuation import has_checkpoint
 from lab.protocol.volume.layout import STALL_S
-from lab.protocol.volume.run_spec import LISTINGS
-from lab.protocol.volume.run_spec import PLAIN
+from lab.protocol.volume.run_spec import LISTINGS, PLAIN
 from lab.protocol.volume.states import State
 from lab.runner.fault_injection import parse_faults
 from lab.runner.prepared import prepare_run
-from lab.runner.runner import RunInterruptedError
-from lab.runner.runner import execute
-from lab.runner.store.directory import RunDir
-from lab.runner.store.directory import runs_path
+from lab.runner.runner import RunInterruptedError, execute
+from lab.runner.store.directory import RunDir, runs_path
 from lab.runner.store.summarize import summarize
 from lab.runner.store.summary import Summary
-from lab.runner.verdict import check_succeeded
-from lab.runner.verdict import report_unread
+from lab.runner.verdict import check_succeeded, report_unread
 from lab.runner.view import MakeView
-from lab.verbs.common_options import BackendName
-from lab.verbs.common_options import DataDir
-from lab.verbs.common_options import GpuMode
-from lab.verbs.common_options import OwnOptions
-from lab.verbs.common_options import RunsDir
-from lab.verbs.common_options import Share
-from lab.verbs.common_options import Stall
-from lab.verbs.inputs import Config
-from lab.verbs.inputs import check_main_thread
-from lab.verbs.inputs import place_options
-from lab.verbs.inputs import program_args
-from lab.verbs.inputs import project
-from lab.verbs.printing import Called
-from lab.verbs.printing import prints
+from lab.verbs.common_options import (
+    BackendName,
+    DataDir,
+    GpuMode,
+    OwnOptions,
+    RunsDir,
+    Share,
+    Stall,
+)
+from lab.verbs.inputs import Config, check_main_thread, place_options, program_args, project
+from lab.verbs.printing import Called, prints
 from lab.verbs.results import Run
-from lab.verbs.run_view import brief_view
-from lab.verbs.run_view import print_summary
-from lab.verbs.run_view import view_for_stderr
-from typing import Annotated
-from typing import Any
-from typing import Final
-import re
-import shlex
-import sys
+from lab.verbs.run_view import brief_view, print_summary, view_for_stderr
 
 FURTHER_FLAGS: Final = (
     "`lab experiments` lists experiments; `lab run async --help` lists flags of async"

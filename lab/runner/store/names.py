@@ -196,7 +196,7 @@ def named_run(argument: str, store: Path) -> RunDir:
     """
     runs = named_runs(argument, store)
     if len(runs) > 1:
-        raise InputError(f"{short(argument)} has {counted(len(runs), 'run')}", "name one of them")
+        raise InputError(f"{argument} has {counted(len(runs), 'run')}", "name one of them")
     return runs[0].directory
 
 
@@ -277,7 +277,7 @@ def _check_labels(arguments: Sequence[str], labels: Sequence[str]) -> None:
     for label in labels:
         if len(label) > LONGEST_LABEL:
             fix = f"use at most {LONGEST_LABEL} characters"
-            raise InputError(f"label {short(label)!r} is too long", fix)
+            raise InputError(f"label {label!r} is too long", fix)
 
 
 def _labelled(runs: list[NamedRun]) -> list[NamedRun]:
