@@ -71,7 +71,8 @@ class VolumePod:
                 return self.name
             elif status.was_ended(pod) and time.monotonic() < until:
                 self.api.delete(pod)
-            elif status.failure(pod) or time.monotonic() > until:
+            # A pod that is being deleted has failed for a moment; then it is gone.
+            elif time.monotonic() > until or (status.failure(pod) and not status.is_deleted(pod)):
                 why = f"{status.detail(pod)}{last_lines(self.api, pod)}"
                 raise LabError(f"the pod of the run volume, {self.name}: {why}", self._hint(pod))
             time.sleep(POLL_S)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ from lab.backends.kubernetes import status, volume
 from lab.backends.kubernetes.api import Api, ApiError, Away, _refuse
 from lab.backends.kubernetes.backend import KubernetesBackend
 from lab.backends.kubernetes.environment import KubernetesEnvironment
+from lab.backends.kubernetes.volume import VolumePod
 from lab.backends.log_tail import merged_lines
 from lab.backends.options import Value
 from lab.backends.state import Busy
@@ -294,6 +296,21 @@ def test_an_environment_outlasts_a_second_boot_its_server_and_its_volume_pod(
     assert environment.collected() == {}
     environment.down()
     assert cluster.left() == []
+
+
+def test_a_volume_pod_that_is_being_deleted_is_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(volume, "POLL_S", 0.0)
+    manifest = {"metadata": {"name": "v", "labels": {}}, "spec": {"nodeName": "node-1"}}
+    deleted = {**manifest["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    dying = {**manifest, "metadata": deleted, "status": {"phase": "Failed"}}
+    running = {"phase": "Running", "containerStatuses": [{"started": True}]}
+    lists = iter([[dying], [], [{**manifest, "status": running}]])
+    created: list[object] = []
+    api = SimpleNamespace(list=lambda *_: next(lists), create=created.append)
+    assert VolumePod(api, manifest, own_claim=False).start() == "v"
+    assert created == [manifest]
 
 
 def test_a_kept_run_volume_is_used_again(cluster: Cluster, tmp_path: Path) -> None:
