@@ -209,13 +209,15 @@ def _execute_one(run: RunDir, place: Place, view: MakeView | None) -> tuple[Summ
                 return summary, None
             return summary, adopted(request, environment, run.path.parent, run)
         except (KeyboardInterrupt, LabError, OSError) as error:
-            if place.environment is not None and not isinstance(error, LabError):
-                _stop(opened, place.environment, shown, error)
+            with signals.ignore_signals():
+                received_by = place.environment if _is_received(opened, place) else None
+            if received_by is not None and not isinstance(error, LabError):
+                _stop(opened, received_by, shown, error)
             showing.close()
             # If the disk is still full, a second OSError must not hide the first error.
             hidden = () if isinstance(error, LabError) else (OSError,)
             with signals.ignore_signals(), suppress(*hidden):
-                _abort(opened, place.environment, error)
+                _abort(opened, error, received=received_by is not None)
             if isinstance(error, KeyboardInterrupt) and run.path.is_dir():
                 raise RunInterruptedError(run) from None
             raise
@@ -230,10 +232,8 @@ def _stop(
     is kept.
     """
     if isinstance(error, OSError):
-        with suppress(LabError):  # the run may not be submitted yet, or has ended
+        with suppress(LabError):  # the run may have ended
             environment.cancel(run.run_id, f"the client failed: {error}")
-        return
-    if not run.info.has_started:
         return
     gently = "interrupted: stopping and collecting the run; press Ctrl-C again to kill it"
     at_once = "killing the run and collecting what it wrote"
@@ -259,21 +259,23 @@ def _stop(
     LOG.warning("the run was not completely collected")
 
 
-def _abort(run: OpenRun, environment: Environment | None, error: BaseException) -> None:
+def _abort(run: OpenRun, error: BaseException, *, received: bool) -> None:
     """Mark a run as ended after an error, or remove its directory if no agent received it."""
     interrupted = isinstance(error, KeyboardInterrupt)
     state = State.CANCELLED if interrupted else State.FAILED
-    if run.info.has_started or (environment is not None and _may_have(environment, run)):
+    if received:
         lifecycle.abort(run, state, INTERRUPTED if interrupted else str(error))
     else:
         run.directory.discard()
         LOG.info(f"run {run.run_id} did not start; its directory is removed")
 
 
-def _may_have(environment: Environment, run: OpenRun) -> bool:
-    """Whether an environment received a run; True if the environment does not answer."""
+def _is_received(run: OpenRun, place: Place) -> bool:
+    """Whether agents received a run; True if the environment does not answer."""
+    if run.info.has_started or place.environment is None:
+        return run.info.has_started
     try:
-        requests = with_timeout(PATIENCE_S, environment.runs)
+        requests = with_timeout(PATIENCE_S, place.environment.runs)
     except (LabError, TimeoutError):
         return True
     return any(request.run_id == run.run_id for request in requests)

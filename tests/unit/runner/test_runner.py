@@ -216,13 +216,22 @@ def test_an_interrupt_before_the_submission_is_no_failure(
     assert last.endswith("; try again with `lab down mnist`") is (goes_down != "well")
 
 
-def test_an_interrupt_while_a_run_is_handed_over_ends_it(run: RunDir, environment: Told) -> None:
+@pytest.mark.parametrize(
+    ("moment", "interrupt"),
+    [
+        ("before_submission", lambda: signal.raise_signal(signal.SIGINT)),
+        ("after_submission", raising(KeyboardInterrupt())),
+    ],
+)
+def test_an_interrupt_while_a_run_is_handed_over_ends_it(
+    run: RunDir, environment: Told, moment: str, interrupt: Callable[[], object]
+) -> None:
     def tasks(volume: Volume, request: Request) -> None:
         wait_for(volume.cancel(request.run_id).exists, "the request to end")
         end_all(volume, request, State.CANCELLED, reason="interrupted")
 
     environment.tasks_do = tasks
-    environment.before_submission = lambda: signal.raise_signal(signal.SIGINT)
+    setattr(environment, moment, interrupt)
     with pytest.raises(KeyboardInterrupt):
         go(run, environment, up=True, detach=True)
     assert environment.asked == ["cancel: interrupted"]
