@@ -23,7 +23,7 @@ from lab.base.errors import LabError
 from lab.base.files import atomic_writer
 from lab.base.log import LOG
 from lab.protocol.records.reader import LineReader
-from lab.protocol.volume import Chunk, TaskStatus, framing
+from lab.protocol.volume import Chunk, framing
 from lab.protocol.volume.files import REFUSED_S, Patience
 from lab.protocol.volume.states import State
 from lab.runner import lifecycle
@@ -34,7 +34,7 @@ from lab.runner.store.directory import EVENTS_FILE, OpenRun, read_statuses
 from lab.runner.store.run_info import Uncollected
 from lab.runner.store.summary import Summary
 from lab.runner.verdict import all_ended, state_under_way
-from lab.runner.view import TaskView, View
+from lab.runner.view import View
 
 RESERVED: Final = frozenset(
     {
@@ -194,18 +194,13 @@ def collected_sizes(root: Path) -> dict[str, int]:
 
 
 class _Feed:
-    """Passes collected data to the model of the run and the view that draws it.
-
-    It also writes the run's state into `run.json`.
-    """
+    """Passes collected data to a view, and writes the run's state into `run.json`."""
 
     def __init__(self, run: OpenRun, view: View) -> None:
         self._run = run
-        self.model = view if isinstance(view, TaskView) else TaskView(run.info)
-        self._views = [self.model, *([view] if view is not self.model else [])]
+        self._view = view
         self._readers: dict[str, LineReader] = {}
         self.printed = PrintedLines(run.run_id, view.printed, view.report_once)
-        self.statuses = read_statuses(run.directory, run.info, skip_damaged=True)
 
     def replay(self) -> None:
         """Pass the data that is already collected to the view; the reader keeps half a line."""
@@ -216,8 +211,9 @@ class _Feed:
                 with path.open("rb") as file:
                     while data := file.read(1 << 20):
                         self._receive(task, data)
-        for status in self.statuses.values():
-            self._show(status)
+        run = self._run
+        for status in read_statuses(run.directory, run.info, skip_damaged=True).values():
+            self._view.status(status)
 
     def append(self, path: str, data: bytes) -> None:
         """Process the new bytes of a file that grew."""
@@ -236,37 +232,30 @@ class _Feed:
             self.printed.forget(task)
             self.append(path, data)
         if status := status_in(path, data):
-            self._show(status)
-            self.statuses[status.task] = status
+            self._view.status(status)
             self._record_state()
 
     def _forget(self, task: str) -> None:
         self._readers[task] = LineReader()
-        for view in self._views:
-            view.forget(task)
+        self._view.forget(task)
 
     def _receive(self, task: str, data: bytes) -> None:
         reader = self._readers.setdefault(task, LineReader())
-        records = list(reader.feed(data, self._run.info.times))
-        for view in self._views if records else ():
-            view.records(task, records)
-
-    def _show(self, status: TaskStatus) -> None:
-        for view in self._views:
-            view.status(status)
+        if records := list(reader.feed(data, self._run.info.times)):
+            self._view.records(task, records)
 
     def _record_state(self) -> None:
         """Write the run's state into `run.json`, but no final state: `finish` writes that."""
-        info = self._run.info
-        if not info.state.ended and not all_ended(info, self.statuses):
-            state = state_under_way(info, self.statuses)
+        info, statuses = self._run.info, self._view.statuses
+        if not info.state.ended and not all_ended(info, statuses):
+            state = state_under_way(info, statuses)
             if state is not info.state:
                 self._run.update(state=state)
 
     @property
     def global_step(self) -> int | None:
         """The highest global step of a task's status."""
-        steps = (status.global_step for status in self.statuses.values())
+        steps = (status.global_step for status in self._view.statuses.values())
         return max((step for step in steps if step is not None), default=None)
 
 
@@ -307,10 +296,10 @@ def collect(
         view.tick()
         tick(feed.global_step)
     feed.printed.close()
-    run.progress = feed.model.progress
+    run.progress = view.progress
     info = run.info
     left = tuple(collector.left.values())
-    collected = info.collected or rest or all_ended(info, feed.statuses)
+    collected = info.collected or rest or all_ended(info, view.statuses)
     if (left, collected) != (info.left, info.collected):
         run.update(left=left, collected=collected)
         if collected and not any(file.kept for file in left):

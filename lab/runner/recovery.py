@@ -88,7 +88,7 @@ def collect_one(
     store: Path,
     *,
     follow: bool = False,
-    view: Callable[[RunInfo], AbstractContextManager[View]] = lambda _info: View(),
+    view: Callable[[RunInfo], AbstractContextManager[View]] = View,
     all_sizes: bool = False,
 ) -> Summary:
     """Collect a run; if it has no `run.json`, write one from its request.

@@ -186,7 +186,7 @@ def _execute_one(run: RunDir, place: Place, view: MakeView | None) -> tuple[Summ
         Its summary, and the run that continues it.
     """
     with run.opened() as opened, ExitStack() as showing:
-        shown = View()
+        shown = View(opened.info)
         try:
             environment = place.prepare(run)
             lifecycle.record_environment(opened, environment, environment.cluster_spec())

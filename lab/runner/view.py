@@ -58,61 +58,6 @@ NOW: Final = Clock()
 """The clock of this host."""
 
 
-class View:
-    """Receives the collected data of a run; this base class shows nothing."""
-
-    _reported: frozenset[str] = frozenset()
-
-    def __enter__(self) -> Self:
-        """Start the view."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop the view."""
-
-    def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
-        """Receive new records of a task."""
-
-    def printed(self, task: str, lines: Sequence[str]) -> None:
-        """Receive lines that a task's program printed, safe to show."""
-
-    def status(self, status: TaskStatus) -> None:
-        """Receive a task's new status."""
-
-    def forget(self, task: str) -> None:
-        """Forget a task's records: all of them are passed again, from the first."""
-
-    def gpus(self, use: Mapping[str, float]) -> None:
-        """Receive the utilisation of each task's GPUs, from 0 to 1.
-
-        The sampling thread calls this once a second.
-        """
-
-    def tick(self) -> None:
-        """Update whatever depends on time; called at least once a second."""
-
-    def report_once(self, line: str) -> None:
-        """Report a line once, also if the stream is opened again."""
-        if line not in self._reported:
-            self._reported |= {line}
-            LOG.info(line)
-
-
-class MakeView(Protocol):
-    """Makes the view of a run, which is entered while the run is shown."""
-
-    def __call__(
-        self, info: RunInfo, clock: Clock = NOW, title: str = ""
-    ) -> AbstractContextManager[View]:
-        """Make the view.
-
-        Args:
-            info: The content of the run's `run.json`.
-            clock: The clock of the run.
-            title: What is shown; "": the run and its backend.
-        """
-
-
 class StepRate:
     """The local steps per second of one task over its newest records."""
 
@@ -139,14 +84,23 @@ class StepRate:
         return (latest - earlier) / (last - first) if latest > earlier and last > first else None
 
 
-class TaskView(View):
+class View:
     """The model of a run: the newest progress and status of each task, in the cluster's order.
 
-    Views that draw it are derived from it.
+    It receives what a client collects, a replay plays, or a board reads. This base class shows
+    nothing; those that draw the model are derived from it.
     """
 
-    def __init__(self, info: RunInfo, clock: Clock = NOW) -> None:
+    def __init__(self, info: RunInfo, clock: Clock = NOW, title: str = "") -> None:
+        """Start with tasks that wait.
+
+        Args:
+            info: The content of the run's `run.json`.
+            clock: The clock of the run.
+            title: What is shown; "": the run and its backend.
+        """
         self._clock = clock
+        self._title = title or f"run {info.run_id} on {info.backend}"
         self._epochs = info.hyperparameters.get("epochs")
         self._progress = {task: TaskProgress(task) for task in info.task_names()}
         self._statuses = {task: TaskStatus(task, State.PENDING) for task in self._progress}
@@ -156,11 +110,24 @@ class TaskView(View):
         self._waits: dict[str, float] = {}
         self._holds_gpus = bool(gpus_of(info))
         self._gpus: tuple[float, Mapping[str, float]] = (0.0, {})
+        self._reported: set[str] = set()
+
+    def __enter__(self) -> Self:
+        """Start the view."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the view."""
 
     @property
     def progress(self) -> Mapping[str, TaskProgress]:
         """The progress of each task."""
         return self._progress
+
+    @property
+    def statuses(self) -> Mapping[str, TaskStatus]:
+        """The newest status of each task; at first it is pending."""
+        return self._statuses
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
         """Receive new records of a task."""
@@ -182,8 +149,23 @@ class TaskView(View):
         self._progress[task] = TaskProgress(task)
         self._rates.pop(task, None)
 
+    def printed(self, task: str, lines: Sequence[str]) -> None:
+        """Receive lines that a task's program printed, safe to show."""
+
+    def tick(self) -> None:
+        """Update whatever depends on time; called at least once a second."""
+
+    def report_once(self, line: str) -> None:
+        """Report a line once, also if the stream is opened again."""
+        if line not in self._reported:
+            self._reported.add(line)
+            LOG.info(line)
+
     def gpus(self, use: Mapping[str, float]) -> None:
-        """Receive the utilisation of each task's GPUs."""
+        """Receive the utilisation of each task's GPUs, from 0 to 1.
+
+        The sampling thread calls this once a second.
+        """
         # A single assignment, since another thread reads the value.
         self._gpus = (self._clock.monotonic(), use)
 
@@ -236,6 +218,21 @@ class TaskView(View):
         """What `_last` says of tasks that train: their staleness, or how long they wait."""
         is_synchronous = all(progress.staleness is None for progress in self._progress.values())
         return "waits" if self._waits and is_synchronous else "staleness"
+
+
+class MakeView(Protocol):
+    """Makes the view of a run, which is entered while the run is shown."""
+
+    def __call__(
+        self, info: RunInfo, clock: Clock = NOW, title: str = ""
+    ) -> AbstractContextManager[View]:
+        """Make the view.
+
+        Args:
+            info: The content of the run's `run.json`.
+            clock: The clock of the run.
+            title: What is shown; "": the run and its backend.
+        """
 
 
 class RunProgress:

@@ -164,7 +164,7 @@ def _run(batch: Batch, outcome: Outcome, total: int) -> None:
         for point in batch.points:
             run = create_run(batch.prepared_for(point))
             outcome.begun.append(run)
-            _, summary = execute_run(run, place, lambda *_: View())
+            _, summary = execute_run(run, place, View)
             outcome.results.append(RunResult(point, summary))
             _report(outcome.results[-1], f"{len(outcome.results)}/{total}")
             if len(outcome.results) == 1 and not outcome.results[0].succeeded:

@@ -24,7 +24,7 @@ from lab.base.threads import signals_blocked
 from lab.runner.program_output import prefixed
 from lab.runner.result_table import state_cell
 from lab.runner.store.run_info import RunInfo
-from lab.runner.view import NOW, Clock, RunProgress, TaskView
+from lab.runner.view import NOW, Clock, RunProgress, View
 
 BAR_WIDTH: Final = 60
 """The maximum width of the progress bar, in characters."""
@@ -48,7 +48,7 @@ _LEFT_OUT: Final = (">steps/s", ">epoch", ">gpu")
 """The columns that a narrow terminal does not show, in this order."""
 
 
-class LiveView(TaskView):
+class LiveView(View):
     """A table that is updated in place: a row for each task, in fixed order.
 
     A thread of rich draws it four times a second. Errors of a closed terminal are ignored.
@@ -69,8 +69,7 @@ class LiveView(TaskView):
             clock: The clock of the run.
             title: What is shown; "": the run and its backend.
         """
-        super().__init__(info, clock)
-        self._title = title or f"run {info.run_id} on {info.backend}"
+        super().__init__(info, clock, title)
         self._began = clock.monotonic()
         self._clock_offset_s = clock.unix() - self._began
         self._console = console

@@ -27,13 +27,13 @@ from lab.runner.program_output import prefixed
 from lab.runner.result_table import result_table
 from lab.runner.store.run_info import RunInfo
 from lab.runner.store.summary import Summary
-from lab.runner.view import NOW, Clock, TaskView, View
+from lab.runner.view import NOW, Clock, View
 
 PLAIN_EVERY_S: Final = 5.0
 """Seconds between two lines of a task in a plain view; a new epoch always has a line."""
 
 
-class LineView(TaskView):
+class LineView(View):
     """A view of lines."""
 
     def _figures(self, task: str) -> str:
@@ -155,7 +155,7 @@ def brief_view(
 ) -> Iterator[View]:
     """Show a run in one line that changes; with `quiet`, show nothing."""
     try:
-        yield View() if quiet else BriefView(info, out, clock)
+        yield View(info) if quiet else BriefView(info, out, clock)
     finally:
         out.draw("")
 

@@ -25,7 +25,7 @@ from lab.runner.store.gpu_samples import use_by_moment
 from lab.runner.store.measures import STUCK_S
 from lab.runner.store.run_info import RunInfo
 from lab.runner.verdict import state_under_way
-from lab.runner.view import GPU_FRESH_S, NOW, Clock, TaskView
+from lab.runner.view import GPU_FRESH_S, NOW, Clock, View
 
 _MOST_BYTES: Final = 4 << 20  # of a file that are read at once
 _LARGEST: Final = 1e300
@@ -108,7 +108,7 @@ class RunBoard(msgspec.Struct, frozen=True):
     loss: Mapping[str, list[tuple[float, float]]]
 
 
-class BoardView(TaskView):
+class BoardView(View):
     """Keeps what a board shows of a run."""
 
     def __init__(self, info: RunInfo, clock: Clock = NOW) -> None:

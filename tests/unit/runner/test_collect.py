@@ -213,21 +213,25 @@ class Seen(View):
     """Notes what it receives, in short."""
 
     def __init__(self) -> None:
+        super().__init__(RunInfo(REQUEST.run_id, REQUEST.spec, cluster=REQUEST.cluster))
         self.records_of: list[tuple[str, int]] = []
         self.lines: list[tuple[str, str]] = []
         self.states: list[tuple[str, str]] = []
         self.forgotten: list[str] = []
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
+        super().records(task, records)
         self.records_of += [(task, int(str(each["seq"]))) for each in records]
 
     def printed(self, task: str, lines: Sequence[str]) -> None:
         self.lines += [(task, line) for line in lines]
 
     def status(self, status: TaskStatus) -> None:
+        super().status(status)
         self.states.append((status.task, status.state.value))
 
     def forget(self, task: str) -> None:
+        super().forget(task)
         self.forgotten.append(task)
 
 
@@ -280,7 +284,7 @@ def test_a_run_under_way_has_its_state_and_step(tmp_path: Path) -> None:
     run.create(RunInfo(REQUEST.run_id, REQUEST.spec, cluster=REQUEST.cluster))
     steps: list[int | None] = []
     with run.opened() as opened:
-        collect(opened, environment, View(), tick=steps.append)
+        collect(opened, environment, View(opened.info), tick=steps.append)
     assert (run.read().state, run.read().collected) == (State.TRAINING, False)
     assert steps[-1] == 41
     assert environment.collected() == {}

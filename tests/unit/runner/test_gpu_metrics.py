@@ -97,6 +97,9 @@ class Seen(View):
     masks: list[set[Any]] = field(default_factory=list)
     called: threading.Event = field(default_factory=threading.Event)
 
+    def __post_init__(self) -> None:
+        super().__init__(INFO)
+
     def gpus(self, use: Mapping[str, float]) -> None:
         self.uses.append(use)
         self.masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))

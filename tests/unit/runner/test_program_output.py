@@ -18,7 +18,7 @@ from lab.runner.store.run_info import RunInfo
 from lab.runner.view import View
 from tests.support.cli import Cli
 from tests.support.fakes import PLAN
-from tests.support.specs import update
+from tests.support.specs import info, update
 
 RENDEZVOUS = b"W0000 00:00:1795485455.806979     296 local_rendezvous.cc:412] Local rendezvous\n"
 RESET = (
@@ -43,7 +43,7 @@ class Shown:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.now = 0.0
-        self.printed = PrintedLines("r1", self.show, View().report_once)
+        self.printed = PrintedLines("r1", self.show, View(info()).report_once)
 
     def show(self, task: str, lines: object) -> None:
         assert isinstance(lines, list)

@@ -17,6 +17,7 @@ from lab.protocol.volume.states import State
 from lab.runner.recovery import collect_one, collect_runs
 from lab.runner.runner import execute_run
 from lab.runner.store.directory import RunDir
+from lab.runner.store.run_info import RunInfo
 from lab.runner.view import View
 from tests.support.agents import PATIENCE_S, wait_for
 from tests.support.fakes import REQUEST, FakeEnvironment, end_all, record, write_records
@@ -25,12 +26,15 @@ from tests.support.specs import place_in, prepared, update
 
 class Kept(View):
     def __init__(self) -> None:
+        super().__init__(RunInfo(REQUEST.run_id, REQUEST.spec, cluster=REQUEST.cluster))
         self.steps: list[object] = []
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
+        super().records(task, records)
         self.steps += [each["local_step"] for each in records]
 
     def forget(self, task: str) -> None:
+        super().forget(task)
         self.steps.clear()
 
 

@@ -164,6 +164,7 @@ def test_the_use_of_gpus_is_replayed(run: RunDir) -> None:
 
 class Watch(View):
     def __init__(self, player: Player) -> None:
+        super().__init__(player.recording.info, player.clock)
         self.clock, self.ticks, self.at = player.clock, 0, []
 
     def status(self, status: TaskStatus) -> None:

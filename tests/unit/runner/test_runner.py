@@ -138,7 +138,7 @@ def go(
         shown_by(said),
         place_in(environment, is_up=up) as place,
     ):
-        execute_run(run, place, None if detach else lambda _info: View())
+        execute_run(run, place, None if detach else View)
 
 
 def stands(run: RunDir) -> tuple[State, str]:

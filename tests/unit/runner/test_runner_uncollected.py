@@ -30,6 +30,6 @@ def test_records_that_are_not_those_of_the_agent_fail_the_run(
 
     environment = FakeEnvironment(tmp_path / "volume", forge)
     with place_in(environment) as place:
-        _, summary = execute_run(prepared(tmp_path), place, lambda _info: View())
+        _, summary = execute_run(prepared(tmp_path), place, View)
     assert summary.state == State.FAILED
     assert summary.reason == "the collected records of worker-0 are not those that its agent wrote"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,14 +42,9 @@ def environment(tmp_path: Path) -> FakeEnvironment:
     return FakeEnvironment(tmp_path / "volume")
 
 
-@contextlib.contextmanager
-def unseen(_info: RunInfo) -> Iterator[View]:
-    yield View()
-
-
 def go(run: RunDir, environment: FakeEnvironment) -> Summary:
     with place_in(environment) as place:
-        return execute_run(run, place, unseen)[1]
+        return execute_run(run, place, View)[1]
 
 
 def test_run_json_precedes_every_start(run: RunDir) -> None:
@@ -117,7 +110,7 @@ def test_an_environment_is_booted_once_for_several_runs_and_removed_after_them(
     backend = FakeBackend(made=environment)
     with place_of(prepared_run(tmp_path, backend=backend)) as place:
         for each in (run, prepared(tmp_path)):
-            assert execute_run(each, place, unseen)[1].state == State.SUCCEEDED
+            assert execute_run(each, place, View)[1].state == State.SUCCEEDED
             assert not environment.is_down
     assert backend.booted == 1
     assert environment.is_down
