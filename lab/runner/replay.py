@@ -19,10 +19,8 @@ from lab.base.errors import InputError, LabError
 from lab.base.shipped import SHIPPED
 from lab.base.strict_json import parse
 from lab.base.text import short
-from lab.protocol.experiments.faults import parse_trigger
 from lab.protocol.records.reader import STEPS, is_time, read_records
 from lab.protocol.volume import TaskStatus
-from lab.protocol.volume.run_spec import registered
 from lab.protocol.volume.states import State
 from lab.runner.store.directory import RunDir, RunStatus
 from lab.runner.store.gpu_samples import use_by_moment
@@ -106,7 +104,6 @@ class Recording:
                 read_records(run.records(task), info.times),
                 place,
                 length_s,
-                _waiting(info, task),
             )
         ]
         events += [
@@ -190,26 +187,11 @@ def _place(info: RunInfo, length_s: float) -> Place:
     return place
 
 
-def _waiting(info: RunInfo, task: str) -> tuple[str, str]:
-    """Return what a task with a scheduled start waits for, before and after its program's start."""
-    try:
-        trigger = parse_trigger(info.spec.start[task])
-    except (KeyError, ValueError):  # it has no such start, or a forged one
-        return "", ""
-    if trigger.steps is None:
-        return f"waits: it starts {trigger} after the others", ""
-    message, experiment = f"waits: it starts {trigger}", registered(info.spec)
-    if experiment is not None and experiment.joins_at_step:
-        return message, f"joins at step {trigger.steps:,}"
-    return message, message if info.spec.waits else ""
-
-
 def _events_of(
     final: TaskStatus,
     records: Iterable[Mapping[str, Any]],
     place: Place,
     length_s: float,
-    waits_for: tuple[str, str],
 ) -> Iterator[Event]:
     """Yield the events of one task, in order of time.
 
@@ -218,16 +200,15 @@ def _events_of(
         records: Its records, in the order in which they were written.
         place: Places times in the run.
         length_s: The length of the run.
-        waits_for: What it waits for, before and after its program's start.
     """
     task, reached_s, read = final.task, 0.0, []
     for record in records:
         reached_s = max(reached_s, place(record.get("time_unix"), reached_s))
         read.append(Event(reached_s, task, record=record))
-    now = TaskStatus(task, State.PENDING, message=waits_for[0])
+    now = TaskStatus(task, State.PENDING)
     yield Event(0.0, task, status=now)
     ended = Event(place(final.ended_unix, length_s), task, status=final)
-    starts = list(_starts(final, place, waits_for[1]))
+    starts = list(_starts(final, place))
     # `sorted` is stable: a program starts before its first record, and ends after its last one.
     ends = [ended] if final.state.ended else []
     for event in sorted([*starts, *read, *ends], key=attrgetter("at_s")):
@@ -237,21 +218,17 @@ def _events_of(
         if event.status is not None:
             now = event.status
         elif (state := _state_after(now.state, event.record or {})) is not now.state:
-            message = "" if state is State.TRAINING else now.message
-            now = replace(now, state=state, reason="", message=message)
+            now = replace(now, state=state, reason="")
             yield Event(event.at_s, task, status=now)
 
 
-def _starts(final: TaskStatus, place: Place, message: str) -> Iterator[Event]:
+def _starts(final: TaskStatus, place: Place) -> Iterator[Event]:
     """Yield the status at each start of the program, and at each end that led to a new start."""
     task, first = final.task, final.attempt - len(final.earlier)
     started = [*(start.started_unix for start in final.earlier), final.started_unix]
     reasons = ["", *(start.reason for start in final.earlier)]
     for number, (began, reason) in enumerate(zip(started, reasons, strict=True)):
-        status = TaskStatus(
-            task, State.STARTING, first + number, reason, started_unix=began, message=message
-        )
-        message = ""
+        status = TaskStatus(task, State.STARTING, first + number, reason, started_unix=began)
         if number:
             ended_s = place(final.earlier[number - 1].ended_unix, 0.0)
             yield Event(ended_s, task, status=replace(status, started_unix=None))

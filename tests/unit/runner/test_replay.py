@@ -90,38 +90,6 @@ def test_a_task_that_restarts_has_each_of_its_attempts(run: RunDir) -> None:
     ]
 
 
-LATE = "waits: it starts after 9 steps"
-
-
-@pytest.mark.parametrize(
-    ("start", "experiment", "pending", "starting"),
-    [
-        ("after 500 steps", "async", "waits: it starts after 500 steps", "joins at step 500"),
-        ("after 9 steps", "sync", LATE, LATE),
-        ("10s", "async", "waits: it starts 10s after the others", ""),
-        ("soon\x1b", "async", "", ""),
-    ],
-)
-def test_a_scheduled_start_is_the_message_of_a_task(
-    run: RunDir, start: str, experiment: str, pending: str, starting: str
-) -> None:
-    update(run, experiment=experiment)
-    update(run, start={"worker-1": start})
-    began = recorded.BEGAN_UNIX + 2
-    status = TaskStatus("worker-1", State.SUCCEEDED, started_unix=began, ended_unix=began + 5)
-    run.status("worker-1").write_text(status.to_json())
-    recording = Recording.read(run)
-    messages = [
-        [
-            each.status.message
-            for each in recording.events
-            if each.at_s <= at and each.status and each.task == "worker-1"
-        ][-1]
-        for at in (1, 2.5, 4)
-    ]
-    assert messages == [pending, starting, ""]
-
-
 @pytest.mark.parametrize("time_unix", [None, "soon", math.nan, -1e300, 0, 1e300, 2**63])
 def test_a_wrong_time_stays_within_the_run_and_its_order(run: RunDir, time_unix: object) -> None:
     began = recorded.BEGAN_UNIX
