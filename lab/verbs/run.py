@@ -206,7 +206,11 @@ def _trained(given: Mapping[str, Any], flags: Mapping[str, object]) -> Run:
         start=given["start"] or {},
         env={"": dict(given["env"])} if given["env"] else {},
         packages=tuple(given["with_"]),
-        **RunSpec.plain_values(given),
+        module=given["module"],
+        record=given["record"],
+        listing=given["listing"],
+        stall_s=given["stall"],
+        max_time_s=given["max_time"],
     )
     with messages_shown(out, quiet=given["quiet"]):
         prepared = prepare_run(
