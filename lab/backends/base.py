@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
-from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends import checks as doctor
 from lab.backends.environment import Check, Environment, no_check
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     # Commands such as `lab render` need only the names of the backends.
     from lab.backends.boot import Boot
     from lab.backends.checks import Host
+    from lab.backends.directory import Recorded
     from lab.backends.rendered_file import Rendering
     from lab.cluster.config import Cluster
     from lab.cluster.placement.place import Placed
@@ -36,8 +37,11 @@ _CHECK_S: Final = 40.0
 """Time limit of a check in seconds; the registry of the base image may be slow."""
 
 
-class Planner:
-    """Places configs on this host, and refuses to render.
+class Backend(ABC):
+    """Places configs, renders plans, and boots and finds environments.
+
+    Each backend's class derives from this one. `lab render` imports the class, too: its methods
+    import what only a boot needs.
 
     Attributes:
         name: The backend's name, as `lab.backends.names` lists it.
@@ -46,16 +50,13 @@ class Planner:
 
     name: str
 
-    def __init__(self) -> None:
-        self.options: Values = defaults_of(capabilities(self.name).options)
+    def __init__(self, own: Values = MappingProxyType({})) -> None:
+        """Create a backend.
 
-    def with_options(self, values: Values) -> Self:
-        """Return a copy with these values of the backend's own options."""
-        if not values:
-            return self
-        planner = copy(self)
-        planner.options = {**self.options, **values}
-        return planner
+        Args:
+            own: The values of its own options that differ from the defaults.
+        """
+        self.options: Values = {**defaults_of(capabilities(self.name).options), **own}
 
     def plan(
         self, cluster: Cluster, mode: str, *, runtime: str, file: Path | None = None
@@ -100,10 +101,6 @@ class Planner:
     def start_hint(self, file: Path) -> str:
         """Return how to boot a rendered file, as an instruction; "" without a file."""
         return ""
-
-
-class Backend(Planner, ABC):
-    """Boots and finds environments; each backend's class derives from this one."""
 
     def task_path(self, path: Path, root: Path) -> str:
         """Return the path at which tasks see a file or directory of this host.
@@ -218,3 +215,28 @@ class Backend(Planner, ABC):
     def all(self) -> list[Environment]:
         """All environments of this backend that are up."""
         return [environment for environment in self.list_environments() if environment.is_up]
+
+
+class RecordedBackend(Backend):
+    """A backend whose environments have a record in a directory of this user."""
+
+    @abstractmethod
+    def environments(self) -> type[Recorded[Any]]:
+        """Return the class of its environments; few commands import it."""
+
+    def projects(self) -> list[str]:
+        """Names of all environments that have a record."""
+        return [place.directory.name for place in self.environments().state_dirs.all()]
+
+    def find_any(self, project: str) -> Environment | None:
+        """The environment of this name: up, waiting, or stopped; None without a record.
+
+        Raises:
+            LabError: Its record cannot be read.
+        """
+        if project not in self.projects():
+            return None
+        environments = self.environments()
+        state_dir = environments.state_dirs.of(project)
+        record = state_dir.read()
+        return None if record is None else environments(state_dir, record)

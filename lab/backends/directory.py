@@ -6,14 +6,13 @@ import json
 import shutil
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
-from lab.backends.base import Backend
 from lab.backends.environment import NO_PARTS, Command, Environment, TaskInfo, Wanted
 from lab.backends.environment_dir import EnvironmentDir, R
 from lab.backends.log_tail import follow as follow_lines
@@ -147,7 +146,13 @@ class DirectoryEnvironment(Environment):
 
 
 class Recorded(Environment, Generic[R]):
-    """An environment with a record in a directory of this user."""
+    """An environment with a record in a directory of this user.
+
+    Attributes:
+        state_dirs: The type of the directories of such environments.
+    """
+
+    state_dirs: ClassVar[type[EnvironmentDir[Any]]]
 
     def __init__(self, state_dir: EnvironmentDir[R], record: R) -> None:
         self._state_dir = state_dir
@@ -232,35 +237,3 @@ class ReportingEnvironment(RecordedEnvironment[R]):
                 )
             )
         return infos
-
-
-class RecordedBackend(Backend):
-    """A backend of recorded environments.
-
-    Attributes:
-        state_dirs: The type of their directories.
-        environments: Makes an environment of its directory and its record.
-    """
-
-    state_dirs: ClassVar[type[EnvironmentDir[Any]]]
-    environments: ClassVar[Callable[..., Environment]]
-
-    def projects(self) -> list[str]:
-        """Names of all environments that have a record."""
-        return [state_dir.directory.name for state_dir in self.state_dirs.all()]
-
-    def find_any(self, project: str) -> Environment | None:
-        """The environment of this name: up, waiting, or stopped; None without a record.
-
-        Raises:
-            LabError: Its record cannot be read.
-        """
-        if project not in self.projects():
-            return None
-        state_dir = self.state_dirs.of(project)
-        record = state_dir.read()
-        return None if record is None else self.environment_of(state_dir, record)
-
-    def environment_of(self, state_dir: EnvironmentDir[Any], record: Any) -> Environment:  # noqa: ANN401
-        """Return the environment of a directory and its record."""
-        return type(self).environments(state_dir, record)

@@ -29,8 +29,6 @@ class Capabilities:
 
     Attributes:
         type: Its class, `module:Class`.
-        planner: The class that places configs and renders files, where that does not import the
-            whole backend; "": its class.
         tasks: What its tasks are, in the plural.
         containers: Whether tasks see the project's files under other paths than this host.
         host_gpus: Whether tasks use the GPUs that this process sees, so that it can sample them.
@@ -53,7 +51,6 @@ class Capabilities:
     renders: tuple[str, ...] = ()
     shares_gpus: bool = True
     down: str = "lab down {}"
-    planner: str = ""
     options: tuple[BackendOption, ...] = ()
 
 
@@ -64,7 +61,6 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
         containers=True,
         # `docker compose` reads the second one where the first is missing.
         renders=("compose.yaml", "docker-compose.yml"),
-        planner="lab.backends.compose.render:ComposePlanner",
         options=(
             choice("gpus-by", "how to request GPUs of the engine", "nvidia", "cdi"),
             choice(
@@ -93,7 +89,6 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
         queued=True,
         network_faults=False,
         renders=("cluster.sbatch",),
-        planner="lab.backends.slurm.render:SlurmPlanner",
         options=(
             BackendOption(
                 "time", "the job's time limit: 2h, 90m, or seconds", time_limit, "TIME", 3600.0
@@ -108,7 +103,6 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
         queued=True,
         network_faults=False,
         renders=("cluster.k8s.yaml",),
-        planner="lab.backends.kubernetes.render:KubernetesPlanner",
         options=(
             choice("flavour", "plain: a Job for each task, without JobSet", "jobset", "plain"),
             choice(

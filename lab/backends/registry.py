@@ -1,33 +1,23 @@
-"""The backends themselves, imported when they are needed: docker-py takes 0.3 s."""
+"""The backends themselves, imported when they are needed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from lab.backends.names import AUTO, CAPABILITIES, capabilities
 from lab.backends.options import Values, read_options
 from lab.base.errors import InputError
 
 if TYPE_CHECKING:
-    from lab.backends.base import Backend, Planner
+    from lab.backends.base import Backend
 
 
-def backends(name: str = AUTO, options: Sequence[str] = ()) -> list[Backend]:
-    """Return the backend of a name; for `auto` all backends, the preferred one first.
-
-    Args:
-        name: The name, or `auto`.
-        options: The backend's own options, `key=value`.
-
-    Raises:
-        InputError: See `options_of`.
-    """
-    values = options_of(name, options)
-    if name != AUTO:
-        return [backend_named(name).with_options(values)]
-    return [backend_named(backend) for backend in CAPABILITIES]
+def backends(name: str = AUTO) -> list[Backend]:
+    """Return the backend of a name; for `auto` all backends, the preferred one first."""
+    return [backend_named(each) for each in (CAPABILITIES if name == AUTO else (name,))]
 
 
 def options_of(name: str, options: Sequence[str]) -> Values:
@@ -47,18 +37,13 @@ def options_of(name: str, options: Sequence[str]) -> Values:
     return {}
 
 
-def backend_named(name: str) -> Backend:
-    """Return the backend of a name that `lab.backends.names` lists."""
-    backend: Backend = _made(CAPABILITIES[name].type)
+def backend_named(name: str, own: Values = MappingProxyType({})) -> Backend:
+    """Return the backend of a name that `lab.backends.names` lists.
+
+    Args:
+        name: The name.
+        own: The values of its own options that differ from the defaults.
+    """
+    module, _, class_ = CAPABILITIES[name].type.partition(":")
+    backend: Backend = getattr(import_module(module), class_)(own)
     return backend
-
-
-def planner_named(name: str) -> Planner:
-    """Return the part of a backend that places configs and renders files."""
-    planner: Planner = _made(CAPABILITIES[name].planner or CAPABILITIES[name].type)
-    return planner
-
-
-def _made(type_: str) -> Any:  # noqa: ANN401  (the class is a text)
-    module, _, class_ = type_.partition(":")
-    return getattr(import_module(module), class_)()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from lab.backends.base import Planner
+from lab.backends.base import RecordedBackend
 from lab.backends.names import AUTO
 from lab.base.errors import ConfigError, InputError
 from lab.base.formatting import counted
@@ -21,8 +21,8 @@ from lab.cluster.placement.place import Placed, place
 from lab.protocol.experiments.faults import parse
 
 
-class ScheduledPlanner(Planner):
-    """Places configs on hosts that a scheduler selects.
+class ScheduledBackend(RecordedBackend):
+    """Runs tasks on hosts that a scheduler selects.
 
     Attributes:
         scheduler: The scheduler in messages: `Slurm`.
@@ -37,7 +37,7 @@ class ScheduledPlanner(Planner):
     def plan(
         self, cluster: Cluster, mode: str, *, runtime: str, file: Path | None = None
     ) -> Placed:
-        """Place a config on hosts that the scheduler selects; see `Planner`.
+        """Place a config on hosts that the scheduler selects; see `Backend`.
 
         A list of GPUs counts as its number, with a notice.
 

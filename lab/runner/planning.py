@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from lab.backends.names import AUTO
 from lab.backends.options import Values
-from lab.backends.registry import planner_named
+from lab.backends.registry import backend_named
 from lab.base.errors import LabError
 from lab.base.formatting import counted
 from lab.base.log import LOG
@@ -48,8 +48,7 @@ def make_plan(
     if backend == AUTO:
         placed = place_here(cluster, mode, runtime)
     else:
-        planner = planner_named(backend).with_options(own)
-        placed = planner.plan(cluster, mode, runtime=runtime, file=file)
+        placed = backend_named(backend, own).plan(cluster, mode, runtime=runtime, file=file)
     if explain and placed.inventory is not None:
         for reason in placed.plan.reasons:
             LOG.info(reason)

@@ -89,7 +89,7 @@ class PlaceOptions:
             LabError: No backend can be used, or the environment does not fit.
         """
         plan, named = replace(placed.plan, name=project.cluster.name), self.backend != AUTO
-        known = [backend_named(self.backend).with_options(self.own)] if named else backends()
+        known = [backend_named(self.backend, self.own)] if named else backends()
         backend, environment, plan = choose(self.backend, plan, project.root, known)
         placed = replace(placed, plan=plan)
         if environment is not None:

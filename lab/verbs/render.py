@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from lab.backends.base import Planner
+from lab.backends.base import Backend
 from lab.backends.build_context import prepare_context
 from lab.backends.names import AUTO, COMPOSE, TARGETS, capabilities
 from lab.backends.options import changed, text_of
-from lab.backends.registry import options_of, planner_named
+from lab.backends.registry import backend_named, options_of
 from lab.backends.rendered_file import (
     Rendering,
     RenderOptions,
@@ -83,7 +83,7 @@ class Rendered:
         placed: The plan.
         cluster: The config.
         run: The run that the tasks train at their start; None: they wait for runs.
-        planner: The part of the backend that rendered it.
+        backend: The backend that rendered it.
         output: The file; `-`: none was written.
         diff: With `check`: how the file differs from the text; "" if it is up to date.
         again: With `check`: the command that writes the file again.
@@ -93,7 +93,7 @@ class Rendered:
     placed: Placed
     cluster: Cluster
     run: PlannedRun | None
-    planner: Planner
+    backend: Backend
     output: str = "-"
     diff: str = ""
     again: str = ""
@@ -106,7 +106,7 @@ class Rendered:
             LOG.info(f"{self.output} is up to date")
         else:
             trains = f"; it trains {self.run.arguments[0]}" if self.run else ""
-            hint = self.planner.start_hint(Path(self.output))
+            hint = self.backend.start_hint(Path(self.output))
             LOG.info(f"wrote {self.output}; {hint}{trains}")
 
     def check(self) -> None:
@@ -173,7 +173,7 @@ def render(  # noqa: D417  (the others are in common_options)
         folders=_folders_of_containers if target == COMPOSE else None,
     )
     report_warnings(rendered.placed, rendered.cluster, gpus, strict=strict)
-    for notice in rendered.planner.render_notices(rendered.run):
+    for notice in rendered.backend.render_notices(rendered.run):
         LOG.info(notice)
     if written != "-":
         if capabilities(target).containers:
@@ -257,7 +257,7 @@ def render_config(
         LabError: The config cannot be read, has errors, does not fit the host, or has values that
             the backend cannot have.
     """
-    planner = planner_named(target).with_options(options.own)
+    backend = backend_named(target, options.own)
     cluster = load_cluster(path)
     run = planned_run(cluster, options.run)
     runtime = runtime_of(run, options.runtime, TENSORFLOW.name)
@@ -273,7 +273,7 @@ def render_config(
     if folders is not None:
         placed = replace(placed, plan=named(placed.plan, root, folders))
     rendering = Rendering.at(relative_to, path, root, run, options.run)
-    return Rendered(planner.render(placed.plan, rendering), placed, cluster, run, planner)
+    return Rendered(backend.render(placed.plan, rendering), placed, cluster, run, backend)
 
 
 def recorded(file: Path, target: str) -> RenderOptions | None:

@@ -152,7 +152,7 @@ def replace_backends(monkeypatch: pytest.MonkeyPatch, *made: FakeBackend) -> Non
     present = {each.name: each for each in made}
     for name, each in CAPABILITIES.items():
         found = present.get(name) or FakeBackend(name, fault="it is not installed")
-        monkeypatch.setattr(each.type.replace(":", "."), lambda found=found: found)
+        monkeypatch.setattr(each.type.replace(":", "."), lambda own, found=found: found)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from lab.backends.base import Backend
-from lab.backends.compose import backend as compose
+from lab.backends.compose import boot, cli
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.image_build import ImageBuilder
 from lab.backends.engine.client import Engine
@@ -133,11 +133,11 @@ def containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site
     """A fake engine, and a fake of the compose command."""
     engine = _Containers()
     monkeypatch.setattr(Engine, "client", lambda _: engine)
-    monkeypatch.setattr(compose, "docker", lambda: "docker")
-    monkeypatch.setattr(compose, "compose_version", lambda: "2.40.3")
+    monkeypatch.setattr(cli, "docker", lambda: "docker")
+    monkeypatch.setattr(cli, "compose_version", lambda: "2.40.3")
     monkeypatch.setattr(ImageBuilder, "of", lambda *_: SimpleNamespace(ensure=lambda: None))
     up = SimpleNamespace(up=lambda: engine.add(PLAN, tmp_path))
-    monkeypatch.setattr(compose, "Compose", lambda *_: up)
+    monkeypatch.setattr(boot, "Compose", lambda *_: up)
     left = lambda: [*engine.names(), *_files(tmp_path / "state")]  # noqa: E731
     yield Site(ComposeBackend(), PLAN, tmp_path, left)
 
@@ -147,7 +147,7 @@ def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site
     """A small API server with real agents."""
     with a_cluster(tmp_path / "cluster") as cluster:
         monkeypatch.setenv("KUBECONFIG", str(cluster.folder / "config"))
-        backend = KubernetesBackend().with_options({"flavour": "plain"})
+        backend = KubernetesBackend({"flavour": "plain"})
 
         def left() -> list[str]:
             return [*_files(tmp_path / "state"), *cluster.left()]

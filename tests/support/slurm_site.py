@@ -101,7 +101,7 @@ class Site:
     def boot(self, *pauses: Callable[[], None]) -> object:
         """Boot while this happens."""
         self.pauses += pauses
-        return SlurmBackend().with_options(self.own).up(self.plan, root=self.root)
+        return SlurmBackend(self.own).up(self.plan, root=self.root)
 
     def up(self) -> SlurmEnvironment:
         """An environment whose agents have started."""

@@ -1,52 +1,57 @@
-"""The compose backend: boots, finds and lists environments of containers."""
+"""The compose backend: places and renders configs, and finds environments of containers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.backends.base import Backend
-from lab.backends.boot import Boot
 from lab.backends.checks import Check
-from lab.backends.compose.cleanup import NO_RESOURCES, list_resources, projects, remove
-from lab.backends.compose.cli import (
-    Compose,
-    compose_version,
-    docker,
-    remove_compose_file,
-    write_compose_file,
-)
-from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image_build import ImageBuilder, image_builder, image_digest
-from lab.backends.compose.readiness import restart_detached_tasks, wait_until_up
-from lab.backends.compose.render import ComposePlanner, render
-from lab.backends.engine.client import Engine
-from lab.backends.engine.info import check_engine, check_toolkit, read_engine
-from lab.backends.gpu_record import Handover, Holder, holder_of
-from lab.backends.names import COMPOSE
-from lab.backends.options import Values
+from lab.backends.compose.render import render
+from lab.backends.names import COMPOSE, capabilities
 from lab.backends.rendered_file import Rendering
-from lab.backends.selection import is_same_folder
 from lab.base.errors import InputError, LabError
-from lab.base.log import LOG
 from lab.base.shipped import BASE_IMAGE_TOOL
-from lab.base.text import visible
 from lab.base.threads import in_background
-from lab.cluster.placement.plan import Plan
-from lab.cluster.project import DEFAULT_CLUSTER
+from lab.cluster.placement.plan import Plan, PlannedRun
+from lab.protocol.experiments.faults import parse
 
 if TYPE_CHECKING:
     from lab.backends.checks import Host
+    from lab.backends.compose.boot import ComposeBoot
+    from lab.backends.compose.environment import ComposeEnvironment
+    from lab.backends.engine.client import Engine
 
 
-class ComposeBackend(ComposePlanner, Backend):
+class ComposeBackend(Backend):
     """Containers of `docker compose`."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._engine = Engine()
+    name = COMPOSE
+
+    @cached_property
+    def _engine(self) -> Engine:
+        from lab.backends.engine.client import Engine
+
+        return Engine()
+
+    def render(self, plan: Plan, rendering: Rendering) -> str:
+        """Render a plan as a compose file; see `Backend`."""
+        return render(plan, self.options, rendering)
+
+    def render_notices(self, run: PlannedRun | None) -> list[str]:
+        """One line for each fault that only `lab run` can inject."""
+        return [
+            f"warning: `docker compose up` ignores the fault {fault}, which needs `lab run`"
+            for fault in (run.faults if run else ())
+            if parse(fault).kind.on_network
+        ]
+
+    def start_hint(self, file: Path) -> str:
+        """Return how compose boots a rendered file; see `Backend`."""
+        is_found = str(file) == capabilities(self.name).renders[0]
+        return f"boot it with `docker compose {'' if is_found else f'--file {file} '}up`"
 
     def task_path(self, path: Path, root: Path) -> str:
         """Return the path in a container; see `Backend`."""
@@ -60,6 +65,8 @@ class ComposeBackend(ComposePlanner, Backend):
 
     def unavailable_reason(self) -> str | None:
         """Why there is no engine with compose here, with a hint; None if there is one."""
+        from lab.backends.compose.cli import compose_version, docker
+
         try:
             docker()
             # compose starts while docker-py is imported: each takes 0.2 s.
@@ -75,11 +82,15 @@ class ComposeBackend(ComposePlanner, Backend):
 
     def checks(self, host: Host) -> Iterator[Check]:
         """Add a check of the engine's version; see `Backend`."""
+        from lab.backends.engine.info import check_engine, read_engine
+
         yield from super().checks(host)
         yield Check("engine", lambda: check_engine(read_engine()))
 
     def gpu_checks(self) -> Iterator[Check]:
         """Yield the check of the container toolkit; see `Backend`."""
+        from lab.backends.engine.info import check_toolkit, read_engine
+
         yield Check("container toolkit", lambda: check_toolkit(read_engine()))
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
@@ -90,6 +101,8 @@ class ComposeBackend(ComposePlanner, Backend):
         Raises:
             LabError: The engine does not answer, or the user named an image with another version.
         """
+        from lab.backends.compose.image_build import image_builder
+
         with image_builder(self._engine, plan, root, self.options) as builder:
             if not (problem := builder.problem()) or builder.has_base():
                 return None
@@ -105,102 +118,28 @@ class ComposeBackend(ComposePlanner, Backend):
         Raises:
             LabError: The engine does not answer.
         """
+        from lab.backends.compose.image_build import image_builder, image_digest
+
         with image_builder(self._engine, plan, root, self.options) as builder:
             return image_digest(self._engine, builder.image.name) is None
 
     def projects(self) -> set[str]:
         """Names of all environments that have a container, network or volume."""
+        from lab.backends.compose.cleanup import projects
+
         return projects(self._engine)
 
     def find_any(self, project: str) -> ComposeEnvironment | None:
         """The environment of this name: up, stopped, or only its volume; None if there is none."""
+        from lab.backends.compose.cleanup import list_resources
+        from lab.backends.compose.environment import ComposeEnvironment
+
         environment = ComposeEnvironment(self._engine, project)
         exists = environment.containers or list_resources(self._engine, project)
         return environment if exists else None
 
     def boot(self, plan: Plan, *, root: Path) -> ComposeBoot:
         """Return the steps of a boot; see `Backend`."""
+        from lab.backends.compose.boot import ComposeBoot
+
         return ComposeBoot(plan, root, self._engine, self.options)
-
-
-@dataclass(eq=False)
-class ComposeBoot(Boot[ComposeEnvironment]):
-    """The steps that let compose start the containers, and wait until all are healthy.
-
-    Attributes:
-        engine: The engine.
-        own: The backend's own options.
-    """
-
-    backend = COMPOSE
-    engine: Engine
-    own: Values
-    _before: frozenset[str] = NO_RESOURCES
-
-    def prepare(self) -> None:
-        """Refuse an environment of the same name from another config or directory."""
-        plan, root = self.plan, self.root
-        infos = ComposeEnvironment(self.engine, plan.name).containers
-        tasks = [info for info in infos if info.task]
-        roots = [info.root for info in tasks or infos if not is_same_folder(info.root, root)]
-        if any(info.cluster_sha256 != plan.cluster_sha256 for info in infos):
-            origin = "another config"
-        elif roots:
-            origin = f"another directory, {visible(roots[0])}"
-        else:
-            self._before = list_resources(self.engine, plan.name)
-            return
-        raise LabError(
-            f"environment {plan.name} exists already, booted from {origin}",
-            f"remove it with `lab down {plan.name}`, or set another `name:` in the config",
-        )
-
-    def holder(self) -> Holder | None:
-        """Return the holder of the plan's GPUs, if the engine runs on this host."""
-        if not self.plan.has_gpus or not self.engine.is_local():
-            return None
-        return holder_of(self.plan, backend=self.backend, where=self.engine.id())
-
-    def options(self) -> Values:
-        """Return the options of the compose file. Podman silently ignores `driver: nvidia`."""
-        if self.plan.has_gpus and self.engine.is_podman():
-            return {**self.own, "gpus-by": "cdi"}
-        return self.own
-
-    def text(self) -> str:
-        """Return the compose file; its paths are relative to the project's directory."""
-        root = self.root
-        return render(self.plan, self.options(), Rendering.at(root, root / DEFAULT_CLUSTER, root))
-
-    def start_containers(self, compose: Compose) -> None:
-        """Start all containers.
-
-        Raises:
-            LabError: The engine or compose refuses.
-        """
-        compose.up()
-
-    def start(self, lock: int | None, hold: Handover) -> ComposeEnvironment:
-        """Let compose start the containers, and wait until all are healthy; see `Boot`."""
-        del hold
-        plan, engine = self.plan, self.engine
-        file = write_compose_file(plan.name, self.text())
-        compose = Compose(plan.name, file, self.root, lock)
-        ImageBuilder.of(engine, plan, compose).ensure()
-        self.start_containers(compose)
-        environment = ComposeEnvironment(engine, plan.name)
-        # First, because a task without its network becomes unhealthy after some seconds.
-        restart_detached_tasks(engine, environment.inspect())
-        wait_until_up(engine, environment.inspect)
-        environment.block_host()
-        return environment
-
-    def undo(self) -> None:
-        """Remove what a failed boot added. An error here must not hide the boot's error."""
-        project = self.plan.name
-        try:
-            remove(self.engine, project, keep=self._before)
-        except LabError as error:
-            LOG.warning(f"{project} is not fully removed: {error}; run `lab down {project}`")
-        if not self._before:
-            remove_compose_file(project)

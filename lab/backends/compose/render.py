@@ -6,11 +6,9 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from lab.backends import rendered_file
-from lab.backends.base import Planner
 from lab.backends.names import COMPOSE, capabilities
 from lab.backends.options import Values, defaults_of
 from lab.backends.rendered_file import PLAIN, Rendering
@@ -20,7 +18,6 @@ from lab.base.text import short
 from lab.base.units import MIB
 from lab.cluster.config.validation import RUN_SERVICE
 from lab.cluster.placement.plan import Plan, PlannedNode, PlannedRun, PlannedTask
-from lab.protocol.experiments.faults import parse
 from lab.protocol.network.link import MTU, link_environ
 from lab.protocol.runtimes import GPU_ORDER, NO_GPU, RUNTIMES, TENSORFLOW
 
@@ -374,26 +371,3 @@ def _devices(gpus: tuple[str, ...], gpus_by: str) -> dict[str, Value]:
         "device_ids": list(gpus),
         "capabilities": ["gpu", "compute", "utility"],
     }
-
-
-class ComposePlanner(Planner):
-    """Renders plans as compose files."""
-
-    name = COMPOSE
-
-    def render(self, plan: Plan, rendering: Rendering) -> str:
-        """Render a plan as a compose file; see `Planner`."""
-        return render(plan, self.options, rendering)
-
-    def render_notices(self, run: PlannedRun | None) -> list[str]:
-        """One line for each fault that only `lab run` can inject."""
-        return [
-            f"warning: `docker compose up` ignores the fault {fault}, which needs `lab run`"
-            for fault in (run.faults if run else ())
-            if parse(fault).kind.on_network
-        ]
-
-    def start_hint(self, file: Path) -> str:
-        """Return how compose boots a rendered file; see `Planner`."""
-        is_found = str(file) == capabilities(self.name).renders[0]
-        return f"boot it with `docker compose {'' if is_found else f'--file {file} '}up`"

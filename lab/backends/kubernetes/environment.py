@@ -98,6 +98,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
 
     backend = KUBERNETES
     is_local = False
+    state_dirs = StateDir
     _state_dir: StateDir
 
     def __init__(self, state_dir: StateDir, record: EnvironmentRecord) -> None:

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab.backends.base import RecordedBackend
 from lab.backends.boot import Boot
 from lab.backends.checks import Check
-from lab.backends.directory import RecordedBackend
 from lab.backends.gpu_record import Handover, Holder, holder_of
 from lab.backends.local import isolation, state
 from lab.backends.local.checks import LIMIT_S, check_namespaces, check_tensorflow
@@ -46,8 +46,6 @@ class LocalBackend(RecordedBackend):
     """Pseudo-nodes as processes of this host."""
 
     name = LOCAL
-    state_dirs = StateDir
-    environments = LocalEnvironment
 
     def unavailable_reason(self) -> str | None:
         """Why processes can run no framework here, with a hint; None if they can."""
@@ -72,6 +70,10 @@ class LocalBackend(RecordedBackend):
     def notices(self, plan: Plan) -> list[str]:
         """One line for each feature of the plan that this backend does not support here."""
         return state.notices_of(plan, isolation.unavailable_reason(state.namespaces_cache()))
+
+    def environments(self) -> type[LocalEnvironment]:
+        """Return the class of its environments; see `RecordedBackend`."""
+        return LocalEnvironment
 
     def boot(self, plan: Plan, *, root: Path) -> LocalBoot:
         """Return the steps of a boot; see `Backend`."""

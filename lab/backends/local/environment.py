@@ -60,6 +60,7 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
 
     backend = LOCAL
     is_local = True
+    state_dirs = StateDir
 
     _state_dir: StateDir
 

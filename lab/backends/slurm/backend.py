@@ -1,39 +1,38 @@
-"""The Slurm backend: submits an environment as a job, and waits for its turn in the queue."""
+"""The Slurm backend: places configs on nodes that Slurm selects, and renders batch scripts."""
 
 from __future__ import annotations
 
-import os
-import secrets
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lab.backends.boot import Boot
-from lab.backends.directory import RecordedBackend
-from lab.backends.environment_dir import TaskRecord
-from lab.backends.gpu_record import Handover
 from lab.backends.names import SLURM
-from lab.backends.options import Values
-from lab.backends.python import base_environ, missing_python, python_of
 from lab.backends.rendered_file import Rendering
-from lab.backends.slurm import queue
-from lab.backends.slurm.environment import EnvironmentRecord, SlurmEnvironment, StateDir
-from lab.backends.slurm.render import SlurmPlanner, render
-from lab.backends.state import state_errors
-from lab.base.errors import InputError, LabError
-from lab.base.formatting import counted
-from lab.base.image_digest import digest
-from lab.base.text import short
-from lab.base.variables import LAB_JOB_DIR, LAB_PYTHON
+from lab.backends.scheduled import ScheduledBackend
+from lab.backends.slurm.render import render
 from lab.cluster.placement.plan import Plan
 
+if TYPE_CHECKING:
+    from lab.backends.slurm.boot import SlurmBoot
+    from lab.backends.slurm.environment import SlurmEnvironment
 
-class SlurmBackend(SlurmPlanner, RecordedBackend):
+
+class SlurmBackend(ScheduledBackend):
     """Environments as jobs of Slurm."""
 
-    state_dirs = StateDir
-    environments = SlurmEnvironment
+    name = SLURM
+    scheduler = "Slurm"
+    unit = "a Slurm job"
+    sets_shm = False
+
+    def render(self, plan: Plan, rendering: Rendering) -> str:
+        """Render a plan as a batch script; see `Backend`."""
+        return render(plan, self.options, rendering)
+
+    def start_hint(self, file: Path) -> str:
+        """Return how a script is submitted; see `Backend`."""
+        return f"submit it in the project's directory with `sbatch {file}`"
 
     def unavailable_reason(self) -> str | None:
         """Why no job can be submitted here, with a hint; None if it can."""
@@ -43,96 +42,22 @@ class SlurmBackend(SlurmPlanner, RecordedBackend):
 
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why no Python with the plan's runtime is here, with a hint; None if one is."""
+        from lab.backends.python import missing_python
+
         return missing_python(plan, root)
 
     def notices(self, plan: Plan) -> Sequence[str]:
         """A line about the network of the job."""
         return ("slurm: other users of the cluster's network can reach TensorFlow's servers",)
 
+    def environments(self) -> type[SlurmEnvironment]:
+        """Return the class of its environments; see `RecordedBackend`."""
+        from lab.backends.slurm.environment import SlurmEnvironment
+
+        return SlurmEnvironment
+
     def boot(self, plan: Plan, *, root: Path) -> SlurmBoot:
         """Return the steps of a boot; see `Backend`."""
+        from lab.backends.slurm.boot import SlurmBoot
+
         return SlurmBoot(plan, root.resolve(), self.options)
-
-
-@dataclass(eq=False)
-class SlurmBoot(Boot[SlurmEnvironment]):
-    """The steps that submit a job, and wait in the queue. An interrupt cancels the job.
-
-    Attributes:
-        own: The backend's own options.
-    """
-
-    backend = SLURM
-    own: Values
-    _environment: SlurmEnvironment | None = None
-    _kept: bool = False
-
-    def __post_init__(self) -> None:
-        self._state_dir = StateDir.of(self.plan.name)
-
-    def prepare(self) -> None:
-        """Refuse an environment with a job, and a plan with more nodes than Slurm has."""
-        record = self._state_dir.read()
-        job = None if record is None else SlurmEnvironment(self._state_dir, record).job()
-        if job is not None:
-            name = self.plan.name
-            raise LabError(
-                f"the slurm environment {name!r} is job {job.id} already, {job.state.lower()}",
-                f"wait for it, or remove it with `lab down {name}`",
-            )
-        _check_nodes(self.plan)
-        self._kept = self._state_dir.kept.exists()
-
-    def start(self, lock: int | None, hold: Handover) -> SlurmEnvironment:
-        """Submit the job, and wait until every agent runs; see `Boot`."""
-        del lock, hold
-        plan = self.plan
-        with state_errors():
-            self._state_dir.clear()
-            script = render(plan, self.own, Rendering("the config"))
-            self._state_dir.script.write_text(script, encoding="utf-8")
-            record = EnvironmentRecord(
-                project=plan.name,
-                job=f"lab-{plan.name}-{secrets.token_hex(4)}",
-                cluster_sha256=plan.cluster_sha256,
-                root=str(self.root),
-                interpreter=python_of(plan, self.root),
-                tasks=tuple(TaskRecord(task.name, task.node) for task in plan.tasks),
-                runtime=plan.runtime,
-                sources_sha256=digest(),
-            )
-            self._state_dir.write(record)
-        self._environment = SlurmEnvironment(self._state_dir, record)
-        own = {LAB_JOB_DIR: str(self._state_dir.directory), LAB_PYTHON: record.interpreter}
-        queue.submit(
-            self._state_dir.script,
-            name=record.job,
-            output=self._state_dir.log,
-            root=self.root,
-            environ={**base_environ(), **own},
-        )
-        self._environment.wait()
-        return self._environment
-
-    def undo(self) -> None:
-        """Cancel the job and remove what a failed boot wrote; see `Boot`."""
-        if self._environment is not None:
-            self._environment.end(keep_volume=self._kept)
-        else:
-            self._state_dir.remove(keep_volume=self._kept)
-
-
-def _check_nodes(plan: Plan) -> None:
-    """Check that Slurm has enough nodes. It keeps a job that never fits in the queue.
-
-    Raises:
-        InputError: It has too few.
-    """
-    needed = len({task.node for task in plan.tasks})
-    partition, count = queue.nodes(os.environ.get("SBATCH_PARTITION"))
-    if 0 < count < needed:
-        raise InputError(
-            f"{plan.name!r} has {needed} nodes with tasks, and Slurm's partition"
-            f" {short(partition)} has {counted(count, 'node')}",
-            "use fewer nodes, or another partition with SBATCH_PARTITION",
-        )

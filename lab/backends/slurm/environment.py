@@ -88,6 +88,7 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
 
     backend = SLURM
     is_local = False
+    state_dirs = StateDir
 
     _state_dir: StateDir
 

@@ -10,13 +10,11 @@ import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from lab.backends.names import SLURM
 from lab.backends.options import Values
 from lab.backends.rendered_file import PLAIN, Rendering, header
-from lab.backends.scheduled import ScheduledPlanner
 from lab.base.text import short
 from lab.base.units import MIB
 from lab.cluster.placement.plan import Plan, PlannedTask
@@ -200,20 +198,3 @@ def slurm_time(seconds: float) -> str:
     """Return a time limit in Slurm's form, `1-02:00:00`, rounded up to minutes."""
     minutes = math.ceil(seconds / 60)
     return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
-
-
-class SlurmPlanner(ScheduledPlanner):
-    """Places configs on nodes that Slurm selects, and renders batch scripts."""
-
-    name = SLURM
-    scheduler = "Slurm"
-    unit = "a Slurm job"
-    sets_shm = False
-
-    def render(self, plan: Plan, rendering: Rendering) -> str:
-        """Render a plan as a batch script; see `Planner`."""
-        return render(plan, self.options, rendering)
-
-    def start_hint(self, file: Path) -> str:
-        """Return how a script is submitted; see `Planner`."""
-        return f"submit it in the project's directory with `sbatch {file}`"

@@ -14,15 +14,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Final
 
+from lab.backends.base import RecordedBackend
 from lab.backends.boot import Boot
-from lab.backends.directory import RecordedBackend, ReportingEnvironment
-from lab.backends.environment import TaskInfo
+from lab.backends.directory import ReportingEnvironment
+from lab.backends.environment import Environment, TaskInfo
 from lab.backends.environment_dir import EnvironmentDir, Record, TaskRecord, record_text
 from lab.backends.gpu_record import Handover
 from lab.backends.log_tail import last_lines
 from lab.backends.names import CLASS
+from lab.backends.options import Values
 from lab.backends.state import state_errors
 from lab.base.errors import InputError, LabError
 from lab.base.formatting import about
@@ -64,6 +67,7 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
 
     backend = CLASS
     is_local = False
+    state_dirs = StateDir
 
     def __init__(
         self, state_dir: StateDir, record: EnvironmentRecord, queue: Queue | None = None
@@ -76,7 +80,7 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
             queue: The queue; None outside a seat, where it has ended.
         """
         super().__init__(state_dir, record)
-        self._queue = queue
+        self.queue = queue
         self._status: Status | None = None
         self._asked_s = -math.inf
 
@@ -114,9 +118,9 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
             LabError: The queue does not answer.
         """
         status = None
-        if self._queue is not None:
+        if self.queue is not None:
             with suppress(Gone):
-                status = self._queue.request(Status, "GET", patience_s=patience_s)
+                status = self.queue.request(Status, "GET", patience_s=patience_s)
         is_this = status is not None and status.id == self._record.id
         self._status, self._asked_s = status if is_this else None, time.monotonic()
         return self._status
@@ -203,9 +207,9 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
             LabError: The queue does not end it.
         """
         del gently
-        if self._queue is not None:
+        if self.queue is not None:
             with suppress(Gone):
-                self._queue.end({self.project: f"?id={self._record.id}"})
+                self.queue.end({self.project: f"?id={self._record.id}"})
         self._status, self._asked_s = None, time.monotonic()
 
 
@@ -224,11 +228,11 @@ class ClassBackend(RecordedBackend):
         name: `class`.
     """
 
-    name: Final = CLASS
-    state_dirs = StateDir
+    name = CLASS
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, own: Values = MappingProxyType({})) -> None:
+        """Look for the queue of this seat; see `Backend`."""
+        super().__init__(own)
         self._here = Queue.here()
 
     def plan(
@@ -274,9 +278,16 @@ class ClassBackend(RecordedBackend):
             raise LabError(_NO_SEAT)
         return ClassBoot(plan, root, self._here)
 
-    def environment_of(self, state_dir: EnvironmentDir[Any], record: Any) -> ClassEnvironment:  # noqa: ANN401
-        """Return the environment of a directory and its record."""
-        return ClassEnvironment(StateDir(state_dir.directory), record, self._here)
+    def environments(self) -> type[ClassEnvironment]:
+        """Return the class of its environments; see `RecordedBackend`."""
+        return ClassEnvironment
+
+    def find_any(self, project: str) -> Environment | None:
+        """The environment of this name, as the queue knows it; see `RecordedBackend`."""
+        environment = super().find_any(project)
+        if isinstance(environment, ClassEnvironment):
+            environment.queue = self._here
+        return environment
 
 
 class ClassBoot(Boot[ClassEnvironment]):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import lab
+from lab.backends.compose.backend import ComposeBackend
 from lab.backends.local import state
 from lab.backends.selection import name_of, resolve
 from tests.support.cli import CLUSTER, Host
@@ -107,6 +108,7 @@ def test_a_rendered_file_replaces_no_containers_of_another_directory(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`docker compose up` replaces the containers of a project with the name in the file."""
+    monkeypatch.setattr("lab.backends.compose.backend.ComposeBackend", ComposeBackend)
     (host.folder / "cluster.yaml").write_text(CLUSTER)
     docker, file = host.folder / "bin/docker", host.folder / "compose.yaml"
     docker.parent.mkdir()

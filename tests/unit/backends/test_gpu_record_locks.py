@@ -146,7 +146,7 @@ def test_compose_gets_the_lock_of_its_boot(monkeypatch: pytest.MonkeyPatch, tmp_
         locks.append(given[-1])
         raise LabError("it did not come up")
 
-    module = "lab.backends.compose.backend"
+    module = "lab.backends.compose.boot"
     for name, fake in (
         *(("Compose", compose), ("list_resources", lambda *_: NO_RESOURCES)),
         ("remove", lambda *_, **__: None),

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import docker.errors
 import pytest
 
-from lab.backends.compose import backend
+from lab.backends.compose import boot, cli
 from lab.backends.compose import image_build as image
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.cleanup import NO_RESOURCES
@@ -171,14 +171,14 @@ class Host:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Host]:
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
-    monkeypatch.setattr(backend, "list_resources", lambda *_: NO_RESOURCES)
+    monkeypatch.setattr(boot, "list_resources", lambda *_: NO_RESOURCES)
     for name in ("remove", "wait_until_up", "restart_detached_tasks"):
-        monkeypatch.setattr(backend, name, lambda *_, **__: None)
+        monkeypatch.setattr(boot, name, lambda *_, **__: None)
     monkeypatch.setattr(ComposeEnvironment, "block_host", lambda *_: None)
 
     def make(**digests: str | None) -> Host:
         made = Host(**digests)
-        for module in (image, backend):
+        for module in (image, boot, cli):
             monkeypatch.setattr(module, "Compose", made.compose)
         monkeypatch.setattr(image, "prepare_context", made.prepare)
         return made

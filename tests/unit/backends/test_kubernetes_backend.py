@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lab.backends.kubernetes import backend as backends
-from lab.backends.kubernetes import status, volume
+from lab.backends.kubernetes import boot, status, volume
 from lab.backends.kubernetes.api import Api, ApiError, Away, _refuse
 from lab.backends.kubernetes.backend import KubernetesBackend
 from lab.backends.kubernetes.environment import KubernetesEnvironment
@@ -59,7 +58,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 
 def up(root: Path, **own: Value) -> KubernetesEnvironment:
-    backend = KubernetesBackend().with_options({"flavour": "plain", **own})
+    backend = KubernetesBackend({"flavour": "plain", **own})
     environment = backend.up(PLAN, root=root)
     assert isinstance(environment, KubernetesEnvironment)
     return environment
@@ -229,7 +228,7 @@ def test_a_cluster_without_jobset_is_named(cluster: Cluster, tmp_path: Path) -> 
 def test_an_image_with_other_code_is_refused(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backends, "digest", lambda: "another")
+    monkeypatch.setattr(boot, "digest", lambda: "another")
     with pytest.raises(InputError, match="image lab:cpu has another version of lab's code"):
         up(tmp_path)
     assert cluster.left() == []
@@ -332,7 +331,7 @@ def test_without_access_the_backend_gives_the_reason(
         f"there is no kubeconfig {tmp_path / 'config'}; set KUBECONFIG"
     )
     (tmp_path / "config").touch()
-    monkeypatch.setattr(backends, "find_spec", lambda _: None)
+    monkeypatch.setattr("lab.backends.kubernetes.backend.find_spec", lambda _: None)
     reason = KubernetesBackend().unavailable_reason()
     assert reason is not None
     assert "its client is not installed; use `" in reason

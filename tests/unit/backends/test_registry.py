@@ -13,7 +13,7 @@ from lab.backends.base import Backend
 from lab.backends.environment import Environment
 from lab.backends.names import AUTO, CAPABILITIES, Capabilities
 from lab.backends.options import read_options, text_of
-from lab.backends.registry import backend_named, backends, options_of, planner_named
+from lab.backends.registry import backend_named, backends, options_of
 from lab.backends.rendered_file import Rendering, is_rendered, read_state
 from lab.backends.state import Busy, lock_environment
 from lab.base.errors import InputError, LabError
@@ -91,7 +91,7 @@ def test_it_renders_the_same_bytes_or_refuses_by_name(backend: Backend, able: Ca
             backend.render(plan, Rendering())
         return
     text = backend.render(plan, Rendering())
-    assert text == planner_named(backend.name).render(plan, Rendering())
+    assert text == backend_named(backend.name).render(plan, Rendering())
     assert is_rendered(text.encode())
     assert backend.start_hint(Path(able.renders[0]))
     found = read_state(text, able.options)
@@ -121,7 +121,7 @@ def test_its_options_are_read_and_reach_the_rendered_file(
             read_options(backend.name, able.options, [word, word])
         values = read_options(backend.name, able.options, [word])
         assert values[option.name] != option.default
-        text = backend.with_options(values).render(plan, Rendering())
+        text = backend_named(backend.name, values).render(plan, Rendering())
         found = read_state(text, able.options)
         assert found.own == values
 
@@ -146,8 +146,8 @@ def test_each_option_needs_its_own_flag() -> None:
 
 def test_options_need_the_name_of_a_backend() -> None:
     with pytest.raises(InputError, match="-o time=2h needs a backend; name it with --backend NAME"):
-        backends(AUTO, ["time=2h"])
-    (slurm,) = backends("slurm", ["time=2h"])
+        options_of(AUTO, ["time=2h"])
+    slurm = backend_named("slurm", options_of("slurm", ["time=2h"]))
     plan = slurm.plan(parse_cluster(CLUSTER, "x.yaml"), "none", runtime="tensorflow").plan
     assert " time=7200 " in slurm.render(plan, Rendering())
 

@@ -15,6 +15,7 @@ import pytest
 
 from lab.backends.checks import Check, Outcome, Status
 from lab.backends.compose import backend as compose
+from lab.backends.engine import info
 from lab.backends.engine.client import Engine
 from lab.backends.local import checks
 from lab.checks import gpus, host
@@ -168,7 +169,7 @@ def test_a_host_with_a_gpu_and_an_engine(
         ("must_build", True),
     ):
         monkeypatch.setattr(compose.ComposeBackend, name, lambda *_, value=value, **__: value)
-    monkeypatch.setattr(compose, "read_engine", lambda: told(Runtimes={"nvidia": {}}))
+    monkeypatch.setattr(info, "read_engine", lambda: told(Runtimes={"nvidia": {}}))
     report = json.loads(cli("doctor", "--json").out)
     found = {f"{each['area']}: {each['where']}": each for each in report["findings"]}
     assert found["compose: image"]["what"] == "built by the next run"
@@ -177,7 +178,7 @@ def test_a_host_with_a_gpu_and_an_engine(
     assert found["GPUs by local: TensorFlow"]["status"] == "failed"
     assert report["usable"]["gpus"]
     # Neither backend gives GPUs to tasks.
-    monkeypatch.setattr(compose, "read_engine", lambda: ENGINE)
+    monkeypatch.setattr(info, "read_engine", lambda: ENGINE)
     assert cli("doctor", code=1).err.startswith("error: required checks fail: container toolkit, ")
     no_image = "there is no image x; build it"
     monkeypatch.setattr(compose.ComposeBackend, "missing_image", lambda *_, **__: no_image)

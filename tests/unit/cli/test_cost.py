@@ -16,7 +16,9 @@ FOREIGN = {
 
 OWN = {
     "lab.backends.boot",
-    "lab.backends.compose.backend",
+    "lab.backends.compose.boot",
+    "lab.backends.compose.environment",
+    "lab.backends.engine.client",
     "lab.backends.local.backend",
     "lab.cluster.gpu.verification",
     "lab.task.node.gpu_probe",

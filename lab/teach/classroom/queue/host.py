@@ -18,7 +18,8 @@ from typing import Final
 import msgspec
 
 from lab.backends.boot import boot
-from lab.backends.compose.backend import ComposeBackend, ComposeBoot
+from lab.backends.compose.backend import ComposeBackend
+from lab.backends.compose.boot import ComposeBoot
 from lab.backends.compose.cli import Compose, remove_compose_file
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.host_block import block_nodes
