@@ -14,16 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rich.console import Group
-from rich.text import Text
-
 from lab.backends.names import capabilities
 from lab.backends.options import text_of
 from lab.backends.registry import backends
 from lab.base.tables import terminal_width
 from lab.base.text import wrapped
-from lab.verbs.printing import prints
-from lab.verbs.shown import Shown
+from lab.verbs.printing import Shown, prints
 
 _ABILITIES: Final = ("tasks", "containers", "host_gpus", "queued", "network_faults")
 
@@ -45,18 +41,12 @@ class Backends(Shown):
         """Return all of it as a JSON value."""
         return [_as_json(name, reason) for name, reason in self.reasons.items()]
 
-    def show(self) -> None:
-        """Print the lines; a terminal wraps them."""
+    def _shown(self) -> Iterator[str]:
+        """Yield the lines; a terminal wraps them."""
         width = terminal_width(sys.stdout)
-        for line in self._lines():
-            print(*(wrapped(line, width, indent=_INDENT) if width else [line]), sep="\n")
-
-    def _lines(self) -> Iterator[str]:
         for name, reason in self.reasons.items():
-            yield from _lines(name, reason)
-
-    def _shown(self) -> Group:
-        return Group(*map(Text, self._lines()))
+            for line in _lines(name, reason):
+                yield from wrapped(line, width, indent=_INDENT) if width else [line]
 
 
 def backends_() -> Backends:

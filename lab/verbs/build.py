@@ -9,15 +9,35 @@ Examples:
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from lab.backends.compose.image_build import build_image
 from lab.backends.names import AUTO
-from lab.base.log import LOG
 from lab.base.options import verb
 from lab.cluster.config import load_cluster
 from lab.cluster.placement.place import place_here
 from lab.cluster.project import cluster_path, find_root
 from lab.protocol.runtimes import TENSORFLOW
 from lab.verbs.common_options import ClusterFile, Framework, GpuMode
+from lab.verbs.printing import Note, Shown, prints
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Built(Shown):
+    """An image that was built.
+
+    Attributes:
+        image: Its name.
+        seconds: How long it took.
+    """
+
+    image: str
+    seconds: float
+
+    def _shown(self) -> Iterator[Note]:
+        yield Note(f"built the image {self.image}; boot an environment with `lab up`")
 
 
 @verb
@@ -26,12 +46,12 @@ def build(
     cluster: ClusterFile = None,
     gpus: GpuMode = AUTO,
     framework: Framework = None,
-) -> None:
+) -> Built:
     """Build the image of the tasks of a config."""
-    path = cluster_path(cluster)
+    began, path = time.monotonic(), cluster_path(cluster)
     plan = place_here(load_cluster(path), gpus, framework or TENSORFLOW.name).plan
     image = build_image(plan, root=find_root(path))
-    LOG.info(f"built the image {image}; boot an environment with `lab up`")
+    return Built(image, time.monotonic() - began)
 
 
-command = build
+command = prints(build)

@@ -9,29 +9,42 @@ Examples:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from lab.backends.registry import backends
 from lab.base.errors import InputError
-from lab.base.log import LOG
 from lab.base.options import Argument
 from lab.runner.discovery import locate, name_here
 from lab.runner.status import volume_status
 from lab.runner.store.directory import LAST, runs_path
 from lab.verbs.common_options import RunsDir
+from lab.verbs.printing import Note, Shown, prints
 
 CANCELLED: Final = "cancelled by `lab cancel`"
 
 
-def cancel(run: Annotated[str, Argument()] = LAST, *, runs_dir: RunsDir = None) -> str:
+@dataclass(frozen=True, slots=True, repr=False)
+class Cancelled(Shown):
+    """A run whose tasks were asked to end.
+
+    Attributes:
+        run_id: Its id.
+    """
+
+    run_id: str
+
+    def _shown(self) -> Iterator[Note]:
+        yield Note(f"run {self.run_id} is cancelled; collect it with `lab attach {self.run_id}`")
+
+
+def cancel(run: Annotated[str, Argument()] = LAST, *, runs_dir: RunsDir = None) -> Cancelled:
     """Ask the tasks of a run to end; a client that follows the run collects it.
 
     Args:
         run: A run's id, a unique prefix of it, last, or last~1 (default: last).
         runs_dir: The run store.
-
-    Returns:
-        The id of the run.
 
     Raises:
         InputError: No run matches or several do, it has ended, or its environment no longer runs.
@@ -50,8 +63,7 @@ def cancel(run: Annotated[str, Argument()] = LAST, *, runs_dir: RunsDir = None) 
             f"collect its files with `lab attach {run_id}`",
         )
     environment.cancel(run_id, CANCELLED)
-    LOG.info(f"run {run_id} is cancelled; collect it with `lab attach {run_id}`")
-    return run_id
+    return Cancelled(run_id)
 
 
-command = cancel
+command = prints(cancel)

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -34,8 +34,7 @@ from lab.teach.lessons.answers import add_answers, note_passed
 from lab.teach.lessons.check import Evidence, Reply, StageResult, check_lesson
 from lab.teach.lessons.lesson import Lesson, lesson_names, load_lesson
 from lab.verbs.common_options import RunsDir
-from lab.verbs.printing import prints
-from lab.verbs.shown import Shown
+from lab.verbs.printing import Shown, prints
 
 _DONE = Text("✓", "green")
 _WRONG = Text("✗", "bold red")
@@ -127,10 +126,10 @@ class Checked(Shown):
             return found
         return {"lesson": self.name, "stages": found[self.name]}
 
-    def _shown(self) -> Group:
+    def _shown(self) -> Sequence[RenderableType]:
         if self.name is None:
-            return Group(lessons_table(self.lessons, self.results))
-        return lesson_page(self.name, self.lessons[self.name], self.results[self.name])
+            return [lessons_table(self.lessons, self.results)]
+        return [lesson_page(self.name, self.lessons[self.name], self.results[self.name])]
 
 
 @reads_options

@@ -51,7 +51,10 @@ from lab.base.console import messages_shown
 from lab.base.converters import one_of, text, whole
 from lab.base.errors import InputError
 from lab.base.options import Argument, Flag, Switch, given_flags, reads_options
-from lab.verbs.common_options import AsJson, HostGpus
+from lab.verbs.common_options import HostGpus
+from lab.verbs.printing import Called, Shown, print_checked, prints
+
+DEFAULT_CLASS: Final = "class.yaml"
 
 ACTIONS: Final = (
     "validate", "up", "status", "board", "time", "handouts", "reset", "down", "gradebook",
@@ -67,7 +70,7 @@ def class_(
         str, Argument("the seat, the archive, or the time", text, "SEAT|ARCHIVE|TIME")
     ] = "",
     *,
-    file: Annotated[str, Flag("the class config", text, shows="FILE")] = "class.yaml",
+    file: Annotated[str, Flag("the class config", text, shows="FILE")] = DEFAULT_CLASS,
     gpus: HostGpus = AUTO,
     output: Annotated[
         str | None,
@@ -79,9 +82,18 @@ def class_(
         int | None, Flag("the port of the board on 127.0.0.1", whole(1, 65535), shows="PORT")
     ] = None,
     yes: Annotated[bool, Switch("remove without a question", short="-y")] = False,
-    json: AsJson = False,
-) -> None:
-    """Run a class of several seats on this host."""
+) -> Shown | None:
+    """Run a class of several seats on this host.
+
+    Returns:
+        The result of the action: of `status` the seats, of `handouts` the page. `board` has none:
+        it serves until Ctrl-C.
+
+    Raises:
+        ConfigError: The class config has errors; `problems` has all of them.
+        InputError: The action does not take an argument, or no class is up.
+        LabError: The host cannot run the class, or a part of it does not answer.
+    """
     given = dict(locals())
     from lab.verbs import class_actions  # noqa: PLC0415  (takes 0.5 s)
 
@@ -90,10 +102,14 @@ def class_(
     others = given_flags(class_, given, *(given.keys() - takes.keys() - {"action", "file", "of"}))
     for flag in [*(["SEAT"] if of and "of" not in takes else []), *others]:
         raise InputError(f"`lab class {action}` does not take {flag}", f"leave out {flag}")
-    act(
-        Path(file),
-        **{name: value for name, value in given.items() if name in takes.keys() - {"file"}},
-    )
+    options = {name: value for name, value in given.items() if name in takes.keys() - {"file"}}
+    result: Shown | None = act(Path(file), **options)
+    return result
 
 
-command = class_
+def _present(called: Called, *, json: bool) -> None:
+    file = called.keywords.get("file", DEFAULT_CLASS)
+    print_checked(called, lambda: file, json=json)
+
+
+command = prints(class_, _present)

@@ -1,32 +1,33 @@
-"""The actions of `lab class`, a function for each with the options that it takes; their tables."""
+"""The actions of `lab class`, a function for each with the options that it takes; their results."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from time import time as now
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from rich.table import Table
 from rich.text import Text
 
-from lab.base.console import confirm, print_json
-from lab.base.errors import ConfigError, InputError
+from lab.base.console import confirm
+from lab.base.errors import InputError
 from lab.base.formatting import about, counted, whole
-from lab.base.log import LOG
-from lab.base.tables import Cell, fitting, show, table_of, terminal_width
+from lab.base.tables import Cell, fitting, table_of, terminal_width
 from lab.base.text import visible
 from lab.base.units import memory_for_people
 from lab.runner.result_table import state_cell
 from lab.teach.classroom.class_dir import changed_end, write_private
 from lab.teach.classroom.planning import ClassPlan, SeatPlan
 from lab.teach.classroom.preparation import boot, plan_from, running_class
+from lab.verbs.printing import Note, Said, Shown
 
 if TYPE_CHECKING:
     from lab.teach.classroom.gradebook import Entry
@@ -34,59 +35,119 @@ if TYPE_CHECKING:
     from lab.teach.classroom.seat_status import SeatStatus
 
 
-def validate(file: Path, *, gpus: str | int, json: bool) -> None:
-    """Check a class config and this host; print what seats, the proxy and active runs get."""
-    try:
-        plan = plan_from(file, gpus)
-    except ConfigError as error:
-        if json:
-            print_json({"file": str(file), "valid": False, "problems": error.problems})
-        raise
-    if json:
-        print_json({"file": str(file), "valid": True, "problems": [], **plan.to_json()})
-        return
-    show(table_of(_PLAN_COLUMNS, [*map(_plan_row, plan.seats), *_other_rows(plan)]))
-    for notice in plan.notices:
-        LOG.info(notice)
-    LOG.info(f"{file}: valid: {plan.name}, {counted(len(plan.seats), 'seat')}")
+@dataclass(frozen=True, slots=True, repr=False)
+class Planned(Shown):
+    """A class config without errors, and what it gets on a host."""
+
+    file: Path
+    plan: ClassPlan
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as a JSON value."""
+        return {"file": str(self.file), "valid": True, "problems": [], **self.plan.to_json()}
+
+    def _shown(self) -> Iterator[Table | str]:
+        plan = self.plan
+        yield table_of(_PLAN_COLUMNS, [*map(_plan_row, plan.seats), *_other_rows(plan)])
+        yield from map(Note, plan.notices)
+        yield Note(f"{self.file}: valid: {plan.name}, {counted(len(plan.seats), 'seat')}")
 
 
-def up(file: Path) -> None:
-    """Boot a class, and print where to go on."""
+def validate(file: Path, *, gpus: str | int) -> Planned:
+    """Check a class config and this host; return what seats, the proxy and active runs get."""
+    return Planned(file, plan_from(file, gpus))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Up(Shown):
+    """A class that is up."""
+
+    name: str
+    seats: int
+    url: str
+
+    def _shown(self) -> Iterator[Note]:
+        yield Note(f"class {self.name}: {counted(self.seats, 'seat')} at {self.url}")
+        yield Note(
+            "print the passwords with `lab class handouts`; see the seats with `lab class status`"
+        )
+
+
+def up(file: Path) -> Up:
+    """Boot a class."""
     plan = boot(file)
-    LOG.info(f"class {plan.name}: {counted(len(plan.seats), 'seat')} at {plan.url}")
-    LOG.info("print the passwords with `lab class handouts`; see the seats with `lab class status`")
+    return Up(plan.name, len(plan.seats), plan.url)
 
 
-def status(file: Path, *, json: bool) -> None:
-    """Print the end of the class, each seat with its GPUs and its newest run, and the queue."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Status(Shown):
+    """The end of a class, each seat with its GPUs and its newest run, and the queue.
+
+    Attributes:
+        name: The class.
+        end: Its end; None: it has none.
+        seats: The seats.
+        queue: Who waits for GPUs; None: the class has no queue.
+    """
+
+    name: str
+    end: datetime | None
+    seats: Sequence[SeatStatus]
+    queue: Sequence[Queued] | None
+
+    def to_json(self) -> Any:  # noqa: ANN401  (an object)
+        """Return all of it as a JSON value."""
+        return msgspec.to_builtins({"end": self.end, "seats": self.seats, "queue": self.queue})
+
+    def _shown(self) -> Iterator[Table | str]:
+        """Yield tables that fit the terminal, and the names of the columns that do not."""
+        if self.end:
+            yield Note(f"class {self.name}: {when_ends(self.end)}")
+        width = terminal_width(sys.stdout)
+        waiting = {each.seat: each for each in self.queue or () if each.state in _BEFORE_TURN}
+        rows = [_seat_row(each, waiting.get(each.seat)) for each in self.seats]
+        table, left_out = fitting(_SEAT_COLUMNS, rows, width=width, give_way=_SEAT_GIVE_WAY)
+        yield table
+        if self.queue:
+            rows = [*map(_queue_row, self.queue)]
+            table, more = fitting(_QUEUE_COLUMNS, rows, width=width, give_way=_QUEUE_GIVE_WAY)
+            yield from ("", table)
+            left_out += more
+        elif self.queue is not None:
+            yield Note("the queue is empty")
+        if left_out:
+            names = ", ".join(dict.fromkeys(name.lstrip(">") for name in left_out))
+            yield Note(f"not shown at this width: {names}; --json prints all")
+
+
+def status(file: Path) -> Status:
+    """Return the end of the class, the seats, and the queue."""
     from lab.teach.classroom.queue.host import queued  # noqa: PLC0415  (docker-py)
     from lab.teach.classroom.seat_status import seat_statuses  # noqa: PLC0415
 
     folder = running_class(file)
-    seats, queue = seat_statuses(folder), queued(folder)
-    end = _local(folder.end())
-    if json:
-        print_json(msgspec.to_builtins({"end": end, "seats": seats, "queue": queue}))
-        return
-    if end:
-        LOG.info(f"class {folder.name}: {when_ends(end)}")
-    show_seats(seats, queue)
+    return Status(folder.name, _local(folder.end()), seat_statuses(folder), queued(folder))
 
 
-def time(file: Path, *, of: str, json: bool) -> None:
-    """Print the time left of the class; or change its end, and print that."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Time(Shown):
+    """The end of a class, and the seconds until then; None: it has no end."""
+
+    end: datetime | None
+    left_s: float | None
+
+    def _shown(self) -> Iterator[str]:
+        yield f"the class {when_ends(self.end) if self.end else 'has no end'}"
+
+
+def time(file: Path, *, of: str) -> Time:
+    """Return the time left of the class; or change its end, and return that."""
     folder = running_class(file)
     if of:
         extends = of.startswith("+")  # otherwise, the file may be damaged
         folder.set_end(changed_end(of, folder.end() if extends else None, now()))
     end = folder.end()
-    at, left_s = _local(end), None if end is None else max(0.0, end - now())
-    if json:
-        print_json(msgspec.to_builtins({"end": at, "left_s": left_s}))
-        return
-    when = when_ends(at) if at else "has no end"
-    sys.stdout.write(f"the class {when}\n")
+    return Time(_local(end), None if end is None else max(0.0, end - now()))
 
 
 def _local(time_unix: float | None) -> datetime | None:
@@ -102,19 +163,40 @@ def board(file: Path, *, port: int | None) -> None:
     asyncio.run(serve(partial(encoded, "class", feed), port or PORT))
 
 
-def handouts(file: Path, *, output: str | None) -> None:
+@dataclass(frozen=True, slots=True, repr=False)
+class Handouts(Shown):
+    """A page with a handout for each seat, and how browsers reach the class."""
+
+    page: Path
+    reach: str
+
+    def _shown(self) -> Iterator[Note]:
+        if self.reach:
+            yield Note(self.reach)
+        yield Note(f"print {self.page}, and then delete it: it has the password of every seat")
+
+
+def handouts(file: Path, *, output: str | None) -> Handouts:
     """Write a page with a handout for each seat, to print."""
     from lab.teach.classroom.handouts import write_handouts  # noqa: PLC0415  (segno)
 
     folder = running_class(file)
     page = Path(output or f"{folder.name}-handouts.html")
     write_handouts(folder, page)
-    if line := folder.stored().plan.reach:
-        LOG.info(line)
-    LOG.info(f"print {page}, and then delete it: it has the password of every seat")
+    return Handouts(page, folder.stored().plan.reach)
 
 
-def reset(file: Path, *, of: str, yes: bool) -> None:
+@dataclass(frozen=True, slots=True, repr=False)
+class Reset(Said):
+    """A seat in its first state."""
+
+    seat: str
+
+    def _shown(self) -> Iterator[str]:
+        yield f"{self.seat}: reset"
+
+
+def reset(file: Path, *, of: str, yes: bool) -> Reset:
     """Give a seat its first state again; keep a copy of the student's work."""
     from lab.teach.classroom import up_down  # noqa: PLC0415  (docker-py)
 
@@ -123,33 +205,76 @@ def reset(file: Path, *, of: str, yes: bool) -> None:
     if not yes:
         confirm(f"reset {of}? A copy of its work is kept.")
     up_down.reset(folder, of)
+    return Reset(of)
 
 
-def down(file: Path, *, output: str | None, yes: bool) -> None:
+@dataclass(frozen=True, slots=True, repr=False)
+class Ended(Said):
+    """A class that was removed, and the archive with the work of its seats."""
+
+    name: str
+    archive: Path
+
+    def _shown(self) -> Iterator[str]:
+        yield f"class {self.name}: removed; the work of its seats is in {self.archive}"
+
+
+def down(file: Path, *, output: str | None, yes: bool) -> Ended:
     """Collect the work of every seat, then remove the class."""
     from lab.teach.classroom import up_down  # noqa: PLC0415  (docker-py)
 
     folder = running_class(file)
     if not yes:
         confirm(f"remove the class {folder.name!r}? Its work is collected first.")
-    default = f"{folder.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip"
-    up_down.down(folder, Path(output or default))
+    archive = Path(output or f"{folder.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}.zip")
+    up_down.down(folder, archive)
+    return Ended(folder.name, archive)
 
 
-def gradebook(_file: Path, *, of: str, output: str | None, json: bool) -> None:
-    """Print, or write, which stages of the lessons each seat has passed."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Gradebook(Shown):
+    """Which stages of the lessons each seat has passed.
+
+    Attributes:
+        entries: A stage of a lesson in a seat.
+        output: The file that has them; None: there is none.
+    """
+
+    entries: Sequence[Entry]
+    output: str | None
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the entries."""
+        return [asdict(entry) for entry in self.entries]
+
+    def _shown(self) -> Iterator[Table | Note]:
+        """Yield for each seat and lesson with runs or answers how many stages are passed."""
+        if self.output:
+            yield Note(f"{self.output}: {counted(len(self.entries), 'row')}")
+            return
+        groups: dict[tuple[str, str], list[Entry]] = {}
+        for entry in self.entries:
+            groups.setdefault((entry.seat, entry.lesson), []).append(entry)
+        table = table_of(("seat", "lesson", ">stages passed", ">answers typed", "last passed"))
+        for (seat, lesson), stages in groups.items():
+            passed = sum(each.passed for each in stages)
+            done = Text(f"{passed} of {len(stages)}", "green" if passed == len(stages) else "")
+            answers = str(sum(each.answers for each in stages))
+            last = _minute(max(each.when for each in stages))
+            table.add_row(visible(seat), lesson, done, answers, last)
+        yield table
+
+
+def gradebook(_file: Path, *, of: str, output: str | None) -> Gradebook:
+    """Return, and perhaps write, which stages of the lessons each seat has passed."""
     from lab.teach.classroom.gradebook import as_csv, read_gradebook  # noqa: PLC0415
 
     if not of:
         raise InputError("no archive is given", "name the file that `lab class down` wrote")
     entries = read_gradebook(Path(of))
-    if json:
-        print_json([asdict(entry) for entry in entries])
-    elif output:
+    if output:
         write_private(Path(output), as_csv(entries))
-        LOG.info(f"{output}: {counted(len(entries), 'row')}")
-    else:
-        show_gradebook(entries)
+    return Gradebook(entries, output)
 
 
 _PLAN_COLUMNS = ("seat", "gpus", "network", ">cpus", ">memory", ">disk")
@@ -190,31 +315,6 @@ def _other_rows(plan: ClassPlan) -> Iterator[tuple[str, ...]]:
         yield "(queue)", str(gpu)[:_ID] or "none", str(network), "", "", ""
 
 
-def show_seats(seats: Sequence[SeatStatus], queue: Sequence[Queued] | None) -> None:
-    """Print the seats, and the queue if the class has one; name the columns that do not fit."""
-    waiting = {each.seat: each for each in queue or () if each.state in _BEFORE_TURN}
-    rows = [_seat_row(each, waiting.get(each.seat)) for each in seats]
-    left_out = _show(_SEAT_COLUMNS, rows, _SEAT_GIVE_WAY)
-    if queue:
-        sys.stdout.write("\n")
-        left_out += _show(_QUEUE_COLUMNS, map(_queue_row, queue), _QUEUE_GIVE_WAY)
-    elif queue is not None:
-        LOG.info("the queue is empty")
-    if left_out:
-        names = ", ".join(dict.fromkeys(name.lstrip(">") for name in left_out))
-        LOG.info(f"not shown at this width: {names}; --json prints all")
-
-
-def _show(
-    columns: Sequence[str], rows: Iterable[Sequence[Cell]], give_way: Sequence[str]
-) -> list[str]:
-    """Print a table that fits into the terminal; return the columns that it leaves out."""
-    width = terminal_width(sys.stdout)
-    table, left_out = fitting(columns, rows, width=width, give_way=give_way)
-    show(table)
-    return left_out
-
-
 def _seat_row(seat: SeatStatus, waits: Queued | None) -> tuple[Cell, ...]:
     run = seat.run
     facts: tuple[Cell, ...] = ("", "" if seat.answers else "no answer", "", "", "")
@@ -250,20 +350,6 @@ def _ago(seconds: float | None) -> str:
 def _short(ids: Sequence[str]) -> str:
     """The beginnings of UUIDs."""
     return " ".join(each[:_ID] for each in ids) or "none"
-
-
-def show_gradebook(entries: Sequence[Entry]) -> None:
-    """Print for each seat and lesson with runs or answers how many stages are passed."""
-    groups: dict[tuple[str, str], list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault((entry.seat, entry.lesson), []).append(entry)
-    table = table_of(("seat", "lesson", ">stages passed", ">answers typed", "last passed"))
-    for (seat, lesson), stages in groups.items():
-        passed = sum(each.passed for each in stages)
-        done = Text(f"{passed} of {len(stages)}", "green" if passed == len(stages) else "")
-        answers = str(sum(each.answers for each in stages))
-        table.add_row(visible(seat), lesson, done, answers, _minute(max(e.when for e in stages)))
-    show(table)
 
 
 def _minute(when: str) -> str:

@@ -14,12 +14,11 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Group
-from rich.text import Text
+from rich.console import RenderableType
 
 from lab.backends.registry import backends
 from lab.base.errors import InputError
@@ -29,9 +28,8 @@ from lab.runner.status import StatusProber
 from lab.runner.store.directory import runs_path
 from lab.runner.store.names import open_runs, read_each
 from lab.verbs.common_options import RunsDir
-from lab.verbs.printing import prints
+from lab.verbs.printing import Shown, prints
 from lab.verbs.results import Labels, NamedRuns
-from lab.verbs.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd  # importing it takes half a second
@@ -71,12 +69,12 @@ class Comparison(Shown):
         names = [side.label or side.summary.run_id for side in self.sides]
         return pd.DataFrame([row["values"] for _, row in rows], index, names)
 
-    def _shown(self) -> Group:
-        """Return what `lab compare` prints, with an empty line between two tables."""
+    def _shown(self) -> Iterator[RenderableType]:
+        """Yield what `lab compare` prints, with an empty line between two tables."""
         from lab.study.comparison import tables  # noqa: PLC0415
 
-        parts = [*tables(self.sides, everything=self.everything)]
-        return Group(parts[0], *(each for part in parts[1:] for each in (Text(), part)))
+        for place, part in enumerate(tables(self.sides, everything=self.everything)):
+            yield from ("", part) if place else (part,)
 
 
 @verb

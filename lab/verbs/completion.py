@@ -16,12 +16,13 @@ Examples:
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from lab.base.converters import one_of
-from lab.base.options import Argument, reads_options
+from lab.base.options import Argument, verb
+from lab.verbs.printing import Shown, prints
 
 SCRIPTS: Final[Mapping[str, str]] = {
     "bash": """\
@@ -53,12 +54,26 @@ complete -c lab -f -k -a '(__lab)'
 """The script of each shell. If there is no candidate, it completes files."""
 
 
-@reads_options
+@dataclass(frozen=True, slots=True, repr=False)
+class Script(Shown):
+    """The completion script of a shell.
+
+    Attributes:
+        text: The script.
+    """
+
+    text: str
+
+    def _shown(self) -> Iterator[str]:
+        yield self.text.removesuffix("\n")
+
+
+@verb
 def completion(
     shell: Annotated[str, Argument("bash, zsh or fish", one_of("bash", "zsh", "fish"))],
-) -> None:
+) -> Script:
     """Print the completion script of a shell."""
-    sys.stdout.write(SCRIPTS[shell])
+    return Script(SCRIPTS[shell])
 
 
-command = completion
+command = prints(completion, json="")  # a script is text

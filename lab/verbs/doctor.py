@@ -10,41 +10,74 @@ Examples:
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from lab.backends.checks import Check
+from lab.backends.checks import Check, Outcome
 from lab.backends.names import CAPABILITIES
-from lab.base.console import print_json
 from lab.base.errors import LabError
 from lab.base.variables import LAB_RUNS_DIR
 from lab.checks import host as hosts
 from lab.checks.report import GPUS, HOST, Report, gpu_area
-from lab.verbs.common_options import AsJson
+from lab.verbs.printing import Called, Shown, print_result, prints
+
+if TYPE_CHECKING:
+    from rich.text import Text  # the package may be missing
 
 
-def doctor(*, json: AsJson = False) -> None:
-    """Check this host and suggest fixes.
+@dataclass(frozen=True, slots=True, repr=False)
+class Examined(Shown):
+    """The checks of this host.
 
-    Raises:
-        LabError: A required check fails, or no backend can be used.
+    Attributes:
+        report: The outcome of each check, and what can be used.
     """
-    report = Report([*CAPABILITIES])
-    if json:
-        _examine(report)
-        print_json(report.as_json())
-    else:
-        # Imported here: the package rich may be missing.
-        from lab.checks.view import View  # noqa: PLC0415
 
-        view = View()
-        report.show = view.show
-        with view.watching() as report.watch:
-            _examine(report)
-        view.end(report)
-    if names := ", ".join(fault.where for fault in report.faults()):
-        raise LabError(f"required checks fail: {names}", "fix them as shown above")
-    if not report.has_backend:
-        raise LabError("no backend can be used on this host", "fix one backend as shown above")
+    report: Report
+
+    def check(self) -> None:
+        """Check that this host can be used.
+
+        Raises:
+            LabError: A required check fails, or no backend can be used.
+        """
+        if names := ", ".join(fault.where for fault in self.report.faults()):
+            raise LabError(f"required checks fail: {names}", "fix them as shown above")
+        if not self.report.has_backend:
+            raise LabError("no backend can be used on this host", "fix one backend as shown above")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as a JSON value."""
+        return self.report.as_json()
+
+    def _shown(self) -> Iterator[Text | str]:
+        from lab.checks.view import lines  # noqa: PLC0415
+
+        for area, outcomes in groupby(self.report.outcomes, lambda each: each.area):
+            yield area
+            for each in outcomes:
+                yield from lines(each, None)
+            yield ""
+        yield self.report.sentence()
+
+
+def doctor(
+    *,
+    show: Callable[[Outcome], None] = lambda _: None,
+    watch: Callable[[str], None] = lambda _: None,
+) -> Examined:
+    """Check this host and suggest fixes; a check that fails is a result.
+
+    Args:
+        show: Receives each outcome as soon as it is known.
+        watch: Receives the name of each check before it runs; some checks take seconds.
+    """
+    report = Report([*CAPABILITIES], show, watch)
+    _examine(report)
+    return Examined(report)
 
 
 def _examine(report: Report) -> None:
@@ -70,4 +103,17 @@ def _examine(report: Report) -> None:
             report.examine(gpu_area(backend.name), backend.gpu_checks())
 
 
-command = doctor
+def _present(examine: Called, *, json: bool) -> None:
+    if json:
+        print_result(examine(), json=True)
+        return
+    from lab.checks.view import View  # noqa: PLC0415
+
+    view = View()
+    with view.watching() as watch:
+        found: Examined = examine(show=view.show, watch=watch)
+    view.end(found.report)
+    found.check()
+
+
+command = prints(doctor, _present)

@@ -9,6 +9,7 @@ Examples:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated
 
@@ -22,7 +23,14 @@ from lab.runner.recovery import Confirm, remove, run_all
 from lab.runner.store.directory import runs_path
 from lab.verbs.common_options import EnvironmentArgument, RunsDir
 from lab.verbs.inputs import find_environment
-from lab.verbs.printing import prints
+from lab.verbs.printing import Said, prints
+
+
+class Removed(Said, list[str]):
+    """The names of the environments that were removed."""
+
+    def _shown(self) -> Iterator[str]:
+        yield f"removed: {', '.join(self) or 'no environment'}"
 
 
 def _agree(_question: str) -> None:
@@ -38,7 +46,7 @@ def down(
     runs_dir: RunsDir = None,
     yes: Annotated[bool, Switch("remove without a question", short="-y")] = False,
     confirm: Confirm = _agree,
-) -> list[str]:
+) -> Removed:
     """Collect the runs of an environment, then remove it; a run under way is cancelled first.
 
     Args:
@@ -49,9 +57,6 @@ def down(
         yes: Whether nothing is asked.
         confirm: Asks the user before several environments, uncollected runs or a run under way are
             removed; raises InputError if the answer is no.
-
-    Returns:
-        The names of the removed environments.
 
     Raises:
         InputError: No environment has this name, this directory's environment was booted from
@@ -71,7 +76,7 @@ def down(
     run_all(partial(removal, environment) for environment in doomed)
     if not doomed:
         LOG.info("no environment is up")
-    return [environment.project for environment in doomed]
+    return Removed(environment.project for environment in doomed)
 
 
-command = prints(down, json="", confirm=confirm)
+command = prints(down, confirm=confirm)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -24,8 +23,7 @@ from lab.base.text import suggestion
 from lab.protocol.experiments.experiment import FAIL, Experiment
 from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.protocol.runtimes import RUNTIMES
-from lab.verbs.printing import prints
-from lab.verbs.shown import Shown
+from lab.verbs.printing import Shown, prints
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -44,16 +42,16 @@ class Experiments(Shown):
         """Return all of it as a JSON value."""
         return [_as_json(each) for each in self.chosen]
 
-    def _shown(self) -> Group:
+    def _shown(self) -> Sequence[Table | str]:
         if not self.one:
-            return Group(_experiments_table(self.chosen))
+            return [_experiments_table(self.chosen)]
         (only,) = self.chosen
         flags = [(f"--{name}", flag.help) for name, flag in only.flags.items()]
-        return Group(
+        return [
             wrapped(table_of((only.name, only.summary), _facts(only)), 1),
-            Text(),
+            "",
             wrapped(table_of(("flag", "description"), flags), 1),
-        )
+        ]
 
 
 def experiments(

@@ -13,13 +13,13 @@ Examples:
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from rich.filesize import decimal
 
-from lab.base.console import messages_shown
 from lab.base.errors import InputError, LabError
 from lab.base.files import atomic_writer, check_output
 from lab.base.formatting import counted
@@ -31,12 +31,12 @@ from lab.runner.store.archive import SUFFIX, contents, is_archive_of, pack
 from lab.runner.store.directory import RunDir, RunStatus, runs_path
 from lab.runner.store.names import named_run
 from lab.verbs.common_options import RunsDir
-from lab.verbs.printing import prints
+from lab.verbs.printing import Note, Shown, prints
 from lab.verbs.results import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+@dataclass(frozen=True, slots=True, repr=False)
+class Exported(Shown):
     """An archive that was written.
 
     Attributes:
@@ -57,20 +57,14 @@ class Exported:
     left_out: int
     left_out_bytes: int
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all of it as a JSON value."""
-        return asdict(self) | {"file": str(self.file)}
-
-    @messages_shown()
-    def show(self) -> None:
-        """Print the path of the archive, and its content in one line."""
+    def _shown(self) -> Iterator[str]:
         packed = f"{counted(self.files, 'file')}, {decimal(self.content_bytes)}"
         line = f"run {self.run_id}: {packed}, as {decimal(self.bytes)} in {short(str(self.file))}"
         if self.left_out:
             rest = f"{counted(self.left_out, 'file')}, {decimal(self.left_out_bytes)}"
             line += f"; without checkpoints, model and files ({rest}): add them with --all"
-        LOG.info(line)
-        print(self.file)
+        yield Note(line)
+        yield str(self.file)
 
 
 @verb

@@ -20,15 +20,14 @@ Examples:
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
 from lab.base.console import messages_shown
 from lab.base.errors import InputError
-from lab.base.log import LOG
 from lab.base.options import Argument, Flag
 from lab.protocol.experiments.faults import Fault, concerns, parse, relative_to_now
 from lab.runner.discovery import find, name_here, reachable
@@ -36,11 +35,11 @@ from lab.runner.fault_injection import check_targets, inject, input_error
 from lab.runner.lifecycle import statuses_of
 from lab.runner.store.directory import LAST, runs_path
 from lab.verbs.common_options import RunsDir
-from lab.verbs.printing import prints
+from lab.verbs.printing import Note, Shown, prints
 
 
-@dataclass(frozen=True, slots=True)
-class Injected:
+@dataclass(frozen=True, slots=True, repr=False)
+class Injected(Shown):
     """A fault that was injected.
 
     Attributes:
@@ -53,14 +52,8 @@ class Injected:
     fault: str
     tasks: Sequence[str]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return all of it as a JSON value."""
-        return asdict(self)
-
-    @messages_shown()
-    def show(self) -> None:
-        """Say which tasks it affects."""
-        LOG.info(f"run {self.run}: {self.fault}: affects {', '.join(self.tasks)}")
+    def _shown(self) -> Iterator[Note]:
+        yield Note(f"run {self.run}: {self.fault}: affects {', '.join(self.tasks)}")
 
 
 @messages_shown()

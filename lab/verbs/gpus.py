@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -30,8 +29,7 @@ from lab.cluster.gpu.support import build_of, by_gpus
 from lab.cluster.gpu.values import DRIVER
 from lab.cluster.gpu.verification import GpuCheck, GpuStatus, check_all
 from lab.protocol.runtimes import TENSORFLOW
-from lab.verbs.printing import prints
-from lab.verbs.shown import Shown
+from lab.verbs.printing import Shown, prints
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
 _NAME: Final = 20
@@ -195,11 +193,10 @@ class Gpus(Shown):
             if fault.where == DRIVER and fault.status is not Condition.NO_DRIVER:
                 raise LabError(f"the driver does not work: {fault.status}", fault.fix)
 
-    def _shown(self) -> Group:
-        parts = [*self._overview()]
+    def _shown(self) -> Iterator[Table | Text]:
+        yield from self._overview()
         if any(each.check.planned or not each.check.status.good for each in self.pinned):
-            parts += self._of_tasks()
-        return Group(*parts)
+            yield from self._of_tasks()
 
     def _overview(self) -> Iterator[Table | Text]:
         """Yield the tables of the GPUs, with the tasks that hold each."""

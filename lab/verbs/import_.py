@@ -13,20 +13,20 @@ Examples:
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from lab.base.console import messages_shown
 from lab.base.errors import LabError
-from lab.base.log import LOG
 from lab.base.options import Arguments
 from lab.base.text import short
 from lab.cluster.project import AnyPath
 from lab.runner.store.archive import same_content, unpack
 from lab.runner.store.directory import RunDir, runs_path
 from lab.verbs.common_options import RunsDir
-from lab.verbs.printing import prints
+from lab.verbs.printing import Note, Shown, prints
 
 _IMPORTING: Final = ".import-"
 """The beginning of the name of a directory in the run store that an import fills."""
@@ -45,7 +45,7 @@ class Imported:
     is_new: bool
 
 
-class Imports(list[Imported]):
+class Imports(Shown, list[Imported]):
     """The runs of several archives."""
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -55,12 +55,10 @@ class Imports(list[Imported]):
             for each in self
         ]
 
-    @messages_shown()
-    def show(self) -> None:
-        """Say where each run is."""
+    def _shown(self) -> Iterator[Note]:
         for each in self:
             state = "imported into" if each.is_new else "already there:"
-            LOG.info(f"run {each.run.run_id} is {state} {each.run.path}")
+            yield Note(f"run {each.run.run_id} is {state} {each.run.path}")
 
 
 @messages_shown()

@@ -13,7 +13,8 @@ import filecmp
 import os
 import shlex
 import shutil
-import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -31,10 +32,11 @@ from lab.cluster.config.schema import FILE as SCHEMA
 from lab.cluster.gpu import chosen_host
 from lab.cluster.placement.config_generator import describe_host, generate, name_from
 from lab.cluster.placement.place import place
-from lab.cluster.project import DEFAULT_CLUSTER, SCRIPTS, project_around
+from lab.cluster.project import DEFAULT_CLUSTER, SCRIPTS, AnyPath, project_around
 from lab.protocol.experiments.experiment import misfit
 from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.verbs.common_options import HostGpus
+from lab.verbs.printing import Note, Shown, prints
 
 PARTS: Final = (DOCKERFILE, "data/README.md", SCRIPTS)
 """The shipped files that a project has beside its config."""
@@ -59,15 +61,35 @@ __pycache__/
 """
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Initialized(Shown):
+    """A project that was written.
+
+    Attributes:
+        config: The text of its config.
+        written: The files and directories that were written, the config first; with `-`: none.
+        kept: Those that differ from what lab writes, and stay as they are.
+        notes: What was written, and what comes next.
+    """
+
+    config: str
+    written: Sequence[str] = ()
+    kept: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+    def _shown(self) -> Iterable[str]:
+        return map(Note, self.notes) if self.notes else [self.config.removesuffix("\n")]
+
+
 @verb
 def init(
     *,
     gpus: HostGpus = AUTO,
-    output: Annotated[str, Flag("the file to write, or - for stdout", text, shows="FILE")] = (
+    output: Annotated[AnyPath, Flag("the file to write, or - for stdout", text, shows="FILE")] = (
         DEFAULT_CLUSTER
     ),
     force: Annotated[bool, Switch("replace an existing file")] = False,
-) -> None:
+) -> Initialized:
     """Write a project: a config for this host or another one, the programs and a Dockerfile."""
     path = Path(DEFAULT_CLUSTER if output == "-" else output)
     if output != "-":
@@ -81,14 +103,18 @@ def init(
     cluster = parse_cluster(config.encode(), str(path))
     place(cluster, inventory)
     if output == "-":
-        sys.stdout.write(config)
-        return
+        return Initialized(config)
     write(path, config)
+    written, kept = _write_project(path)
     host = "this host" if isinstance(gpus, str) else "that host"
-    LOG.info(f"{host} has {describe_host(inventory)}")
-    LOG.info(f"wrote {output}: {name}, {layout}")
-    _write_project(path)
-    _report_next_steps(path, cluster, elsewhere=not isinstance(gpus, str))
+    notes = [
+        f"{host} has {describe_host(inventory)}",
+        f"wrote {output}: {name}, {layout}",
+        f"wrote {', '.join(written)}, and {COPY}/ for the image" if written else "",
+        f"kept what exists already: {', '.join(kept)}" if kept else "",
+        _next_step(path, cluster, elsewhere=not isinstance(gpus, str)),
+    ]
+    return Initialized(config, [str(path), *written], kept, [*filter(None, notes)])
 
 
 def _check_free(path: Path, *, force: bool) -> None:
@@ -110,19 +136,20 @@ def _schema(path: Path) -> str | None:
     return Path(os.path.relpath(SCHEMA, folder)).as_posix()
 
 
-def _write_project(config: Path) -> None:
-    """Write what the project of a config lacks: programs, Dockerfile, the image's sources.
+def _write_project(config: Path) -> tuple[list[str], list[str]]:
+    """Write what the project of a config lacks; return that, and what exists but differs.
 
-    It replaces no file. A clone has all of it. A config that is written through a link, such as
-    /dev/stdout, belongs to no project.
+    These are programs, the Dockerfile and the image's sources. It replaces no file. A clone has all
+    of it. A config that is written through a link, such as /dev/stdout, belongs to no project.
     """
     folder = config.absolute().parent.resolve()
+    written: list[str] = []
+    kept: list[str] = []
     if config.resolve().parent != folder:
-        return
+        return written, kept
     folder = project_around(config) or folder
     if not context_of(folder).is_copy:
-        return
-    written, kept = [], []
+        return written, kept
     ignore = folder / ".gitignore"
     if os.path.lexists(ignore):
         kept.append(ignore.name)
@@ -138,20 +165,18 @@ def _write_project(config: Path) -> None:
         elif not (target.is_file() and filecmp.cmp(source, target, shallow=False)):
             kept.append(name)
     prepare_context(folder)
-    if written:
-        LOG.info(f"wrote {', '.join(dict.fromkeys(written))}, and {COPY}/ for the image")
-    if kept:
-        LOG.info(f"kept what exists already: {', '.join(kept)}")
+    return [*dict.fromkeys(written)], kept
 
 
-def _report_next_steps(path: Path, cluster: Cluster, *, elsewhere: bool) -> None:
+def _next_step(path: Path, cluster: Cluster, *, elsewhere: bool) -> str:
+    """Return what to do now; "" if no experiment fits."""
     named = "" if str(path) == DEFAULT_CLUSTER else f" --cluster {shlex.quote(str(path))}"
     counts = {job: len(each.on) for job, each in cluster.jobs.items()}
     fitting = (name for name, each in EXPERIMENTS.items() if not misfit(each, counts))
     if elsewhere:
-        LOG.info(f"render it for that host with `lab render --gpus index{named}`")
-    elif (name := next(fitting, None)) is not None:
-        LOG.info(f"train with `lab run {name}{named}`")
+        return f"render it for that host with `lab render --gpus index{named}`"
+    name = next(fitting, None)
+    return f"train with `lab run {name}{named}`" if name else ""
 
 
-command = init
+command = prints(init)

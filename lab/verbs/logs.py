@@ -10,12 +10,13 @@ Examples:
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from lab.base.converters import count, point_in_time
 from lab.base.errors import InputError
-from lab.base.log import LOG
 from lab.base.options import Argument, Flag, Switch, given_flags, verb
 from lab.base.text import visible
 from lab.protocol.records.echo import TensorFlowLines
@@ -24,6 +25,44 @@ from lab.runner.store.directory import RunDir, runs_path
 from lab.runner.store.names import find_run
 from lab.verbs.common_options import EnvironmentName, RunsDir
 from lab.verbs.inputs import find_environment
+from lab.verbs.printing import Note, Shown, prints
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Lines(Shown):
+    """Lines of programs, read again by each loop: `for line in lab.logs("last")`.
+
+    Attributes:
+        read: Reads them; a note is none of a program.
+        is_live: Whether new lines follow until Ctrl-C; only a loop, or `show()`, reads those.
+    """
+
+    read: Callable[[], Iterator[str]]
+    is_live: bool = False
+
+    def __iter__(self) -> Iterator[str]:
+        return (line for line in self.read() if not isinstance(line, Note))
+
+    def to_json(self) -> list[str]:
+        """Return the lines.
+
+        Raises:
+            InputError: There is no last one.
+        """
+        if self.is_live:
+            raise InputError("--follow has no last line for --json", "leave out one of them")
+        return list(self)
+
+    def show(self) -> None:
+        """Print them, each new one at once."""
+        if not self.is_live:
+            Shown.show(self)
+        for line in self if self.is_live else ():
+            print(line, flush=True)
+
+    def _shown(self) -> Iterable[str]:
+        live = Note("new lines until Ctrl-C: read them in a loop, or print them with show()")
+        return [live] if self.is_live else self.read()
 
 
 @verb
@@ -55,30 +94,39 @@ def logs(
     ] = None,
     name: EnvironmentName = None,
     runs_dir: RunsDir = None,
-) -> None:
-    """Print the output of the programs of a run, or of the tasks of an environment."""
+) -> Lines:
+    """Return the output of the programs of a run, or of the tasks of an environment."""
     given = dict(locals())
     wanted = [each.strip() for each in task.split(",")] if task else []
     if run is not None:
         for flag in given_flags(logs, given, "follow", "since", "name"):
             raise InputError(f"{flag} is only for an environment", "leave out the run")
-        _of_run(find_run(run, runs_path(runs_dir)), wanted, tail, tensorflow=tensorflow)
-        return
+        return _of_run(find_run(run, runs_path(runs_dir)), wanted, tail, tensorflow=tensorflow)
     for flag in given_flags(logs, given, "tensorflow", "runs_dir"):
         raise InputError(f"{flag} is only for a run", "name a run: `lab logs last`")
-    for line in find_environment(name).logs(wanted, follow=follow, tail=tail, since=since):
-        print(visible(line.rstrip("\r\n")), flush=follow)
+    environment = find_environment(name)
+
+    def read() -> Iterator[str]:
+        for line in environment.logs(wanted, follow=follow, tail=tail, since=since):
+            yield visible(line.rstrip("\r\n"))
+
+    return Lines(read, is_live=follow)
 
 
-def _of_run(run: RunDir, wanted: Sequence[str], tail: int | None, *, tensorflow: bool) -> None:
-    info = run.read()
-    known = info.task_names()
+def _of_run(run: RunDir, wanted: Sequence[str], tail: int | None, *, tensorflow: bool) -> Lines:
+    known = run.read().task_names()
     for task in wanted:
         if task not in known:
             raise InputError(
                 f"run {run.run_id} has no task {task!r}", f"its tasks: {', '.join(known)}"
             )
-    tasks = wanted or known
+    return Lines(partial(_lines, run, wanted or known, tail, tensorflow=tensorflow))
+
+
+def _lines(
+    run: RunDir, tasks: Sequence[str], tail: int | None, *, tensorflow: bool
+) -> Iterator[str]:
+    """Yield the lines of a run, and then what else there is to see."""
     width = max(map(len, tasks), default=0)
     found: Counter[bool] = Counter()  # the number of lines, by whether TensorFlow printed them
 
@@ -92,16 +140,17 @@ def _of_run(run: RunDir, wanted: Sequence[str], tail: int | None, *, tensorflow:
 
     for task in tasks:
         for line in shown(task) if tail is None else deque(shown(task), tail):
-            print(prefixed(task, width, readable(line)))
+            yield prefixed(task, width, readable(line))
     if found[True] and not tensorflow:
-        LOG.info(tensorflow_notice(run.run_id))
+        yield Note(tensorflow_notice(run.run_id))
     elif not found:
-        LOG.info(
+        yield Note(
             f"no program of run {run.run_id} printed a line; show its results with"
             f" `lab show {run.run_id}`"
         )
-    if not info.state.ended:
-        LOG.info(f"run {run.run_id} has not ended; collect the rest with `lab attach {run.run_id}`")
+    if not run.read().state.ended:
+        rest = f"collect the rest with `lab attach {run.run_id}`"
+        yield Note(f"run {run.run_id} has not ended; {rest}")
 
 
-command = logs
+command = prints(logs)

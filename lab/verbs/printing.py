@@ -1,26 +1,105 @@
-"""Print the result of a verb: as JSON, or for a person."""
+"""What a verb returns, and how a command prints it: as JSON, or for a person."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lab.base.console import print_json
+from lab.base.console import messages_shown, print_json
+from lab.base.errors import ConfigError
+from lab.base.log import LOG
 from lab.base.options import Arguments, Parameter, Switch, parameters
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 Called = partial[Any]
 """A verb with its options, which returns its result."""
+
+
+class Note(str):
+    """A line of a result for stderr; what stdout gets can then be used by a program."""
+
+    __slots__ = ()
+
+
+class Shown:
+    """A result of a verb: text in a terminal, HTML in a notebook, and JSON.
+
+    What draws tables is imported when one is shown: many commands need none.
+    """
+
+    def _shown(self) -> Iterable[RenderableType]:
+        """Return the tables, texts and notes; a `str` is a line that is printed as it is."""
+        raise NotImplementedError
+
+    def to_json(self) -> Any:  # noqa: ANN401  (any JSON value)
+        """Return all of it as a JSON value."""
+        import msgspec  # noqa: PLC0415  (`lab doctor` reports a missing one)
+
+        return msgspec.to_builtins(self, enc_hook=str)
+
+    @messages_shown()
+    def show(self) -> None:
+        """Print it: the notes to stderr, the rest to stdout."""
+        for part in self._shown():
+            if isinstance(part, Note):
+                LOG.info(part)
+            elif isinstance(part, str):
+                print(part)
+            else:
+                from lab.base.tables import show  # noqa: PLC0415
+
+                show(part)
+
+    def _repr_html_(self) -> str:
+        from lab.verbs.shown import html  # noqa: PLC0415
+
+        return html(self._shown())
+
+    def __repr__(self) -> str:
+        from lab.verbs.shown import plain  # noqa: PLC0415
+
+        return plain(self._shown())
+
+
+class Said(Shown):
+    """A result of which a command has said everything while it worked."""
+
+    def show(self) -> None:
+        """Print nothing more."""
 
 
 def print_result(result: Any, *, json: bool) -> None:  # noqa: ANN401  (of any verb)
     """Print the result of a verb: as JSON, or for a person. What is wrong is an error after it."""
     if json:
         print_json(result.to_json())
-    elif hasattr(result, "show"):
+    else:
         result.show()
     if hasattr(result, "check"):
         result.check()
+
+
+def print_checked(called: Called, file: Callable[[], object], *, json: bool) -> None:
+    """Print the result of a verb that reads a config; with `json`, also what is wrong in it.
+
+    Args:
+        called: The verb.
+        file: Returns the file of the config.
+        json: Whether JSON is printed.
+
+    Raises:
+        ConfigError: The config has errors.
+    """
+    try:
+        result = called()
+    except ConfigError as error:
+        if json:
+            print_json({"file": str(file()), "valid": False, "problems": error.problems})
+        raise
+    if result is not None:
+        print_result(result, json=json)
 
 
 def prints(

@@ -10,17 +10,17 @@ Examples:
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import overload
 
-from rich.console import Group
+from rich.table import Table
 
 from lab.backends.environment import Environment, TaskInfo
 from lab.backends.registry import backends
 from lab.backends.selection import list_all
 from lab.base.errors import LabError
 from lab.base.formatting import whole
-from lab.base.log import LOG
 from lab.base.tables import fitting, table_of, terminal_width, wrapped
 from lab.protocol.volume import TaskStatus
 from lab.protocol.volume.states import Cause, State
@@ -28,8 +28,7 @@ from lab.runner.lifecycle import statuses_of
 from lab.runner.verdict import GONE, explain
 from lab.verbs.common_options import EnvironmentArgument
 from lab.verbs.inputs import find_environment
-from lab.verbs.printing import prints
-from lab.verbs.shown import Shown
+from lab.verbs.printing import Note, Shown, prints
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +83,17 @@ class TaskRow:
 class Environments(Shown, list[Listed]):
     """All environments, as a table."""
 
-    def to_json(self) -> list[dict[str, object]]:
-        """Return the facts of each."""
-        return [asdict(each) for each in self]
-
-    def show(self) -> None:
-        """Print the table; without an environment, say how to boot one."""
-        if self:
-            super().show()
-        else:
-            LOG.info("no environment is up; boot one with `lab up`")
-
-    def _shown(self) -> Group:
+    def _shown(self) -> Iterator[Table | str]:
+        if not self:
+            yield Note("no environment is up; boot one with `lab up`")
+            return
         columns = ("environment", "backend", ">tasks alive", ">runs", "directory")
         cells = [
             (each.name, each.backend, f"{each.alive}/{each.tasks}", whole(each.runs) or "?",
              each.directory)
             for each in self
         ]  # fmt: skip
-        return Group(wrapped(table_of(columns, cells), 4))
+        yield wrapped(table_of(columns, cells), 4)
 
 
 class Tasks(Shown, list[TaskRow]):
@@ -112,7 +103,7 @@ class Tasks(Shown, list[TaskRow]):
         """Return the facts of each."""
         return [each.to_json() for each in self]
 
-    def _shown(self) -> Group:
+    def _shown(self) -> Iterator[Table]:
         newest = next((row.run for row in self), None)
         title = f"in run {newest}" if newest else "in no run"
         columns = ("task", "node", "address", "gpus", "agent", title)
@@ -129,7 +120,7 @@ class Tasks(Shown, list[TaskRow]):
         ]
         # Names stay in one piece; a narrow terminal wraps the rest, and cuts nothing.
         width = terminal_width(sys.stdout)
-        return Group(fitting(columns, cells, width=width, whole=columns[2:])[0])
+        yield fitting(columns, cells, width=width, whole=columns[2:])[0]
 
 
 @overload

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -47,13 +46,7 @@ from lab.base.converters import one_of, text
 from lab.base.errors import InputError, LabError
 from lab.base.files import check_output
 from lab.base.log import LOG
-from lab.base.options import (
-    Flag,
-    ProgramArguments,
-    Switch,
-    given_flags,
-    verb,
-)
+from lab.base.options import Flag, ProgramArguments, Switch, given_flags, verb
 from lab.cluster.config import Cluster, load_cluster
 from lab.cluster.placement.place import Placed
 from lab.cluster.placement.plan import PlannedRun
@@ -68,14 +61,14 @@ from lab.verbs.common_options import (
     GpuMode,
     OwnOptions,
 )
-from lab.verbs.printing import prints
+from lab.verbs.printing import Note, Shown, prints
 
 _ENGINE_S: Final = 5.0
 """Seconds that the engine has to list containers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+@dataclass(frozen=True, slots=True, repr=False)
+class Rendered(Shown):
     """A rendered config.
 
     Attributes:
@@ -98,16 +91,20 @@ class Rendered:
     diff: str = ""
     again: str = ""
 
-    def show(self) -> None:
-        """Print the file or its difference; else say what it is for."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the file, and with `check`, how it differs."""
+        return {"file": self.output, "text": self.text, "diff": self.diff}
+
+    def _shown(self) -> Iterator[str]:
+        """Yield the file or its difference; else what it is for."""
         if self.diff or (self.output == "-" and not self.again):
-            sys.stdout.write(self.diff or self.text)
+            yield (self.diff or self.text).removesuffix("\n")
         elif self.again:
-            LOG.info(f"{self.output} is up to date")
+            yield Note(f"{self.output} is up to date")
         else:
             trains = f"; it trains {self.run.arguments[0]}" if self.run else ""
             hint = self.backend.start_hint(Path(self.output))
-            LOG.info(f"wrote {self.output}; {hint}{trains}")
+            yield Note(f"wrote {self.output}; {hint}{trains}")
 
     def check(self) -> None:
         """Check that the file is up to date.
@@ -179,7 +176,7 @@ def render(  # noqa: D417  (the others are in common_options)
         if capabilities(target).containers:
             prepare_context(own_root(path))
         write(Path(written), rendered.text)
-    return replace(rendered, output=written)
+    return replace(rendered, output=str(written))
 
 
 def _refuse(given: Mapping[str, Any]) -> None:
@@ -320,4 +317,4 @@ def command_of(path: Path, target: str, output: str, options: RenderOptions) -> 
     return f"lab render {shlex.join([*words, *(['--', *flags] if flags else [])])}"
 
 
-command = prints(render, json="")
+command = prints(render)

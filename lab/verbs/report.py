@@ -42,7 +42,7 @@ from lab.runner.status import StatusProber
 from lab.runner.store.directory import runs_path
 from lab.runner.store.names import open_runs, read_each
 from lab.verbs.common_options import RunsDir
-from lab.verbs.printing import prints
+from lab.verbs.printing import Shown, prints
 from lab.verbs.results import Labels, NamedRuns
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ PAGE: Final = "report.html"
 """The page in the current directory, if a run is outside the run store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@dataclass(frozen=True, slots=True, repr=False)
+class Report(Shown):
     """A report that was written; a notebook shows a link to its page.
 
     Attributes:
@@ -78,9 +78,8 @@ class Report:
             "events": list(map(str, self.events)),
         }
 
-    def show(self) -> None:
-        """Print the path of the page."""
-        print(self.path)
+    def _shown(self) -> list[str]:
+        return [str(self.path)]
 
     def _repr_html_(self) -> str:
         """Return a link; a notebook server serves paths relative to the notebook."""

@@ -17,12 +17,12 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from lab.backends.names import AUTO
@@ -43,9 +43,8 @@ from lab.study.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.study.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
 from lab.verbs.common_options import BackendName, GpuMode, OwnOptions, RunsDir
 from lab.verbs.inputs import check_main_thread, place_options, project
-from lab.verbs.printing import prints
+from lab.verbs.printing import Shown, prints
 from lab.verbs.results import Run, Runs
-from lab.verbs.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,16 +137,15 @@ class Reproduction(Shown):
             raise self.stopped
         check_reproduced(self.evaluations)
 
-    def _shown(self) -> Group:
-        """Return the title, the table and the summary of each source."""
+    def _shown(self) -> Iterator[Table | Text]:
+        """Yield the title, the table and the summary of each source."""
         from lab.study.reproduce.verdicts import results_table  # noqa: PLC0415
 
-        parts: list[RenderableType] = []
         for place, found in enumerate(self.evaluations):
             title = visible(f"{found.name}: {found.source}")
-            parts.append(Text(f"\n{title}\n" if place else f"{title}\n"))
-            parts += [results_table(found), Text(f"\n{found.summary}")]
-        return Group(*parts)
+            yield Text(f"\n{title}\n" if place else f"{title}\n")
+            yield results_table(found)
+            yield Text(f"\n{found.summary}")
 
 
 def _run_names(raw: str) -> tuple[str, ...]:

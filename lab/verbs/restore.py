@@ -17,7 +17,8 @@ from __future__ import annotations
 import importlib
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -32,13 +33,36 @@ from lab.runner.store.directory import runs_path
 from lab.teach.lessons.check import Evidence, check_stage
 from lab.teach.lessons.lesson import Lesson, Stage, load_lesson
 from lab.verbs import python_name
+from lab.verbs.printing import Note, Shown, prints
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Restored(Shown):
+    """A project at the end of a stage of a lesson.
+
+    Attributes:
+        lesson: The lesson.
+        stage: The stage.
+        runs: The stages whose runs were missing, and were made.
+        changed: The directory with the user's changed files; None: there were none.
+    """
+
+    lesson: str
+    stage: str
+    runs: Sequence[str]
+    changed: Path | None
+
+    def _shown(self) -> Iterator[Note]:
+        yield Note(
+            f"{self.lesson}: the runs up to {self.stage} are there; see `lab check {self.lesson}`"
+        )
 
 
 @verb
 def restore(
     lesson: Annotated[str, Argument("the lesson")],
     stage: Annotated[str, Argument("the stage after which you want to go on")],
-) -> None:
+) -> Restored:
     """Put the project's directory back to where a stage of a lesson ends.
 
     Raises:
@@ -50,13 +74,13 @@ def restore(
     if stage not in stages:
         hint = suggestion(stage, stages)
         raise InputError(f"no stage {stage!r} in {lesson}", f"{hint}it has {', '.join(stages)}")
-    restore_files(Path())
+    changed = restore_files(Path())
     store = runs_path(None)
     missing = missing_stages(wanted, stages[stage], Evidence.read(store))
     for number, each in enumerate(missing, 1):
         LOG.info(f"{each.name} ({number} of {len(missing)}): {each.command}")
         _run(each, store)
-    LOG.info(f"{lesson}: the runs up to {stage} are there; see `lab check {lesson}`")
+    return Restored(lesson, stage, [each.name for each in missing], changed)
 
 
 def _run(stage: Stage, store: Path) -> None:
@@ -99,4 +123,4 @@ def restore_files(root: Path) -> Path | None:
     return kept
 
 
-command = restore
+command = prints(restore)

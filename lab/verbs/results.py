@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, SupportsIndex, overload
 
-from rich.console import Group
+from rich.console import RenderableType
 from rich.text import Text
 
 from lab.backends.registry import backends
@@ -26,11 +26,13 @@ from lab.runner.store.names import find_run
 from lab.runner.store.run_info import RunInfo
 from lab.runner.store.summarize import summarize
 from lab.runner.store.summary import Summary, read_summary
-from lab.verbs.shown import Shown
+from lab.verbs.printing import Shown
 
 if TYPE_CHECKING:
     import pandas as pd  # importing it takes half a second, and most calls need no data frame
     from matplotlib.figure import Figure
+
+    from lab.runner.run_list import Row
 
 MAX_SHOWN: Final = 50
 """The maximum number of runs that a list shows; they are the newest."""
@@ -119,12 +121,16 @@ class Run(Shown):
         """
         return figure(name, [self])
 
-    def _shown(self) -> Group:
+    def to_json(self) -> dict[str, Any]:
+        """Return the summary."""
+        return asdict(self.summary)
+
+    def _shown(self) -> Sequence[RenderableType]:
         """Return the table that `lab show` prints; for a damaged run, the error."""
         try:
-            return result_table(self.summary)
+            return result_table(self.summary).renderables
         except (LabError, OSError) as error:
-            return Group(Text(visible(f"run {self.id} is damaged: {error}")))
+            return [Text(visible(f"run {self.id} is damaged: {error}"))]
 
 
 class Runs(Shown, list[Run]):
@@ -148,28 +154,35 @@ class Runs(Shown, list[Run]):
         """
         import pandas as pd  # noqa: PLC0415
 
-        from lab.runner.run_list import Row, run_rows  # noqa: PLC0415
+        from lab.runner.run_list import Row  # noqa: PLC0415
 
         with messages_shown():
-            rows = run_rows(dict.fromkeys(_directories(self)), StatusProber(backends))
+            rows = self._rows()
         table = pd.DataFrame(rows, columns=list(Row.__annotations__)).drop(columns="note")
         return table.assign(started=pd.to_datetime(table["started"], utc=True))
 
-    def _shown(self) -> Group:
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return what `lab runs --json` prints of them."""
+        return [asdict(row) for row in self._rows()]
+
+    def _rows(self) -> list[Row]:
+        from lab.runner.run_list import run_rows  # noqa: PLC0415  (a single run needs none of it)
+
+        return run_rows(dict.fromkeys(_directories(self)), StatusProber(backends))
+
+    def _shown(self) -> Sequence[RenderableType]:
         """Return the table of the newest runs, and a line for each run with a note."""
         if not self:
-            return Group(Text("no runs"))
-        # Imported here: a single run needs neither.
-        from lab.runner.run_list import notes, run_rows, runs_table  # noqa: PLC0415
+            return ["no runs"]
+        from lab.runner.run_list import notes, runs_table  # noqa: PLC0415
 
         warnings: list[str] = []
-        newest = dict.fromkeys(_directories(self[-MAX_SHOWN:]))
         with shown_by(warnings.append):
-            rows = run_rows(newest, StatusProber(backends))
+            rows = self[-MAX_SHOWN:]._rows()
         lines = [*warnings, *notes(rows)]
         if len(self) > MAX_SHOWN:
             lines.insert(0, f"{counted(len(self) - MAX_SHOWN, 'earlier run')} not shown")
-        return Group(runs_table(rows)[0], *map(Text, lines))
+        return [runs_table(rows)[0], *map(Text, lines)]
 
 
 NamedRuns = Annotated[

@@ -24,7 +24,11 @@ def shell(
     *,
     name: EnvironmentName = None,
 ) -> None:
-    """Replace this process by a shell in the container or node of a task."""
+    """Replace this process by a shell in the container or node of a task.
+
+    It returns nothing: the shell has the terminal from now on, and its exit status is that of this
+    process.
+    """
     argv = find_environment(name).shell(task)
     sys.stdout.flush()
     # The arguments are a list from the backend; no shell parses them.

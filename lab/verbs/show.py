@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from rich.console import Group
+from rich.console import RenderableType
 from rich.text import Text
 
 from lab.backends.registry import backends
@@ -30,9 +30,8 @@ from lab.runner.store.names import find_run
 from lab.runner.store.summarize import sum_up
 from lab.runner.store.summary import Summary
 from lab.verbs.common_options import RunsDir
-from lab.verbs.printing import prints
+from lab.verbs.printing import Note, Shown, prints
 from lab.verbs.results import Run
-from lab.verbs.shown import Shown
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,17 +54,11 @@ class Results(Shown):
         """Return the summary, or the notices, as a JSON value."""
         return self.notices if self.only_notices else asdict(self.summary)
 
-    def show(self) -> None:
-        """Print the table, or the notices."""
-        if self.only_notices and not self.notices:
-            LOG.info(f"run {self.run.run_id} has no notices")
-        else:
-            Shown.show(self)
-
-    def _shown(self) -> Group:
-        if self.only_notices:
-            return Group(*(Text(bounded(each)) for each in self.notices))
-        return result_table(self.summary)
+    def _shown(self) -> Sequence[RenderableType]:
+        if not self.only_notices:
+            return result_table(self.summary).renderables
+        none = Note(f"run {self.run.run_id} has no notices")
+        return [Text(bounded(each)) for each in self.notices] or [none]
 
 
 @messages_shown()

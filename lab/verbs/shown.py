@@ -1,4 +1,4 @@
-"""Show results as tables: in a notebook as HTML, at the Python prompt as text."""
+"""Tables and texts in a notebook as HTML, at the Python prompt as text."""
 
 from __future__ import annotations
 
@@ -7,46 +7,27 @@ from collections.abc import Iterable
 from html import escape
 from itertools import groupby
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from lab.base.tables import PIPE_WIDTH, show
+from lab.base.tables import PIPE_WIDTH
 from lab.base.text import visible
 
 
-class Shown:
-    """A result that shows itself as text and tables."""
-
-    def _shown(self) -> Group:
-        """Return the texts and tables."""
-        raise NotImplementedError
-
-    def show(self) -> None:
-        """Print them."""
-        for part in self._shown().renderables:
-            show(part)
-
-    def _repr_html_(self) -> str:
-        return html(self._shown())
-
-    def __repr__(self) -> str:
-        return plain(self._shown())
-
-
-def html(group: Group) -> str:
+def html(parts: Iterable[RenderableType]) -> str:
     """Return texts and tables as HTML; consecutive texts are one block with fixed letters."""
-    parts = []
-    for is_table, several in groupby(group.renderables, lambda part: isinstance(part, Table)):
+    found = []
+    for is_table, several in groupby(parts, lambda part: isinstance(part, Table)):
         if is_table:
-            parts += [_table(part) for part in several if isinstance(part, Table)]
+            found += [_table(part) for part in several if isinstance(part, Table)]
         else:
-            parts.append(f"<pre>{'<br>'.join(map(_text, several))}</pre>")
-    return "".join(parts)
+            found.append(f"<pre>{'<br>'.join(map(_text, several))}</pre>")
+    return "".join(found)
 
 
-def plain(group: Group) -> str:
+def plain(parts: Iterable[RenderableType]) -> str:
     """Return texts and tables as plain text without colours."""
     stream = io.StringIO()
     console = Console(
@@ -56,7 +37,11 @@ def plain(group: Group) -> str:
         color_system=None,
         force_jupyter=False,  # otherwise rich displays the text in a notebook
     )
-    console.print(group)
+    for part in parts:
+        if isinstance(part, str):
+            stream.writelines(f"{visible(line)}\n" for line in part.split("\n"))
+        else:
+            console.print(part)
     return "\n".join(line.rstrip() for line in stream.getvalue().rstrip().split("\n"))
 
 
@@ -76,9 +61,9 @@ def _row(tag: str, sides: Iterable[str], cells: Iterable[RenderableType]) -> str
     return f"<tr>{''.join(row)}</tr>"
 
 
-def _text(cell: object) -> str:
+def _text(cell: RenderableType) -> str:
     """Return a text of rich as HTML, in the colour of the whole text."""
-    text = cell.plain if isinstance(cell, Text) else str(cell)
+    text = cell.plain if isinstance(cell, Text) else plain([cell])
     safe = "<br>".join(escape(visible(line)) for line in text.split("\n"))
     style = cell.style if isinstance(cell, Text) else ""
     css = (Style.parse(style) if isinstance(style, str) else style).get_html_style()

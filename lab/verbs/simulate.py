@@ -18,21 +18,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from rich.console import Group
 from rich.table import Table
-from rich.text import Text
 
 from lab.base import units
-from lab.base.console import messages_shown
 from lab.base.converters import one_of
-from lab.base.log import LOG
 from lab.base.options import Argument, Flag, reads_options
 from lab.base.shipped import named_extras
-from lab.base.tables import show, table_of
+from lab.base.tables import table_of
 from lab.cluster.project import AnyPath
 from lab.verbs.common_options import RunsDir
-from lab.verbs.printing import prints
-from lab.verbs.shown import Shown
+from lab.verbs.printing import Note, Shown, prints
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,11 +64,6 @@ class Simulation(Shown):
         reasons = dict.fromkeys(why for each in self.predictions for why in each.not_validated)
         return notes + [f"no known error with {reason}" for reason in reasons]
 
-    def table(self) -> Table:
-        """Return a table with a row for each training."""
-        columns = [">workers", ">ps", ">steps/s", ">images/s"]
-        return table_of(columns, [each.cells() for each in self.predictions])
-
     def to_json(self) -> dict[str, Any]:
         """Return what `lab simulate --json` prints."""
         predictions = [each._asdict() for each in self.predictions]
@@ -87,15 +77,10 @@ class Simulation(Shown):
 
         return pd.DataFrame([each._asdict() for each in self.predictions])
 
-    @messages_shown()
-    def show(self) -> None:
-        """Print the table to stdout, and the notes to stderr."""
-        show(self.table())
-        for line in self.notes:
-            LOG.info(line)
-
-    def _shown(self) -> Group:
-        return Group(self.table(), *map(Text, self.notes))
+    def _shown(self) -> Sequence[Table | str]:
+        columns = [">workers", ">ps", ">steps/s", ">images/s"]
+        table = table_of(columns, [each.cells() for each in self.predictions])
+        return [table, *map(Note, self.notes)]
 
 
 @reads_options

@@ -12,15 +12,13 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Group
 from rich.table import Table
-from rich.text import Text
 
 from lab.backends.names import AUTO
 from lab.base import units
@@ -38,10 +36,9 @@ from lab.study.batches import RunResult, run_batches, run_count
 from lab.study.sweep import MAX_REPEATS, REPEATS, check_succeeded, parse_over, plan_sweep
 from lab.verbs.common_options import BackendName, Force, GpuMode, OwnOptions, RunsDir, Stall
 from lab.verbs.inputs import Config, check_main_thread, place_options, program_args, project
-from lab.verbs.printing import Called, print_result, prints
+from lab.verbs.printing import Called, Shown, print_result, prints
 from lab.verbs.results import Run, Runs
 from lab.verbs.run import FURTHER_FLAGS, program_flags
-from lab.verbs.shown import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,17 +118,15 @@ class Sweep(Shown):
 
         return as_json(self.results, self.settings, self.trends)
 
-    def _shown(self) -> Group:
+    def _shown(self) -> Iterator[Table | str]:
         from lab.study.sweep_statistics import settings_table, trends_table  # noqa: PLC0415
 
-        parts: list[Table | Text] = [settings_table(self.results, self.settings)]
+        yield settings_table(self.results, self.settings)
         if self.trends:
-            parts += [Text(), trends_table(self.trends)]
-        if len(self.trends) > 1:
-            count = len(self.trends)
+            yield from ("", trends_table(self.trends))
+        if (count := len(self.trends)) > 1:
             line = f"Each p is for one trend alone: of {count}, some may be small by chance."
-            parts += [Text(), Text(line)]
-        return Group(*parts)
+            yield from ("", line)
 
 
 @reads_options

@@ -9,24 +9,24 @@ Examples:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from lab.backends.environment import Environment
 from lab.backends.gpu_verification import boot
 from lab.backends.names import AUTO
-from lab.base.console import messages_shown
 from lab.base.formatting import counted
-from lab.base.log import LOG
 from lab.base.options import verb
 from lab.protocol.runtimes import TENSORFLOW
 from lab.runner.store.directory import runs_path
 from lab.verbs.common_options import BackendName, Framework, GpuMode, OwnOptions, RunsDir, Share
 from lab.verbs.inputs import Config, place_options, project
-from lab.verbs.printing import prints
+from lab.verbs.printing import Note, Shown, prints
 
 
-@dataclass(frozen=True, slots=True)
-class Booted:
+@dataclass(frozen=True, slots=True, repr=False)
+class Booted(Shown):
     """An environment that is up.
 
     Attributes:
@@ -37,15 +37,18 @@ class Booted:
     environment: Environment
     is_new: bool
 
-    @messages_shown()
-    def show(self) -> None:
-        """Say that it is up, and what comes next."""
+    def to_json(self) -> dict[str, Any]:
+        """Return its name, and where it runs."""
+        up = self.environment
+        return {"environment": up.project, "backend": up.backend, "new": self.is_new}
+
+    def _shown(self) -> Iterator[Note]:
         name = self.environment.project
         if not self.is_new:
-            LOG.info(f"environment {name!r} is up already; train with `lab run async`")
+            yield Note(f"environment {name!r} is up already; train with `lab run async`")
             return
         tasks = counted(len(self.environment.tasks()), "task")
-        LOG.info(
+        yield Note(
             f"environment {name!r} is up with {tasks};"
             " train with `lab run async`, remove it with `lab down`"
         )
@@ -82,4 +85,4 @@ def up(
     return Booted(running, is_new=False)
 
 
-command = prints(up, json="")
+command = prints(up)

@@ -11,25 +11,24 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from lab.base.console import messages_shown, print_json
-from lab.base.errors import ConfigError
+from lab.base import strict_json
 from lab.base.formatting import counted
-from lab.base.log import LOG
 from lab.base.options import Switch
 from lab.cluster.config import Cluster, load_cluster
 from lab.cluster.config.allocation import idle_gpus
 from lab.cluster.project import cluster_path
 from lab.verbs.common_options import ClusterArgument, ClusterFile
-from lab.verbs.printing import Called, print_result, prints
+from lab.verbs.printing import Called, Note, Shown, print_checked, prints
 
 
-@dataclass(frozen=True, slots=True)
-class Validated:
+@dataclass(frozen=True, slots=True, repr=False)
+class Validated(Shown):
     """A cluster config without errors.
 
     Attributes:
@@ -45,19 +44,16 @@ class Validated:
     def to_json(self) -> dict[str, Any]:
         """Return all of it as a JSON value."""
         found = {"warnings": self.warnings, "sha256": self.config.sha256}
-        return _result(self.file, []) | found
+        return {"file": str(self.file), "valid": True, "problems": [], **found}
 
-    @messages_shown()
-    def show(self) -> None:
-        """Print the warnings, and the number of nodes and tasks."""
-        for line in self.warnings:
-            LOG.warning(f"warning: {line}")
+    def _shown(self) -> Iterator[Note]:
+        yield from (Note(f"warning: {line}") for line in self.warnings)
         nodes = counted(len(self.config.nodes), "node")
         tasks = sum(len(job.on) for job in self.config.jobs.values())
-        LOG.info(f"{self.file}: valid: {self.config.name}, {nodes}, {counted(tasks, 'task')}")
+        yield Note(f"{self.file}: valid: {self.config.name}, {nodes}, {counted(tasks, 'task')}")
 
 
-class Schema:
+class Schema(Shown):
     """The JSON Schema of a config."""
 
     def to_json(self) -> Any:  # noqa: ANN401  (an object)
@@ -66,9 +62,8 @@ class Schema:
 
         return json_schema()
 
-    def show(self) -> None:
-        """Print it, as with `--json`."""
-        print_json(self.to_json())
+    def _shown(self) -> Iterator[str]:
+        yield strict_json.dump(self.to_json(), indent=2)
 
 
 def validate(
@@ -91,17 +86,9 @@ def validate(
 
 
 def _present(called: Called, *, json: bool) -> None:
-    try:
-        print_result(called(), json=json)
-    except ConfigError as error:
-        if json:
-            path = cluster_path(called.keywords.get("cluster"), called.keywords.get("file"))
-            print_json(_result(path, error.problems))
-        raise
-
-
-def _result(file: Path, problems: Sequence[str]) -> dict[str, Any]:
-    return {"file": str(file), "valid": not problems, "problems": problems}
+    given = called.keywords
+    file = partial(cluster_path, given.get("cluster"), given.get("file"))
+    print_checked(called, file, json=json)
 
 
 command = prints(validate, _present)

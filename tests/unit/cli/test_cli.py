@@ -73,7 +73,7 @@ REFUSED = [
     # A misspelt flag is found before the command runs.
     "run async --epoch 5", "run async --learning-rat=1", "run async --bakend local",
     "run async -epochs 1", "run async --kep", "render --chek", "down -z", "validate --help=x",
-    "show last --run-dir x", "init --forse", "render cluster.yaml --json", "runs --verbose",
+    "show last --run-dir x", "init --forse", "completion bash --json", "runs --verbose",
     # An unexpected argument fills no parameter, and is no member of a result.
     "run async sync", "run async rest", "ps mnist jason", "validate cluster.yaml x",
     "runs show last", "runs __class__", "show last - upper", "init stray",

@@ -183,7 +183,7 @@ def test_only_the_lessons_that_seats_answered_are_listed(seat: Path, archive: Ar
 
 def test_only_the_user_can_read_the_table(seat: Path, archive: Archive, tmp_path: Path) -> None:
     table = tmp_path / "stages.csv"
-    class_actions.gradebook(Path(), of=str(archive()), output=str(table), json=False)
+    class_actions.gradebook(Path(), of=str(archive()), output=str(table))
     assert table.stat().st_mode & 0o777 == 0o600
 
 

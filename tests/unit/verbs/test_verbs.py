@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -37,10 +38,12 @@ def test_the_results_of_a_run_are_a_table_and_json(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("stored")
-def test_the_lines_of_a_run_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lines_of_a_run_are_read_by_each_loop(cli: Cli) -> None:
     for tail in (1, "1"):
-        lab.logs("last", task="worker-0", tail=tail)
-        assert capsys.readouterr().out.splitlines() == ["worker-0  | two"]
+        found = lab.logs("last", task="worker-0", tail=tail)
+        assert [*found] == [*found] == found.to_json() == ["worker-0  | two"]
+    assert cli("logs", "last", "--tail", "1").out == "worker-0  | two\n"
+    assert json.loads(cli("logs", "last", "--json").out) == ["worker-0  | one", "worker-0  | two"]
     with pytest.raises(lab.InputError, match=r"^tail: 'x' is not a whole number"):
         lab.logs("last", tail="x")
     with pytest.raises(lab.InputError, match="--since is only for an environment"):
