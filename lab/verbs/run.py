@@ -206,11 +206,7 @@ def _trained(given: Mapping[str, Any], flags: Mapping[str, object]) -> Run:
         start=given["start"] or {},
         env={"": dict(given["env"])} if given["env"] else {},
         packages=tuple(given["with_"]),
-        module=given["module"],
-        record=given["record"],
-        listing=given["listing"],
-        stall_s=given["stall"],
-        max_time_s=given["max_time"],
+        **RunSpec.plain_values(given),
     )
     with messages_shown(out, quiet=given["quiet"]):
         prepared = prepare_run(

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from lab.protocol.experiments.experiment import FAIL, RESTART, Experiment, OnFailure, Policy
 from lab.protocol.experiments.registry import EXPERIMENTS
@@ -186,6 +186,29 @@ class RunSpec:
         """Whether the program's own parser gets the flags of the cluster that the user left out."""
         return self.own and not has_placeholders(self.args)
 
+    def plain_options(self) -> dict[str, str]:
+        """Return the options that are not at their defaults: flag without `--` to text.
+
+        The text of a switch is "".
+        An option is plain if its flag has its field's name (without `_s`, which stands for seconds)
+        and its default depends on nothing else.
+        """
+        return {
+            field.name.removesuffix("_s").replace("_", "-"): _text(value)
+            for field in self._plain()
+            if (value := getattr(self, field.name)) != field.default
+        }
+
+    @classmethod
+    def plain_values(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of the plain options among the arguments of `lab.run`."""
+        named = {field.name: field.name.removesuffix("_s") for field in cls._plain()}
+        return {name: arguments[flag] for name, flag in named.items() if flag in arguments}
+
+    @classmethod
+    def _plain(cls) -> list[Field[Any]]:
+        return [field for field in fields(cls) if field.name not in _NOT_PLAIN]
+
     @property
     def has_ranks(self) -> bool:
         """Whether each task that is not a service is a rank."""
@@ -195,6 +218,23 @@ class RunSpec:
     def waits(self) -> bool:
         """Whether the program waits for the start signal."""
         return not self.own
+
+
+_NOT_PLAIN: Final = {
+    *("experiment", "program", "args", "own", "folder"),
+    *("programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
+    *("faults", "ready_s", "resumed_from", "framework", "horovod", "tf_config", "env"),
+    *("must_talk", "packages"),
+}
+
+
+def _text(value: object) -> str:
+    """Return a value as the flags of `lab run` take it; "" for a switch."""
+    if isinstance(value, bool) or value == PLAIN:
+        return ""
+    if isinstance(value, int | float):
+        return f"{value:.0f}s" if value == int(value) else f"{value:f}"
+    return str(value)
 
 
 def registered(spec: RunSpec) -> Experiment | None:

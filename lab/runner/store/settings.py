@@ -14,8 +14,7 @@ from lab.protocol.experiments.experiment import Policy
 from lab.protocol.experiments.program_flags import TRAINING_FLAGS, ProgramFlag
 from lab.protocol.runtimes import TENSORFLOW
 from lab.protocol.volume import RunSpec
-from lab.protocol.volume.layout import STALL_S
-from lab.protocol.volume.run_spec import PLAIN, own_policy, registered
+from lab.protocol.volume.run_spec import own_policy, registered
 from lab.runner.store.directory import RunDir
 from lab.runner.store.run_info import RunInfo
 
@@ -55,18 +54,8 @@ def options_of(info: RunInfo) -> dict[str, str]:
         "start": "; ".join(f"{task}: {moment}" for task, moment in spec.start.items()),
         "fault": "; ".join(faults),
         "on-failure": "" if policy == usual else policy,
-        "listing": "" if spec.listing == PLAIN else spec.listing,
-        "stall": "" if spec.stall_s == STALL_S else _seconds(spec.stall_s),
-        "max-time": _seconds(spec.max_time_s) if spec.max_time_s else "",
-        "record": spec.record,
     }
-    switches = {"module": spec.module, "listing": spec.listing == PLAIN}
-    given = {name: text for name, text in texts.items() if text}
-    return given | {name: "" for name, is_on in switches.items() if is_on}
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.0f}s" if value == int(value) else f"{value:f}"
+    return {name: text for name, text in texts.items() if text} | spec.plain_options()
 
 
 def seed_of(info: RunInfo) -> str:
