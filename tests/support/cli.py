@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from unittest import mock
 
 import pytest
@@ -148,10 +149,13 @@ def project(tmp_path: Path) -> Path:
 
 
 def replace_backends(monkeypatch: pytest.MonkeyPatch, *made: FakeBackend) -> None:
-    """Let `lab` find these backends, and no others."""
+    """Let `lab` find these backends, and no others; they place and render as the real ones do."""
     present = {each.name: each for each in made}
     for name, each in CAPABILITIES.items():
         found = present.get(name) or FakeBackend(name, fault="it is not installed")
+        real = resolve_name(each.type)({})
+        for does in ("plan", "render", "render_notices", "start_hint"):
+            monkeypatch.setattr(found, does, getattr(real, does))
         monkeypatch.setattr(each.type.replace(":", "."), lambda own, found=found: found)
 
 
