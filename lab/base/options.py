@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import textwrap
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _DESCRIBED: Final = re.compile(r" {4}\**(\w+): (.*)")
+_ARGUMENTS: Final = re.compile(
+    r"\n(?:Args:\n.*?(?:\n\n|\Z)|(?=(?:Returns|Raises):\n)|\Z)", re.DOTALL
+)
+"""Where a docstring describes the arguments, or would."""
+
+_STARS: Final[Mapping[object, str]] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
+_WIDTH: Final = 96
+"""The maximum length of a line of a completed docstring, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +138,9 @@ class Parameter:
     @property
     def help(self) -> str:
         """One line for the user."""
-        described = {} if self.function is None else _documented(self.function)
-        return self.kind.help or described.get(self.name, "")
+        if self.kind.help or self.function is None:
+            return self.kind.help
+        return _as_help(_described(self.function).get(self.name, ""))
 
     @property
     def flag(self) -> str:
@@ -256,19 +269,22 @@ def reads_options(function: Callable[P, T]) -> Callable[P, T]:
     """Let Python call a function also with texts, which it reads as on the command line.
 
     The call raises an InputError if an argument is not valid, and a LabError without a package of
-    an extra. A command, whose arguments have been read, calls the function itself.
+    an extra. A command, whose arguments have been read, calls the function itself. The docstring
+    then has all options, also those that several functions share, as `--help` describes them.
     """
+    options = parameters(function)
 
     @wraps(function)
     @named_extras()
     def read(*args: P.args, **kwargs: P.kwargs) -> T:
         given = inspect.signature(function).bind(*args, **kwargs)
         given.apply_defaults()
-        for each in parameters(function):
+        for each in options:
             given.arguments[each.name] = each.value_of(given.arguments[each.name])
         return function(*given.args, **given.kwargs)
 
-    read.takes_values = function  # type: ignore[attr-defined]
+    read.__doc__ = _complete(function, options)
+    read.takes_values, read.options = function, options  # type: ignore[attr-defined]
     return read
 
 
@@ -289,8 +305,8 @@ def given_flags(
 
 
 @cache
-def _documented(function: Callable[..., object]) -> dict[str, str]:
-    """Return the description of each argument in a docstring, in the style of a line of help."""
+def _described(function: Callable[..., object]) -> dict[str, str]:
+    """Return the description of each argument in a docstring."""
     _, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
     found: dict[str, str] = {}
     name = ""
@@ -299,7 +315,33 @@ def _documented(function: Callable[..., object]) -> dict[str, str]:
             name, found[match[1]] = match[1], match[2]
         else:
             found[name] += f" {line.strip()}"
-    return {each: _as_help(description) for each, description in found.items()}
+    return found
+
+
+def _complete(function: Callable[..., object], options: Iterable[Parameter]) -> str:
+    """Return a docstring with all arguments, in the order of the signature.
+
+    Options are described as by `--help`, but not the arguments of programs: its line is about the
+    command.
+    """
+    described = dict(_described(function))
+    for option in options:
+        if option.help and not isinstance(option.kind, ProgramArguments):
+            described[option.name] = option.help
+    lines = [
+        textwrap.fill(
+            f"{_STARS.get(each.kind, '')}{name}: {described[name]}",
+            initial_indent=" " * 4,
+            subsequent_indent=" " * 8,
+            width=_WIDTH,
+            break_on_hyphens=False,
+        )
+        for name, each in inspect.signature(function).parameters.items()
+        if name in described
+    ]
+    section = "\n".join(["\nArgs:", *lines, "\n"]) if lines else "\n"
+    doc = f"{inspect.getdoc(function)}\n\n"
+    return _ARGUMENTS.sub(lambda _: section, doc, count=1).rstrip()
 
 
 def _as_help(description: str) -> str:

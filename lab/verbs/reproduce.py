@@ -157,7 +157,7 @@ def _run_names(raw: str) -> tuple[str, ...]:
 
 
 @reads_options
-def reproduce(  # noqa: D417  (the others are in common_options)
+def reproduce(  # noqa: D417  (the decorator adds those of common_options)
     name: Annotated[
         str, Argument(f"what to reproduce: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))
     ],
@@ -179,8 +179,6 @@ def reproduce(  # noqa: D417  (the others are in common_options)
     quiet: bool = False,
 ) -> Reproduction:
     """Run the trainings that a source describes, and evaluate each of its claims.
-
-    `lab reproduce --help` describes all options.
 
     Args:
         name: The source, such as `book-async`, or `all`.

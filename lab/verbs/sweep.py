@@ -130,7 +130,7 @@ class Sweep(Shown):
 
 
 @reads_options
-def sweep(  # noqa: D417  (the others are in common_options)
+def sweep(  # noqa: D417  (the decorator adds those of common_options)
     experiment: Annotated[str, Argument()],
     over: Annotated[
         str | Mapping[str, Values], Flag(parse=parse_over, shows="QUANTITIES", separator="; ")
@@ -152,7 +152,7 @@ def sweep(  # noqa: D417  (the others are in common_options)
 ) -> Sweep:
     """Run an experiment at every point of a grid, and test for trends.
 
-    `lab sweep --help` describes all options. Ctrl-C cancels the current run. The runs that have
+    Ctrl-C cancels the current run. The runs that have
     ended stay in the run store.
 
     Args:
