@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import textwrap
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,11 +34,8 @@ _ARGUMENTS: Final = re.compile(
 """Where a docstring describes the arguments, or would."""
 
 _STARS: Final[Mapping[object, str]] = {
-    inspect.Parameter.VAR_POSITIONAL: "*",
-    inspect.Parameter.VAR_KEYWORD: "**",
-}
-_WIDTH: Final = 96
-"""The maximum length of a line of a completed docstring, in characters."""
+    inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,17 +325,11 @@ def _complete(function: Callable[..., object], options: Iterable[Parameter]) -> 
         if option.help and not isinstance(option.kind, ProgramArguments):
             described[option.name] = option.help
     lines = [
-        textwrap.fill(
-            f"{_STARS.get(each.kind, '')}{name}: {described[name]}",
-            initial_indent=" " * 4,
-            subsequent_indent=" " * 8,
-            width=_WIDTH,
-            break_on_hyphens=False,
-        )
+        f"    {_STARS.get(each.kind, '')}{name}: {described[name]}\n"
         for name, each in inspect.signature(function).parameters.items()
         if name in described
     ]
-    section = "\n".join(["\nArgs:", *lines, "\n"]) if lines else "\n"
+    section = "".join(["\nArgs:\n", *lines, "\n"]) if lines else "\n"
     doc = f"{inspect.getdoc(function)}\n\n"
     return _ARGUMENTS.sub(lambda _: section, doc, count=1).rstrip()
 
