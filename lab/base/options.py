@@ -33,10 +33,6 @@ _ARGUMENTS: Final = re.compile(
 )
 """Where a docstring describes the arguments, or would."""
 
-_STARS: Final[Mapping[object, str]] = {
-    inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**",
-}  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Flag:
@@ -134,9 +130,8 @@ class Parameter:
     @property
     def help(self) -> str:
         """One line for the user."""
-        if self.kind.help or self.function is None:
-            return self.kind.help
-        return _as_help(_described(self.function).get(self.name, ""))
+        described = {} if self.function is None else _described(self.function)
+        return self.kind.help or _as_help(described.get(self.name, ""))
 
     @property
     def flag(self) -> str:
@@ -320,12 +315,10 @@ def _complete(function: Callable[..., object], options: Iterable[Parameter]) -> 
     Options are described as by `--help`, but not the arguments of programs: its line is about the
     command.
     """
-    described = dict(_described(function))
-    for option in options:
-        if option.help and not isinstance(option.kind, ProgramArguments):
-            described[option.name] = option.help
+    of_function = [each for each in options if not isinstance(each.kind, ProgramArguments)]
+    described = _described(function) | {each.name: each.help for each in of_function}
     lines = [
-        f"    {_STARS.get(each.kind, '')}{name}: {described[name]}\n"
+        f"    {each.replace(annotation=each.empty, default=each.empty)}: {described[name]}\n"
         for name, each in inspect.signature(function).parameters.items()
         if name in described
     ]
