@@ -129,9 +129,11 @@ class Parameter:
 
     @property
     def help(self) -> str:
-        """One line for the user."""
-        described = {} if self.function is None else _described(self.function)
-        return self.kind.help or _as_help(described.get(self.name, ""))
+        """One line for the user: without a full stop, and lower case at its start."""
+        if self.kind.help or self.function is None:
+            return self.kind.help
+        text = _described(self.function).get(self.name, "").removesuffix(".")
+        return text if text[1:2].isupper() else text[:1].lower() + text[1:]  # not `CPU`
 
     @property
     def flag(self) -> str:
@@ -325,10 +327,3 @@ def _complete(function: Callable[..., object], options: Iterable[Parameter]) -> 
     section = "".join(["\nArgs:\n", *lines, "\n"]) if lines else "\n"
     doc = f"{inspect.getdoc(function)}\n\n"
     return _ARGUMENTS.sub(lambda _: section, doc, count=1).rstrip()
-
-
-def _as_help(description: str) -> str:
-    """Return a sentence as a line of help: without a full stop, and lower case at its start."""
-    is_word = not description[1:2].isupper()  # not `CPU`
-    start = description[:1].lower() if is_word else description[:1]
-    return start + description[1:].removesuffix(".")
