@@ -28,6 +28,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _DESCRIBED: Final = re.compile(r" {4}\**(\w+): (.*)")
+_ARGUMENTS: Final = re.compile(
+    r"\n(?:Args:\n.*?(?:\n\n|\Z)|(?=(?:Returns|Raises):\n)|\Z)", re.DOTALL
+)
+"""Where a docstring describes the arguments, or would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +129,11 @@ class Parameter:
 
     @property
     def help(self) -> str:
-        """One line for the user."""
-        described = {} if self.function is None else _documented(self.function)
-        return self.kind.help or described.get(self.name, "")
+        """One line for the user: without a full stop, and lower case at its start."""
+        if self.kind.help or self.function is None:
+            return self.kind.help
+        text = _described(self.function).get(self.name, "").removesuffix(".")
+        return text if text[1:2].isupper() else text[:1].lower() + text[1:]  # not `CPU`
 
     @property
     def flag(self) -> str:
@@ -256,19 +262,22 @@ def reads_options(function: Callable[P, T]) -> Callable[P, T]:
     """Let Python call a function also with texts, which it reads as on the command line.
 
     The call raises an InputError if an argument is not valid, and a LabError without a package of
-    an extra. A command, whose arguments have been read, calls the function itself.
+    an extra. A command, whose arguments have been read, calls the function itself. The docstring
+    then has all options, also those that several functions share, as `--help` describes them.
     """
+    options = parameters(function)
 
     @wraps(function)
     @named_extras()
     def read(*args: P.args, **kwargs: P.kwargs) -> T:
         given = inspect.signature(function).bind(*args, **kwargs)
         given.apply_defaults()
-        for each in parameters(function):
+        for each in options:
             given.arguments[each.name] = each.value_of(given.arguments[each.name])
         return function(*given.args, **given.kwargs)
 
-    read.takes_values = function  # type: ignore[attr-defined]
+    read.__doc__ = _complete(function, options)
+    read.takes_values, read.options = function, options  # type: ignore[attr-defined]
     return read
 
 
@@ -289,8 +298,8 @@ def given_flags(
 
 
 @cache
-def _documented(function: Callable[..., object]) -> dict[str, str]:
-    """Return the description of each argument in a docstring, in the style of a line of help."""
+def _described(function: Callable[..., object]) -> dict[str, str]:
+    """Return the description of each argument in a docstring."""
     _, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
     found: dict[str, str] = {}
     name = ""
@@ -299,11 +308,22 @@ def _documented(function: Callable[..., object]) -> dict[str, str]:
             name, found[match[1]] = match[1], match[2]
         else:
             found[name] += f" {line.strip()}"
-    return {each: _as_help(description) for each, description in found.items()}
+    return found
 
 
-def _as_help(description: str) -> str:
-    """Return a sentence as a line of help: without a full stop, and lower case at its start."""
-    is_word = not description[1:2].isupper()  # not `CPU`
-    start = description[:1].lower() if is_word else description[:1]
-    return start + description[1:].removesuffix(".")
+def _complete(function: Callable[..., object], options: Iterable[Parameter]) -> str:
+    """Return a docstring with all arguments, in the order of the signature.
+
+    Options are described as by `--help`, but not the arguments of programs: its line is about the
+    command.
+    """
+    of_function = [each for each in options if not isinstance(each.kind, ProgramArguments)]
+    described = _described(function) | {each.name: each.help for each in of_function}
+    lines = [
+        f"    {each.replace(annotation=each.empty, default=each.empty)}: {described[name]}\n"
+        for name, each in inspect.signature(function).parameters.items()
+        if name in described
+    ]
+    section = "".join(["\nArgs:\n", *lines, "\n"]) if lines else "\n"
+    doc = f"{inspect.getdoc(function)}\n\n"
+    return _ARGUMENTS.sub(lambda _: section, doc, count=1).rstrip()

@@ -17,6 +17,7 @@ from typing import Final
 from lab.backends.names import capabilities
 from lab.backends.options import text_of
 from lab.backends.registry import backends
+from lab.base.options import verb
 from lab.base.tables import terminal_width
 from lab.base.text import wrapped
 from lab.verbs.printing import Shown, prints
@@ -49,6 +50,7 @@ class Backends(Shown):
                 yield from wrapped(line, width, indent=_INDENT) if width else [line]
 
 
+@verb
 def backends_() -> Backends:
     """List the backends, whether they can be used here, and the options of each one alone."""
     return Backends({each.name: each.unavailable_reason() for each in backends()})

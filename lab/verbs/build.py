@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from lab.backends.compose.image_build import build_image
 from lab.backends.names import AUTO
 from lab.base.options import verb
-from lab.cluster.config import load_cluster
 from lab.cluster.placement.place import place_here
-from lab.cluster.project import cluster_path, find_root
 from lab.protocol.runtimes import TENSORFLOW
-from lab.verbs.common_options import ClusterFile, Framework, GpuMode
+from lab.verbs.common_options import Framework, GpuMode
+from lab.verbs.inputs import Config, project
 from lab.verbs.printing import Note, Shown, prints
 
 
@@ -43,14 +42,14 @@ class Built(Shown):
 @verb
 def build(
     *,
-    cluster: ClusterFile = None,
+    cluster: Config = None,
     gpus: GpuMode = AUTO,
     framework: Framework = None,
 ) -> Built:
     """Build the image of the tasks of a config."""
-    began, path = time.monotonic(), cluster_path(cluster)
-    plan = place_here(load_cluster(path), gpus, framework or TENSORFLOW.name).plan
-    image = build_image(plan, root=find_root(path))
+    began, where = time.monotonic(), project(cluster)
+    plan = place_here(where.cluster, gpus, framework or TENSORFLOW.name).plan
+    image = build_image(plan, root=where.root)
     return Built(image, time.monotonic() - began)
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 from lab.backends.registry import backends
 from lab.base.errors import InputError
-from lab.base.options import Argument
+from lab.base.options import Argument, verb
 from lab.runner.discovery import locate, name_here
 from lab.runner.status import volume_status
 from lab.runner.store.directory import LAST, runs_path
@@ -39,6 +39,7 @@ class Cancelled(Shown):
         yield Note(f"run {self.run_id} is cancelled; collect it with `lab attach {self.run_id}`")
 
 
+@verb
 def cancel(run: Annotated[str, Argument()] = LAST, *, runs_dir: RunsDir = None) -> Cancelled:
     """Ask the tasks of a run to end; a client that follows the run collects it.
 

@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.base.errors import InputError, LabError
-from lab.base.options import Argument, RepeatedFlag, Switch, reads_options
+from lab.base.options import Argument, RepeatedFlag, Switch, verb
 from lab.base.tables import table_of
 from lab.base.text import suggestion, visible
 from lab.runner.store.directory import runs_path
@@ -132,7 +132,7 @@ class Checked(Shown):
         return [lesson_page(self.name, self.lessons[self.name], self.results[self.name])]
 
 
-@reads_options
+@verb
 def check(
     lesson: Annotated[str | None, Argument("the lesson; without it, all are listed")] = None,
     *,

@@ -47,10 +47,9 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from lab.backends.names import AUTO
-from lab.base.console import messages_shown
 from lab.base.converters import one_of, text, whole
 from lab.base.errors import InputError
-from lab.base.options import Argument, Flag, Switch, given_flags, reads_options
+from lab.base.options import Argument, Flag, Switch, given_flags, verb
 from lab.verbs.common_options import HostGpus
 from lab.verbs.printing import Called, Shown, print_checked, prints
 
@@ -62,8 +61,7 @@ ACTIONS: Final = (
 """Each is a function of `lab.verbs.class_actions`; its keywords are the options that it takes."""
 
 
-@reads_options
-@messages_shown()
+@verb
 def class_(
     action: Annotated[str, Argument("what to do, as listed below", one_of(*ACTIONS))],
     of: Annotated[

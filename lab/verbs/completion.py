@@ -16,13 +16,12 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 from lab.base.converters import one_of
 from lab.base.options import Argument, verb
-from lab.verbs.printing import Shown, prints
+from lab.verbs.printing import Lines, prints
 
 SCRIPTS: Final[Mapping[str, str]] = {
     "bash": """\
@@ -54,26 +53,12 @@ complete -c lab -f -k -a '(__lab)'
 """The script of each shell. If there is no candidate, it completes files."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Script(Shown):
-    """The completion script of a shell.
-
-    Attributes:
-        text: The script.
-    """
-
-    text: str
-
-    def _shown(self) -> Iterator[str]:
-        yield self.text.removesuffix("\n")
-
-
 @verb
 def completion(
     shell: Annotated[str, Argument("bash, zsh or fish", one_of("bash", "zsh", "fish"))],
-) -> Script:
+) -> Lines:
     """Print the completion script of a shell."""
-    return Script(SCRIPTS[shell])
+    return Lines(SCRIPTS[shell].splitlines)
 
 
 command = prints(completion, json="")  # a script is text

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from lab.backends.checks import Check, Outcome
 from lab.backends.names import CAPABILITIES
 from lab.base.errors import LabError
+from lab.base.options import verb
 from lab.base.variables import LAB_RUNS_DIR
 from lab.checks import host as hosts
 from lab.checks.report import GPUS, HOST, Report, gpu_area
@@ -64,6 +65,7 @@ class Examined(Shown):
         yield self.report.sentence()
 
 
+@verb
 def doctor(
     *,
     show: Callable[[Outcome], None] = lambda _: None,

@@ -15,10 +15,10 @@ from typing import Annotated
 
 from lab.backends.registry import backends
 from lab.backends.selection import list_all
-from lab.base.console import confirm, messages_shown
+from lab.base.console import confirm
 from lab.base.errors import InputError
 from lab.base.log import LOG
-from lab.base.options import Switch
+from lab.base.options import Switch, verb
 from lab.runner.recovery import Confirm, remove, run_all
 from lab.runner.store.directory import runs_path
 from lab.verbs.common_options import EnvironmentArgument, RunsDir
@@ -37,7 +37,7 @@ def _agree(_question: str) -> None:
     """Let everything be removed."""
 
 
-@messages_shown()
+@verb
 def down(
     name: EnvironmentArgument = None,
     *,

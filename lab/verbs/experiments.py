@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.base.errors import InputError
-from lab.base.options import Argument
+from lab.base.options import Argument, verb
 from lab.base.tables import table_of, wrapped
 from lab.base.text import suggestion
 from lab.protocol.experiments.experiment import FAIL, Experiment
@@ -54,6 +54,7 @@ class Experiments(Shown):
         ]
 
 
+@verb
 def experiments(
     experiment: Annotated[str | None, Argument("list the flags of this experiment")] = None,
 ) -> Experiments:

@@ -26,9 +26,8 @@ from typing import Annotated
 
 from lab.backends.environment import Environment
 from lab.backends.registry import backends
-from lab.base.console import messages_shown
 from lab.base.errors import InputError
-from lab.base.options import Argument, Flag
+from lab.base.options import Argument, Flag, verb
 from lab.protocol.experiments.faults import Fault, concerns, parse, relative_to_now
 from lab.runner.discovery import find, name_here, reachable
 from lab.runner.fault_injection import check_targets, inject, input_error
@@ -56,7 +55,7 @@ class Injected(Shown):
         yield Note(f"run {self.run}: {self.fault}: affects {', '.join(self.tasks)}")
 
 
-@messages_shown()
+@verb
 def fault(
     fault: Annotated[str, Argument("kill, stop, pause:10s, slow:0.3, link:rate=10mbit or cut:5s")],
     task: Annotated[str, Argument("a task or a node", shows="TARGET")] = "",

@@ -22,6 +22,7 @@ from lab.backends.registry import backends
 from lab.backends.selection import list_running
 from lab.base.errors import LabError
 from lab.base.formatting import counted
+from lab.base.options import verb
 from lab.base.tables import table_of
 from lab.base.text import clipped, visible
 from lab.cluster.gpu import Condition, Gpu, Inventory, Process, read_host
@@ -242,6 +243,7 @@ class Gpus(Shown):
                 yield Text(text, style=_STYLES[each.check.status])
 
 
+@verb
 def gpus() -> Gpus:
     """Find the GPUs of this host, their connections, and the task that holds each."""
     inventory = read_host()

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from lab.base.console import messages_shown
 from lab.base.errors import LabError
-from lab.base.options import Arguments
+from lab.base.options import Arguments, verb
 from lab.base.text import short
 from lab.cluster.project import AnyPath
 from lab.runner.store.archive import same_content, unpack
@@ -61,7 +60,7 @@ class Imports(Shown, list[Imported]):
             yield Note(f"run {each.run.run_id} is {state} {each.run.path}")
 
 
-@messages_shown()
+@verb
 def import_(
     *files: Annotated[AnyPath, Arguments("archives that `lab export` wrote", shows="FILE")],
     runs_dir: RunsDir = None,

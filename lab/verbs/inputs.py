@@ -59,8 +59,7 @@ def plan(cluster: Cluster | AnyPath | None = None, gpus: str = "none") -> Plan:
         InputError: The config or the mode is invalid.
         LabError: The host is too small, or its driver does not answer.
     """
-    model, _ = _config(cluster)
-    return make_plan(model, gpus).plan
+    return make_plan(project(cluster).cluster, gpus).plan
 
 
 def project(cluster: Cluster | AnyPath | None, default: str = DEFAULT_CLUSTER) -> Project:
@@ -73,18 +72,10 @@ def project(cluster: Cluster | AnyPath | None, default: str = DEFAULT_CLUSTER) -
     Raises:
         InputError: The file does not exist or is invalid.
     """
-    model, path = _config(cluster, default)
-    return Project(model, path, find_root(path or Path(DEFAULT_CLUSTER)))
-
-
-def _config(
-    cluster: Cluster | AnyPath | None, default: str = DEFAULT_CLUSTER
-) -> tuple[Cluster, Path | None]:
-    """Return the config and its file; the file is None for a config in memory."""
     if isinstance(cluster, Cluster):
-        return cluster, None
+        return Project(cluster, None, find_root(Path(DEFAULT_CLUSTER)))
     path = cluster_path(cluster, default=default)
-    return load_cluster(path), path
+    return Project(load_cluster(path), path, find_root(path))
 
 
 def program_args(

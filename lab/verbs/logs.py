@@ -10,9 +10,7 @@ Examples:
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from lab.base.converters import count, point_in_time
@@ -25,44 +23,7 @@ from lab.runner.store.directory import RunDir, runs_path
 from lab.runner.store.names import find_run
 from lab.verbs.common_options import EnvironmentName, RunsDir
 from lab.verbs.inputs import find_environment
-from lab.verbs.printing import Note, Shown, prints
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Lines(Shown):
-    """Lines of programs, read again by each loop: `for line in lab.logs("last")`.
-
-    Attributes:
-        read: Reads them; a note is none of a program.
-        is_live: Whether new lines follow until Ctrl-C; only a loop, or `show()`, reads those.
-    """
-
-    read: Callable[[], Iterator[str]]
-    is_live: bool = False
-
-    def __iter__(self) -> Iterator[str]:
-        return (line for line in self.read() if not isinstance(line, Note))
-
-    def to_json(self) -> list[str]:
-        """Return the lines.
-
-        Raises:
-            InputError: There is no last one.
-        """
-        if self.is_live:
-            raise InputError("--follow has no last line for --json", "leave out one of them")
-        return list(self)
-
-    def show(self) -> None:
-        """Print them, each new one at once."""
-        if not self.is_live:
-            Shown.show(self)
-        for line in self if self.is_live else ():
-            print(line, flush=True)
-
-    def _shown(self) -> Iterable[str]:
-        live = Note("new lines until Ctrl-C: read them in a loop, or print them with show()")
-        return [live] if self.is_live else self.read()
+from lab.verbs.printing import Lines, Note, prints
 
 
 @verb
@@ -120,7 +81,8 @@ def _of_run(run: RunDir, wanted: Sequence[str], tail: int | None, *, tensorflow:
             raise InputError(
                 f"run {run.run_id} has no task {task!r}", f"its tasks: {', '.join(known)}"
             )
-    return Lines(partial(_lines, run, wanted or known, tail, tensorflow=tensorflow))
+    tasks = wanted or known
+    return Lines(lambda: _lines(run, tasks, tail, tensorflow=tensorflow))
 
 
 def _lines(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lab.base.console import messages_shown, print_json
-from lab.base.errors import ConfigError
+from lab.base.errors import ConfigError, InputError
 from lab.base.log import LOG
 from lab.base.options import Arguments, Parameter, Switch, parameters
 
@@ -69,6 +70,43 @@ class Said(Shown):
 
     def show(self) -> None:
         """Print nothing more."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Lines(Shown):
+    """Lines, read again by each loop: `for line in lab.logs("last")`.
+
+    Attributes:
+        read: Reads them; a note is not one of them.
+        is_live: Whether new lines follow until Ctrl-C; only a loop, or `show()`, reads those.
+    """
+
+    read: Callable[[], Iterable[str]]
+    is_live: bool = False
+
+    def __iter__(self) -> Iterator[str]:
+        return (line for line in self.read() if not isinstance(line, Note))
+
+    def to_json(self) -> list[str]:
+        """Return the lines.
+
+        Raises:
+            InputError: There is no last one.
+        """
+        if self.is_live:
+            raise InputError("--follow has no last line for --json", "leave out one of them")
+        return list(self)
+
+    def show(self) -> None:
+        """Print them, each new one at once."""
+        if not self.is_live:
+            Shown.show(self)
+        for line in self if self.is_live else ():
+            print(line, flush=True)
+
+    def _shown(self) -> Iterable[str]:
+        live = Note("new lines until Ctrl-C: read them in a loop, or print them with show()")
+        return [live] if self.is_live else self.read()
 
 
 def print_result(result: Any, *, json: bool) -> None:  # noqa: ANN401  (of any verb)

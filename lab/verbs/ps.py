@@ -21,6 +21,7 @@ from lab.backends.registry import backends
 from lab.backends.selection import list_all
 from lab.base.errors import LabError
 from lab.base.formatting import whole
+from lab.base.options import verb
 from lab.base.tables import fitting, table_of, terminal_width, wrapped
 from lab.protocol.volume import TaskStatus
 from lab.protocol.volume.states import Cause, State
@@ -131,6 +132,7 @@ def ps(name: None = None) -> Environments: ...
 def ps(name: str) -> Tasks: ...
 
 
+@verb
 def ps(name: EnvironmentArgument = None) -> Environments | Tasks:
     """List all environments, or the tasks of one and the status of its newest run.
 

@@ -117,7 +117,7 @@ class Rendered(Shown):
 
 
 @verb
-def render(  # noqa: D417  (the others are in common_options)
+def render(  # noqa: D417  (the decorator adds those of common_options)
     file: ClusterArgument = None,
     *,
     cluster: ClusterFile = None,
@@ -135,7 +135,7 @@ def render(  # noqa: D417  (the others are in common_options)
         tuple[str, ...], ProgramArguments("flags of the experiment, after --", verbatim=True)
     ] = (),
 ) -> Rendered:
-    """Render a config for a backend; `lab render --help` describes all options.
+    """Render a config for a backend.
 
     Args:
         target: The backend whose file to write.

@@ -29,7 +29,7 @@ from lab.backends.names import AUTO
 from lab.base import units
 from lab.base.console import messages_shown, output
 from lab.base.converters import one_of
-from lab.base.errors import InputError, InterruptError
+from lab.base.errors import InputError
 from lab.base.log import LOG
 from lab.base.options import Argument, Flag, Switch, given_flags, reads_options
 from lab.base.shipped import named_extras
@@ -44,7 +44,7 @@ from lab.study.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_repro
 from lab.verbs.common_options import BackendName, GpuMode, OwnOptions, RunsDir
 from lab.verbs.inputs import check_main_thread, place_options, project
 from lab.verbs.printing import Shown, prints
-from lab.verbs.results import Run, Runs
+from lab.verbs.results import Run, Runs, check_not_stopped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,12 +129,7 @@ class Reproduction(Shown):
         # Imported here: importing SciPy takes a second.
         from lab.study.reproduce.verdicts import check_reproduced  # noqa: PLC0415
 
-        if isinstance(self.stopped, KeyboardInterrupt):
-            raise InterruptError(
-                f"interrupted in {self.reached}", "see the collected runs with `lab runs`"
-            )
-        if self.stopped is not None:
-            raise self.stopped
+        check_not_stopped(self.stopped, f"interrupted in {self.reached}")
         check_reproduced(self.evaluations)
 
     def _shown(self) -> Iterator[Table | Text]:
@@ -157,7 +152,7 @@ def _run_names(raw: str) -> tuple[str, ...]:
 
 
 @reads_options
-def reproduce(  # noqa: D417  (the others are in common_options)
+def reproduce(  # noqa: D417  (the decorator adds those of common_options)
     name: Annotated[
         str, Argument(f"what to reproduce: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))
     ],
@@ -179,8 +174,6 @@ def reproduce(  # noqa: D417  (the others are in common_options)
     quiet: bool = False,
 ) -> Reproduction:
     """Run the trainings that a source describes, and evaluate each of its claims.
-
-    `lab reproduce --help` describes all options.
 
     Args:
         name: The source, such as `book-async`, or `all`.

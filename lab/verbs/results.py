@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lab.backends.registry import backends
 from lab.base.console import messages_shown
-from lab.base.errors import LabError
+from lab.base.errors import InterruptError, LabError
 from lab.base.formatting import counted
 from lab.base.log import shown_by
 from lab.base.options import Arguments, RepeatedFlag
@@ -229,6 +229,18 @@ def figure(name: str, runs: Run | Iterable[Run]) -> Figure:
     several = _directories([runs] if isinstance(runs, Run) else runs)
     with messages_shown():
         return draw_figure(name, several, StatusProber(backends))
+
+
+def check_not_stopped(stopped: BaseException | None, interrupted: str) -> None:
+    """Raise why several runs stopped before their end; an interrupt is an error that says where.
+
+    Raises:
+        LabError: The reason, or that they were interrupted.
+    """
+    if isinstance(stopped, KeyboardInterrupt):
+        raise InterruptError(interrupted, "see the collected runs with `lab runs`")
+    if stopped is not None:
+        raise stopped
 
 
 def _directories(runs: Iterable[Run]) -> list[RunDir]:

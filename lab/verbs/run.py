@@ -135,7 +135,7 @@ Variables = Annotated[
 
 
 @reads_options
-def run(  # noqa: D417  (the others are in common_options)
+def run(  # noqa: D417  (the decorator adds those of common_options)
     experiment: Annotated[AnyPath, Argument(shows="EXPERIMENT|PROGRAM")],
     *,
     cluster: Config = None,
@@ -164,7 +164,7 @@ def run(  # noqa: D417  (the others are in common_options)
     view: MakeView | None = None,
     **flags: object,
 ) -> Run:
-    """Train an experiment, and return the ended run; `lab run --help` describes all options.
+    """Train an experiment, and return the ended run.
 
     Args:
         experiment: An experiment, or the path of your own program.

@@ -149,15 +149,11 @@ BRIEF_EVERY_S: Final = 0.5
 """Seconds between two changes of the line of a brief view."""
 
 
-@contextmanager
 def brief_view(
     info: RunInfo, clock: Clock = NOW, _title: str = "", *, out: Output, quiet: bool = False
-) -> Iterator[View]:
-    """Show a run in one line that changes; with `quiet`, show nothing."""
-    try:
-        yield View(info) if quiet else BriefView(info, out, clock)
-    finally:
-        out.draw("")
+) -> View:
+    """Return the view of a run in one line that changes; with `quiet`, it shows nothing."""
+    return View(info) if quiet else BriefView(info, out, clock)
 
 
 class BriefView(LineView):
@@ -175,6 +171,10 @@ class BriefView(LineView):
         self._run_id = info.run_id
         self._output = output
         self._began = self._drawn = clock.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        """Erase the line."""
+        self._output.draw("")
 
     def printed(self, task: str, lines: Sequence[str]) -> None:
         """Show lines of a task's program."""

@@ -19,14 +19,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from lab.backends.registry import backends
-from lab.base.console import messages_shown
 from lab.base.log import LOG
-from lab.base.options import Argument, Switch
+from lab.base.options import Argument, Switch, verb
 from lab.base.text import bounded
 from lab.runner.result_table import result_table
 from lab.runner.status import StatusProber, status_or_warn
 from lab.runner.store.directory import RunDir, runs_path
-from lab.runner.store.names import find_run
+from lab.runner.store.names import named_run
 from lab.runner.store.summarize import sum_up
 from lab.runner.store.summary import Summary
 from lab.verbs.common_options import RunsDir
@@ -61,7 +60,7 @@ class Results(Shown):
         return [Text(bounded(each)) for each in self.notices] or [none]
 
 
-@messages_shown()
+@verb
 def show(
     run: Annotated[str | Run, Argument("a run's id, a unique prefix of it, last, or last~1")],
     *,
@@ -76,7 +75,7 @@ def show(
         InputError: No run matches, or several do.
         LabError: `run.json` is missing or unreadable.
     """
-    wanted = run.directory if isinstance(run, Run) else find_run(run, runs_path(runs_dir))
+    wanted = named_run(str(run), runs_path(runs_dir))
     found = status_or_warn(wanted, StatusProber(backends))
     summary = sum_up(wanted, found.info, found.statuses)
     if found.note and not notices:

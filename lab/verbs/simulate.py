@@ -22,7 +22,7 @@ from rich.table import Table
 
 from lab.base import units
 from lab.base.converters import one_of
-from lab.base.options import Argument, Flag, reads_options
+from lab.base.options import Argument, Flag, verb
 from lab.base.shipped import named_extras
 from lab.base.tables import table_of
 from lab.cluster.project import AnyPath
@@ -83,8 +83,8 @@ class Simulation(Shown):
         return [table, *map(Note, self.notes)]
 
 
-@reads_options
-def simulate(  # noqa: D417  (the others are in common_options)
+@verb
+def simulate(  # noqa: D417  (the decorator adds those of common_options)
     way: Annotated[str, Argument(parse=one_of(*WAYS))],
     *,
     from_: Annotated[AnyPath | None, Flag(shows="RUN")] = None,

@@ -23,7 +23,7 @@ from rich.table import Table
 from lab.backends.names import AUTO
 from lab.base import units
 from lab.base.console import messages_shown, output
-from lab.base.errors import InterruptError, LabError
+from lab.base.errors import LabError
 from lab.base.files import check_output, write_output
 from lab.base.formatting import counted
 from lab.base.options import Argument, Flag, ProgramArguments, reads_options
@@ -37,7 +37,7 @@ from lab.study.sweep import MAX_REPEATS, REPEATS, check_succeeded, parse_over, p
 from lab.verbs.common_options import BackendName, Force, GpuMode, OwnOptions, RunsDir, Stall
 from lab.verbs.inputs import Config, check_main_thread, place_options, program_args, project
 from lab.verbs.printing import Called, Shown, print_result, prints
-from lab.verbs.results import Run, Runs
+from lab.verbs.results import Run, Runs, check_not_stopped
 from lab.verbs.run import FURTHER_FLAGS, program_flags
 
 if TYPE_CHECKING:
@@ -102,14 +102,8 @@ class Sweep(Shown):
         Raises:
             LabError: A run did not, or the reason of the stop.
         """
-        if isinstance(self.stopped, KeyboardInterrupt):
-            raise InterruptError(
-                f"the sweep was interrupted after {len(self.results)}"
-                f" of {counted(self.planned, 'run')}",
-                "see the collected runs with `lab runs`",
-            )
-        if self.stopped is not None:
-            raise self.stopped
+        done = f"{len(self.results)} of {counted(self.planned, 'run')}"
+        check_not_stopped(self.stopped, f"the sweep was interrupted after {done}")
         check_succeeded(self.results)
 
     def to_json(self) -> Any:  # noqa: ANN401  (an object)
@@ -130,7 +124,7 @@ class Sweep(Shown):
 
 
 @reads_options
-def sweep(  # noqa: D417  (the others are in common_options)
+def sweep(  # noqa: D417  (the decorator adds those of common_options)
     experiment: Annotated[str, Argument()],
     over: Annotated[
         str | Mapping[str, Values], Flag(parse=parse_over, shows="QUANTITIES", separator="; ")
@@ -152,7 +146,7 @@ def sweep(  # noqa: D417  (the others are in common_options)
 ) -> Sweep:
     """Run an experiment at every point of a grid, and test for trends.
 
-    `lab sweep --help` describes all options. Ctrl-C cancels the current run. The runs that have
+    Ctrl-C cancels the current run. The runs that have
     ended stay in the run store.
 
     Args:

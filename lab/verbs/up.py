@@ -67,8 +67,6 @@ def up(
 ) -> Booted:
     """Boot the environment of a config, unless it exists; its tasks wait for runs.
 
-    `lab up --help` describes all options.
-
     Raises:
         InputError: An argument is invalid, or the environment that is up does not fit.
         LabError: The plan does not fit the host, or the environment cannot be booted.

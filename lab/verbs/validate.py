@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 from lab.base import strict_json
 from lab.base.formatting import counted
-from lab.base.options import Switch
+from lab.base.options import Switch, verb
 from lab.cluster.config import Cluster, load_cluster
 from lab.cluster.config.allocation import idle_gpus
 from lab.cluster.project import cluster_path
@@ -66,6 +66,7 @@ class Schema(Shown):
         yield strict_json.dump(self.to_json(), indent=2)
 
 
+@verb
 def validate(
     file: ClusterArgument = None,
     *,

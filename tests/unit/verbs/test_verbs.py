@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 import lab
+from lab.base.options import ProgramArguments, parameters
 from lab.runner.store.directory import RunDir
+from lab.verbs import COMMANDS, python_name
 from lab.verbs.experiments import experiments
 from tests.support.cli import CLUSTER, Cli, make_run
 
@@ -90,3 +94,17 @@ def test_a_fault_names_its_run() -> None:
         lab.fault("kill worker-0 after 500 steps")
     with pytest.raises(lab.InputError, match="kil"):
         lab.fault("kil", "worker-0")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_python_has_every_argument(command: str) -> None:
+    function = getattr(lab, python_name(command))
+    names = [*inspect.signature(function).parameters]
+    lines = (inspect.getdoc(function) or "").splitlines()
+    found = re.findall(r"(?m)^    \**(\w+): \S", "\n".join(lines).partition("\nArgs:\n")[2])
+    assert found[: len(names)] == names
+    assert "\nArgs:\n    " in "\n".join(lines) or not names
+    text = " ".join(" ".join(lines).split())
+    for each in parameters(function):
+        if not isinstance(each.kind, ProgramArguments):
+            assert f"{each.name}: {each.help} " in f"{text} "
