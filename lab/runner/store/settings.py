@@ -180,7 +180,7 @@ def _options(info: RunInfo) -> Iterator[str]:
     place = {"cluster": info.cluster_file, "backend": info.backend}
     options = {name: value for name, value in place.items() if value} | options_of(info)
     for name, value in options.items():
-        if value.startswith("-") or name == "listing":
+        if value.startswith("-") or (name == "listing" and value):
             yield f"--{name}={value}"
         else:
             yield from (f"--{name}", value) if value else (f"--{name}",)

@@ -24,6 +24,7 @@ from lab.protocol.experiments.experiment import RESTARTS, OnFailure, hyperparame
 from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.protocol.runtimes import HERITAGE
 from lab.protocol.volume import RunSpec
+from lab.protocol.volume.run_spec import PLAIN
 from lab.protocol.volume.states import State
 from lab.runner.store.dataframe import records_frame
 from lab.runner.store.directory import RunDir
@@ -467,6 +468,12 @@ def test_the_command_makes_the_same_run_again(snapshot: SnapshotAssertion) -> No
             assert hyperparameters(wanted, again) == hyperparameters(wanted, spec.args)
             assert not set(arguments).intersection(wanted.args)
     assert made == snapshot
+
+
+def test_the_command_repeats_a_plain_listing() -> None:
+    spec = RunSpec("book", own=True, program="book.py", listing=PLAIN)
+    _, _, *arguments = shlex.split(command(RunInfo("x", spec, plan={"runtime": HERITAGE.name})))
+    assert read_arguments("run", run_command, arguments)["listing"] == PLAIN
 
 
 def test_the_provenance_is_what_compare_describes(tmp_path: Path) -> None:
