@@ -88,7 +88,7 @@ def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, s
     names = [name for name in info.task_names() if name in statuses]
     if not all_ended(info, statuses):
         return state_under_way(info, statuses), info.reason
-    state, failed = outcome(info, {name: statuses[name] for name in names})
+    state, failed = outcome(info.spec, {name: statuses[name] for name in names})
     if not failed:
         return state, NEVER_TALKED if state is State.FAILED else ""
     first = statuses[failed[0]]
@@ -290,7 +290,7 @@ def _sources(run: RunDir, info: RunInfo) -> Iterator[str]:
 
 def _contact_notice(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> str:
     """Return the notice about tasks of a successful run that never talked to another one, or ""."""
-    if never_talked(info, statuses):
+    if never_talked(info.spec, statuses):
         return f"warning: {NEVER_TALKED}"
     trained = [status for status in statuses.values() if status.global_step is not None]
     silent = [status.task for status in trained if status.talked is False]

@@ -103,7 +103,7 @@ def is_interrupted(volume: Volume, request: Request) -> bool:
     if volume.cancel(request.run_id).exists() or volume.kill(request.run_id).exists():
         return False
     statuses = read_statuses(volume, request)
-    state, _ = outcome(request, statuses)
+    state, _ = outcome(request.spec, statuses)
     stopped = any(status.cause is Cause.INTERRUPTED for status in statuses.values())
     return state in {State.CANCELLED, State.LOST} or (state is State.FAILED and stopped)
 

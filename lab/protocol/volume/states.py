@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
 from lab.protocol.experiments.experiment import OnFailure
 from lab.protocol.volume.files import from_json
+from lab.protocol.volume.layout import chief_of
 from lab.protocol.volume.run_spec import RunSpec
 
 
@@ -188,25 +189,13 @@ class TaskStatus:
         return from_json(text, cls, "task status")
 
 
-class RequestedRun(Protocol):
-    """The part of a run's request that the policy needs."""
-
-    @property
-    def spec(self) -> RunSpec:
-        """The user's specification."""
-
-    @property
-    def chief(self) -> str | None:
-        """The task that initializes and saves, if any."""
+def is_optional(spec: RunSpec, task: str, tasks: Collection[str]) -> bool:
+    """Whether a run with these tasks continues after this task has failed."""
+    free = not spec.is_service(task) and task != chief_of(tasks)
+    return free and spec.on_failure is OnFailure.CONTINUE
 
 
-def is_optional(run: RequestedRun, task: str) -> bool:
-    """Whether the run continues after this task has failed."""
-    free = not run.spec.is_service(task) and task != run.chief
-    return free and run.spec.on_failure is OnFailure.CONTINUE
-
-
-def outcome(run: RequestedRun, statuses: Mapping[str, TaskStatus]) -> tuple[State, list[str]]:
+def outcome(spec: RunSpec, statuses: Mapping[str, TaskStatus]) -> tuple[State, list[str]]:
     """Return the final state of a run whose tasks have all ended, and the tasks that caused it.
 
     The worst final state of a task is that of the run. A cancelled service does not count, nor does
@@ -217,29 +206,25 @@ def outcome(run: RequestedRun, statuses: Mapping[str, TaskStatus]) -> tuple[Stat
         The state, and the tasks that caused it, see `blame`; no tasks for success, and if the tasks
         did not talk.
     """
-    counted = [
-        status for status in statuses.values() if not _harmless(run, status.task, status.state)
-    ] or list(statuses.values())
+
+    def counts(status: TaskStatus) -> bool:
+        if status.state is State.CANCELLED and spec.is_service(status.task):
+            return False
+        return status.state is State.SUCCEEDED or not is_optional(spec, status.task, statuses)
+
+    counted = [*filter(counts, statuses.values())] or list(statuses.values())
     state = run_state(status.state for status in counted)
     if state is State.SUCCEEDED:
         made_steps = any(status.global_step is not None for status in statuses.values())
-        return State.FAILED if made_steps and never_talked(run, statuses) else state, []
+        return State.FAILED if made_steps and never_talked(spec, statuses) else state, []
     failed = [status for status in counted if status.state in {state, State.LOST}]
     return state, [status.task for status in sorted(failed, key=blame)]
 
 
-def never_talked(run: RequestedRun, statuses: Mapping[str, TaskStatus]) -> bool:
+def never_talked(spec: RunSpec, statuses: Mapping[str, TaskStatus]) -> bool:
     """Whether the tasks should have talked to each other, and certainly none of them has."""
-    trained = [status for status in statuses.values() if not run.spec.is_service(status.task)]
-    return (
-        run.spec.must_talk and len(statuses) > 1 and all(each.talked is False for each in trained)
-    )
-
-
-def _harmless(run: RequestedRun, task: str, state: State) -> bool:
-    if state is State.CANCELLED and run.spec.is_service(task):
-        return True
-    return state is not State.SUCCEEDED and is_optional(run, task)
+    trained = [status for status in statuses.values() if not spec.is_service(status.task)]
+    return spec.must_talk and len(statuses) > 1 and all(each.talked is False for each in trained)
 
 
 def blame(status: TaskStatus) -> tuple[bool, int, float]:

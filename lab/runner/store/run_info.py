@@ -12,7 +12,7 @@ from lab.base.text import short
 from lab.protocol.experiments.experiment import with_defaults
 from lab.protocol.records.reader import Times
 from lab.protocol.volume import Request, RunSpec
-from lab.protocol.volume.layout import TASK, ClusterSpec, chief_of, task_names
+from lab.protocol.volume.layout import TASK, ClusterSpec, task_names
 from lab.protocol.volume.run_spec import registered
 from lab.protocol.volume.states import State
 
@@ -151,11 +151,6 @@ class RunInfo:
     def task_names(self) -> list[str]:
         """Return the names of all tasks, in the cluster's order."""
         return task_names(self.cluster)
-
-    @property
-    def chief(self) -> str | None:
-        """The task that initializes and saves, if any."""
-        return chief_of(self.task_names())
 
     @property
     def has_started(self) -> bool:

@@ -210,7 +210,7 @@ def report(volume: Volume, request: Request) -> tuple[State, list[str]]:
     """
     statuses = read_statuses(volume, request)
     records = [volume.records(request.run_id, task) for task in statuses]
-    state, failed = outcome(request, statuses)
+    state, failed = outcome(request.spec, statuses)
     why = [f"{task}: {short(statuses[task].reason, LONGEST_REASON)}" for task in failed[:1]]
     if state is State.FAILED and not failed:
         why = [NEVER_TALKED]

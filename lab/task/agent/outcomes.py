@@ -127,7 +127,9 @@ def peer_failure(request: Request, task: str, statuses: TaskStatuses) -> str | N
     ended = [
         status
         for other, status in statuses.items()
-        if other != task and status.state in _END_VERBS and not is_optional(request, other)
+        if other != task
+        and status.state in _END_VERBS
+        and not is_optional(request.spec, other, statuses)
     ]
     if not ended:
         return None

@@ -396,11 +396,11 @@ def test_the_outcome_is_the_worst_that_counts(
     on_failure: str, others: dict[str, State | TaskStatus], wanted: State, guilty: list[str]
 ) -> None:
     asked = request(on_failure=OnFailure(on_failure))
-    assert outcome(asked, states(State.SUCCEEDED, **others)) == (wanted, guilty)
+    assert outcome(asked.spec, states(State.SUCCEEDED, **others)) == (wanted, guilty)
 
 
 def test_a_run_without_a_task_that_counts_does_not_succeed() -> None:
     asked = request(on_failure=OnFailure.CONTINUE)
     optional = {"worker-1": TaskStatus("worker-1", State.FAILED)}
-    assert outcome(asked, optional) == (State.FAILED, ["worker-1"])
-    assert outcome(asked, {})[0] is not State.SUCCEEDED
+    assert outcome(asked.spec, optional) == (State.FAILED, ["worker-1"])
+    assert outcome(asked.spec, {})[0] is not State.SUCCEEDED
