@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from lab.base.converters import whole
 from lab.base.errors import InputError, LabError
 from lab.base.formatting import counted
 from lab.base.log import shown_once
 from lab.base.shipped import check_extra
 from lab.base.text import suggestion
-from lab.base.units import whole
 from lab.cluster.config.cluster import MAX_TASKS
 from lab.cluster.project import Project
 from lab.protocol.experiments.experiment import MAX_SEED, Experiment, hyperparameters

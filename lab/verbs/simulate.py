@@ -22,9 +22,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from lab.base import units
 from lab.base.console import messages_shown
-from lab.base.converters import one_of
+from lab.base.converters import counts, one_of, whole
 from lab.base.log import LOG
 from lab.base.options import Argument, Flag, reads_options
 from lab.base.shipped import named_extras
@@ -104,12 +103,10 @@ def simulate(  # noqa: D417  (the others are in common_options)
     *,
     from_: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
     workers: Annotated[
-        int | Sequence[int] | None, Flag(parse=units.counts(MAX_WORKERS), shows="COUNTS")
+        int | Sequence[int] | None, Flag(parse=counts(MAX_WORKERS), shows="COUNTS")
     ] = None,
-    ps: Annotated[
-        int | Sequence[int] | None, Flag(parse=units.counts(MAX_PS), shows="COUNTS")
-    ] = None,
-    seed: Annotated[int, Flag(parse=units.whole(0, 2**31 - 1), shows="N")] = 0,
+    ps: Annotated[int | Sequence[int] | None, Flag(parse=counts(MAX_PS), shows="COUNTS")] = None,
+    seed: Annotated[int, Flag(parse=whole(0, 2**31 - 1), shows="N")] = 0,
     runs_dir: RunsDir = None,
 ) -> Simulation:
     """Predict the speed of a training by a simulation of its steps; start nothing.

@@ -23,8 +23,8 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.backends.names import AUTO
-from lab.base import units
 from lab.base.console import messages_shown, output
+from lab.base.converters import whole
 from lab.base.errors import InterruptError, LabError
 from lab.base.files import check_output, write_output
 from lab.base.formatting import counted
@@ -141,7 +141,7 @@ def sweep(  # noqa: D417  (the others are in common_options)
         str | Mapping[str, Values], Flag(parse=parse_over, shows="QUANTITIES", separator="; ")
     ],
     *,
-    repeats: Annotated[int, Flag(parse=units.whole(1, MAX_REPEATS), shows="N")] = REPEATS,
+    repeats: Annotated[int, Flag(parse=whole(1, MAX_REPEATS), shows="N")] = REPEATS,
     cluster: Config = None,
     backend: BackendName = AUTO,
     option: OwnOptions = (),
