@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from argparse import ArgumentTypeError
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -96,9 +95,9 @@ def _parse_value(name: str, text: str, experiment: Experiment) -> object:
             ) from None
     try:
         return experiment.flags[name].parse(text)
-    except (ValueError, ArgumentTypeError) as error:
+    except ValueError as error:
         raise InputError(
-            f"--over: {name}: {error}", f"see `lab experiments {experiment.name}`"
+            f"--over: {name}: {text!r} is not {error}", f"see `lab experiments {experiment.name}`"
         ) from None
 
 

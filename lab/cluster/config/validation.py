@@ -6,7 +6,6 @@ The start schedule, the tasks of a run that start later than the others, also co
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import Final
@@ -203,8 +202,8 @@ def _run(cluster: Cluster) -> Iterator[Problem]:
             continue
         try:
             experiment.flags[flag].parse(value)
-        except (ValueError, ArgumentTypeError) as error:
-            yield Problem(loc, short(str(error)))
+        except ValueError as error:
+            yield Problem(loc, short(f"{value!r} is not {error}"))
 
 
 def _start(cluster: Cluster, places: Mapping[str, str]) -> Iterator[Problem]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -176,7 +175,7 @@ def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, An
             raw = "true" if flag.is_switch or not following else following[0]
         try:
             value = flag.parse(raw)
-        except (ValueError, ArgumentTypeError):  # after `--`, unchecked: the program rejects it
+        except ValueError:  # after `--`, unchecked: the program rejects it
             value = raw
         values[name] = value if isinstance(value, int | float | str | bool) else str(value)
     return values

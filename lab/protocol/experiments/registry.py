@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from lab.base.converters import one_of
 from lab.protocol.experiments.experiment import FAIL, RESTART, Experiment
 from lab.protocol.experiments.program_flags import (
     PROGRAM_FLAGS,
     ProgramFlag,
     flags,
-    one_of,
     positive,
     rate,
 )

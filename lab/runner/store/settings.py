@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -91,7 +90,7 @@ def split_flags(
 def _fits(flag: ProgramFlag, value: str) -> bool:
     try:
         flag.parse(value)
-    except (ValueError, ArgumentTypeError):
+    except ValueError:
         return False
     return True
 
