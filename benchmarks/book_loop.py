@@ -11,14 +11,16 @@ workers wait for tokens.
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from lab.protocol.experiments.program_flags import boolean
+from lab.base.converters import boolean
 from lab.protocol.mnist import load_mnist
-from lab.task.sdk.flags import experiment_flags, parse
+from lab.task.sdk.flags import argument, experiment_flags, parse
 from lab.task.sdk.program import wait_for_start
 from lab.task.sdk.recorder import Recorder
 
 parser = experiment_flags("async", __doc__)
-parser.add_argument("--sync", type=boolean, default=False, help="make one update for all workers")
+parser.add_argument(
+    "--sync", type=argument(boolean), default=False, help="make one update for all workers"
+)
 flags = parse(parser)
 is_chief = flags.task_index == 0
 workers = len(flags.worker_hosts)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lab.base.converters import duration, one_of
 from lab.base.errors import InputError
-from lab.base.units import duration, one_of
 
 Value = str | float
 """The value of an option."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from lab.base import units
-from lab.base.units import duration_s
+from lab.base.units import SECONDS, duration_s
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
-whole = units.whole
-OneOf = units.OneOf
-one_of = units.one_of
-_MAX_DIGITS = 18  # Python rejects numbers of thousands of digits
+_MOST: Final = 10**18 - 1  # Python rejects numbers of thousands of digits
 
 
 def text(raw: str) -> str:
@@ -33,11 +31,60 @@ def boolean(raw: str) -> bool:
     return lower in _TRUE
 
 
-def count(raw: str) -> int:
-    """Parse a whole number, 0 or more."""
-    if not (raw.isascii() and raw.isdigit() and len(raw) <= _MAX_DIGITS):
-        raise ValueError("a whole number, 0 or more")
-    return int(raw)
+def whole(least: int, most: int = _MOST) -> Callable[[str], int]:
+    """Return a parse function for whole numbers from `least` to `most`."""
+    end = f" to {most:,}" if most < _MOST else ""
+
+    def parse_limited(raw: str) -> int:
+        plain = raw.isascii() and raw.isdigit() and len(raw) <= len(str(most))
+        if not plain or not least <= int(raw) <= most:
+            raise ValueError(f"a whole number from {least}{end}")
+        return int(raw)
+
+    return parse_limited
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A parse function that accepts only these values; shell completion offers them."""
+
+    choices: tuple[str, ...]
+
+    def __call__(self, raw: str) -> str:
+        """Return the value, if it is one of the choices."""
+        if raw not in self.choices:
+            *others, last = self.choices
+            raise ValueError(f"{', '.join(others)} or {last}" if others else last)
+        return raw
+
+
+def one_of(*choices: str) -> OneOf:
+    """Return a parse function that accepts only these values."""
+    return OneOf(choices)
+
+
+def counts(most: int) -> Callable[[str], tuple[int, ...]]:
+    """Return a parse function for different whole numbers from 1: `1,8,64`."""
+
+    def parse_counts(raw: str) -> tuple[int, ...]:
+        try:
+            return tuple(dict.fromkeys(whole(1, most)(item.strip()) for item in raw.split(",")))
+        except ValueError:
+            raise ValueError(f"whole numbers from 1 to {most}, such as 1,8,64") from None
+
+    return parse_counts
+
+
+def duration(raw: str) -> float:
+    """Return the seconds of a duration, `90s`, `1h30m`, or of a plain number of seconds.
+
+    Raises:
+        ValueError: The text is neither.
+    """
+    seconds = float(raw) if re.fullmatch(SECONDS, raw) else duration_s(raw)
+    if seconds is None:
+        raise ValueError("a duration (90s, 5m, 1h30m), or a number of seconds")
+    return seconds
 
 
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")

@@ -1,10 +1,9 @@
-"""Parse values of options, and format amounts with units: `8GiB`, `100mbit`, `5ms`, `1h30m`."""
+"""Parse and format amounts with units: `8GiB`, `100mbit`, `5ms`, `1h30m`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
 
@@ -24,9 +23,9 @@ DELAY: Final[Mapping[str, int]] = {"us": 1, "ms": 10**3, "s": 10**6}
 
 
 _MAX_NUMBER: Final = 10**9 - 1  # an amount has at most nine digits before the point
-_SECONDS: Final = r"\d{1,8}(?:\.\d{1,6})?"
+SECONDS: Final = r"\d{1,8}(?:\.\d{1,6})?"
 _DURATION: Final = re.compile(
-    rf"(?:(\d{{1,6}})d)?(?:(\d{{1,6}})h)?(?:(\d{{1,6}})m)?(?:({_SECONDS})s)?"
+    rf"(?:(\d{{1,6}})d)?(?:(\d{{1,6}})h)?(?:(\d{{1,6}})m)?(?:({SECONDS})s)?"
 )
 _UNITS_S: Final = (86_400, 3_600, 60, 1)
 
@@ -97,61 +96,6 @@ def parse_whole(text: str) -> int:
     if not is_in_range(value := int(text)):
         raise ValueError("a whole number does not fit into 64 bits")
     return value
-
-
-def whole(least: int, most: int) -> Callable[[str], int]:
-    """Return a parse function for whole numbers from `least` to `most`."""
-
-    def parse_limited(raw: str) -> int:
-        plain = raw.isascii() and raw.isdigit() and len(raw) <= len(str(most))
-        if not plain or not least <= int(raw) <= most:
-            raise ValueError(f"a whole number from {least} to {most:,}")
-        return int(raw)
-
-    return parse_limited
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """A parse function that accepts only these values; shell completion offers them."""
-
-    choices: tuple[str, ...]
-
-    def __call__(self, raw: str) -> str:
-        """Return the value, if it is one of the choices."""
-        if raw not in self.choices:
-            *others, last = self.choices
-            raise ValueError(f"{', '.join(others)} or {last}" if others else last)
-        return raw
-
-
-def one_of(*choices: str) -> OneOf:
-    """Return a parse function that accepts only these values."""
-    return OneOf(choices)
-
-
-def counts(most: int) -> Callable[[str], tuple[int, ...]]:
-    """Return a parse function for different whole numbers from 1: `1,8,64`."""
-
-    def parse_counts(raw: str) -> tuple[int, ...]:
-        try:
-            return tuple(dict.fromkeys(whole(1, most)(item.strip()) for item in raw.split(",")))
-        except ValueError:
-            raise ValueError(f"whole numbers from 1 to {most}, such as 1,8,64") from None
-
-    return parse_counts
-
-
-def duration(raw: str) -> float:
-    """Return the seconds of a duration, `90s`, `1h30m`, or of a plain number of seconds.
-
-    Raises:
-        ValueError: The text is neither.
-    """
-    seconds = float(raw) if re.fullmatch(_SECONDS, raw) else duration_s(raw)
-    if seconds is None:
-        raise ValueError("a duration (90s, 5m, 1h30m), or a number of seconds")
-    return seconds
 
 
 def duration_s(raw: str) -> float | None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from argparse import ArgumentTypeError
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from lab.base.converters import whole
 from lab.base.errors import InputError, LabError
 from lab.base.formatting import counted
 from lab.base.log import shown_once
 from lab.base.shipped import check_extra
 from lab.base.text import suggestion
-from lab.base.units import whole
 from lab.cluster.config.cluster import MAX_TASKS
 from lab.cluster.project import Project
 from lab.protocol.experiments.experiment import MAX_SEED, Experiment, hyperparameters
@@ -96,9 +95,9 @@ def _parse_value(name: str, text: str, experiment: Experiment) -> object:
             ) from None
     try:
         return experiment.flags[name].parse(text)
-    except (ValueError, ArgumentTypeError) as error:
+    except ValueError as error:
         raise InputError(
-            f"--over: {name}: {error}", f"see `lab experiments {experiment.name}`"
+            f"--over: {name}: {text!r} is not {error}", f"see `lab experiments {experiment.name}`"
         ) from None
 
 

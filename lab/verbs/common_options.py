@@ -6,9 +6,8 @@ import os
 from typing import Annotated, Final
 
 from lab.backends.names import BACKENDS
-from lab.base.converters import one_of, whole
+from lab.base.converters import duration, one_of, whole
 from lab.base.options import Argument, Flag, RepeatedFlag, Switch
-from lab.base.units import duration
 from lab.protocol.runtimes import RUNTIMES
 
 _MAX_GPUS: Final = 1000

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from lab.base.converters import count, point_in_time
+from lab.base.converters import point_in_time, whole
 from lab.base.errors import InputError
 from lab.base.options import Argument, Flag, Switch, given_flags, verb
 from lab.base.text import visible
@@ -43,7 +43,7 @@ def logs(
         bool, Switch("for an environment: print new lines until Ctrl-C", short="-f")
     ] = False,
     tail: Annotated[
-        int | None, Flag("only the last N lines of each task", count, shows="N", short="-n")
+        int | None, Flag("only the last N lines of each task", whole(0), shows="N", short="-n")
     ] = None,
     since: Annotated[
         float | None,

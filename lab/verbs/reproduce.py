@@ -26,9 +26,8 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.backends.names import AUTO
-from lab.base import units
 from lab.base.console import messages_shown, output
-from lab.base.converters import one_of
+from lab.base.converters import one_of, whole
 from lab.base.errors import InputError
 from lab.base.log import LOG
 from lab.base.options import Argument, Flag, Switch, given_flags, reads_options
@@ -157,9 +156,9 @@ def reproduce(  # noqa: D417  (the decorator adds those of common_options)
         str, Argument(f"what to reproduce: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))
     ],
     *,
-    repeats: Annotated[int | None, Flag(parse=units.whole(1, MAX_REPEATS), shows="N")] = None,
+    repeats: Annotated[int | None, Flag(parse=whole(1, MAX_REPEATS), shows="N")] = None,
     quick: Annotated[bool, Switch()] = False,
-    seed: Annotated[int | None, Flag(parse=units.whole(0, MAX_SEED), shows="N")] = None,
+    seed: Annotated[int | None, Flag(parse=whole(0, MAX_SEED), shows="N")] = None,
     runs: Annotated[
         Sequence[Run | str] | str | None, Flag(parse=_run_names, shows="RUN,RUN", separator="")
     ] = None,

@@ -28,7 +28,7 @@ from typing import Annotated, Any, Final
 from lab.backends.names import AUTO
 from lab.base.console import command_name, messages_shown
 from lab.base.console import output as output_of_caller
-from lab.base.converters import boolean, one_of
+from lab.base.converters import boolean, duration, one_of
 from lab.base.errors import InterruptError, LabError
 from lab.base.formatting import seconds, whole
 from lab.base.formatting import share as percentage
@@ -42,7 +42,6 @@ from lab.base.options import (
     Switch,
     reads_options,
 )
-from lab.base.units import duration
 from lab.cluster.config.cluster import PACKAGE, VARIABLE
 from lab.cluster.config.validation import parse_start
 from lab.cluster.project import AnyPath

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from rich.table import Table
 
-from lab.base import units
-from lab.base.converters import one_of
+from lab.base.converters import counts, one_of, whole
 from lab.base.options import Argument, Flag, verb
 from lab.base.shipped import named_extras
 from lab.base.tables import table_of
@@ -89,12 +88,10 @@ def simulate(  # noqa: D417  (the decorator adds those of common_options)
     *,
     from_: Annotated[AnyPath | None, Flag(shows="RUN")] = None,
     workers: Annotated[
-        int | Sequence[int] | None, Flag(parse=units.counts(MAX_WORKERS), shows="COUNTS")
+        int | Sequence[int] | None, Flag(parse=counts(MAX_WORKERS), shows="COUNTS")
     ] = None,
-    ps: Annotated[
-        int | Sequence[int] | None, Flag(parse=units.counts(MAX_PS), shows="COUNTS")
-    ] = None,
-    seed: Annotated[int, Flag(parse=units.whole(0, 2**31 - 1), shows="N")] = 0,
+    ps: Annotated[int | Sequence[int] | None, Flag(parse=counts(MAX_PS), shows="COUNTS")] = None,
+    seed: Annotated[int, Flag(parse=whole(0, 2**31 - 1), shows="N")] = 0,
     runs_dir: RunsDir = None,
 ) -> Simulation:
     """Predict the speed of a training by a simulation of its steps; start nothing.

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.table import Table
 
 from lab.backends.names import AUTO
-from lab.base import units
 from lab.base.console import messages_shown, output
+from lab.base.converters import whole
 from lab.base.errors import LabError
 from lab.base.files import check_output, write_output
 from lab.base.formatting import counted
@@ -130,7 +130,7 @@ def sweep(  # noqa: D417  (the decorator adds those of common_options)
         str | Mapping[str, Values], Flag(parse=parse_over, shows="QUANTITIES", separator="; ")
     ],
     *,
-    repeats: Annotated[int, Flag(parse=units.whole(1, MAX_REPEATS), shows="N")] = REPEATS,
+    repeats: Annotated[int, Flag(parse=whole(1, MAX_REPEATS), shows="N")] = REPEATS,
     cluster: Config = None,
     backend: BackendName = AUTO,
     option: OwnOptions = (),

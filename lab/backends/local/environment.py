@@ -30,7 +30,6 @@ from lab.backends.python import (
 )
 from lab.base.errors import LabError
 from lab.base.variables import LAB_SCRIPTS
-from lab.cluster.gpu.inventory import usable_cpus
 from lab.protocol.network import fault
 from lab.protocol.network.link import link_environ
 
@@ -183,7 +182,7 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
             "interpreter": self._record.interpreter,
             "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
             "isolation": self._record.isolation.value,
-            "cpus": str(usable_cpus()),
+            "cpus": str(len(os.sched_getaffinity(0))),
             **versions(self._record.interpreter),
         }
 

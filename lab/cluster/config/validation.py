@@ -6,40 +6,23 @@ The start schedule, the tasks of a run that start later than the others, also co
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, count
 from typing import Final
 
 from lab.base.errors import InputError
 from lab.base.formatting import counted
-from lab.base.text import short, suggestion
+from lab.base.text import short
 from lab.cluster.config.allocation import PS, TaskSlot, allocate_gpus, tasks_by_node
 from lab.cluster.config.cluster import MAX_PORT, Cluster, Job
 from lab.cluster.config.diagnostics import Problem, ProblemError
 from lab.protocol.experiments.experiment import misfit
-from lab.protocol.experiments.faults import Trigger, check_target, parse, parse_trigger
+from lab.protocol.experiments.faults import check_target, parse, parse_trigger
 from lab.protocol.experiments.registry import EXPERIMENTS
 
 WORKER: Final = "worker"
 _FORM: Final = "TASK: MOMENT; …, such as worker-1: 10s; worker-2: after 500 steps"
-
-
-def start_error(task: str, when: Trigger, tasks: Collection[str]) -> str | None:
-    """Return why a task cannot start at this moment, with the hint; None if it can.
-
-    Args:
-        task: One of the tasks.
-        when: When it starts.
-        tasks: All tasks of the cluster.
-    """
-    if when.steps is None:
-        return None
-    from lab.protocol.volume.layout import chief_of  # noqa: PLC0415  (only for a start after steps)
-
-    if task == chief_of(tasks) or task.rpartition("-")[0] == PS:
-        return f"the others make no step without {task}; give it a time, such as 10s"
-    return None
 
 
 def parse_start(text: str) -> dict[str, str]:
@@ -89,18 +72,14 @@ def check_joins(
             )
 
 
-def check_start(start: Mapping[str, str], tasks: Sequence[str]) -> None:
+def check_start(start: Mapping[str, str], tasks: Collection[str]) -> None:
     """Check that a schedule fits a cluster.
 
     Raises:
         InputError: It names an unknown task, or one that cannot start at that moment.
     """
-    for task, text in start.items():
-        if task not in tasks:
-            fix = suggestion(task, tasks).strip() or f"use one of {', '.join(tasks)}"
-            raise InputError(f"--start: there is no task {task!r}", fix)
-        if message := start_error(task, parse_trigger(text), tasks):
-            raise InputError(f"--start: {task}: {message.partition('; ')[0]}", "give it a time")
+    if problem := next(_start(start, tasks), None):
+        raise InputError(f"--start: {replace(problem, path=()).text()}")
 
 
 RUN_SERVICE: Final = "run"
@@ -123,7 +102,7 @@ def validate(cluster: Cluster) -> Iterator[Problem]:
     yield from _pins(cluster)
     yield from _box(cluster)
     yield from _run(cluster)
-    yield from _start(cluster, places)
+    yield from _start(cluster.start, places)
     yield from _faults(cluster, places)
     slots = tasks_by_node(cluster.jobs)
     yield from _ports(cluster, slots)
@@ -203,18 +182,25 @@ def _run(cluster: Cluster) -> Iterator[Problem]:
             continue
         try:
             experiment.flags[flag].parse(value)
-        except (ValueError, ArgumentTypeError) as error:
-            yield Problem(loc, short(str(error)))
+        except ValueError as error:
+            yield Problem(loc, short(f"{value!r} is not {error}"))
 
 
-def _start(cluster: Cluster, places: Mapping[str, str]) -> Iterator[Problem]:
-    known = list(places)
-    for task, text in cluster.start.items():
-        if task not in places:
+def _start(start: Mapping[str, str], tasks: Collection[str]) -> Iterator[Problem]:
+    """Yield a problem for each task of a schedule that cannot start at its moment."""
+    known = list(tasks)
+    for task, text in start.items():
+        loc = ("start", task)
+        if task not in tasks:
             message = f"there is no task {task}"
-            yield Problem(("start", task), message, on_key=True, misspelt=task, candidates=known)
-        elif reason := start_error(task, parse_trigger(text), places):
-            yield Problem(("start", task), reason)
+            yield Problem(loc, message, on_key=True, misspelt=task, candidates=known)
+        elif parse_trigger(text).steps is not None:
+            # Imported here: few schedules have steps.
+            from lab.protocol.volume.layout import chief_of  # noqa: PLC0415
+
+            if task == chief_of(tasks) or task.rpartition("-")[0] == PS:
+                why = f"the others make no step without {task}; give it a time, such as 10s"
+                yield Problem(loc, why)
 
 
 def _faults(cluster: Cluster, places: Mapping[str, str]) -> Iterator[Problem]:

@@ -68,12 +68,50 @@ class ParsedFile:
     key_locations: dict[Loc, SourceLocation] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
+    def read(self, node: Node, loc: Loc) -> object:
+        """Return the value of a node, by recursion up to `MAX_DEPTH`; add what is found."""
+        self.value_locations[loc] = _place(node.start_mark)
+        if isinstance(node, MappingNode):
+            return self._mapping(node, loc)
+        if not isinstance(node, ScalarNode):
+            return [self.read(item, (*loc, index)) for index, item in enumerate(node.value)]
+        value = _scalar(node)
+        if value is None:
+            # On the key: ruamel.yaml puts an empty value at the next token.
+            self.problems.append(Problem(loc, _empty(loc), on_key=True))
+        return value
+
+    def _mapping(self, node: MappingNode, loc: Loc) -> dict[str, object]:
+        """Return the entries; the value of a refused key is not read."""
+        entries: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, ScalarNode):
+                self._problem(loc, key_node, "a list or mapping as a key; write a string")
+                continue
+            key = _scalar(key_node)
+            if not isinstance(key, str):
+                shown = unquoted_if_plain(key_node.value)
+                message = f"the key {shown} is not a string; put it in quotation marks"
+                self._problem(loc, key_node, message)
+                continue
+            own = (*loc, key)
+            if key in entries:
+                line = self.key_locations[own].line
+                self._problem(own, key_node, f"duplicate key; the first is on line {line}")
+                continue
+            self.key_locations[own] = _place(key_node.start_mark)
+            entries[key] = self.read(value_node, own)
+        return entries
+
+    def _problem(self, loc: Loc, node: Node, message: str) -> None:
+        self.problems.append(Problem(loc, message, location=_place(node.start_mark)))
+
 
 def read_source(data: bytes) -> ParsedFile:
     """Parse the bytes of a file, at most one byte more than `MAX_BYTES`."""
     source = ParsedFile()
     try:
-        source.value = _Reader(source).value(_compose(_decode(data)), ())
+        source.value = source.read(_compose(_decode(data)), ())
     except ProblemError as error:
         source.problems += error.problems
     return source
@@ -166,51 +204,6 @@ def _unwanted(yaml: YAML, text: str) -> Iterator[Problem]:
             yield Problem((), message, location=_place(event.start_mark))
         if depth > MAX_DEPTH:
             return
-
-
-class _Reader:
-    """Converts nodes to values, by recursion up to `MAX_DEPTH`."""
-
-    def __init__(self, source: ParsedFile) -> None:
-        self._source = source
-
-    def value(self, node: Node, loc: Loc) -> object:
-        """Return the value of a node; add its problems and positions to the source."""
-        self._source.value_locations[loc] = _place(node.start_mark)
-        if isinstance(node, MappingNode):
-            return self._mapping(node, loc)
-        if not isinstance(node, ScalarNode):
-            return [self.value(item, (*loc, index)) for index, item in enumerate(node.value)]
-        value = _scalar(node)
-        if value is None:
-            # On the key: ruamel.yaml puts an empty value at the next token.
-            self._source.problems.append(Problem(loc, _empty(loc), on_key=True))
-        return value
-
-    def _mapping(self, node: MappingNode, loc: Loc) -> dict[str, object]:
-        """Return the entries; the value of a refused key is not read."""
-        entries: dict[str, object] = {}
-        for key_node, value_node in node.value:
-            if not isinstance(key_node, ScalarNode):
-                self._problem(loc, key_node, "a list or mapping as a key; write a string")
-                continue
-            key = _scalar(key_node)
-            if not isinstance(key, str):
-                shown = unquoted_if_plain(key_node.value)
-                message = f"the key {shown} is not a string; put it in quotation marks"
-                self._problem(loc, key_node, message)
-                continue
-            own = (*loc, key)
-            if key in entries:
-                line = self._source.key_locations[own].line
-                self._problem(own, key_node, f"duplicate key; the first is on line {line}")
-                continue
-            self._source.key_locations[own] = _place(key_node.start_mark)
-            entries[key] = self.value(value_node, own)
-        return entries
-
-    def _problem(self, loc: Loc, node: Node, message: str) -> None:
-        self._source.problems.append(Problem(loc, message, location=_place(node.start_mark)))
 
 
 def _scalar(node: ScalarNode) -> Scalar:

@@ -102,7 +102,7 @@ def _this_host(
     notices: tuple[str, ...] = (),
     faults: tuple[Fault, ...] = (),
 ) -> Inventory:
-    cpu_ids = _cpu_ids()
+    cpu_ids = tuple(sorted(os.sched_getaffinity(0)))
     return replace(
         inventory,
         mode=mode,
@@ -114,13 +114,3 @@ def _this_host(
         notices=(*inventory.notices, *notices),
         faults=(*inventory.faults, *faults),
     )
-
-
-def usable_cpus() -> int:
-    """Return the number of CPUs that this process may use."""
-    return len(_cpu_ids())
-
-
-def _cpu_ids() -> tuple[int, ...]:
-    """Return the CPUs that this process may run on, ascending."""
-    return tuple(sorted(os.sched_getaffinity(0)))

@@ -13,6 +13,7 @@ from lab.base.errors import Finding, LabError
 from lab.base.formatting import counted
 from lab.base.text import short
 from lab.cluster.gpu.values import Gpu
+from lab.protocol.volume.files import from_json
 
 _BOOT_AGAIN: Final = "boot it again; if that does not help, run `lab doctor`"
 
@@ -84,12 +85,7 @@ class GpuView:
         Raises:
             ValueError: The text is not a GPU report.
         """
-        import msgspec  # noqa: PLC0415  (only a boot reads views)
-
-        try:
-            return msgspec.json.decode(text, type=cls)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise ValueError(f"not a GPU report: {error}") from None
+        return from_json(text, cls, "GPU report")
 
 
 class GpuStatus(StrEnum):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentTypeError
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -162,21 +161,31 @@ def with_seed(experiment: Experiment, argv: Sequence[str]) -> tuple[str, ...]:
     return (f"--seed={secrets.randbelow(MAX_SEED)}", *argv)
 
 
+def separated(
+    arguments: Sequence[str], flags: Mapping[str, ProgramFlag]
+) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Yield each argument: its flag or "", the flag's value as text, and all of its words."""
+    queue = list(arguments)
+    while queue:
+        words = [queue.pop(0)]
+        name, equals, value = words[0].removeprefix("--").partition("=")
+        flag = flags.get(name) if words[0].startswith("--") else None
+        if flag is not None and not equals:
+            if not flag.is_switch and queue:
+                words.append(queue.pop(0))
+            value = "true" if flag.is_switch else "".join(words[1:])
+        yield "" if flag is None else name, value, words
+
+
 def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, Any]:
     """Return the program's flags among its arguments; the last value of a flag counts."""
     values: dict[str, Any] = {}
-    arguments = list(argv)
-    for position, argument in enumerate(arguments):
-        name, equals, raw = argument.removeprefix("--").partition("=")
-        flag = experiment.flags.get(name)
-        if flag is None or not argument.startswith("--"):
+    for name, raw, _ in separated(argv, experiment.flags):
+        if not name:
             continue
-        if not equals:
-            following = arguments[position + 1 : position + 2]
-            raw = "true" if flag.is_switch or not following else following[0]
         try:
-            value = flag.parse(raw)
-        except (ValueError, ArgumentTypeError):  # after `--`, unchecked: the program rejects it
+            value = experiment.flags[name].parse(raw)
+        except ValueError:  # after `--`, unchecked: the program rejects it
             value = raw
         values[name] = value if isinstance(value, int | float | str | bool) else str(value)
     return values

@@ -14,25 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lab.base.converters import boolean, one_of, whole
 from lab.base.variables import LAB_GPU_MEMORY_FRACTION
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?):([0-9]{1,5})")
 _LAST_PORT: Final = 65535
-_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
-def whole(text: str) -> int:
-    """Parse a whole number from 0."""
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
-    return int(text)
-
-
-def positive(text: str) -> int:
-    """Parse a whole number from 1."""
-    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return int(text)
+positive: Final = whole(1)
 
 
 def _number(what: str, fits: Callable[[float], bool]) -> Callable[[str], float]:
@@ -44,7 +33,7 @@ def _number(what: str, fits: Callable[[float], bool]) -> Callable[[str], float]:
         except ValueError:
             value = math.nan
         if not fits(value):
-            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+            raise ValueError(what)
         return value
 
     return parse
@@ -53,31 +42,6 @@ def _number(what: str, fits: Callable[[float], bool]) -> Callable[[str], float]:
 rate: Final = _number("a positive number", lambda value: 0 < value < math.inf)
 amount: Final = _number("a number from 0", lambda value: 0 <= value < math.inf)
 share: Final = _number("a share, above 0 and at most 1", lambda value: 0 < value <= 1)
-
-
-def boolean(text: str) -> bool:
-    """Parse `true`, `false`, `1` or `0`, as TensorFlow 1's flags do."""
-    if text.lower() not in _BOOLEANS:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-    return _BOOLEANS[text.lower()]
-
-
-@dataclass(frozen=True)
-class OneOf:
-    """An argument type that accepts only the given values; shell completion shows them."""
-
-    choices: tuple[str, ...]
-
-    def __call__(self, text: str) -> str:
-        """Return the text, if it is one of the choices."""
-        if text not in self.choices:
-            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(self.choices)}")
-        return text
-
-
-def one_of(*choices: str) -> OneOf:
-    """Return an argument type that accepts only these values."""
-    return OneOf(choices)
 
 
 def hosts(text: str) -> list[str]:
@@ -96,7 +60,7 @@ class ProgramFlag:
 
     Attributes:
         help: The help text, one line.
-        parse: Parses a value as the program does; raises ArgumentTypeError.
+        parse: Parses a value as the program does; a ValueError names what is expected.
         is_switch: Whether the value may be omitted.
         default: The default value; None if it depends on the program.
     """
@@ -118,13 +82,13 @@ TRAINING_FLAGS: Final[Mapping[str, ProgramFlag]] = {
     ),
     "model": ProgramFlag("the model: softmax or mlp", one_of("softmax", "mlp"), default="softmax"),
     "epochs": ProgramFlag("passes over the training images", positive, default=50),
-    "global_steps": ProgramFlag("stop at this global step, not by epochs", whole, default=0),
+    "global_steps": ProgramFlag("stop at this global step, not by epochs", whole(0), default=0),
     "batch_size": ProgramFlag("images in a batch", positive, default=100),
     "learning_rate": ProgramFlag(
         "step size of the gradient descent (default: the model's own)", rate
     ),
     "seed": ProgramFlag(
-        "seed of initial weights and batches (`lab run` draws one)", whole, default=0
+        "seed of initial weights and batches (`lab run` draws one)", whole(0), default=0
     ),
     "data_dir": ProgramFlag("your own data, as four IDX files", Path),
     "record_every": ProgramFlag("local steps from one record to the next", positive, default=100),
@@ -158,7 +122,7 @@ PROGRAM_FLAGS: Final[Mapping[str, ProgramFlag]] = {
     "steps": ProgramFlag("steps of the gradient descent", positive, default=200),
     "eval_every": ProgramFlag(
         "global steps from one test of the chief to the next (default: one test at the end)",
-        whole,
+        whole(0),
         default=0,
     ),
 }

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from lab.base.converters import one_of
 from lab.protocol.experiments.experiment import FAIL, RESTART, Experiment
 from lab.protocol.experiments.program_flags import (
-    PROGRAM_FLAGS,
     ProgramFlag,
     flags,
-    one_of,
     positive,
     rate,
 )
@@ -67,11 +66,10 @@ _MIRRORED: Final = Experiment(
     args=("--strategy=mirrored", "--model=mlp"),
     counts={"worker": 1},
     flags=flags(
-        *_TRAINING,
+        *(*_TRAINING, "cpu_replicas"),
         strategy=ProgramFlag(
             "mirrored or multiworker", one_of("mirrored", "multiworker"), default="multiworker"
         ),
-        cpu_replicas=PROGRAM_FLAGS["cpu_replicas"],
     ),
     results=("replicas compared", "replicas that differ"),
     expected="the replicas' parameters are the same, bit by bit",
@@ -85,9 +83,8 @@ _ESTIMATOR: Final = Experiment(
     cluster="clusters/estimator.yaml",
     args=("--checkpoint_every=2",),
     flags=flags(
-        *("model", *_STEPS, "checkpoint_dir", "checkpoint_every"),
+        *("model", *_STEPS, "checkpoint_dir", "checkpoint_every", "cpu_replicas"),
         strategy=ProgramFlag("none, or mirrored", one_of("none", "mirrored"), default="none"),
-        cpu_replicas=PROGRAM_FLAGS["cpu_replicas"],
     ),
     steps_add_up=True,
     results=("RunConfig fields that differ", "checkpoints evaluated", "accuracy gained"),
@@ -206,10 +203,8 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             services=(),
             counts={"worker": 1},
             flags=flags(
-                *(*_STEPS, "checkpoint_dir"),
+                *(*_STEPS, "checkpoint_dir", "summary_every", "records"),
                 towers=ProgramFlag("towers if there is no GPU", positive, default=2),
-                summary_every=PROGRAM_FLAGS["summary_every"],
-                records=PROGRAM_FLAGS["records"],
             ),
             results=("apart from the joined batch", "examples a second"),
             expected="the averaged gradient equals the joined batch's, within 0.0001 of its size",

@@ -13,8 +13,8 @@ whole number fits into 64 bits with its sign.
 from __future__ import annotations
 
 import json
+import math
 import re
-from bisect import bisect
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -22,6 +22,8 @@ from lab.base.units import is_in_range
 
 PREFIX: Final = "lab kind="
 MAX_BYTES: Final = 4096
+_LONGEST_CHARACTER: Final = 12
+"""The most bytes of a character of a message in JSON: two escapes."""
 KINDS: Final = ("start", "step", "epoch", "eval", "result", "final", "event")
 
 Value = str | int | float
@@ -82,17 +84,13 @@ def format_record(fields: Mapping[str, Value]) -> str:
         raise RecordError(f"unknown field {min(unknown)!r}")
     if fields.get("kind") not in KINDS:
         raise RecordError(f"unknown kind {fields.get('kind')!r}")
-    line = _line(fields)
-    if len(line) < MAX_BYTES:
-        return line
-    message = fields.get("message")
-    if not isinstance(message, str) or not message:
-        raise RecordError(f"longer than {MAX_BYTES} bytes")
-    cuts = range(min(len(message), MAX_BYTES))
-    kept = bisect(cuts, MAX_BYTES - 1, key=lambda cut: len(_line_cut(fields, message, cut)))
-    if not kept:
-        return format_record({**fields, "message": ""})
-    return _line_cut(fields, message, kept - 1)
+    line, message = _line(fields), str(fields.get("message", ""))
+    while (excess := len(line) - MAX_BYTES + 1) > 0:
+        if not message:
+            raise RecordError(f"longer than {MAX_BYTES} bytes")
+        message = message[: -math.ceil(excess / _LONGEST_CHARACTER)]
+        line = _line({**fields, "message": f"{message}…" if message else ""})
+    return line
 
 
 def _line(fields: Mapping[str, Value]) -> str:
@@ -100,10 +98,6 @@ def _line(fields: Mapping[str, Value]) -> str:
     return "lab " + " ".join(
         f"{name}={_text(name, fields[name])}" for name in FIELDS if name in fields
     )
-
-
-def _line_cut(fields: Mapping[str, Value], message: str, cut: int) -> str:
-    return _line({**fields, "message": message[:cut] + "…"})
 
 
 def parse_record(line: str) -> Record | None:

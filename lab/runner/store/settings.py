@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from lab.programs import SUFFIX
-from lab.protocol.experiments.experiment import Policy
+from lab.protocol.experiments.experiment import Policy, separated
 from lab.protocol.experiments.program_flags import TRAINING_FLAGS, ProgramFlag
 from lab.protocol.runtimes import TENSORFLOW
 from lab.protocol.volume import RunSpec
@@ -70,28 +69,19 @@ def split_flags(
     """Return flag to its last value, and the arguments that are not known flags."""
     values: dict[str, str] = {}
     others: list[str] = []
-    queue = list(arguments)
-    while queue:
-        argument = queue.pop(0)
-        name, equals, value = argument.removeprefix("--").partition("=")
-        flag = flags.get(name) if argument.startswith("--") else None
-        taken = [argument]
-        if flag is not None and not equals:
-            if not flag.is_switch and queue:
-                taken.append(queue.pop(0))
-            value = "true" if flag.is_switch else "".join(taken[1:])
-        if flag is not None and _fits(flag, value):
+    for name, value, words in separated(arguments, flags):
+        if name and _fits(flags[name], value):
             values.pop(name, None)
             values[name] = value
         else:
-            others += taken
+            others += words
     return values, others
 
 
 def _fits(flag: ProgramFlag, value: str) -> bool:
     try:
         flag.parse(value)
-    except (ValueError, ArgumentTypeError):
+    except ValueError:
         return False
     return True
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Never
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Never, TypeVar
 
+from lab.base.converters import OneOf, whole
 from lab.protocol.experiments.program_flags import (
     OF_VARIABLES,
     TRAINING_FLAGS,
-    OneOf,
     ProgramFlag,
     hosts,
-    whole,
 )
 from lab.protocol.experiments.registry import EXPERIMENTS
+
+T = TypeVar("T")
 
 JOBS: Final = ("ps", "worker")
 
@@ -47,7 +48,7 @@ def task_flags(
     parser.jobs, parser.optional = tuple(jobs), frozenset(optional)
     cluster = parser.add_argument_group("cluster (default: from TF_CONFIG)")
     cluster.add_argument("--job_name", choices=parser.jobs, help="this task's job")
-    cluster.add_argument("--task_index", type=whole, help="its index in the job")
+    cluster.add_argument("--task_index", type=argument(whole(0)), help="its index in the job")
     for job in parser.jobs:
         cluster.add_argument(
             f"--{job}_hosts", type=hosts, metavar="HOST:PORT,…", help=f"the tasks of job {job}"
@@ -89,7 +90,22 @@ def experiment_flags(experiment: str, description: str) -> Parser:
 def _reading(flag: ProgramFlag) -> dict[str, Any]:
     if isinstance(flag.parse, OneOf):
         return {"choices": flag.parse.choices}
-    return {"type": flag.parse, **({"nargs": "?", "const": True} if flag.is_switch else {})}
+    return {
+        "type": argument(flag.parse),
+        **({"nargs": "?", "const": True} if flag.is_switch else {}),
+    }
+
+
+def argument(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Return a parse function as a `type` of argparse, which shows what is expected."""
+
+    def read(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {error}") from error
+
+    return read
 
 
 def parse(parser: Parser, arguments: list[str] | None = None) -> argparse.Namespace:
@@ -182,6 +198,6 @@ def _from_tf_config(text: str, jobs: Sequence[str], optional: Collection[str]) -
         raise ValueError(f"this program supports only the {plural} {known}")
     return {
         "job_name": job_name,
-        "task_index": whole(task_index),
+        "task_index": argument(whole(0))(task_index),
         **{f"{job}_hosts": hosts(text) for job, text in members.items()},
     }

@@ -12,10 +12,9 @@ from typing import Annotated
 
 import pytest
 
-from lab.base.converters import one_of
+from lab.base.converters import counts, one_of
 from lab.base.errors import InputError, LabError
 from lab.base.options import Argument, Flag, Switch, parameters, reads_options
-from lab.base.units import counts
 from lab.cli import main
 from lab.cli.completion import candidates
 from lab.protocol.volume import RunSpec

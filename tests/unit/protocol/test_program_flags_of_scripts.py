@@ -10,8 +10,9 @@ from unittest.mock import patch
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from lab.protocol.experiments.program_flags import amount, one_of
-from lab.task.sdk.flags import experiment_flags, parse
+from lab.base.converters import one_of
+from lab.protocol.experiments.program_flags import amount
+from lab.task.sdk.flags import argument, experiment_flags, parse
 
 CLUSTER = ["--job_name=worker", "--task_index=1", "--ps_hosts=tf1:2222"]
 WORKERS = "--worker_hosts=tf2:2222,tf3:2222"
@@ -24,8 +25,8 @@ TF_CONFIG = {
 
 def flags(*arguments: str, **environment: str) -> dict[str, object]:
     parser = experiment_flags("async", "A program.")
-    parser.add_argument("--colour", type=one_of("red", "blue"))
-    parser.add_argument("--pause", type=amount)
+    parser.add_argument("--colour", type=argument(one_of("red", "blue")))
+    parser.add_argument("--pause", type=argument(amount))
     with patch.dict(os.environ, environment):
         return vars(parse(parser, list(arguments)))
 
