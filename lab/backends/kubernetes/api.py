@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.backends.volume_calls import raise_for_exit_code
+from lab.backends.run_volume import raise_for_exit_code
 from lab.base.errors import LabError
 from lab.base.shipped import named_extras
 from lab.base.text import short
