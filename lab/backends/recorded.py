@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from lab.backends.environment import Environment, TaskInfo
+from lab.backends.environment import NO_PARTS, Environment, TaskInfo
 from lab.backends.log_tail import follow as follow_lines
 from lab.backends.run_volume import DirectoryVolume
 from lab.backends.state import state_directory
 from lab.base.errors import LabError
 from lab.base.log import LOG
-from lab.protocol.volume import Volume, control
+from lab.protocol.volume import Request, Volume, control
 from lab.protocol.volume.files import read_regular, write_atomically
 
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
@@ -239,11 +239,11 @@ class RecordedEnvironment(Recorded[R]):
     def mark_ends(self) -> None:
         """Mark the tasks whose agents ended without recording it."""
 
-    def require_agents(self) -> None:
-        """Check that it has not stopped, and that all agents run; see `Environment`."""
-        if not self.is_up:
+    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
+        """Submit a request to the agents; see `Environment`."""
+        if not self.is_up:  # before the lock, which a boot holds while it waits in a queue
             raise self.stopped()
-        super().require_agents()
+        super().submit(request, parts)
 
     def check_followed(self, run_id: str) -> None:
         """Check that it has not stopped; see `Environment`."""
