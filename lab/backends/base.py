@@ -18,7 +18,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends import checks as doctor
-from lab.backends.environment import Check, Environment, no_check
 from lab.backends.names import TARGETS, capabilities
 from lab.backends.options import Values, defaults_of
 from lab.base.errors import InputError
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
     # Commands such as `lab render` need only the names of the backends.
     from lab.backends.boot import Boot
     from lab.backends.checks import Host
-    from lab.backends.directory import Recorded
+    from lab.backends.environment import Check, Environment
+    from lab.backends.recorded import Recorded
     from lab.backends.rendered_file import Rendering
     from lab.cluster.config import Cluster
     from lab.cluster.placement.place import Placed
@@ -172,7 +172,7 @@ class Backend(ABC):
         plan: Plan,
         *,
         root: Path,
-        check: Check = no_check,
+        check: Check | None = None,
         share: bool = False,
     ) -> Environment:
         """Boot an environment and wait until every agent runs.
@@ -182,7 +182,7 @@ class Backend(ABC):
         Args:
             plan: The plan.
             root: The project's directory, with `scripts/`, `data/` and `Dockerfile.gpu`.
-            check: Called when every agent runs. If it raises, the boot fails.
+            check: Called when every agent runs, if any. If it raises, the boot fails.
             share: Whether another environment may hold the same GPUs.
 
         Raises:

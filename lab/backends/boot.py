@@ -60,12 +60,12 @@ class Boot(ABC, Generic[E]):
         """Remove what a failed `start` left behind, if anything."""
 
 
-def boot(steps: Boot[E], check: Check, *, share: bool) -> E:
+def boot(steps: Boot[E], check: Check | None = None, *, share: bool) -> E:
     """Boot an environment. If a step fails or is interrupted, nothing is left.
 
     Args:
         steps: The backend's steps.
-        check: Called when every agent runs. If it raises, the boot fails.
+        check: Called when every agent runs, if any. If it raises, the boot fails.
         share: Whether another environment may hold the same GPUs.
 
     Raises:
@@ -79,7 +79,8 @@ def boot(steps: Boot[E], check: Check, *, share: bool) -> E:
         with hold_gpus(steps.holder(), share=share) as hold:
             try:
                 environment = steps.start(lock, hold)
-                check(environment)
+                if check is not None:
+                    check(environment)
             except BaseException:
                 with ignore_signals():
                     steps.undo()

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lab.backends.names import capabilities
+from lab.backends.run_volume import NotFound, NoVolume, RunVolume
 from lab.backends.state import lock_environment
 from lab.base.errors import InputError, LabError
 from lab.base.log import LOG
+from lab.protocol.volume import Chunk, Request
 
 if TYPE_CHECKING:
-    # Only types: `lab render` imports this module, too.
     from lab.cluster.gpu.verification import GpuView
-    from lab.protocol.volume import Chunk, Request
 
 T = TypeVar("T")
 
 NO_PARTS: Final[Mapping[str, Path]] = MappingProxyType({})
-
-Precondition = Callable[[], None]
-"""Raises an error if an environment must not be removed."""
 
 KeepVolume = Callable[[], bool]
 """Whether to keep the run volume when the rest of an environment is removed."""
@@ -51,29 +49,6 @@ class TaskInfo:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which files of a run a client wants.
-
-    Attributes:
-        run_id: The run.
-        offsets: Path relative to the run's directory → bytes that are collected already.
-        follow: Continue until every task has ended; otherwise stop after the current files.
-        all_sizes: Send files of any size.
-        rest: Send all files although a task has not recorded its end, as its agent has died.
-    """
-
-    run_id: str
-    offsets: Mapping[str, int]
-    follow: bool
-    all_sizes: bool
-    rest: bool
-
-
-Command = Literal["cancel", "kill", "fault", "collected"]
-"""The kind of a message for a run: a command of `lab.protocol.volume`."""
-
-
 class Environment(ABC):
     """A booted plan, or the parts of it that are left.
 
@@ -86,6 +61,7 @@ class Environment(ABC):
         folder: The project's directory; "" if it is no longer known.
         cluster_sha256: Digest of the config.
         runtime: The runtime of its tasks, a key of `lab.protocol.runtimes.RUNTIMES`.
+        run_volume: Its run volume.
     """
 
     backend: str
@@ -93,6 +69,7 @@ class Environment(ABC):
     folder: str
     cluster_sha256: str
     runtime: str
+    run_volume: RunVolume
 
     @property
     @abstractmethod
@@ -162,7 +139,6 @@ class Environment(ABC):
         """
         return {name: self.known_task(tasks, name) for name in names or tasks}
 
-    @abstractmethod
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Submit a request to the agents.
 
@@ -174,24 +150,20 @@ class Environment(ABC):
 
         Raises:
             Busy: Another run is active in this environment.
-            LabError: An agent does not run.
+            LabError: An agent does not run, or the run volume cannot be written.
         """
-
-    @abstractmethod
-    def post(self, command: Command, run_id: str, text: str) -> None:
-        """Write one message for a run to the run volume.
-
-        Raises:
-            LabError: There is no such run, or the volume cannot be written.
-        """
+        with lock_environment(self.backend, self.project, shared=True):
+            self.require_agents()
+            self.run_volume.put(request.run_id, parts)
+            self.run_volume.call("submit", request.to_json())
 
     def cancel(self, run_id: str, reason: str) -> None:
         """Request the end of a run: the programs save their state and exit."""
-        self.post("cancel", run_id, reason)
+        self.run_volume.call("cancel", run_id, reason)
 
     def kill(self, run_id: str, reason: str) -> None:
         """Request the immediate end of a run: the agents kill the programs."""
-        self.post("kill", run_id, reason)
+        self.run_volume.call("kill", run_id, reason)
 
     def block_host(self) -> None:  # noqa: B027  (by default, no task can reach it)
         """Block this host from the tasks of each node that can reach it; by default none can.
@@ -219,15 +191,28 @@ class Environment(ABC):
 
     def inject_fault(self, run_id: str, fault: str) -> None:
         """Write a fault to the run volume, for the agents of a run."""
-        self.post("fault", run_id, fault)
+        self.run_volume.call("fault", run_id, fault)
 
     def mark_collected(self, run_id: str, directory: str) -> None:
         """Note on the run volume that the whole run was collected into this run store."""
-        self.post("collected", run_id, directory)
+        self.run_volume.call("collected", run_id, directory)
 
-    @abstractmethod
     def runs(self) -> list[Request]:
-        """All requests on the run volume, oldest first."""
+        """All requests on the run volume, oldest first.
+
+        Raises:
+            LabError: The run volume cannot be read, or holds something else.
+        """
+        try:
+            printed = self.run_volume.call("requests").decode(errors="replace")
+        except NoVolume:
+            return []
+        try:
+            return [Request.from_json(line) for line in printed.splitlines()]
+        except ValueError as error:
+            raise LabError(
+                f"the run volume of {self.project} holds {error}", "see `lab shell`"
+            ) from error
 
     def continuation(self, run_id: str) -> Request | None:
         """Wait for the run that continues an ended one; None if there is none.
@@ -249,13 +234,22 @@ class Environment(ABC):
         """
         return 0.0
 
-    @abstractmethod
     def collected(self) -> Mapping[str, str]:
         """Run id to run store, as `mark_collected` notes it. A program can forge these notes.
 
         Raises:
             LabError: The volume cannot be read, or its agents do not know such notes.
         """
+        import msgspec  # noqa: PLC0415  (few commands need it)
+
+        try:
+            return msgspec.json.decode(self.run_volume.call("collected"), type=dict[str, str])
+        except NotFound:
+            return {}
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise LabError(
+                f"the run volume of {self.project} returned invalid notes: {error}"
+            ) from error
 
     def stream(
         self,
@@ -266,18 +260,35 @@ class Environment(ABC):
         all_sizes: bool = False,
         rest: bool = False,
     ) -> Iterator[Chunk | None]:
-        """Stream the files of a run, from the given byte offsets on; see `Wanted` and `chunks`."""
-        return self.chunks(Wanted(run_id, offsets, follow, all_sizes, rest))
+        """Stream the files of a run.
 
-    @abstractmethod
-    def chunks(self, wanted: Wanted) -> Iterator[Chunk | None]:
-        """Stream files of a run.
+        Args:
+            run_id: The run.
+            offsets: Path relative to the run's directory to the bytes that are collected already.
+            follow: Continue until every task has ended; otherwise stop after the current files.
+            all_sizes: Send files of any size.
+            rest: Send all files although a task has not recorded its end, as its agent has died.
 
         Yields:
             Pieces of files; None at least once a second, so that the caller can refresh a view.
 
         Raises:
-            LabError: The environment has stopped.
+            LabError: The environment has stopped, or the run volume cannot be read.
+        """
+        chunks = self.run_volume.stream(
+            run_id, offsets, follow=follow, all_sizes=all_sizes, rest=rest
+        )
+        with closing(chunks):
+            for chunk in chunks:
+                if chunk is None:
+                    self.check_followed(run_id)
+                yield chunk
+
+    def check_followed(self, run_id: str) -> None:  # noqa: B027  (by default, the stream breaks off)
+        """Check about once a second an environment whose run is followed.
+
+        Raises:
+            LabError: It has stopped.
         """
 
     @abstractmethod
@@ -334,15 +345,13 @@ class Environment(ABC):
     def down(
         self,
         *,
-        unless: Precondition = lambda: None,
         keeps: KeepVolume = lambda: False,
     ) -> None:
         """Remove this environment.
 
         Args:
-            unless: Called first, once no more runs can be submitted. If it raises, nothing is
-                removed.
-            keeps: Called next: whether to keep the run volume.
+            keeps: Called first, once no more runs can be submitted: whether to keep the run volume.
+                If it raises, nothing is removed.
 
         Raises:
             Busy: Another command boots it, submits a run to it or removes it now.
@@ -351,7 +360,6 @@ class Environment(ABC):
         with lock_environment(self.backend, self.project):
             if not self.is_recorded():
                 return  # another command may have booted a new one
-            unless()
             keep = keeps()
             LOG.info(f"{self.backend}: removing the environment {self.project}")
             self.end(keep_volume=keep)
@@ -359,7 +367,3 @@ class Environment(ABC):
 
 Check = Callable[[Environment], None]
 """Checks an environment after its boot; raises LabError if the boot must fail."""
-
-
-def no_check(environment: Environment) -> None:
-    """Accept the environment."""

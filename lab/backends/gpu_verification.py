@@ -14,7 +14,7 @@ from threading import Semaphore
 from typing import TYPE_CHECKING, Final
 
 from lab.backends.base import Backend
-from lab.backends.environment import Check, Environment, no_check
+from lab.backends.environment import Check, Environment
 from lab.base.log import LOG
 from lab.base.text import short
 from lab.base.threads import in_background
@@ -47,7 +47,7 @@ def boot(
     *,
     root: Path,
     share: bool = False,
-    then: Check = no_check,
+    then: Check | None = None,
 ) -> Environment:
     """Boot an environment, and verify that its tasks see the planned GPUs.
 
@@ -56,7 +56,7 @@ def boot(
         plan: The plan.
         root: The project's directory.
         share: Whether another environment may hold the same GPUs.
-        then: Called when the GPUs are verified. If it raises, the boot fails.
+        then: Called when the GPUs are verified, if any. If it raises, the boot fails.
 
     Raises:
         LabError: The boot failed, or a task sees other GPUs. Nothing is left.
@@ -64,7 +64,8 @@ def boot(
 
     def check(environment: Environment) -> None:
         verify_gpus(environment, plan)
-        then(environment)
+        if then is not None:
+            then(environment)
 
     return backend.up(plan, root=root, check=check, share=share)
 

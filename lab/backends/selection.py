@@ -7,14 +7,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab.backends.base import Backend
-from lab.backends.environment import Environment
 from lab.backends.names import AUTO, capabilities
 from lab.base.errors import InputError, LabError
 from lab.base.image_digest import digest
 from lab.base.log import LOG
 from lab.cluster.placement.plan import Plan
+
+if TYPE_CHECKING:
+    # `lab render` imports this module, and needs no environment.
+    from lab.backends.environment import Environment
 
 Folders = Callable[[str], Sequence[str]]
 """Returns the directories of the environments with a name; "" for an unknown one."""

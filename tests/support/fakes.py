@@ -12,15 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lab.backends.base import Backend
-from lab.backends.directory import DirectoryEnvironment
-from lab.backends.environment import (
-    NO_PARTS,
-    Check,
-    KeepVolume,
-    Precondition,
-    TaskInfo,
-    no_check,
-)
+from lab.backends.environment import NO_PARTS, Check, Environment, KeepVolume, TaskInfo
+from lab.backends.run_volume import DirectoryVolume
 from lab.backends.state import Busy
 from lab.base.errors import LabError
 from lab.base.image_digest import digest
@@ -133,7 +126,7 @@ def train(volume: Volume, request: Request) -> None:
 
 
 @dataclass
-class FakeEnvironment(DirectoryEnvironment):
+class FakeEnvironment(Environment):
     """An environment where `tasks_do` replaces the agents, in a thread, once a request arrives."""
 
     root: Path
@@ -157,7 +150,7 @@ class FakeEnvironment(DirectoryEnvironment):
     shares: bool = False
 
     def __post_init__(self) -> None:
-        super().__init__(self.root)
+        self.run_volume = DirectoryVolume(self.root)
         self.root.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -222,11 +215,9 @@ class FakeEnvironment(DirectoryEnvironment):
     def boot_file(self) -> tuple[str, str]:
         return "processes.json", "{}\n"
 
-    def output(self, task: str) -> Path:
-        return self.root / f"{task}.out"
-
-    def stopped(self) -> LabError:
-        return LabError(f"environment {self.project!r} has stopped")
+    def check_followed(self, run_id: str) -> None:
+        if not self.is_up:
+            raise LabError(f"environment {self.project!r} has stopped")
 
     def is_recorded(self) -> bool:
         return True
@@ -234,13 +225,7 @@ class FakeEnvironment(DirectoryEnvironment):
     def end(self, *, keep_volume: bool = False) -> None:
         self.volume_stays, self.is_down = keep_volume, True
 
-    def down(
-        self,
-        *,
-        unless: Precondition = lambda: None,
-        keeps: KeepVolume = lambda: False,
-    ) -> None:
-        unless()
+    def down(self, *, keeps: KeepVolume = lambda: False) -> None:
         self.end(keep_volume=keeps())
 
 
@@ -282,7 +267,7 @@ class FakeBackend(Backend):
         plan: Plan,
         *,
         root: Path,
-        check: Check = no_check,
+        check: Check | None = None,
         share: bool = False,
     ) -> FakeEnvironment:
         environment = self.made or self.environment
@@ -291,7 +276,8 @@ class FakeBackend(Backend):
         self.booted += 1
         environment.shares = share
         LOG.info("booting")
-        check(environment)
+        if check is not None:
+            check(environment)
         return environment
 
     def projects(self) -> set[str]:

@@ -18,7 +18,7 @@ from unittest import mock
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from lab.backends.environment import Check, Environment, no_check
+from lab.backends.environment import Check, Environment
 from lab.base.log import LOG, passed_on
 from lab.base.threads import in_background
 from lab.base.variables import LAB_QUEUE, LAB_STATE
@@ -172,7 +172,7 @@ class QueueUnderTest:
     def client(self, name: str) -> Queue:
         return Queue(self.url, f"token-of-{name}")
 
-    def up(self, seat: str, gpus: int, check: Check = no_check) -> Environment:
+    def up(self, seat: str, gpus: int, check: Check | None = None) -> Environment:
         plan = plan_in_seat(gpus, SEATS[seat])
         return self.seat(seat).up(plan, root=self.root, check=check)
 

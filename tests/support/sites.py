@@ -17,7 +17,7 @@ from lab.backends.compose import boot, cli
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.image_build import ImageBuilder
 from lab.backends.engine.client import Engine
-from lab.backends.environment import Check, Environment, no_check
+from lab.backends.environment import Check, Environment
 from lab.backends.kubernetes.backend import KubernetesBackend
 from lab.backends.local.backend import LocalBackend
 from lab.backends.names import CLASS, COMPOSE, KUBERNETES, LOCAL, SLURM
@@ -40,7 +40,7 @@ class Site:
     left: Callable[[], list[str]]
     before_boot: Callable[[], object] = lambda: None
 
-    def up(self, check: Check = no_check) -> Environment:
+    def up(self, check: Check | None = None) -> Environment:
         self.before_boot()
         return self.backend.up(self.plan, root=self.root, check=check)
 

@@ -7,8 +7,9 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from lab.backends.engine.client import Engine, NotFound, engine_errors
+from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import NODE, PROJECT, TASK, TRANSIENT
+from lab.backends.run_volume import NotFound
 
 if TYPE_CHECKING:
     from docker.models.containers import Container

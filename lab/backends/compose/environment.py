@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lab.backends import gpu_verification
 from lab.backends.compose import cli
 from lab.backends.compose.cleanup import remove, stop, was_started
 from lab.backends.compose.host_block import block_host
-from lab.backends.compose.volume import call_in_reader, call_in_task, stdout_of, upload
-from lab.backends.engine.client import Engine, NotFound, engine_errors
+from lab.backends.compose.volume import ComposeVolume, stdout_of
+from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import (
     FAULT,
     PROJECT,
@@ -23,12 +22,11 @@ from lab.backends.engine.containers import (
     ContainerInfo,
     parse_inspection,
 )
-from lab.backends.environment import TaskInfo
+from lab.backends.environment import Environment, TaskInfo
 from lab.backends.gpu_record import release
 from lab.backends.log_tail import merged_lines
 from lab.backends.names import COMPOSE
 from lab.backends.network_faults import wait_until_in_effect
-from lab.backends.volume_calls import CalledEnvironment, Channel
 from lab.base.errors import LabError
 from lab.base.variables import LAB_LINK
 from lab.cluster.gpu.verification import GpuView
@@ -37,10 +35,8 @@ from lab.protocol.network import fault
 if TYPE_CHECKING:
     from lab.backends.compose.volume import Output
 
-_OCI_TITLE: Final = "org.opencontainers.image.title=lab"
 
-
-class ComposeEnvironment(CalledEnvironment):
+class ComposeEnvironment(Environment):
     """The containers, networks and volumes that carry the label of one project.
 
     Attributes:
@@ -56,9 +52,8 @@ class ComposeEnvironment(CalledEnvironment):
 
     def __init__(self, engine: Engine, project: str) -> None:
         self._engine = engine
-        self._called = ""  # the id of the container of the last call
-        self._broken: set[str] = set()  # ids of containers that stopped during a call
         self.project = project
+        self.run_volume = ComposeVolume(engine, project, self.inspect)
         self.containers = self.inspect()
         task = next((info for info in self.containers if info.task), None)
         self.folder = task.root if task else ""
@@ -110,12 +105,6 @@ class ComposeEnvironment(CalledEnvironment):
         """All tasks, in the plan's order."""
         return list(map(_task, self._task_containers().values()))
 
-    def upload(self, run_id: str, parts: Mapping[str, Path]) -> None:
-        """Copy the parts of a run to the run volume; see `CalledEnvironment`."""
-        if parts:
-            running = next(info.id for info in self.inspect() if info.task and info.running)
-            upload(self._engine, running, run_id, parts)
-
     def block_host(self) -> None:
         """Block this host from its tasks; see `Environment`."""
         block_host(self._engine, self.project)
@@ -161,10 +150,6 @@ class ComposeEnvironment(CalledEnvironment):
                 # The engine removes only containers that were started.
                 container.remove(force=True)
             raise
-
-    def avoid(self) -> None:
-        """Prefer other containers: for a moment the engine shows an ended one as running."""
-        self._broken.add(self._called)
 
     def logs(
         self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
@@ -241,29 +226,6 @@ class ComposeEnvironment(CalledEnvironment):
         if any(info.planned for info in self.containers):
             release(self.backend, self.project, self._engine.id())
         cli.remove_compose_file(self.project)
-
-    def channel(self) -> Channel:
-        """Return a channel through a running task, else through a container of its own."""
-        tasks = self._task_containers().values()
-        if running := [info for info in tasks if info.running]:
-            best = min(running, key=lambda info: (info.id in self._broken, not info.up))
-            self._called = best.id
-            return partial(call_in_task, self._engine, best.id)
-        with engine_errors("looking for the run volume"):
-            client = self._engine.client()
-            volumes = client.volumes.list(filters={"label": f"{PROJECT}={self.project}"})
-            images = client.images.list(filters={"label": _OCI_TITLE})
-        names = [info.volume for info in tasks if info.volume]
-        names += [str(volume.name) for volume in volumes]
-        if not names:
-            raise NotFound(f"environment {self.project} no longer exists", "boot it with `lab up`")
-        ids = [info.image for info in tasks] + [str(image.id) for image in images]
-        if not ids:
-            raise LabError(
-                f"no image is left to read the volume {names[0]}",
-                "build it with `lab build`",
-            )
-        return partial(call_in_reader, self._engine, self.project, names[0], ids[0])
 
     def _containers(self) -> list[dict[str, Any]]:
         """The engine's data about each container, without its changing state."""

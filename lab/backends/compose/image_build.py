@@ -12,9 +12,10 @@ from typing import Any, Final
 from lab.backends.build_context import prepare_context
 from lab.backends.compose import render
 from lab.backends.compose.cli import Compose, compose_version
-from lab.backends.engine.client import Engine, NotFound, engine_errors
+from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering
+from lab.backends.run_volume import NotFound
 from lab.base.errors import LabError
 from lab.base.image_digest import BUILD_ARGUMENT, LABEL, PACKAGE, digest
 from lab.base.log import LOG

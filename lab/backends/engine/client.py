@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from lab.backends.engine.containers import COMPOSE_PROJECT, PROJECT, TRANSIENT
 from lab.backends.engine.error_hints import explain, is_podman
+from lab.backends.run_volume import NotFound
 from lab.base.errors import LabError
 
 if TYPE_CHECKING:
@@ -32,10 +33,6 @@ AT_ONCE: Final = 16
 """The number of containers that are handled at the same time."""
 
 T = TypeVar("T")
-
-
-class NotFound(LabError):  # noqa: N818  (a state, with the engine's name for it)
-    """The container, network, volume or image does not exist any more."""
 
 
 class Done(NamedTuple):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.backends.volume_calls import raise_for_exit_code
+from lab.backends.run_volume import raise_for_exit_code
 from lab.base.errors import LabError
 from lab.base.shipped import named_extras
 from lab.base.text import short
@@ -361,7 +361,7 @@ def _raise_for_status(doing: str, status: Object, printed: bytes) -> None:
     causes = status.get("details", {}).get("causes", [])
     codes = [cause["message"] for cause in causes if cause.get("reason") == "ExitCode"]
     if not codes:
-        raise LabError(f"{doing}: {short(str(status.get('message', status)))}", "see `lab ps`")
+        raise LabError(f"{doing}: {status.get('message', status)}", "see `lab ps`")
     raise_for_exit_code(doing, int(codes[0]), printed)
 
 
@@ -381,11 +381,9 @@ def _errors(doing: str) -> Iterator[None]:
     try:
         yield
     except ConfigException as error:
-        raise LabError(
-            f"{doing}: {short(str(error))}", "see `kubectl config get-contexts`"
-        ) from error
+        raise LabError(f"{doing}: {error}", "see `kubectl config get-contexts`") from error
     except (ApiException, HTTPError, WebSocketException, OSError, ValueError) as error:
         raise Away(
-            f"{doing}: the API server does not answer: {short(str(error))}",
+            f"{doing}: the API server does not answer: {error}",
             "see if `kubectl get pods` answers",
         ) from error

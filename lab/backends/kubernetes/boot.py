@@ -94,7 +94,7 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
         _create(environment, objects.shared())
         LOG.info(f"kubernetes: starting {self.plan.name} in {api.namespace}")
         command = ["python", "-m", "lab.base.image_digest"]
-        if b"".join(environment.volume_pod.call(command)).decode().strip() != digest():
+        if environment.run_volume.run(command).decode().strip() != digest():
             image = record.reader["spec"]["containers"][0]["image"]
             raise InputError(
                 f"the image {image} has another version of lab's code than this lab",
@@ -167,7 +167,7 @@ def _absence(environment: KubernetesEnvironment) -> str:
 
 def _raise_for_missing(environment: KubernetesEnvironment, task: str) -> None:
     """Raise the error if Kubernetes refuses to create a pod: by a quota, for example."""
-    api, reader = environment.api, environment.volume_pod.name
+    api, reader = environment.api, environment.run_volume.name
     pods = [pod["metadata"] for pod in api.list("Pod", environment.labels)]
     starts = [pod["creationTimestamp"] for pod in pods if pod["name"] == reader]
     try:

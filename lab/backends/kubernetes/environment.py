@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
-from lab.backends import environment_dir
-from lab.backends.directory import Recorded
-from lab.backends.environment import TaskInfo, Wanted
-from lab.backends.environment_dir import EnvironmentDir, Record
+from lab.backends import recorded
+from lab.backends.environment import TaskInfo
 from lab.backends.kubernetes import status
 from lab.backends.kubernetes.api import Api, Away
-from lab.backends.kubernetes.pods import OWNER, PROJECT, SCRIPTS, Object
-from lab.backends.kubernetes.volume import CLAIM, POLL_S, VolumePod
+from lab.backends.kubernetes.pods import OWNER, PROJECT, Object
+from lab.backends.kubernetes.volume import CLAIM, POLL_S, PodVolume
 from lab.backends.log_tail import merged_lines
 from lab.backends.names import KUBERNETES
-from lab.backends.volume_calls import (
-    MODULE,
-    CalledEnvironment,
-    Channel,
-)
+from lab.backends.recorded import EnvironmentDir, Record, Recorded
 from lab.base.errors import LabError
 from lab.base.log import LOG
 from lab.base.threads import in_background
@@ -44,7 +38,7 @@ _END_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRecord(environment_dir.TaskRecord):
+class TaskRecord(recorded.TaskRecord):
     """A task, its address, and its number of GPUs."""
 
     address: str
@@ -89,7 +83,7 @@ class StateDir(EnvironmentDir[EnvironmentRecord]):
         self.file = directory / "cluster.k8s.yaml"
 
 
-class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
+class KubernetesEnvironment(Recorded[EnvironmentRecord]):
     """The objects with the labels of one environment, and its run volume.
 
     Kubernetes gives each pod GPUs of its own, by their number. The network policy closes the pods'
@@ -111,9 +105,10 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         return Api(self._record.context, self._record.namespace)
 
     @cached_property
-    def volume_pod(self) -> VolumePod:
-        """The pod in which the client reads and writes the run volume."""
-        return VolumePod(self.api, self._record.reader, self._record.own_claim)
+    def run_volume(self) -> PodVolume:  # type: ignore[override]  # mypy wants a variable
+        """The run volume, which the client reads and writes in a pod of its own."""
+        record = self._record
+        return PodVolume(self.api, record.reader, record.own_claim, self.folder)
 
     @property
     def is_up(self) -> bool:
@@ -144,42 +139,38 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
 
     # ---- the run volume
 
-    def channel(self) -> Channel:
-        """Return a channel by the pod of the run volume, which is started if it does not run."""
-        return partial(self._call_in, self.volume_pod.start())
-
-    def _call_in(self, pod: str, *arguments: str) -> Generator[bytes, None, None]:
-        leash = ["--leash"] if "--follow" in arguments else []
-        return self.api.call(pod, [*MODULE, *arguments, *leash])
-
-    def upload(self, run_id: str, parts: Mapping[str, Path]) -> None:
-        """Copy the project's programs, and the parts of a run; see `CalledEnvironment`."""
-        self.volume_pod.upload(Path(self.folder, SCRIPTS), PurePosixPath(SCRIPTS))
-        for name, folder in parts.items():
-            self.volume_pod.upload(folder, PurePosixPath("incoming", run_id, name))
-
     def clock_offset_s(self) -> float:
         """Seconds by which the run volume's clock is ahead of this host's; see `Environment`.
 
         It is 0 if the difference is smaller than the duration of the call.
         """
         began = time.time()
-        now = float(self.call("time"))
+        now = float(self.run_volume.call("time"))
         return max(0.0, now - time.time()) + min(0.0, now - began)
 
-    def chunks(self, wanted: Wanted) -> Iterator[Chunk | None]:
-        """Stream files of a run; see `Environment`. Wait for an API server that is away."""
-        collected, until = dict(wanted.offsets), 0.0
+    def stream(
+        self,
+        run_id: str,
+        offsets: Mapping[str, int],
+        *,
+        follow: bool,
+        all_sizes: bool = False,
+        rest: bool = False,
+    ) -> Iterator[Chunk | None]:
+        """Stream the files of a run; see `Environment`. Wait for an API server that is away."""
+        collected, until = dict(offsets), 0.0
         while True:
             try:
-                left = replace(wanted, offsets=collected)
-                for chunk in self._checked(super().chunks(left)):
+                chunks = super().stream(
+                    run_id, collected, follow=follow, all_sizes=all_sizes, rest=rest
+                )
+                for chunk in self._checked(chunks):
                     until = 0.0
                     if chunk is not None and not chunk.fault:
                         collected[chunk.path] = (chunk.offset or 0) + len(chunk.data)
                     yield chunk
             except Away as error:
-                if not wanted.follow or (until and time.monotonic() > until):
+                if not follow or (until and time.monotonic() > until):
                     raise
                 if not until:
                     LOG.warning(f"{error.what}; trying again")
@@ -327,8 +318,8 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord], CalledEnvironment):
         if self._record.own_claim or keep_volume:
             self._remove(self._record.kinds)
         else:  # the pod of the run volume is needed to remove the directory
-            self._remove(self._record.kinds, keep=self.volume_pod.name)
-            self.volume_pod.remove_directory()
+            self._remove(self._record.kinds, keep=self.run_volume.name)
+            self.run_volume.remove_directory()
             self._remove(["Pod"])
         if self._record.own_claim and not keep_volume:
             self._remove([CLAIM])

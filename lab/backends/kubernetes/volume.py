@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from lab.backends.engine.client import NotFound
 from lab.backends.kubernetes import status
 from lab.backends.kubernetes.api import Api, ApiError
-from lab.backends.kubernetes.pods import OWNER, PROJECT, Object, directory_of
-from lab.backends.volume_calls import archive_of
+from lab.backends.kubernetes.pods import OWNER, PROJECT, SCRIPTS, Object, directory_of
+from lab.backends.run_volume import MODULE, CalledVolume, NoVolume, archive_of
 from lab.base.errors import LabError
 from lab.base.log import LOG
 from lab.base.text import short, visible
@@ -26,19 +25,21 @@ CLAIM: Final = "PersistentVolumeClaim"
 POLL_S: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class VolumePod:
-    """The pod in which the client reads and writes the run volume, which is started on demand.
+@dataclass(frozen=True)
+class PodVolume(CalledVolume):
+    """A run volume that the client reads and writes in a pod, which is started on demand.
 
     Attributes:
         api: The namespace.
         manifest: The pod, with the labels of all objects of its environment.
         own_claim: Whether lab has made the volume claim.
+        folder: The project's directory.
     """
 
     api: Api
     manifest: Object
     own_claim: bool
+    folder: str = ""
 
     @property
     def _labels(self) -> Mapping[str, str]:
@@ -58,7 +59,7 @@ class VolumePod:
         """Start the pod unless it runs, and return its name.
 
         Raises:
-            NotFound: The volume claim is gone.
+            NoVolume: The volume claim is gone.
             LabError: The pod does not start.
         """
         until = time.monotonic() + START_S
@@ -85,7 +86,7 @@ class VolumePod:
 
     def _create(self) -> None:
         if self.own_claim and not self.api.list(CLAIM, self._labels):
-            raise NotFound(
+            raise NoVolume(
                 f"environment {self._labels[PROJECT]} no longer exists", "boot it with `lab up`"
             )
         try:
@@ -98,15 +99,26 @@ class VolumePod:
                 raise
             # another command has started it
 
-    def call(self, command: Sequence[str], stdin: bytes = b"") -> Iterator[bytes]:
-        """Yield what a command in the pod prints.
+    def pipe(self, *arguments: str) -> Generator[bytes, None, None]:
+        """Call the module in the pod; see `CalledVolume`."""
+        leash = ["--leash"] if "--follow" in arguments else []
+        return self.api.call(self.start(), [*MODULE, *arguments, *leash])
+
+    def run(self, command: Sequence[str], stdin: bytes = b"") -> bytes:
+        """Run a command in the pod; return what it prints.
 
         Raises:
             LabError: The pod does not start, or the command fails.
         """
-        return self.api.call(self.start(), command, stdin)
+        return b"".join(self.api.call(self.start(), command, stdin))
 
-    def upload(self, folder: Path, inside: PurePosixPath) -> None:
+    def put(self, run_id: str, parts: Mapping[str, Path]) -> None:
+        """Copy the project's programs, and the parts of a run; see `RunVolume`."""
+        self._upload(Path(self.folder, SCRIPTS), PurePosixPath(SCRIPTS))
+        for name, folder in parts.items():
+            self._upload(folder, PurePosixPath("incoming", run_id, name))
+
+    def _upload(self, folder: Path, inside: PurePosixPath) -> None:
         """Copy a directory to the run volume, if there is one.
 
         Raises:
@@ -118,15 +130,13 @@ class VolumePod:
         # The standard input of a call has no end.
         unpack = 'head -c "$1" | tar -x -f - -C "$2"'
         command = ["sh", "-c", unpack, "sh", str(len(archive)), self._directory]
-        for _ in self.call(command, archive):
-            pass
+        self.run(command, archive)
 
     def remove_directory(self) -> None:
         """Remove the directory that lab has made on the user's claim."""
         command = ["rm", "-r", "-f", "--", self._directory]
         try:
-            for _ in self.call(command):
-                pass
+            self.run(command)
         except LabError as error:  # no pod can be started, so that it may not exist at all
             LOG.warning(f"{self._directory} may be left on the volume claim: {error.what}")
 

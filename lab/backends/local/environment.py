@@ -15,9 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.backends.directory import RecordedEnvironment
 from lab.backends.environment import TaskInfo
-from lab.backends.environment_dir import record_text
 from lab.backends.gpu_record import release
 from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir
 from lab.backends.names import LOCAL
@@ -28,6 +26,7 @@ from lab.backends.python import (
     module_command,
     versions,
 )
+from lab.backends.recorded import RecordedEnvironment, record_text
 from lab.base.errors import LabError
 from lab.base.variables import LAB_SCRIPTS
 from lab.protocol.network import fault

@@ -18,10 +18,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from lab.backends import environment_dir
-from lab.backends.environment_dir import EnvironmentDir, Record
+from lab.backends import recorded
 from lab.backends.names import LOCAL
 from lab.backends.process import ProcessHandle
+from lab.backends.recorded import EnvironmentDir, Record
 from lab.backends.state import state_errors
 from lab.base import variables as var
 from lab.base.errors import LabError
@@ -49,7 +49,7 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRecord(environment_dir.TaskRecord):
+class TaskRecord(recorded.TaskRecord):
     """A task, and the settings of its agent.
 
     Attributes:

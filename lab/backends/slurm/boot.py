@@ -7,11 +7,11 @@ import secrets
 from dataclasses import dataclass
 
 from lab.backends.boot import Boot
-from lab.backends.environment_dir import TaskRecord
 from lab.backends.gpu_record import Handover
 from lab.backends.names import SLURM
 from lab.backends.options import Values
 from lab.backends.python import base_environ, python_of
+from lab.backends.recorded import TaskRecord
 from lab.backends.rendered_file import Rendering
 from lab.backends.slurm import queue
 from lab.backends.slurm.environment import EnvironmentRecord, SlurmEnvironment, StateDir

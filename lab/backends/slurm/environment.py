@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from lab.backends.directory import ReportingEnvironment
-from lab.backends.environment import TaskInfo
-from lab.backends.environment_dir import EnvironmentDir, Record
+from lab.backends.environment import NO_PARTS, TaskInfo
 from lab.backends.log_tail import last_lines
 from lab.backends.names import SLURM
 from lab.backends.python import versions
+from lab.backends.recorded import EnvironmentDir, Record, RecordedEnvironment
 from lab.backends.slurm import queue
 from lab.base.errors import InputError, LabError
 from lab.base.formatting import counted
@@ -80,7 +80,7 @@ class StateDir(EnvironmentDir[EnvironmentRecord]):
         self.log = directory / "job.log"
 
 
-class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
+class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
     """A job, its agents, and their run volume.
 
     Its nodes are hosts of their own. At its start, each task checks that it has its number of GPUs.
@@ -154,20 +154,25 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
                 return
             time.sleep(_LOOK_S)
 
+    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
+        """Submit a request with the time of the shared file system; see `Environment`."""
+        now = time.time() + self.clock_offset_s()
+        super().submit(replace(request, submitted_unix=now), parts)
+
     def continuation(self, run_id: str) -> Request | None:
         """Wait until Slurm starts the job again, and its batch step continues a run.
 
         After the loss of an agent, wait first until Slurm puts the job back into the queue. Slurm
         22.05 cannot start a job with GPUs again that was put back while a dead node was in it.
         """
-        last = control.find(self._volume, run_id)
-        if not continues(self._volume, last):
+        last = control.find(self.run_volume.volume, run_id)
+        if not continues(self.run_volume.volume, last):
             return None
         job, missing = self._job_after_its_end(), self._missing_agents()
         if (request := self._run_after(run_id)) is not None:
             return request
         if job is not None and job.runs and not missing:
-            if not has_lost_task(self._volume, last):
+            if not has_lost_task(self.run_volume.volume, last):
                 return None
             LOG.info(f"job {job.id} runs; waiting until Slurm notices the failed node")
             until = time.monotonic() + _FAILED_NODE_S
@@ -206,9 +211,9 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
         """Mark the tasks without an end as lost, if the job has ended or is in the queue again."""
         job = self.job(fresh=True)
         if job is None:
-            mark_lost(self._volume, "Slurm ended the job")
+            mark_lost(self.run_volume.volume, "Slurm ended the job")
         elif not job.runs:
-            mark_lost(self._volume, "Slurm put the job back into the queue")
+            mark_lost(self.run_volume.volume, "Slurm put the job back into the queue")
 
     def clock_offset_s(self) -> float:
         """Seconds by which the shared file system's clock is ahead of this host's clock.
@@ -218,7 +223,7 @@ class SlurmEnvironment(ReportingEnvironment[EnvironmentRecord]):
         Raises:
             LabError: The run volume cannot be used.
         """
-        with self._volume_errors():
+        with self.run_volume.errors():
             offset_s = file_system_time(self._state_dir.directory) - time.time()
         return offset_s if abs(offset_s) >= _SAME_CLOCK_S else 0.0
 

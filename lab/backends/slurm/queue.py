@@ -148,7 +148,7 @@ def _run(command: list[str], environ: Mapping[str, str] | None = None) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LabError(
-            f"{command[0]} does not answer: {short(str(error))}", "see if `sinfo` answers"
+            f"{command[0]} does not answer: {error}", "see if `sinfo` answers"
         ) from error
     if done.returncode:
         printed = " / ".join(done.stderr.strip().splitlines()) or f"exit code {done.returncode}"

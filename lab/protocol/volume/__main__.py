@@ -32,17 +32,10 @@ from pathlib import Path
 
 from lab.base.variables import LAB_RUNS
 from lab.protocol.volume import control
-from lab.protocol.volume.clock import unix_time
 from lab.protocol.volume.framing import encode_frame
 from lab.protocol.volume.layout import Chunk, Volume
-from lab.protocol.volume.run_spec import Request
 from lab.protocol.volume.transfer import stream
 
-_USAGE = (
-    "usage: submit REQUEST | cancel RUN REASON | kill RUN REASON | fault RUN FAULT | requests |"
-    " collected [RUN DIRECTORY] | time |"
-    " ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]"
-)
 _SWITCHES = frozenset({"--follow", "--leash", "--all-sizes", "--rest"})
 EXIT_FAILED, EXIT_USAGE = 1, 2
 
@@ -55,31 +48,10 @@ def main(argv: Sequence[str], root: Path) -> int:
     volume = Volume(root)
     try:
         match argv:
-            case ["submit", text]:
-                request = Request.from_json(text)
-                # If it is refused, the client uploads its files again.
-                with control.uploads(volume, request.run_id):
-                    control.submit(volume, request)
-            case ["cancel", run_id, reason]:
-                control.cancel(volume, run_id, reason)
-            case ["kill", run_id, reason]:
-                control.kill(volume, run_id, reason)
-            case ["fault", run_id, text]:
-                control.inject_fault(volume, run_id, text)
-            case ["collected", run_id, directory]:
-                control.mark_collected(volume, run_id, directory)
-            case ["collected"]:
-                sys.stdout.write(json.dumps(control.collected(volume)))
-            case ["time"]:
-                sys.stdout.write(repr(unix_time()))
-            case ["requests"]:
-                sys.stdout.write(
-                    "".join(f"{request.to_json()}\n" for request in control.requests(volume))
-                )
             case ["ship", run_id, *arguments]:
                 _ship(volume, run_id, arguments)
             case _:
-                return _print_error(EXIT_USAGE, _USAGE)
+                sys.stdout.write(control.execute(volume, argv))
     except (control.VolumeBusy, control.NoSuchRun, ValueError) as error:
         return _print_error(_EXIT_CODES.get(type(error), EXIT_USAGE), str(error))
     except OSError as error:
@@ -92,7 +64,7 @@ def _ship(volume: Volume, run_id: str, arguments: Sequence[str]) -> None:
     # Several arguments, because the size of one is limited.
     parts = [json.loads(argument) for argument in arguments if argument not in switches]
     if not parts or not switches <= _SWITCHES:
-        raise ValueError(_USAGE)
+        raise ValueError(control.USAGE)
     chunks = stream(
         volume,
         run_id,

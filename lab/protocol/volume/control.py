@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -30,6 +30,12 @@ INCOMING: Final = ("program", "files", "checkpoints", PACKAGES)
 """The directories that a client may upload for a run before its request."""
 
 _MAX_PATH: Final = 4096
+
+USAGE: Final = (
+    "usage: submit REQUEST | cancel RUN REASON | kill RUN REASON | fault RUN FAULT | requests |"
+    " collected [RUN DIRECTORY] | time |"
+    " ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]"
+)
 
 EXIT_BUSY: Final = 3
 """The exit code of `python -m lab.protocol.volume` for `VolumeBusy`."""
@@ -55,6 +61,40 @@ class VolumeBusy(Exception):  # noqa: N818 (the name describes a state)
     def __init__(self, run_id: str) -> None:
         super().__init__(f"run {run_id} is under way")
         self.run_id = run_id
+
+
+def execute(volume: Volume, argv: Sequence[str]) -> str:
+    """Execute a command of `python -m lab.protocol.volume`, except `ship`; return what it prints.
+
+    Raises:
+        VolumeBusy: Another run is under way.
+        NoSuchRun: The volume has no run with this id.
+        ValueError: There is no such command, or an argument is not valid.
+        OSError: The volume cannot be read or written.
+    """
+    match argv:
+        case ["submit", text]:
+            request = Request.from_json(text)
+            # If it is refused, the client uploads its files again.
+            with uploads(volume, request.run_id):
+                submit(volume, request)
+        case ["cancel", run_id, reason]:
+            cancel(volume, run_id, reason)
+        case ["kill", run_id, reason]:
+            kill(volume, run_id, reason)
+        case ["fault", run_id, text]:
+            inject_fault(volume, run_id, text)
+        case ["collected", run_id, directory]:
+            mark_collected(volume, run_id, directory)
+        case ["collected"]:
+            return json.dumps(collected(volume))
+        case ["time"]:
+            return repr(unix_time())
+        case ["requests"]:
+            return "".join(f"{request.to_json()}\n" for request in requests(volume))
+        case _:
+            raise ValueError(USAGE)
+    return ""
 
 
 def submit(volume: Volume, request: Request) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +18,18 @@ from typing import Final
 
 from lab.backends.base import RecordedBackend
 from lab.backends.boot import Boot
-from lab.backends.directory import ReportingEnvironment
 from lab.backends.environment import Environment, TaskInfo
-from lab.backends.environment_dir import EnvironmentDir, Record, TaskRecord, record_text
 from lab.backends.gpu_record import Handover
 from lab.backends.log_tail import last_lines
 from lab.backends.names import CLASS
 from lab.backends.options import Values
+from lab.backends.recorded import (
+    EnvironmentDir,
+    Record,
+    RecordedEnvironment,
+    TaskRecord,
+    record_text,
+)
 from lab.backends.state import state_errors
 from lab.base.errors import InputError, LabError
 from lab.base.formatting import about
@@ -37,7 +41,7 @@ from lab.cluster.config import Cluster
 from lab.cluster.gpu.verification import GpuView
 from lab.cluster.placement.place import Placed
 from lab.cluster.placement.plan import Plan
-from lab.protocol.volume import Chunk, control
+from lab.protocol.volume import control
 from lab.protocol.volume.continuation import mark_lost, next_step
 from lab.protocol.volume.status import read_statuses
 from lab.teach.classroom.protocol import PATIENCE_S, Gone, Order, Queue, State, Status
@@ -62,7 +66,7 @@ class StateDir(EnvironmentDir[EnvironmentRecord]):
     hint = "wait until the queue has ended the environment"
 
 
-class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
+class ClassEnvironment(RecordedEnvironment[EnvironmentRecord]):
     """An environment of the queue; its files are on the disk of the seat. See `Environment`."""
 
     backend = CLASS
@@ -143,35 +147,25 @@ class ClassEnvironment(ReportingEnvironment[EnvironmentRecord]):
 
     def mark_ends(self) -> None:
         """Mark the tasks without an end as lost, when the containers have ended."""
-        with self._volume_errors():
-            mark_lost(self._volume, "the queue ended the containers")
+        with self.run_volume.errors():
+            mark_lost(self.run_volume.volume, "the queue ended the containers")
 
-    def stream(
-        self,
-        run_id: str,
-        offsets: Mapping[str, int],
-        *,
-        follow: bool,
-        all_sizes: bool = False,
-        rest: bool = False,
-    ) -> Iterator[Chunk | None]:
-        """Stream the files of a run; see `Environment`. When the turn ends, cancel the run."""
-        for chunk in super().stream(run_id, offsets, follow=follow, all_sizes=all_sizes, rest=rest):
-            if follow:
-                self._end_with_its_turn(run_id)
-            yield chunk
+    def check_followed(self, run_id: str) -> None:
+        """Check that it has not ended; when its turn ends, cancel the run. See `Environment`."""
+        super().check_followed(run_id)
+        self._end_with_its_turn(run_id)
 
     def _end_with_its_turn(self, run_id: str) -> None:
         """Cancel a run if the queue ends the turn, so that the programs save their state."""
         status = self.status()
         if status is not None and status.state is State.ENDING:
-            with self._volume_errors():
-                request = control.find(self._volume, run_id)
-                statuses = read_statuses(self._volume, request)
+            with self.run_volume.errors():
+                request = control.find(self.run_volume.volume, run_id)
+                statuses = read_statuses(self.run_volume.volume, request)
                 if not all(task.state.ended for task in statuses.values()):
                     # A second cancellation changes nothing.
                     reason = f"{status.reason}; {next_step(request, statuses)}"
-                    control.cancel(self._volume, run_id, reason)
+                    control.cancel(self.run_volume.volume, run_id, reason)
 
     def block_host(self) -> None:
         """Do nothing: the queue has blocked the host at the boot."""

@@ -17,7 +17,8 @@ from ipaddress import IPv4Network
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.backends.engine.client import Engine, NotFound, engine_errors
+from lab.backends.engine.client import Engine, engine_errors
+from lab.backends.run_volume import NotFound
 from lab.base.errors import LabError
 from lab.base.log import LOG
 from lab.base.text import short

@@ -21,8 +21,9 @@ from typing import Final
 from lab.backends.build_context import prepare_context
 from lab.backends.compose.cli import Compose
 from lab.backends.compose.image_build import build_image
-from lab.backends.engine.client import Engine, NotFound, engine_errors
+from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.info import EngineInfo, read_engine
+from lab.backends.run_volume import NotFound
 from lab.backends.state import state_directory
 from lab.base.errors import ConfigError, InputError, LabError
 from lab.base.log import LOG

@@ -16,10 +16,10 @@ from requests.exceptions import ConnectionError, ReadTimeout  # noqa: A004
 from lab.backends.compose import cleanup, readiness
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.image_build import Image, download_notice, image_of
-from lab.backends.engine.client import Engine, NotFound, engine_errors
+from lab.backends.engine.client import Engine, engine_errors
 from lab.backends.engine.containers import ContainerInfo, parse_inspection
+from lab.backends.run_volume import NotFound, raise_for_exit_code
 from lab.backends.state import Busy
-from lab.backends.volume_calls import raise_for_exit_code
 from lab.base.errors import LabError
 from lab.cluster.placement.plan import Plan
 from tests.support.containers import INSPECTED, a_task

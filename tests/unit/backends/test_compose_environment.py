@@ -15,7 +15,7 @@ import pytest
 
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.volume import upload
+from lab.backends.compose.volume import ComposeVolume, upload
 from lab.backends.engine.client import Engine
 from lab.backends.engine.containers import parse_inspection
 from lab.base.errors import LabError
@@ -138,12 +138,11 @@ def test_a_broken_stream_resumes_through_another_container() -> None:
 def test_offsets_of_many_files_fit_into_arguments(
     files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channel = Mock()
-    channel.return_value = (each for each in [TICK])
-    monkeypatch.setattr(ComposeEnvironment, "channel", lambda _: channel)
+    pipe = Mock(return_value=(each for each in [TICK]))
+    monkeypatch.setattr(ComposeVolume, "pipe", pipe)
     offsets = {f"model/a file with a \u00fc/{number}": number for number in range(files)}
     list(ComposeEnvironment(an_engine(), "mnist").stream("r", offsets, follow=True))
-    ship, run_id, *arguments, switch = channel.call_args.args
+    ship, run_id, *arguments, switch = pipe.call_args.args
     assert (ship, run_id, switch) == ("ship", "r", "--follow")
     assert all(len(word.encode()) <= 100_000 for word in arguments)
     assert (len(arguments) > 1) == (files > 1)

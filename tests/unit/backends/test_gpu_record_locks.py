@@ -25,12 +25,12 @@ from lab.backends.compose import cleanup
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.cleanup import NO_RESOURCES
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.environment_dir import EnvironmentDir
 from lab.backends.local import state as processes
 from lab.backends.local.backend import LocalBackend
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import Isolation, TaskRecord
 from lab.backends.process import ProcessHandle
+from lab.backends.recorded import EnvironmentDir
 from lab.backends.state import Busy, lock_environment
 from lab.base.errors import LabError
 from lab.protocol.volume import Volume

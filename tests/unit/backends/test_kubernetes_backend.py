@@ -16,7 +16,7 @@ from lab.backends.kubernetes import boot, status, volume
 from lab.backends.kubernetes.api import Api, ApiError, Away, _refuse
 from lab.backends.kubernetes.backend import KubernetesBackend
 from lab.backends.kubernetes.environment import KubernetesEnvironment
-from lab.backends.kubernetes.volume import VolumePod
+from lab.backends.kubernetes.volume import PodVolume
 from lab.backends.log_tail import merged_lines
 from lab.backends.options import Value
 from lab.backends.state import Busy
@@ -269,7 +269,7 @@ def test_requests_and_their_files_reach_the_run_volume(cluster: Cluster, tmp_pat
     assert copied.read_bytes() == (saved / "model-7").read_bytes()
     assert [each.run_id for each in environment.runs()] == ["r1"]
     with pytest.raises(LabError, match="no run 'r2' on this volume"):
-        environment.post("cancel", "r2", "why")
+        environment.cancel("r2", "why")
     environment.mark_collected("r1", "/home/ada/runs")
     assert environment.collected() == {"r1": "/home/ada/runs"}
     environment.down()
@@ -308,7 +308,7 @@ def test_a_volume_pod_that_is_being_deleted_is_started_again(
     lists = iter([[dying], [], [{**manifest, "status": running}]])
     created: list[object] = []
     api = SimpleNamespace(list=lambda *_: next(lists), create=created.append)
-    assert VolumePod(api, manifest, own_claim=False).start() == "v"
+    assert PodVolume(api, manifest, own_claim=False).start() == "v"
     assert created == [manifest]
 
 

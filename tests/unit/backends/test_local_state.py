@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.environment_dir import record_text
 from lab.backends.local import isolation as isolations
 from lab.backends.local import state
 from lab.backends.local.backend import LocalBackend
@@ -23,6 +22,7 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import Isolation, StateDir, check_ports_free
 from lab.backends.log_tail import follow, last_lines
 from lab.backends.process import ProcessHandle, boot_id, pid_in_namespace
+from lab.backends.recorded import record_text
 from lab.base.errors import LabError
 from lab.base.units import GIB
 from lab.protocol.runtimes import RUNTIMES, Runtime

@@ -184,13 +184,13 @@ def test_an_environment_from_its_boot_to_its_end(site: Site) -> None:
         with pytest.raises(LabError, match=f"of environment {site.plan.name} is not up"):
             found.submit(request)
 
-    def needed() -> None:
+    def needed() -> bool:
         with pytest.raises(Busy), lock_environment(site.backend.name, site.plan.name, shared=True):
             pass
         raise LabError("it is needed")
 
     with pytest.raises(LabError, match="it is needed"):
-        found.down(unless=needed)
+        found.down(keeps=needed)
     assert found.is_up
     found.down()
     assert site.left() == []

@@ -23,7 +23,7 @@ from lab.protocol.runtimes import HERITAGE, INSTALLED_MARKER
 from lab.runner.lifecycle import has_stopped
 from lab.runner.planning import make_plan, report_warnings
 from tests.support.cli import Cli
-from tests.support.fakes import os_error, raising
+from tests.support.fakes import REQUEST, os_error, raising
 from tests.support.slurm_site import (
     CLUSTER,
     PARTITIONS,
@@ -93,7 +93,7 @@ def test_a_run_volume_is_kept_on_request(site: Site) -> None:
     assert left.runs() == []
     assert [task.detail for task in left.tasks()] == ["its job has ended"] * 2
     with pytest.raises(LabError, match=r"'x' has stopped: its job does not run; see .*job\.log"):
-        left.submit(None)
+        left.submit(REQUEST)
 
 
 def test_a_read_error_of_the_run_volume_is_not_the_end_of_a_job(
@@ -101,7 +101,7 @@ def test_a_read_error_of_the_run_volume_is_not_the_end_of_a_job(
 ) -> None:
     environment = site.up()
     unreadable = raising(os_error(errno.ESTALE))
-    monkeypatch.setattr("lab.backends.directory.read_regular", unreadable)
+    monkeypatch.setattr("lab.backends.recorded.read_regular", unreadable)
     with pytest.raises(LabError, match=r"run volume .* cannot be used: Stale file handle"):
         has_stopped(environment)
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from lab.backends.boot import Boot, boot
-from lab.backends.environment import no_check
 from lab.backends.gpu_record import Handover
 from lab.base import signals
 from lab.base.signals import EXIT_INTERRUPTED, way_to_end
@@ -237,7 +236,7 @@ def test_an_interrupted_boot_is_always_undone(
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
     steps = Interrupted(PLAN, tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        boot(steps, no_check, share=False)
+        boot(steps, share=False)
     assert steps.undone
     assert heard == []
 

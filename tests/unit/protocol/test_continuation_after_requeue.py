@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.backends.slurm.environment import StateDir
+from lab.base.errors import LabError
 from lab.protocol.experiments.experiment import OnFailure
 from lab.protocol.volume import Request, RunSpec, TaskStatus, Volume, control
 from lab.protocol.volume.states import Cause, State
@@ -114,7 +115,8 @@ def test_tasks_without_an_end_are_lost_with_their_job(site: Site, then: str, rea
     volume = an_ended_run(TaskStatus("worker-0", State.TRAINING))
     site.set("queue", then)
     environment.job(fresh=True)
-    assert list(environment.stream("r-1", {}, follow=True))
+    with pytest.raises(LabError, match="has stopped: its job does not run"):
+        list(environment.stream("r-1", {}, follow=True))
     status = read_status(volume.status("r-1", "worker-0"), "worker-0")
     assert (status.state, status.reason) == (State.LOST, reason)
     assert read_status(volume.status("r-1", "ps-0"), "ps-0").state is State.CANCELLED

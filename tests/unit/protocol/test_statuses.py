@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lab.backends.environment_dir import EnvironmentDir
+from lab.backends.recorded import EnvironmentDir
 from lab.protocol.volume import Request, RunSpec, TaskStatus, Volume
 from lab.protocol.volume import status as statuses
 from lab.protocol.volume.control import state_of, submit

@@ -26,7 +26,6 @@ from lab.backends.compose.host_block import block_nodes
 from lab.backends.compose.render import DEFAULTS, Home, render
 from lab.backends.engine.client import LOG_LIMIT, Engine
 from lab.backends.engine.containers import ContainerInfo
-from lab.backends.environment import no_check
 from lab.backends.gpu_record import Handover
 from lab.backends.options import Values
 from lab.backends.state import lock_environment, lock_path, with_lock_retry
@@ -64,7 +63,7 @@ class Host:
         options = {**DEFAULTS, "network": "isolated", "subnet": entry.network}
         steps = SeatBoot(plan, self.root, self.engine, options, home_of(self.class_name, entry))
         # The class holds the GPUs in the host's record. Within the class, the ledger decides.
-        return boot(steps, no_check, share=True).provenance()
+        return boot(steps, share=True).provenance()
 
     def end(self, project: str) -> None:
         """Stop the containers of an environment, and remove them; there may be none."""

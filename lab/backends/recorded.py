@@ -1,20 +1,24 @@
-"""The directory of an environment: its record, its run volume and its agents' output."""
+"""Environments with a record in a directory of this user."""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from lab.backends.environment import NO_PARTS, Environment, TaskInfo
+from lab.backends.log_tail import follow as follow_lines
+from lab.backends.run_volume import DirectoryVolume
 from lab.backends.state import state_directory
 from lab.base.errors import LabError
 from lab.base.log import LOG
-from lab.base.text import visible
-from lab.protocol.volume import Volume, control
-from lab.protocol.volume.files import write_atomically
+from lab.protocol.volume import Request, Volume, control
+from lab.protocol.volume.files import read_regular, write_atomically
 
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
@@ -147,7 +151,7 @@ class EnvironmentDir(Generic[R]):
         valid = {request.run_id for request in requests}
         damaged = {path.stem for path in volume.requests.glob("*.json")} - valid
         for name in sorted(damaged):
-            where = visible(str(self.runs / name))
+            where = self.runs / name
             LOG.warning(f"{where} is kept, but not collected: the run's request is damaged")
         kept_runs = ended | damaged
         needed = {self.runs, self.record, self.kept, volume.requests}
@@ -190,3 +194,126 @@ def remove_tree(path: Path) -> None:
     if done.returncode:
         last = " ".join(done.stderr.strip().splitlines()[-1:])
         raise LabError(f"{path} cannot be removed: {last}", "remove it by hand")
+
+
+class Recorded(Environment, Generic[R]):
+    """An environment with a record in a directory of this user.
+
+    Attributes:
+        state_dirs: The type of the directories of such environments.
+    """
+
+    state_dirs: ClassVar[type[EnvironmentDir[Any]]]
+
+    def __init__(self, state_dir: EnvironmentDir[R], record: R) -> None:
+        self._state_dir = state_dir
+        self._record = record
+        self.project = record.project
+        self.folder = record.root
+        self.cluster_sha256 = record.cluster_sha256
+        self.runtime = record.runtime
+
+    @property
+    def sources_sha256(self) -> str:
+        """Digest of lab's code that its agents run."""
+        return self._record.sources_sha256
+
+    def is_recorded(self) -> bool:
+        """Whether its record is still that of this object."""
+        return self._state_dir.read() == self._record
+
+
+class RecordedEnvironment(Recorded[R]):
+    """A recorded environment whose run volume is in the same directory."""
+
+    run_volume: DirectoryVolume
+
+    def __init__(self, state_dir: EnvironmentDir[R], record: R) -> None:
+        super().__init__(state_dir, record)
+        self.run_volume = DirectoryVolume(state_dir.runs)
+
+    @abstractmethod
+    def stopped(self) -> LabError:
+        """The error for an environment that has stopped."""
+
+    def mark_ends(self) -> None:
+        """Mark the tasks whose agents ended without recording it."""
+
+    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
+        """Submit a request to the agents; see `Environment`."""
+        if not self.is_up:  # before the lock, which a boot holds while it waits in a queue
+            raise self.stopped()
+        super().submit(request, parts)
+
+    def check_followed(self, run_id: str) -> None:
+        """Check that it has not stopped; see `Environment`."""
+        if not self.is_up:
+            self.mark_ends()
+            raise self.stopped()
+
+    def logs(
+        self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
+    ) -> Iterator[str]:
+        """Lines of the agents' standard output, `worker-0  | …`; see `Environment`.
+
+        Raises:
+            InputError: There is no such task.
+        """
+        outputs = {
+            record.task: self._state_dir.output(record.task) for record in self._record.tasks
+        }
+        files = self.selected(outputs, tasks)
+        width = max(map(len, files), default=0)
+        lines = follow_lines(files, tail, (lambda: self.is_up) if follow else None, since)
+        return (f"{task:<{width}}  | {line}" for task, line in lines)
+
+    @abstractmethod
+    def stop(self, *, gently: bool = True) -> None:
+        """End all its processes.
+
+        Args:
+            gently: First let programs end by themselves, and agents record their ends.
+
+        Raises:
+            LabError: Processes are left.
+        """
+
+    def end(self, *, gently: bool = True, keep_volume: bool = False) -> None:
+        """End it and remove its directory; see `Environment`."""
+        self.stop(gently=gently)
+        self._state_dir.remove(keep_volume=keep_volume)
+
+    def agent(self, task: str) -> Mapping[str, str]:
+        """What a task's agent reports about itself: `address` and `gpus`; empty if it does not run.
+
+        Raises:
+            LabError: The run volume cannot be used.
+        """
+        with self.run_volume.errors():
+            try:
+                report = json.loads(read_regular(self.run_volume.volume.agent(task)))
+                return {name: str(report[name]) for name in ("address", "gpus")}
+            except (FileNotFoundError, PermissionError, ValueError, KeyError, TypeError):
+                return {}
+
+    def tasks_in(self, state: str) -> list[TaskInfo]:
+        """All tasks, in the plan's order.
+
+        Args:
+            state: The state of the environment, for each task.
+        """
+        infos, is_up = [], self.is_up
+        for record in self._record.tasks:
+            agent = self.agent(record.task)
+            gpus = agent.get("gpus", "none").split(",")
+            infos.append(
+                TaskInfo(
+                    task=record.task,
+                    node=record.node,
+                    address=agent.get("address", ""),
+                    gpus=() if gpus == ["none"] else tuple(gpus),
+                    alive=is_up and bool(agent),
+                    detail=state,
+                )
+            )
+        return infos
