@@ -19,7 +19,7 @@ from lab.backends.options import text_of
 from lab.backends.registry import backends
 from lab.base.options import verb
 from lab.base.tables import terminal_width
-from lab.base.text import wrapped
+from lab.base.text import visible, wrapped
 from lab.verbs.printing import Shown, prints
 
 _ABILITIES: Final = ("tasks", "containers", "host_gpus", "queued", "network_faults")
@@ -59,7 +59,8 @@ def backends_() -> Backends:
 def _lines(name: str, reason: str | None) -> Iterator[str]:
     """Describe a backend; `reason` is why it cannot be used here."""
     able = capabilities(name)
-    yield f"{name}: {'can be used here' if reason is None else f'cannot be used here: {reason}'}"
+    why = "can be used here" if reason is None else f"cannot be used here: {visible(reason)}"
+    yield f"{name}: {why}"
     yield f"  {able.tasks}: {_abilities(name)}"
     for each in able.options:
         default = f"; default: {text_of(each.default)}" if text_of(each.default) else ""
