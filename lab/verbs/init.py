@@ -119,6 +119,8 @@ def init(
 
 def _check_free(path: Path, *, force: bool) -> None:
     check_output("--output", path, lambda _begin: True, force=force)
+    if path.name == DEFAULT_CLUSTER and path.is_fifo():
+        raise InputError(f"{path} is a pipe", "remove it, or name a file with --output")
     if (path.is_file() or path.is_symlink()) and not force:
         raise InputError(
             f"{path} already exists",

@@ -190,7 +190,7 @@ def test_many_tasks_are_asked_and_a_hanging_one_is_abandoned() -> None:
     [
         (1, b"", b"Traceback\nNo module named lab.task\n", "1: No module named lab.task"),
         (None, b"", b"", "None: no output"),
-        (0, b"{", b"", "not a GPU report: Input data was truncated"),
+        (0, b"{", b"", "not a GPU report: Expecting property name enclosed in double quotes"),
     ],
 )
 def test_an_invalid_answer(code: int | None, stdout: bytes, stderr: bytes, why: str) -> None:
