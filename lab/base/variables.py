@@ -16,6 +16,8 @@ LAB_GPUS: Final = "LAB_GPUS"
 """`lab` (default: all): GPUs that `lab` may use, by index or UUID; empty: none."""
 LAB_GPU_RECORD: Final = "LAB_GPU_RECORD"
 """`lab` (default: `/var/tmp/lab-gpus`): directory in which all users record their GPUs."""
+LAB_PLUGINS: Final = "LAB_PLUGINS"
+"""`lab` (default: all): `none` disables the plug-ins of other packages."""
 LAB_LOCAL: Final = "LAB_LOCAL"
 """`lab` (default: `fork,namespaces`): what the local backend uses: without `fork` it starts every
 program alone, without `namespaces` nodes have no network of their own."""

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.agents import Crew
 from tests.support.cli import Cli, host, project  # noqa: F401  (fixtures)
+from tests.support.packages import install  # noqa: F401
 
 # Before NumPy is imported: its threads wait actively for each other, and the cores are already busy
 # with the other processes of the tests. Small matrices would take 25 times as long.

@@ -1,0 +1,137 @@
+"""Plug-ins: what other packages add to lab, by entry points of the groups `gpulab.*`.
+
+Entry points are metadata, so a package is imported only when its plug-in is used. A broken package
+disables only its own plug-ins, and one line names it with its version.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import Distribution, EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+import lab
+from lab.base.errors import InputError, LabError
+from lab.base.log import LOG
+from lab.base.shipped import DISTRIBUTION
+from lab.base.variables import LAB_PLUGINS
+
+SLOW_S: Final = 1.0
+"""Seconds above which the import of a plug-in is reported."""
+
+NONE: Final = "none"
+"""The value of `LAB_PLUGINS` that disables the plug-ins of all other packages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """An entry point of an installed package.
+
+    Attributes:
+        name: Its name.
+        origin: The package and its version.
+        entry: The entry point.
+    """
+
+    name: str
+    origin: str
+    entry: EntryPoint
+
+    def load(self) -> Any:  # noqa: ANN401  (its group decides what it is)
+        """Import what the entry point names.
+
+        Raises:
+            LabError: It cannot be imported.
+        """
+        began = time.monotonic()
+        try:
+            loaded = self.entry.load()
+        except Exception as error:  # the package may raise anything
+            raise self.broken(f"{type(error).__name__}: {error}") from error
+        if (took_s := time.monotonic() - began) > SLOW_S:
+            LOG.warning(f"plug-in {self.name!r} of {self.origin} took {took_s:.1f} s to import")
+        return loaded
+
+    def folder(self) -> Path:
+        """Return the directory of the package that the entry point names, without importing it.
+
+        Raises:
+            LabError: There is no such package.
+        """
+        try:
+            spec = find_spec(self.entry.module)
+        except (ImportError, ValueError) as error:
+            raise self.broken(str(error)) from error
+        if spec is None or not spec.submodule_search_locations:
+            raise self.broken(f"there is no package {self.entry.module}")
+        return Path(spec.submodule_search_locations[0])
+
+    def broken(self, why: str) -> LabError:
+        """Return the error of a plug-in that cannot be used."""
+        return LabError(
+            f"plug-in {self.name!r} of {self.origin} cannot be used: {why}",
+            f"uninstall or update the package; {LAB_PLUGINS}={NONE} disables it",
+        )
+
+
+@cache
+def plugins(kind: str) -> dict[str, Plugin]:
+    """Return the plug-ins of a kind by name: lab's own, then those of other packages by package.
+
+    A package that needs another version of lab is left out, and so is a name that is taken: each
+    with a warning.
+
+    Args:
+        kind: The group after `gpulab.`: `backends`, `experiments` or `lessons`.
+
+    Raises:
+        InputError: `LAB_PLUGINS` has an unknown value.
+    """
+    chosen = os.environ.get(LAB_PLUGINS, "")
+    if chosen not in {"", NONE}:
+        raise InputError(f"{LAB_PLUGINS}={chosen} is not valid", f"use {NONE}, or unset it")
+    found: dict[str, Plugin] = {}
+    entries = [(each.dist, each) for each in entry_points(group=f"{DISTRIBUTION}.{kind}")]
+    for package, entry in sorted(entries, key=lambda each: (_order(each[0]), each[1].name)):
+        is_own = package is not None and _is_lab(package.name)
+        if package is None or (chosen == NONE and not is_own):
+            continue
+        plugin = Plugin(entry.name, f"{package.name} {package.version}", entry)
+        why = "" if is_own else _misfit(package)
+        if entry.name in found:
+            why = f"{found[entry.name].origin} has one of this name"
+        if why:
+            LOG.warning(plugin.broken(why))
+        else:
+            found[entry.name] = plugin
+    return found
+
+
+def _order(package: Distribution | None) -> tuple[bool, str]:
+    name = "" if package is None else package.name
+    return not _is_lab(name), name
+
+
+def _is_lab(name: str) -> bool:
+    return canonicalize_name(name) == DISTRIBUTION
+
+
+def _misfit(package: Distribution) -> str:
+    """Return why a package does not fit this version of lab, or ""."""
+    for text in package.requires or ():
+        try:
+            needed = Requirement(text)
+        except InvalidRequirement:
+            continue
+        fits = needed.specifier.contains(lab.__version__, prereleases=True)
+        if _is_lab(needed.name) and needed.marker is None and not fits:
+            return f"it needs {needed}, and this is {lab.__version__}"
+    return ""
