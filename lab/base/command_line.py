@@ -136,6 +136,8 @@ def _separated(
             if equals:
                 raise InputError(f"{head} takes no value")
             name, equals, raw = negated, "=", "false"
+        if name not in flags and rest and not rest.verbatim and parsed.program:
+            flags = {**rest.flags(parsed.program), **flags}
         if name not in flags:
             program = parsed.program if rest and not rest.verbatim else None
             if head.startswith("--") and program and rest and not rest.flags(program):

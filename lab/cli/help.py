@@ -30,8 +30,7 @@ def command_help(name: str, module: ModuleType, program: str | None = None) -> s
         program: The first argument after the command. For an experiment, the help of `lab run` has
             its own flags only, and that of another command has them, too.
     """
-    experiment = EXPERIMENTS.get(program or "")
-    if name == "run" and experiment is not None:
+    if name == "run" and program is not None and (experiment := _experiment(program)):
         return _experiment_help(experiment)
     known = parameters(module.command)
     lines = wrapped(f"lab {name}: {COMMANDS[name]}", line_width(), indent="  ")
@@ -69,6 +68,16 @@ def _notes(text: str) -> Iterator[str]:
                 left = _LEFT.match(line)
                 yield from wrapped(line, width, indent=" " * len(left.group() if left else ""))
         yield ""
+
+
+def _experiment(name: str) -> Experiment | None:
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name]
+    # Imported here, as most calls need neither.
+    from lab.cluster.experiments import find_experiment  # noqa: PLC0415
+    from lab.cluster.project import default_root  # noqa: PLC0415
+
+    return find_experiment(name, default_root())
 
 
 def _experiment_help(experiment: Experiment) -> str:

@@ -12,36 +12,19 @@ from typing import Any
 
 from lab.base.errors import InputError
 from lab.base.shipped import SHIPPED
-from lab.base.text import short, suggestion
+from lab.base.text import short
 from lab.cluster.config import load_cluster, validation
 from lab.cluster.placement.plan import Plan
 from lab.cluster.project import DEFAULT_CLUSTER, SCRIPTS, Project
 from lab.programs.python_source import Sources
 from lab.protocol.experiments.experiment import Experiment, hyperparameters, misfit, with_defaults
 from lab.protocol.experiments.faults import parse_trigger
-from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.protocol.frameworks import FRAMEWORKS
 from lab.protocol.volume import RunSpec
 from lab.protocol.volume.continuation import global_end, has_checkpoint, training_images
 from lab.protocol.volume.run_spec import PLACEHOLDER
 from lab.runner.store.directory import RunDir, RunStatus
 from lab.runner.store.run_info import RunInfo
-
-
-def experiment_named(name: str) -> Experiment:
-    """Return the experiment of this name.
-
-    Raises:
-        InputError: The experiment does not exist.
-    """
-    experiment = EXPERIMENTS.get(name)
-    if experiment is None:
-        hint = suggestion(name, EXPERIMENTS)
-        raise InputError(
-            f"no experiment {name!r}",
-            f"{hint}see `lab experiments`; run your own program by its path, such as {name}.py",
-        )
-    return experiment
 
 
 def check_texts(spec: RunSpec, tasks: Sequence[str]) -> None:
@@ -77,6 +60,17 @@ def check_jobs(wanted: Experiment, project: Project) -> None:
             f"{project.config_name}: experiment {wanted.name!r} {why}",
             try_config(wanted, project.root) or "change its `jobs:`",
         )
+
+
+def check_runtime(wanted: Experiment, runtime: str | None) -> None:
+    """Check that the user asks for no other runtime than that of the experiment.
+
+    Raises:
+        InputError: It is another one.
+    """
+    if runtime not in {None, wanted.runtime}:
+        problem = f"experiment {wanted.name!r} needs {wanted.runtime}"
+        raise InputError(problem, "leave out --framework")
 
 
 def check_program(wanted: Experiment, root: Path) -> None:

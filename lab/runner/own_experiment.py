@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +39,7 @@ from lab.protocol.runtimes import HERITAGE, RUNTIMES, TENSORFLOW
 from lab.protocol.volume import RunSpec
 from lab.protocol.volume.layout import task_names
 from lab.protocol.volume.run_spec import own_policy
-from lab.runner.fitting import try_config
+from lab.runner.fitting import check_jobs, check_runtime, try_config
 
 SERVICES: Final = ("ps",)
 """Jobs that serve until every other job has ended, with any program."""
@@ -96,6 +97,37 @@ def own_experiment(
     if own.notice and not FRAMEWORKS[experiment.framework].has_ranks:
         LOG.warning(f"warning: {own.notice}")
     return experiment, own
+
+
+def named_experiment(
+    wanted: Experiment, spec: RunSpec, runtime: str | None, project: Project
+) -> tuple[Experiment, OwnProgram]:
+    """Return an experiment of a project or a package, and its program as the user's own.
+
+    Args:
+        wanted: The experiment.
+        spec: The specification.
+        runtime: The runtime that the user asks for, or None.
+        project: The project.
+
+    Raises:
+        InputError: See `own_experiment`; or it does not fit the config or the runtime.
+    """
+    check_jobs(wanted, project)
+    check_runtime(wanted, runtime)
+    argv = (*wanted.args, *spec.args)
+    read = replace(spec, experiment=wanted.program, args=argv)
+    experiment, own = own_experiment(read, wanted.runtime, project)
+    named = replace(
+        experiment,
+        name=wanted.name,
+        args=wanted.args,
+        flags=wanted.flags,
+        policy=wanted.policy,
+        results=wanted.results,
+        origin=wanted.origin,
+    )
+    return named, own
 
 
 def experiment_of(

@@ -17,6 +17,7 @@ from lab.base.errors import InputError
 from lab.base.log import LOG, passed_on
 from lab.cluster.config import Cluster
 from lab.cluster.config.validation import check_start
+from lab.cluster.experiments import experiment_named
 from lab.cluster.placement.place import Placed
 from lab.cluster.placement.plan import Plan
 from lab.cluster.project import Project, check_data_dir
@@ -29,8 +30,8 @@ from lab.runner.fitting import (
     check_jobs,
     check_joins,
     check_program,
+    check_runtime,
     check_texts,
-    experiment_named,
     resumed_args,
 )
 from lab.runner.planning import make_plan, report_warnings
@@ -215,11 +216,14 @@ def _experiment(
     spec: RunSpec, framework: str | None, project: Project
 ) -> tuple[Experiment, OwnProgram | None]:
     """Return the experiment, and the user's own program if the experiment is not registered."""
-    name = spec.experiment
-    if spec.module or names_a_program(name):
+    name, is_own = spec.experiment, spec.module or names_a_program(spec.experiment)
+    wanted = None if is_own else experiment_named(name, project.root)
+    if wanted is None or wanted.origin:
         # Imported here: an experiment of the registry needs none of its modules.
-        from lab.runner.own_experiment import own_experiment  # noqa: PLC0415
+        from lab.runner.own_experiment import named_experiment, own_experiment  # noqa: PLC0415
 
+        if wanted is not None:
+            return named_experiment(wanted, spec, framework, project)
         return own_experiment(spec, framework, project)
     for flag, is_given in {"--record": spec.record, "--with": spec.packages}.items():
         if is_given:
@@ -227,11 +231,8 @@ def _experiment(
     if spec.listing:
         problem = f"--listing: {name} is an experiment, not a printed program"
         raise InputError(problem, "give the path of a printed program, or leave out --listing")
-    wanted = experiment_named(name)
-    if framework not in {None, wanted.runtime}:
-        problem = f"experiment {name!r} needs {wanted.runtime}"
-        raise InputError(problem, "leave out --framework")
     check_jobs(wanted, project)
+    check_runtime(wanted, framework)
     check_program(wanted, project.root)
     return wanted, None
 
@@ -261,7 +262,7 @@ def _completed(
             f" without {joins[0]}",
             f"start {joins[0]} after a time, such as 10s",
         )
-    is_own = asked.module or names_a_program(asked.experiment)
+    is_own = experiment.origin or asked.module or names_a_program(asked.experiment)
     may_continue = experiment.steps_add_up or (is_own and not experiment.gang)
     if experiment.policy.on_failure is OnFailure.CONTINUE and not may_continue:
         raise InputError(

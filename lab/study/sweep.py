@@ -17,10 +17,10 @@ from lab.base.log import shown_once
 from lab.base.shipped import check_extra
 from lab.base.text import suggestion
 from lab.cluster.config.cluster import MAX_TASKS
+from lab.cluster.experiments import experiment_named
 from lab.cluster.project import Project
 from lab.protocol.experiments.experiment import MAX_SEED, Experiment, hyperparameters
 from lab.protocol.volume import RunSpec
-from lab.runner.fitting import experiment_named
 from lab.runner.prepared import PlaceOptions, PreparedRun, prepare_run
 from lab.study.batches import WORKERS, Batch, Point, RunResult
 
@@ -147,7 +147,7 @@ def plan_sweep(
             or the host, or no backend can be used here.
     """
     check_extra("report")
-    experiment = experiment_named(requested.experiment)
+    experiment = experiment_named(requested.experiment, project.root)
     given = hyperparameters(experiment, requested.args)
     check_over(over, experiment, given)
     seed = given.get("seed")

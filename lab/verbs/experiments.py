@@ -16,10 +16,10 @@ from typing import Annotated, Final
 from rich.table import Table
 from rich.text import Text
 
-from lab.base.errors import InputError
 from lab.base.options import Argument, verb
 from lab.base.tables import table_of, wrapped
-from lab.base.text import suggestion
+from lab.cluster.experiments import experiment_named, outside_experiments
+from lab.cluster.project import default_root
 from lab.protocol.experiments.experiment import FAIL, Experiment
 from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.protocol.runtimes import RUNTIMES
@@ -61,13 +61,12 @@ def experiments(
     """List the experiments, or the flags of one.
 
     Raises:
-        InputError: No experiment has this name.
+        InputError: No experiment has this name, or the project's `experiments.yaml` is invalid.
     """
-    if experiment is not None and experiment not in EXPERIMENTS:
-        hint = suggestion(experiment, EXPERIMENTS)
-        raise InputError(f"no experiment {experiment!r}", f"{hint}see `lab experiments`")
-    chosen = list(EXPERIMENTS.values()) if experiment is None else [EXPERIMENTS[experiment]]
-    return Experiments(chosen, experiment is not None)
+    root = default_root()
+    if experiment is not None:
+        return Experiments([experiment_named(experiment, root)], one=True)
+    return Experiments([*EXPERIMENTS.values(), *outside_experiments(root).values()], one=False)
 
 
 def _experiments_table(experiments: Sequence[Experiment]) -> Table:
@@ -76,6 +75,7 @@ def _experiments_table(experiments: Sequence[Experiment]) -> Table:
     for each in experiments:
         facts = [f"needs {' '.join(each.jobs)}", f"framework {each.runtime}"]
         lesson = [f"docs/tutorials/lessons/{each.lesson}"] if each.lesson else []
+        lesson += [f"from {each.origin}"] if each.origin else []
         found.add_row(
             each.name, Text.assemble(f"{each.summary}\n", (", ".join([*facts, *lesson]), "dim"))
         )
@@ -86,7 +86,8 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
     facts = {
         "needs": f"a cluster with the jobs {', '.join(experiment.jobs)}",
         "framework": RUNTIMES[experiment.runtime].title,
-        "program": f"scripts/{experiment.program}",
+        "from": experiment.origin,
+        "program": experiment.program if experiment.origin else f"scripts/{experiment.program}",
         "defaults": " ".join(experiment.args),
         "ends": _end_condition(experiment),
         "on failure": "" if experiment.policy == FAIL else str(experiment.policy),
@@ -105,7 +106,17 @@ def _end_condition(experiment: Experiment) -> str:
     return f"when every {' and '.join(others)} has ended; then each {then} ends"
 
 
-_FACTS: Final = ("name", "program", "summary", "jobs", "services", "results", "expected", "lesson")
+_FACTS: Final = (
+    "name",
+    "origin",
+    "program",
+    "summary",
+    "jobs",
+    "services",
+    "results",
+    "expected",
+    "lesson",
+)
 
 
 def _as_json(experiment: Experiment) -> dict[str, object]:

@@ -14,6 +14,7 @@ from lab.base.errors import ConfigError, InputError, LabError
 from lab.base.options import Flag, read_value
 from lab.base.text import suggestion
 from lab.cluster.config import Cluster, load_cluster
+from lab.cluster.experiments import experiment_named
 from lab.cluster.placement.plan import Plan
 from lab.cluster.project import (
     DEFAULT_CLUSTER,
@@ -25,7 +26,6 @@ from lab.cluster.project import (
 )
 from lab.programs import names_a_program
 from lab.runner.discovery import name_here
-from lab.runner.fitting import experiment_named
 from lab.runner.planning import make_plan
 from lab.runner.prepared import PlaceOptions
 
@@ -99,7 +99,7 @@ def program_args(
                 f"pass it as args=[{f'--{name}={value}'!r}]",
             )
         return ()
-    known = experiment_named(experiment).flags
+    known = experiment_named(experiment, default_root()).flags
     arguments = []
     for name, value in flags.items():
         flag = known.get(name)

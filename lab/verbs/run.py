@@ -44,7 +44,8 @@ from lab.base.options import (
 )
 from lab.cluster.config.cluster import PACKAGE, VARIABLE
 from lab.cluster.config.validation import parse_start
-from lab.cluster.project import AnyPath
+from lab.cluster.experiments import find_experiment
+from lab.cluster.project import AnyPath, default_root
 from lab.programs import names_a_program
 from lab.protocol.experiments.experiment import parse_policy
 from lab.protocol.experiments.registry import EXPERIMENTS
@@ -111,7 +112,7 @@ def program_flags(experiment: str | None) -> dict[str, Parameter]:
     """Return the flags of an experiment's program; without an experiment, those of all programs."""
     if experiment is not None and (names_a_program(experiment) or "." in experiment):
         return {}
-    one = EXPERIMENTS.get(experiment or "")
+    one = None if experiment is None else find_experiment(experiment, default_root())
     known = EXPERIMENTS.values() if one is None else [one]
     flags = {name: flag for each in known for name, flag in each.flags.items()}
     kinds = {

@@ -72,7 +72,7 @@ class Experiment:
 
     Attributes:
         name: Its name for `lab run` and `LAB_RUN`.
-        program: The program's file in `scripts/`.
+        program: The program's file; see `origin`.
         summary: One line for lists.
         jobs: The jobs that the cluster must have, each with at least one task.
         counts: The exact number of tasks by job, for jobs that need one.
@@ -95,6 +95,8 @@ class Experiment:
         expected: The expected outcome, as a text.
         page: Its page in `docs/tutorials/lessons/`; "": the one with its name.
         runtime: Its runtime, a key of `lab.protocol.runtimes.RUNTIMES`.
+        origin: Where it is from: the file of the user's project, or a package and its version; "":
+            it comes with lab. Then its program is in `scripts/`, else it is an absolute path.
     """
 
     name: str
@@ -118,6 +120,7 @@ class Experiment:
     expected: str = ""
     page: str = ""
     runtime: str = "tensorflow"
+    origin: str = ""
 
     @property
     def framework(self) -> str:
@@ -126,8 +129,8 @@ class Experiment:
 
     @property
     def lesson(self) -> str:
-        """Its page in `docs/tutorials/lessons/`: `async.md`."""
-        return self.page or f"{self.name}.md"
+        """Its page in `docs/tutorials/lessons/`: `async.md`; "": it has none."""
+        return "" if self.origin else self.page or f"{self.name}.md"
 
 
 def misfit(wanted: Experiment, tasks: Mapping[str, int]) -> str:

@@ -39,6 +39,7 @@ def _number(what: str, fits: Callable[[float], bool]) -> Callable[[str], float]:
     return parse
 
 
+real: Final = _number("a number", math.isfinite)
 rate: Final = _number("a positive number", lambda value: 0 < value < math.inf)
 amount: Final = _number("a number from 0", lambda value: 0 <= value < math.inf)
 share: Final = _number("a share, above 0 and at most 1", lambda value: 0 < value <= 1)

@@ -126,6 +126,8 @@ class RunSpec:
         record: The regular expression that makes records of the lines of an own program, or "".
         packages: The packages that the own program needs beside those of its runtime, as pip's
             requirements; in a run each has its version and hash.
+        results: Names of the results that the programs must report.
+        origin: Where its experiment is from, see `Experiment`; "": from lab, or a path.
         env: The user's variables of the programs: job to name to template, as in `PLACEHOLDER`. The
             job "" stands for all jobs; its variables win.
     """
@@ -155,6 +157,8 @@ class RunSpec:
     resumed_from: str = ""
     record: str = ""
     packages: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    origin: str = ""
     env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def completed(self, experiment: Experiment) -> RunSpec:
@@ -171,6 +175,8 @@ class RunSpec:
             framework=experiment.framework,
             horovod=experiment.horovod,
             must_talk=experiment.must_talk,
+            results=experiment.results,
+            origin=experiment.origin,
         )
 
     def is_service(self, task: str) -> bool:
@@ -224,7 +230,7 @@ _NOT_PLAIN: Final = {
     *("experiment", "program", "args", "own", "folder"),
     *("programs", "data_dir", "services", "on_failure", "restarts", "gang", "start"),
     *("faults", "ready_s", "resumed_from", "framework", "horovod", "tf_config", "env"),
-    *("must_talk", "packages"),
+    *("must_talk", "packages", "results", "origin"),
 }
 
 

@@ -160,6 +160,8 @@ def _own_program(spec: RunSpec) -> str:
     """Return the program as the user typed it, or the program of each task."""
     if spec.module:
         return spec.program
+    if spec.origin:
+        return spec.experiment
     if spec.programs:
         programs = spec.programs.items()
         return ",".join(f"{task}={Path(spec.folder, own)}" for task, own in programs)

@@ -112,11 +112,10 @@ def _results(info: RunInfo, progress: Mapping[str, TaskProgress]) -> list[Result
         for task, value in progress.items()
         for result in value.results.values()
     ]
-    experiment = registered(info.spec)
-    if experiment is None or info.state is not State.SUCCEEDED:
+    if info.state is not State.SUCCEEDED:
         return results
     names = {result.name for result in results}
-    missing = [name for name in experiment.results if name not in names]
+    missing = [name for name in info.spec.results if name not in names]
     return [*results, *(ResultSummary(name, "", None, None, None, False) for name in missing)]
 
 

@@ -18,7 +18,7 @@ INFO = RunInfo("x", RunSpec("async", "mnist_async.py"), backend="local")
 # These follow from the experiment, the program or another option.
 DERIVED = {
     *("program", "programs", "services", "gang", "restarts", "horovod"),
-    *("tf_config", "folder", "framework", "ready_s", "must_talk"),
+    *("tf_config", "folder", "framework", "ready_s", "must_talk", "results", "origin"),
 }
 OPTIONS = [each.name for each in fields(RunSpec) if each.name not in DERIVED]
 

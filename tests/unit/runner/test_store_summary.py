@@ -327,7 +327,7 @@ def test_a_probe_without_a_global_step_decides_nothing() -> None:
 
 
 def test_the_results_that_are_missing_follow_those_that_were_found() -> None:
-    info = changed(NEW, experiment="linear", state=State.SUCCEEDED)
+    info = changed(NEW, experiment="linear", results=("w", "b"), state=State.SUCCEEDED)
     found = record("worker-1", 0, "result", name="b", value=10.0, low=9.9, high=10.1)
     progress = folded(worker_1=[found])
     b = ResultSummary("b", "worker-1", 10.0, 9.9, 10.1, True)
@@ -335,8 +335,6 @@ def test_the_results_that_are_missing_follow_those_that_were_found() -> None:
     summary = summary_of(info, {}, progress)
     assert summary.results == [b, missing]
     assert Summary.from_json(summary.to_json()) == summary
-    # A program of the user's own with that name has no registered results.
-    assert summary_of(changed(info, own=True), {}, progress).results == [b]
     assert summary_of(replace(info, state=State.FAILED), {}, progress).results == [b]
 
 

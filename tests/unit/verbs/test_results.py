@@ -77,7 +77,7 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def summary(run: RunDir, *found: Result, state: State = State.SUCCEEDED) -> Summary:
-    info = changed(run.read(), experiment="linear", state=state)
+    info = changed(run.read(), experiment="linear", results=("w", "b"), state=state)
     progress = {task: TaskProgress(task) for task in info.task_names()}
     for each in found:
         fields = {"name": each.name, "value": each.value, "low": each.low, "high": each.high}
