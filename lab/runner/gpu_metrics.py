@@ -23,6 +23,7 @@ from lab.base.threads import signals_blocked
 from lab.cluster.gpu import NvmlError, nvml
 from lab.cluster.gpu.nvml import Handle, Library
 from lab.cluster.gpu.values import SLICE, Condition
+from lab.protocol.volume.files import append_whole
 from lab.runner.store.directory import RunDir
 from lab.runner.store.gpu_samples import use_by_moment
 from lab.runner.store.run_info import RunInfo, gpus_of
@@ -37,6 +38,8 @@ PERIOD_S: Final = 1.0
 
 PATIENCE_S: Final = 2.0
 """Seconds that the end of a run waits for a driver that does not answer."""
+
+_LONGEST_LINE: Final = 4096
 
 
 def lines_of(
@@ -120,8 +123,7 @@ def sample_until(
                     LOG.warning("no GPU telemetry: this host has none of the run's GPUs")
                     return
                 lines = lines_of(moment, samples, gpus)
-                with open(path, "a", encoding="utf-8", opener=_no_link) as file:
-                    file.writelines(f"{json.dumps(line)}\n" for line in lines)
+                append_lines(path, lines)
                 view.gpus(next(use_by_moment(lines))[1])
                 # The next whole period: missed samples are skipped.
                 missed = math.floor((time.monotonic() - due) / PERIOD_S)
@@ -133,8 +135,30 @@ def sample_until(
         LOG.warning(f"no GPU telemetry from here on: {path.name}: {error.strerror or error}")
 
 
-def _no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Append whole lines; first cut off half a line that a killed process wrote.
+
+    Raises:
+        OSError: The lines cannot be written; the file then ends with the last whole line before.
+    """
+    data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        append_whole(descriptor, data, _cut_half_line(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _cut_half_line(descriptor: int) -> int:
+    """Cut off the bytes after the last line end; return the new size."""
+    size = os.fstat(descriptor).st_size
+    start = max(0, size - _LONGEST_LINE)
+    last = os.pread(descriptor, size - start, start)
+    whole = start + last.rfind(b"\n") + 1
+    if last and whole != size:
+        os.ftruncate(descriptor, whole)
+    return whole
 
 
 class Sample(NamedTuple):

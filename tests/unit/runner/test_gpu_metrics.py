@@ -22,7 +22,7 @@ from lab.protocol.records.reader import read_records
 from lab.protocol.volume import RunSpec, TaskStatus
 from lab.protocol.volume.states import State
 from lab.runner import gpu_metrics
-from lab.runner.gpu_metrics import Sample, sample_until, sampled
+from lab.runner.gpu_metrics import Sample, append_lines, sample_until, sampled
 from lab.runner.store.directory import RunDir
 from lab.runner.store.gpu_samples import NO_FIGURES, GpuFigures, figures
 from lab.runner.store.run_info import RunInfo, gpus_of
@@ -183,6 +183,14 @@ def test_missed_samples_are_skipped_and_times_do_not_drift(path: Path) -> None:
     box = Box([both(0.5, 0.5)] * 3, took=[0.002, 1.5, 0.0])
     box.go(path)
     assert [line["time_unix"] for line in lines(path)[::3]] == [1000.0, 1001.0, 1003.0]
+
+
+@pytest.mark.parametrize("torn", ["", '{"task": "wor', '{"task": "a"}\n', '{"task": "a"}\n{"ta'])
+def test_a_later_client_appends_after_the_last_complete_line(path: Path, torn: str) -> None:
+    path.write_text(torn)
+    append_lines(path, [{"task": "b"}, {"task": "c"}])
+    whole = torn[: torn.rfind("\n") + 1]
+    assert path.read_text() == whole + '{"task": "b"}\n{"task": "c"}\n'
 
 
 @pytest.fixture
