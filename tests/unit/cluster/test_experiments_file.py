@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from textwrap import indent
 
@@ -9,8 +10,14 @@ import pytest
 
 from lab.base.errors import ConfigError, InputError
 from lab.cluster.experiments import experiment_named, outside_experiments
+from lab.cluster.project import Project
 from lab.protocol.experiments.experiment import Policy
+from lab.protocol.volume import RunSpec
+from lab.runner.own_experiment import named_experiment
+from lab.runner.store.run_info import RunInfo
+from lab.runner.store.settings import command
 from tests.support.packages import Install
+from tests.support.specs import CONFIG
 
 BERT = """\
 program: scripts/bert.py
@@ -101,3 +108,18 @@ def test_a_package_adds_experiments_and_a_broken_one_only_warns(
     mine = tmp_path / "mine"
     mine.mkdir()
     assert outside_experiments(written(mine))["bert-tiny"].origin == "experiments.yaml"
+
+
+def test_a_run_of_one_is_a_run_of_the_users_own_program_under_its_name(tmp_path: Path) -> None:
+    root = written(tmp_path, BERT + "args: [--lr=1]\nresults: [f1]\non_failure: continue\n")
+    project = Project(CONFIG, root / "cluster.yaml", root)
+    wanted = experiment_named("bert-tiny", root)
+    asked = RunSpec("bert-tiny", args=("--epochs=1",))
+    experiment, own = named_experiment(wanted, asked, None, project)
+    spec = own.complete(replace(asked, experiment=experiment.name).completed(experiment))
+    assert (spec.own, spec.program, spec.experiment) == (True, "bert.py", "bert-tiny")
+    assert (spec.args, spec.results) == (("--lr=1", "--epochs=1"), ("f1",))
+    assert (spec.on_failure, spec.framework) == ("continue", "torch")
+    assert command(RunInfo("r1", spec)).startswith("lab run bert-tiny ")
+    with pytest.raises(InputError, match="needs torch; leave out --framework"):
+        named_experiment(wanted, asked, "jax", project)
