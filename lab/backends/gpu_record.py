@@ -25,7 +25,6 @@ from lab.base.errors import LabError
 from lab.base.files import atomic_writer
 from lab.base.log import LOG
 from lab.base.strict_json import dump
-from lab.base.text import short, visible
 from lab.base.threads import with_timeout
 from lab.base.variables import LAB_GPU_RECORD
 from lab.cluster.gpu import host_gpus
@@ -221,16 +220,16 @@ def _held_by(entry: _Entry, gpus: list[str], requester: Holder, *, known: bool) 
     more = f" (and {len(gpus) - 1} more)" if len(gpus) > 1 else ""
     since = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.since_unix))
     problem = (
-        f"GPU {short(gpus[0])}{more} is held by environment {holder.project!r}"
-        f" ({short(holder.backend)}) of {_user(entry.uid)} since {since}"
+        f"GPU {gpus[0]}{more} is held by environment {holder.project!r}"
+        f" ({holder.backend}) of {_user(entry.uid)} since {since}"
     )
-    down = capabilities(holder.backend).down.format(short(holder.project))
+    down = capabilities(holder.backend).down.format(holder.project)
     hint = f"wait for `{down}`"
     if capabilities(requester.backend).shares_gpus:
         hint += ", name other GPUs in the config (`gpus: [4, 5]`), or add --share"
     if not known:
         problem += "; `lab` cannot check whether it is still up"
-        hint += f"; if it no longer exists, remove {visible(str(entry.path))}"
+        hint += f"; if it no longer exists, remove {entry.path}"
     return LabError(problem, hint)
 
 
@@ -257,10 +256,9 @@ def _locked() -> Iterator[Path]:
         finally:
             os.close(descriptor)
     except OSError as error:
-        shown = visible(str(path))
         raise LabError(
-            f"the GPU record {shown} cannot be used: {(error.strerror or str(error)).lower()}",
-            f"create it with `sudo install -d -m 1777 {shown}`, or set {LAB_GPU_RECORD} to another"
+            f"the GPU record {path} cannot be used: {(error.strerror or str(error)).lower()}",
+            f"create it with `sudo install -d -m 1777 {path}`, or set {LAB_GPU_RECORD} to another"
             " directory for all users",
         ) from error
 

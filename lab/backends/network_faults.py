@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final
 
 from lab.base.errors import LabError
-from lab.base.text import short
 from lab.base.threads import in_background, signals_blocked
 
 START_S: Final = 30.0
@@ -40,6 +39,6 @@ def wait_until_in_effect(node: str, began: Callable[[], bytes | None]) -> None:
 def refused(name: str, stderr: bytes) -> LabError:
     """Return the error of a module of `lab.task.node`, from its standard error."""
     lines = stderr.decode("utf-8", errors="replace").strip().splitlines()
-    last = short(lines[-1]).removeprefix("error: ") if lines else "it ended without output"
+    last = lines[-1].removeprefix("error: ") if lines else "it ended without output"
     problem, _, fix = last.partition("; ")
     return LabError(f"{name}: {problem}", fix)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from lab.base.errors import InputError
-from lab.base.text import short
 
 _DESCRIPTORS: Final = {"/dev/stdout": 1, "/dev/stderr": 2}
 _DESCRIPTOR: Final = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,4})")
@@ -43,12 +42,11 @@ def check_output(flag: str, path: Path, is_ours: IsOwnFile, *, force: bool) -> N
     """
     if _descriptor(path) is not None:
         return
-    shown = short(str(path))
     fix = "name another file"
     try:
         target = path.resolve()
         if not target.parent.is_dir():
-            what = f"{flag}: there is no directory {short(str(path.parent))}"
+            what = f"{flag}: there is no directory {path.parent}"
             raise InputError(what, "create it, or name a file in another directory")
         if not os.access(target if target.exists() else target.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -57,14 +55,14 @@ def check_output(flag: str, path: Path, is_ours: IsOwnFile, *, force: bool) -> N
         mode = target.stat().st_mode
         begin = _prefix_of(target) if stat.S_ISREG(mode) else b""
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a link to itself
-        raise InputError(f"{flag}: {shown} cannot be written: {_reason(error)}", fix) from error
+        raise InputError(f"{flag}: {path} cannot be written: {_reason(error)}", fix) from error
     if stat.S_ISDIR(mode):
-        raise InputError(f"{flag}: {shown} is a directory", "name a file in it")
+        raise InputError(f"{flag}: {path} is a directory", "name a file in it")
     if stat.S_ISBLK(mode):
-        raise InputError(f"{flag}: {shown} is a block device", fix)
+        raise InputError(f"{flag}: {path} is a block device", fix)
     if begin and not force and not is_ours(begin):
         raise InputError(
-            f"{flag}: {shown} exists, and lab did not write it",
+            f"{flag}: {path} exists, and lab did not write it",
             f"{fix}, or replace it with --force",
         )
 

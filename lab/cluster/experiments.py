@@ -19,7 +19,7 @@ from lab.base.errors import InputError, LabError
 from lab.base.log import LOG
 from lab.base.plugins import plugins
 from lab.base.shipped import SHIPPED
-from lab.base.text import short, suggestion
+from lab.base.text import suggestion
 from lab.cluster.config.allocation import PS
 from lab.cluster.config.cluster import FLAG, JOB, MAX_FLAGS, ConfigModel, shown, text_of
 from lab.cluster.config.diagnostics import Problem
@@ -182,7 +182,7 @@ def _problems(folder: Path, read: Catalogue) -> Iterator[Problem]:
         elif not program.is_file():
             yield Problem((*at, "program"), "there is no such file")
         if (wanted := entry.framework) not in RUNTIMES:
-            message, place = f"there is no framework {short(wanted)}", (*at, "framework")
+            message, place = f"there is no framework {wanted}", (*at, "framework")
             yield Problem(place, message, misspelt=wanted, candidates=list(RUNTIMES))
         for job in entry.counts.keys() - set(entry.jobs):
             yield Problem((*at, "counts", job), "is not one of `jobs`", on_key=True)

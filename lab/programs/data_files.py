@@ -12,7 +12,6 @@ from typing import Final
 
 from lab.base.errors import InputError
 from lab.base.formatting import counted
-from lab.base.text import short
 from lab.programs.python_source import names_in, texts_in
 
 MAX_DATA_BYTES: Final = 64 << 20
@@ -135,7 +134,7 @@ def _sizes_below(folder: Path, directory: Path) -> dict[Path, int]:
 def _check(folder: Path, sizes: Mapping[Path, int]) -> None:
     for file in sizes:
         if not os.access(folder / file, os.R_OK):
-            what = f"the data file {short(str(folder / file))} cannot be read"
+            what = f"the data file {folder / file} cannot be read"
             raise InputError(what, "change its permissions")
     if sum(sizes.values()) <= MAX_DATA_BYTES:
         return

@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from lab.base.text import short
 from lab.programs.python_source import imported_packages, names_in, texts_in
 from lab.protocol.runtimes import HERITAGE, RUNTIMES
 
@@ -315,6 +314,6 @@ def fixed_hosts_notice(program: str, trees: Sequence[ast.Module], nodes: Collect
     if address is None or gets_hosts or not has_cluster:
         return ""
     return (
-        f"{short(program)} has addresses of other hosts in its source, such as {address}: its tasks"
+        f"{program} has addresses of other hosts in its source, such as {address}: its tasks"
         " do not find each other; replace them by NODE:PORT of the config"
     )

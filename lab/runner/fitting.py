@@ -12,7 +12,6 @@ from typing import Any
 
 from lab.base.errors import InputError
 from lab.base.shipped import SHIPPED
-from lab.base.text import short
 from lab.cluster.config import load_cluster, validation
 from lab.cluster.placement.plan import Plan
 from lab.cluster.project import DEFAULT_CLUSTER, SCRIPTS, Project
@@ -44,7 +43,7 @@ def check_texts(spec: RunSpec, tasks: Sequence[str]) -> None:
     for match in chain.from_iterable(map(PLACEHOLDER.finditer, texts)):
         name = match[1] or match[2] or match[3]
         if name not in known:
-            fix = "use {index}" if match[1] else f"its tasks are {short(', '.join(tasks))}"
+            fix = "use {index}" if match[1] else f"its tasks are {', '.join(tasks)}"
             raise InputError(f"{match[0]}: the run has no {name}", fix)
 
 

@@ -15,7 +15,6 @@ from lab.backends.python import base_environ, installed_packages, version_of
 from lab.base.errors import InputError
 from lab.base.log import LOG
 from lab.base.shipped import SHIPPED
-from lab.base.text import short
 from lab.base.variables import LAB_IMAGE
 from lab.cluster.config import Cluster
 from lab.cluster.placement.plan import Plan
@@ -236,7 +235,7 @@ def check_place(
     missing, where = _missing_modules(own, plan, backend, root)
     missing = [name for name in missing if brought is None or not has_module(brought, name)]
     if missing:
-        problem = f"{short(own.program)} imports {' and '.join(missing)}, which {where} lacks"
+        problem = f"{own.program} imports {' and '.join(missing)}, which {where} lacks"
         folder = own.folder.resolve()
         fix = "add " + " ".join(f"--with {package_of(name)}" for name in missing)
         if any((folder.parent / name).is_dir() for name in missing):

@@ -19,7 +19,7 @@ from lab.base.errors import LabError
 from lab.base.formatting import between, counted, number
 from lab.base.log import LOG
 from lab.base.tables import width_of
-from lab.base.text import LONGEST_REASON, MAX_LINE_BYTES, last_state, printed, short
+from lab.base.text import MAX_LINE_BYTES, last_state, printed, short
 from lab.protocol.volume import TaskStatus
 from lab.protocol.volume.run_spec import module_files
 from lab.protocol.volume.states import NEVER_TALKED, Cause, State, never_talked, outcome, run_state
@@ -175,7 +175,7 @@ def _report_failed(
     for reason, (first, *others) in groups.items():
         if named not in {first.task, *(status.task for status in others)}:
             count = f" and {counted(len(others), 'other')}" if others else ""
-            LOG.warning(f"{first.task}{count} {short(reason, LONGEST_REASON)}")
+            LOG.warning(f"{first.task}{count} {reason}")
         if not _has_message(first):
             any(_report_log(status.task, run.log(status.task)) for status in (first, *others))
     return statuses.get(named)

@@ -105,7 +105,7 @@ def export(
                 pack(wanted, list(sizes), file)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            problem = f"the archive cannot be written to {short(str(target))}: {reason}"
+            problem = f"the archive cannot be written to {target}: {reason}"
             raise LabError(problem, "give another file with --output") from error
         every = contents(wanted, complete=True)[0]
     return Exported(
@@ -127,7 +127,7 @@ def _ended(run: RunDir) -> bool:
     """
     info = RunStatus.recorded(run).info
     if info.run_id != run.run_id:
-        problem = f"{run.path}: run.json is of another run, {short(info.run_id)!r}"
+        problem = f"{run.path}: run.json is of another run, {info.run_id!r}"
         raise LabError(problem, f"give the directory the name {info.run_id}")
     if not info.state.ended:
         raise InputError(

@@ -20,7 +20,6 @@ from typing import Annotated, Any, Final
 
 from lab.base.errors import LabError
 from lab.base.options import Arguments, verb
-from lab.base.text import short
 from lab.cluster.project import AnyPath
 from lab.runner.store.archive import same_content, unpack
 from lab.runner.store.directory import RunDir, runs_path
@@ -97,7 +96,7 @@ def import_(
                 Imported(RunDir(store / run_id), new) for run_id, (_, new) in imported.items()
             )
     except OSError as error:
-        problem = f"the run cannot be written to {short(str(store))}: {error.strerror or error}"
+        problem = f"the run cannot be written to {store}: {error.strerror or error}"
         raise LabError(problem, "use another run store with --runs-dir") from error
 
 

@@ -160,10 +160,10 @@ class Compose:
                         LOG.info(f"{doing}: {step}")
                     last = step or last
                 elif line.strip() and not _CHATTER.match(line):
-                    LOG.info(visible(line.strip()))
+                    LOG.info(line.strip())
             if process.wait() != 0:
                 for line in list(tail)[-SHOWN_LINES:] if steps else ():
-                    LOG.warning(visible(line.strip()))
+                    LOG.warning(line.strip())
                 raise explain(doing, tail)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lab.base.text import clipped, nearest, short
+from lab.base.text import clipped, nearest
 from lab.cluster.config.cluster import FLAG, GPU_ID, JOB, NODE, PACKAGE, PROJECT, TASK, VARIABLE
 
 Loc = tuple[str | int, ...]
@@ -97,12 +97,11 @@ def report(
         ((_place(problem, values, keys), problem) for problem in problems),
         key=lambda pair: pair[0],
     )
-    name = short(file)
     lines = [
-        f"{name}:{at.line}:{at.column}: {problem.text()}" for at, problem in placed[:MAX_SHOWN]
+        f"{file}:{at.line}:{at.column}: {problem.text()}" for at, problem in placed[:MAX_SHOWN]
     ]
     if len(placed) > MAX_SHOWN:
-        lines.append(f"{name}: … and {len(placed) - MAX_SHOWN} more problems like these")
+        lines.append(f"{file}: … and {len(placed) - MAX_SHOWN} more problems like these")
     return lines
 
 

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 
 from lab.base.errors import ConfigError, InputError
 from lab.base.formatting import counted
-from lab.base.text import short
 from lab.base.units import DELAY, MEMORY, RATE, exact
 from lab.cluster.config.cluster import OF_A_RUN, Cluster
 from lab.cluster.config.diagnostics import Problem, report, to_problems
@@ -95,25 +94,24 @@ def read_file(path: Path, fix: str) -> bytes:
     Raises:
         InputError: There is no such file, or it cannot be read.
     """
-    name = short(str(path))
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise InputError(f"{name} is a directory", fix)
+            raise InputError(f"{path} is a directory", fix)
         if not stat.S_ISREG(mode):
-            raise InputError(f"{name} is not a regular file", fix)
+            raise InputError(f"{path} is not a regular file", fix)
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise InputError(f"there is no file {name}", fix) from None
+        raise InputError(f"there is no file {path}", fix) from None
     except PermissionError:
         raise InputError(
-            f"{name} cannot be read (no permission)", "allow your user to read it"
+            f"{path} cannot be read (no permission)", "allow your user to read it"
         ) from None
     except (OSError, ValueError) as error:
         # ValueError: a name with a NUL character.
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InputError(f"{name} cannot be read ({reason})", fix) from None
+        raise InputError(f"{path} cannot be read ({reason})", fix) from None
 
 
 def with_workers(cluster: Cluster, count: int) -> Cluster:

@@ -13,7 +13,6 @@ from typing import Final
 
 from lab.base.errors import InputError
 from lab.base.formatting import counted
-from lab.base.text import short
 from lab.cluster.config.allocation import PS, TaskSlot, allocate_gpus, tasks_by_node
 from lab.cluster.config.cluster import MAX_PORT, Cluster, Job
 from lab.cluster.config.diagnostics import Problem, ProblemError
@@ -168,7 +167,7 @@ def _run(cluster: Cluster) -> Iterator[Problem]:
     name, at = cluster.run.experiment, ("run", "experiment")
     experiment = EXPERIMENTS.get(name)
     if experiment is None:
-        message = f"there is no experiment {short(name)}"
+        message = f"there is no experiment {name}"
         yield Problem(at, message, misspelt=name, candidates=list(EXPERIMENTS))
         return
     if why := misfit(experiment, cluster.task_counts):
@@ -183,7 +182,7 @@ def _run(cluster: Cluster) -> Iterator[Problem]:
         try:
             experiment.flags[flag].parse(value)
         except ValueError as error:
-            yield Problem(loc, short(f"{value!r} is not {error}"))
+            yield Problem(loc, f"{value!r} is not {error}")
 
 
 def _start(start: Mapping[str, str], tasks: Collection[str]) -> Iterator[Problem]:

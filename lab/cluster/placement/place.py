@@ -11,7 +11,7 @@ from typing import Final
 
 from lab.base.errors import InputError, LabError
 from lab.base.formatting import counted, listed
-from lab.base.text import clipped, short
+from lab.base.text import clipped
 from lab.base.units import memory_for_people
 from lab.cluster.config import Cluster
 from lab.cluster.config.allocation import allocate_gpus, tasks_by_node
@@ -237,7 +237,7 @@ def _check_cut(cluster: Cluster, inventory: Inventory) -> None:
     for name, node in cluster.nodes.items():
         for pin in node.pins:
             if pin in slices:
-                named = short(", ".join(slices[pin]))
+                named = ", ".join(slices[pin])
                 raise InputError(
                     f"nodes.{name}.gpus: GPU {pin} is divided into MIG slices ({named}), so it"
                     " cannot be used as a whole",
@@ -253,7 +253,7 @@ def _pin(
     inventory: Inventory,
 ) -> None:
     if pin not in by_pin:
-        known = short(", ".join(gpu for gpu in by_pin if isinstance(gpu, str))) or "none"
+        known = ", ".join(gpu for gpu in by_pin if isinstance(gpu, str)) or "none"
         raise LabError(
             f"nodes.{name}.gpus: this host has no GPU {pin} (it has {known}{_left_out(inventory)})",
             HINT,
@@ -288,7 +288,7 @@ def _left_out(inventory: Inventory) -> str:
 
 def _named(ids: Sequence[str], by_id: Mapping[str, Gpu]) -> str:
     """Return `GPU-…, GPU-… (2, 3)`, or `GPU 2, 3` if only indices are known."""
-    names = ", ".join(short(gpu) for gpu in ids)
+    names = ", ".join(ids)
     if all(gpu.isdecimal() for gpu in ids):
         return f"GPU {names}"
     known = [str(by_id[gpu].index) for gpu in ids if gpu in by_id]
@@ -339,7 +339,7 @@ def _computing(gpu: Gpu) -> list[Process]:
 
 
 def _line(gpu: Gpu, tasks: Sequence[str]) -> str:
-    id_and_tasks = listed([short(gpu.device_id), *tasks])
+    id_and_tasks = listed([gpu.device_id, *tasks])
     used_by = listed([_process(process) for process in _computing(gpu)])
     return f"GPU {gpu.index} ({id_and_tasks}) is in use: {used_by}"
 

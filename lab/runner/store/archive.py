@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, Final, cast
 
 from lab.base.errors import LabError
-from lab.base.text import short, visible
+from lab.base.text import visible
 from lab.protocol.volume.files import open_regular
 from lab.protocol.volume.framing import is_safe
 from lab.protocol.volume.layout import RUN_ID, TASK
@@ -115,7 +115,6 @@ def unpack(file: Path, folder: Path) -> RunDir:
         LabError: The file is not an archive of a run, is damaged, or exceeds a limit.
         OSError: A file cannot be written.
     """
-    shown = short(str(file))
     try:
         with (
             open_regular(file.resolve()) as opened,
@@ -130,14 +129,14 @@ def unpack(file: Path, folder: Path) -> RunDir:
         return _marked(run)
     except FileNotFoundError as error:
         if not file.exists():
-            raise LabError(f"there is no file {shown}", "check its path") from error
+            raise LabError(f"there is no file {file}", "check its path") from error
         raise
     except (
         *(ValueError, RuntimeError, OverflowError, EOFError),
         *(tarfile.TarError, gzip.BadGzipFile, zlib.error),
     ) as error:
         fix = "ask for the file again; `lab export RUN` writes it"
-        raise LabError(f"{shown} is not a valid archive of a run: {error}", fix) from error
+        raise LabError(f"{file} is not a valid archive of a run: {error}", fix) from error
 
 
 def same_content(run: RunDir, other: RunDir) -> bool:
@@ -177,13 +176,12 @@ def _checked(archive: tarfile.TarFile) -> tuple[str, dict[str, tarfile.TarInfo]]
     size = 0
     for member in archive:
         run_id, _, name = member.name.partition("/")
-        shown = short(member.name)
         if not _is_known(name, complete=True):
-            raise ValueError(f"{shown!r} is not a file of a run")
+            raise ValueError(f"{member.name!r} is not a file of a run")
         if not member.isreg() or member.issparse():
-            raise ValueError(f"{shown!r} is not a regular file")
+            raise ValueError(f"{member.name!r} is not a regular file")
         if name in members:
-            raise ValueError(f"{shown!r} is in it twice")
+            raise ValueError(f"{member.name!r} is in it twice")
         members[name] = member
         folders.update(PurePosixPath(name).parents)
         ids.add(run_id)
@@ -195,7 +193,7 @@ def _checked(archive: tarfile.TarFile) -> tuple[str, dict[str, tarfile.TarInfo]]
     if len(ids) != 1 or not RUN_ID.fullmatch(run_id := ids.pop()) or run_id == LAST:
         raise ValueError("it does not contain exactly one run")
     if clash := folders & set(map(PurePosixPath, members)):
-        raise ValueError(f"{short(str(clash.pop()))!r} is a file and a directory")
+        raise ValueError(f"{str(clash.pop())!r} is a file and a directory")
     if "run.json" not in members:
         raise ValueError("run.json is missing")
     return run_id, members
@@ -240,7 +238,7 @@ def _marked(run: RunDir) -> RunDir:
     except LabError as error:
         raise ValueError(error.what.replace(f"{run.path}/", "")) from error
     if info.run_id != run.run_id:
-        raise ValueError(f"run.json is of another run, {short(info.run_id)!r}")
+        raise ValueError(f"run.json is of another run, {info.run_id!r}")
     if not info.state.ended:
         raise ValueError("the run has not ended")
     run.write(_as_imported(info))

@@ -164,12 +164,11 @@ def named_runs(argument: str, store: Path, unpacked: ExitStack | None = None) ->
         except InputError:
             if not path.exists():
                 raise
-    shown = short(argument)
     try:
         if path.is_file():
             return [_unpacked(argument, unpacked)]
         if not path.is_dir():
-            raise InputError(f"there is no run, directory or archive {shown}", "check its path")
+            raise InputError(f"there is no run, directory or archive {argument}", "check its path")
         where = path if path.name not in {"", ".."} else path.resolve()
         runs = [RunDir(where)] if RunDir(where).info_path.exists() else all_runs(where)
         found = [
@@ -181,9 +180,9 @@ def named_runs(argument: str, store: Path, unpacked: ExitStack | None = None) ->
             for run in runs
         ]
     except (OSError, ValueError, RuntimeError) as error:
-        raise LabError(f"{shown} cannot be read: {error}", "check its rights") from error
+        raise LabError(f"{argument} cannot be read: {error}", "check its rights") from error
     if not found:
-        raise InputError(f"{shown} has no run", "name a directory with run.json, or a run store")
+        raise InputError(f"{argument} has no run", "name a directory with run.json, or a run store")
     return found
 
 
@@ -201,14 +200,14 @@ def named_run(argument: str, store: Path) -> RunDir:
 
 
 def _unpacked(argument: str, unpacked: ExitStack | None) -> NamedRun:
-    archive, shown = Path(argument), short(argument)
+    archive = Path(argument)
     if unpacked is None:
-        raise InputError(f"{shown} is a file", "import an archive with `lab import`")
+        raise InputError(f"{argument} is a file", "import an archive with `lab import`")
     from lab.runner.store.archive import unpack  # noqa: PLC0415  (most commands read no archive)
 
     folder = unpacked.enter_context(tempfile.TemporaryDirectory(prefix="lab-"))
     run = unpack(archive, Path(folder))
-    return NamedRun(run, is_own=False, archive=archive, origin=shown)
+    return NamedRun(run, is_own=False, archive=archive, origin=short(argument))
 
 
 @contextmanager
@@ -320,8 +319,8 @@ def read_each(
         except LabError as error:
             failures.append(error)
         except OSError as error:
-            shown = short(str(run.directory.path))
-            failures.append(LabError(f"{shown} cannot be read: {error.strerror or error}"))
+            what = f"{run.directory.path} cannot be read: {error.strerror or error}"
+            failures.append(LabError(what))
     if failures and len(results) < at_least:
         raise failures[-1]
     for failure in failures:

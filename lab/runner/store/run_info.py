@@ -8,7 +8,6 @@ from time import time
 from typing import Any, Final, TypedDict, TypeVar
 
 from lab.base.strict_json import dump, parse
-from lab.base.text import short
 from lab.protocol.experiments.experiment import with_defaults
 from lab.protocol.records.reader import Times
 from lab.protocol.volume import Request, RunSpec
@@ -182,7 +181,7 @@ class RunInfo:
         raw = parse(text)
         version = raw.get("format")
         if version != FORMAT:
-            raise ValueError(f"its format is {short(str(version))}; this lab reads {FORMAT}")
+            raise ValueError(f"its format is {version}; this lab reads {FORMAT}")
         _check_keys(raw, cls)
         _check_keys(raw.get("spec"), RunSpec)
         info = convert(raw, cls)
@@ -191,14 +190,14 @@ class RunInfo:
                 raise ValueError(f"its {name} is not a time")
         for name, hosts in info.cluster.items():
             if not TASK.fullmatch(f"{name}-{len(hosts)}"):
-                raise ValueError(f"its cluster has a job {short(name)!r}: not a valid job name")
+                raise ValueError(f"its cluster has a job {name!r}: not a valid job name")
         return info
 
 
 def _check_keys(raw: object, kind: type[RunInfo | RunSpec]) -> None:
     unknown = raw.keys() - kind.__dataclass_fields__.keys() if isinstance(raw, dict) else ()
     if unknown:
-        raise ValueError(f"unknown key {short(min(unknown))!r}")
+        raise ValueError(f"unknown key {min(unknown)!r}")
 
 
 def parameters_of(spec: RunSpec) -> dict[str, Any]:
@@ -225,7 +224,7 @@ def convert(raw: object, kind: type[T]) -> T:
     except RecursionError:
         raise ValueError("its JSON is nested too deeply") from None
     except msgspec.ValidationError as error:
-        raise ValueError(short(str(error))) from None
+        raise ValueError(error) from None
 
 
 def gpus_of(info: RunInfo) -> dict[str, tuple[str, ...]]:

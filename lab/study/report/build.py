@@ -66,7 +66,7 @@ def output_paths(
         target = Path(output)
         check_output("--output", target, is_a_page, force=force)
         if target.exists() and not target.is_file():
-            what = f"--output: {short(output)} is not a file"
+            what = f"--output: {output} is not a file"
             raise InputError(what, "give a file name, such as report.html")
         # This page has its own directories: other files beside it may not belong to a report.
         figures, events = (target.with_name(f"{target.stem}-{name}") for name in (FIGURES, EVENTS))
@@ -165,7 +165,7 @@ def _draw(chart: Chart, traces: Runs, png: Path, svg: Path) -> PlotSection:
 def _unwritten(error: OSError, where: OutputPaths) -> LabError:
     """Return the error of a report that cannot be written, with the hint."""
     is_figure = str(error.filename or "").startswith(str(where.figures))
-    place = short(str(where.figures if is_figure else where.page))
+    place = where.figures if is_figure else where.page
     what = f"the report cannot be written to {place}: {error.strerror or error}"
     full = "free disk space, or " if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
     return LabError(what, f"{full}give a file in another directory with --output")

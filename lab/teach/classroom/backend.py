@@ -35,7 +35,6 @@ from lab.base.errors import InputError, LabError
 from lab.base.formatting import about
 from lab.base.image_digest import digest
 from lab.base.log import LOG
-from lab.base.text import short
 from lab.base.variables import LAB_STATE
 from lab.cluster.config import Cluster
 from lab.cluster.gpu.verification import GpuView
@@ -378,7 +377,7 @@ def _check_seen(label: str, path: Path) -> None:
     """
     if not path.is_relative_to(Path.home()):
         raise InputError(
-            f"{label}: {short(str(path))} is not in {Path.home()}, and the containers of the queue"
+            f"{label}: {path} is not in {Path.home()}, and the containers of the queue"
             " see no other directory of this seat",
             "use a directory there, or `--backend local`",
         )

@@ -17,7 +17,6 @@ from lab.backends.process import ProcessHandle
 from lab.backends.state import state_directory
 from lab.base.errors import InputError, LabError
 from lab.base.files import atomic_writer
-from lab.base.text import short
 from lab.base.units import duration_s
 from lab.teach.classroom import names
 from lab.teach.classroom.config import TEACHER
@@ -200,7 +199,7 @@ class ClassDir:
         except (OSError, RecursionError, ValueError, msgspec.MsgspecError) as error:
             volumes = f"`docker volume ls --filter label={names.CLASS}={self.name}`"
             fix = fix or f"the work of its seats is in the volumes of {volumes}"
-            raise LabError(f"{path} cannot be read: {short(str(error))}", fix) from error
+            raise LabError(f"{path} cannot be read: {error}", fix) from error
 
 
 def write_private(path: Path, text: str) -> None:
@@ -237,7 +236,7 @@ def changed_end(text: str, ends_unix: float | None, now: float) -> float | None:
     seconds = duration_s(text.removeprefix("+"))
     if seconds is None or not 1 <= seconds <= _LONGEST_CLASS_S:
         raise InputError(
-            f"{short(text)!r} is not a time from 1s to 7d",
+            f"{text!r} is not a time from 1s to 7d",
             "use a duration such as 45m or 1h30m, +15m to extend the class, or off",
         )
     if not text.startswith("+"):

@@ -251,7 +251,7 @@ class Containers:
                 with tarfile.open(fileobj=stream, mode="r|") as files:
                     left_out = add_files(files, archive, folder)
         except tarfile.TarError as error:
-            raise LabError(f"{doing}: {short(str(error))}", "run the command again") from error
+            raise LabError(f"{doing}: {error}", "run the command again") from error
         finally:
             with engine_errors("removing a container"):
                 reader.remove(force=True)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from lab.base.errors import LabError
-from lab.base.text import short
 from lab.teach.classroom.names import USER
 
 TYPE: Final = "ext4"
@@ -134,7 +133,7 @@ def _run(doing: str, *command: str) -> str:
     )
     if done.returncode != 0:
         reason = done.stderr.strip() or f"{command[0]}: exit code {done.returncode}"
-        raise LabError(f"{doing} failed: {short(reason)}", "see the kernel's log with `dmesg`")
+        raise LabError(f"{doing} failed: {reason}", "see the kernel's log with `dmesg`")
     return done.stdout
 
 

@@ -88,7 +88,8 @@ class HubApi:
         except (urllib3.exceptions.HTTPError, ValueError) as error:
             problem = f"JupyterHub does not answer at {self.url}"
             raise LabError(problem, "start it with `lab class up`") from error
-        raise LabError(f"JupyterHub refused: {answer.status}: {short(answer.data)}")
+        why = answer.data.decode(errors="replace")
+        raise LabError(f"JupyterHub refused: {answer.status}: {why}")
 
 
 def hub_api(plan: ClassPlan, token: str) -> HubApi:

@@ -13,7 +13,6 @@ import msgspec
 
 from lab.base.errors import ConfigError
 from lab.base.formatting import about, counted
-from lab.base.text import short
 from lab.base.units import memory_for_people
 from lab.cluster.config import Cluster
 from lab.cluster.config.diagnostics import Problem, texts
@@ -245,7 +244,7 @@ def _gpu_shortage(config: ClassConfig, inventory: Inventory, gpus: int) -> str:
     if max(wanted.count * seats, wanted.queue) <= gpus:
         return ""
     if not gpus:
-        why = f" ({short(inventory.notices[-1])})" if inventory.notices else ""
+        why = f" ({inventory.notices[-1]})" if inventory.notices else ""
         return f"this host has no GPU{why}; use `gpus: 0`: then every seat trains on CPUs"
     needs = f"{counted(seats, 'seat')} with {counted(wanted.count, 'GPU')} each need "
     has = f"{counted(wanted.count * seats, 'GPU')}, this host has {gpus}"
@@ -254,7 +253,7 @@ def _gpu_shortage(config: ClassConfig, inventory: Inventory, gpus: int) -> str:
 
 def _cluster_problem(config: ClassConfig, cluster: Cluster, gpus_of_host: int) -> str:
     """Return why `lab run` would refuse the cluster config in every seat; "" if it would not."""
-    gpus, needed, name = config.seat.gpus, cluster.gpus_needed, short(str(config.cluster))
+    gpus, needed, name = config.seat.gpus, cluster.gpus_needed, config.cluster
     has = gpus_of_host if gpus.queue else gpus.count
     if not needed or not has:  # it trains on CPUs, or the host has a shortage of its own
         return ""

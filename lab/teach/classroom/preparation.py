@@ -28,7 +28,6 @@ from lab.backends.state import state_directory
 from lab.base.errors import ConfigError, InputError, LabError
 from lab.base.log import LOG
 from lab.base.shipped import check_extra, files_of, named_extras
-from lab.base.text import short, visible
 from lab.cluster.config import load_cluster
 from lab.cluster.config.diagnostics import Problem, texts
 from lab.cluster.config.load import read_file
@@ -153,7 +152,7 @@ def host_facts(inventory: Inventory) -> HostFacts:
         engine = read_engine()
     except (LabError, OSError) as error:
         reason = error.what if isinstance(error, LabError) else str(error)
-        LOG.info(f"the disk and the engine's networks are not checked: {short(reason)}")
+        LOG.info(f"the disk and the engine's networks are not checked: {reason}")
     else:
         networks += engine.networks
         unenforced = _disk_unenforced(engine)
@@ -194,7 +193,7 @@ def _disk_unenforced(engine: EngineInfo) -> str:
 
 def _tls_problems(config: ClassConfig, tls: Tls) -> Iterator[Problem]:
     """Yield a problem if the files cannot serve HTTPS, or if other users can read the key."""
-    certificate, key = short(str(tls.certificate)), short(str(tls.key))
+    certificate, key = tls.certificate, tls.key
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         for name, path in (("certificate", tls.certificate), ("key", tls.key)):
@@ -312,7 +311,7 @@ def _digest(root: Path, base_id: str) -> str:
     """
     if missing := [name for name in SOURCES if not (root / name).exists()]:
         raise LabError(
-            f"{missing[0]} is missing in {visible(str(root))}",
+            f"{missing[0]} is missing in {root}",
             "run the command in the project's directory",
         )
     whole = hashlib.sha256(base_id.encode())

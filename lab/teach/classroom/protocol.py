@@ -23,7 +23,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from lab.base.errors import InputError, LabError
-from lab.base.text import short
 from lab.base.variables import LAB_QUEUE
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ class Queue:
                     return _decoded(answer, kind)
             except urllib3.exceptions.HTTPError as error:
                 if time.monotonic() > until:
-                    problem = f"the queue of the class does not answer: {short(str(error))}"
+                    problem = f"the queue of the class does not answer: {error}"
                     raise LabError(problem, "try again") from error
             time.sleep(_PAUSE_S)
 
@@ -203,5 +202,5 @@ def _decoded(answer: BaseHTTPResponse, kind: type[T]) -> T:
         refusal = ERRORS.get(answer.status, LabError)(reply["error"], reply["fix"])
     except (msgspec.MsgspecError, KeyError) as error:
         problem = f"this version of lab does not know the queue's answer {answer.status}"
-        raise LabError(f"{problem}: {short(str(error))}", "ask your teacher") from error
+        raise LabError(f"{problem}: {error}", "ask your teacher") from error
     raise refusal

@@ -17,7 +17,7 @@ from lab.backends.state import locked
 from lab.base import signals
 from lab.base.errors import InputError, LabError
 from lab.base.log import LOG
-from lab.base.text import short, suggestion
+from lab.base.text import suggestion
 from lab.cluster.gpu import Inventory, NvmlError, read_host
 from lab.cluster.placement.place import held_in_use
 from lab.teach.classroom.class_dir import ClassDir, StoredClass
@@ -256,7 +256,7 @@ def programs_left(users: Mapping[str, Sequence[str]]) -> str:
 def _warn_of_unknown(users: Mapping[str, Sequence[str]], host: Inventory) -> None:
     known = {gpu.device_id for gpu in host.gpus if "processes" not in dict(gpu.unknown)}
     if unknown := [gpu for gpu in users if gpu not in known]:
-        why = short("; ".join(host.notices)) or "the driver does not report their processes"
+        why = "; ".join(host.notices) or "the driver does not report their processes"
         LOG.warning(f"not checked: {', '.join(unknown)}: {why}")
 
 

@@ -20,7 +20,6 @@ from pydantic import ValidationError
 
 from lab.base.errors import InputError, LabError
 from lab.base.formatting import counted
-from lab.base.text import short
 from lab.base.units import MIB, memory_for_people
 from lab.cluster.config import Cluster
 from lab.cluster.config.cluster import Box
@@ -259,15 +258,13 @@ def admitted(order: Order, class_name: str, seat: str, now_unix: float) -> Entry
     """
     cluster = cluster_of(order.config)
     if order.runtime not in RUNTIMES:
-        raise InputError(
-            f"no framework {short(order.runtime)!r}", f"use one of {', '.join(RUNTIMES)}"
-        )
+        raise InputError(f"no framework {order.runtime!r}", f"use one of {', '.join(RUNTIMES)}")
     if not _ID.fullmatch(order.id):
         raise InputError("the id is invalid", _UPDATE)
     # What is at the path does not matter: it belongs to the seat.
     for path in (order.folder, order.directory):
         if len(path) > _MAX_PATH or not path.isprintable() or not path.startswith("/"):
-            raise InputError(f"not a path in the seat: {short(path)!r}", "use a shorter path")
+            raise InputError(f"not a path in the seat: {path!r}", "use a shorter path")
     return Entry(
         order=order,
         seat=seat,
@@ -294,10 +291,10 @@ def cluster_of(config: str) -> Cluster:
     try:
         cluster = Cluster.model_validate(msgspec.json.decode(config))
     except (msgspec.MsgspecError, RecursionError, ValidationError) as error:
-        first = short(str(error).splitlines()[0])
+        first = str(error).splitlines()[0]
         raise InputError(f"the cluster config is invalid: {first}", _UPDATE) from error
     if (problem := next(validate(cluster), None)) is not None:
-        raise InputError(f"the cluster config is invalid: {short(problem.text())}", _UPDATE)
+        raise InputError(f"the cluster config is invalid: {problem.text()}", _UPDATE)
     tasks = sum(len(job.on) for job in cluster.jobs.values())
     counts = {"nodes": (len(cluster.nodes), MAX_NODES), "tasks": (tasks, MAX_TASKS)}
     for noun, (count, limit) in counts.items():
