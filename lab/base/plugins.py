@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import time
+import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import Distribution, EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +23,7 @@ from packaging.utils import canonicalize_name
 import lab
 from lab.base.errors import InputError, LabError
 from lab.base.log import LOG
-from lab.base.shipped import DISTRIBUTION
+from lab.base.shipped import CLONE, DISTRIBUTION
 from lab.base.variables import LAB_PLUGINS
 
 SLOW_S: Final = 1.0
@@ -29,6 +31,8 @@ SLOW_S: Final = 1.0
 
 NONE: Final = "none"
 """The value of `LAB_PLUGINS` that disables the plug-ins of all other packages."""
+
+_OWN: Final = f"{DISTRIBUTION} {lab.__version__}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +49,19 @@ class Plugin:
     origin: str
     entry: EntryPoint
 
-    def load(self) -> Any:  # noqa: ANN401  (its group decides what it is)
+    def load(self, value: str = "") -> Any:  # noqa: ANN401  (its group decides what it is)
         """Import what the entry point names.
+
+        Args:
+            value: Another object of the package instead, `module:name`.
 
         Raises:
             LabError: It cannot be imported.
         """
         began = time.monotonic()
+        entry = EntryPoint(self.name, value or self.entry.value, self.entry.group)
         try:
-            loaded = self.entry.load()
+            loaded = entry.load()
         except Exception as error:  # the package may raise anything
             raise self.broken(f"{type(error).__name__}: {error}") from error
         if (took_s := time.monotonic() - began) > SLOW_S:
@@ -98,30 +106,32 @@ def plugins(kind: str) -> dict[str, Plugin]:
     chosen = os.environ.get(LAB_PLUGINS, "")
     if chosen not in {"", NONE}:
         raise InputError(f"{LAB_PLUGINS}={chosen} is not valid", f"use {NONE}, or unset it")
-    found: dict[str, Plugin] = {}
-    entries = [(each.dist, each) for each in entry_points(group=f"{DISTRIBUTION}.{kind}")]
-    for package, entry in sorted(entries, key=lambda each: (_order(each[0]), each[1].name)):
-        is_own = package is not None and _is_lab(package.name)
-        if package is None or (chosen == NONE and not is_own):
+    group = f"{DISTRIBUTION}.{kind}"
+    found = {each.name: Plugin(each.name, _OWN, each) for each in _own(group)}
+    others = [(each.dist, each) for each in entry_points(group=group) if each.dist is not None]
+    for package, entry in sorted(others, key=lambda each: (each[0].name, each[1].name)):
+        if canonicalize_name(package.name) == DISTRIBUTION or chosen == NONE:
             continue
         plugin = Plugin(entry.name, f"{package.name} {package.version}", entry)
-        why = "" if is_own else _misfit(package)
-        if entry.name in found:
-            why = f"{found[entry.name].origin} has one of this name"
-        if why:
+        taken = entry.name in found and f"{found[entry.name].origin} has one of this name"
+        if why := taken or _misfit(package):
             LOG.warning(plugin.broken(why))
         else:
             found[entry.name] = plugin
     return found
 
 
-def _order(package: Distribution | None) -> tuple[bool, str]:
-    name = "" if package is None else package.name
-    return not _is_lab(name), name
+def _own(group: str) -> Iterator[EntryPoint]:
+    """Yield lab's own entry points, in their order.
 
-
-def _is_lab(name: str) -> bool:
-    return canonicalize_name(name) == DISTRIBUTION
+    A clone may be used without an installation, or have new ones since.
+    """
+    if CLONE is None:
+        yield from distribution(DISTRIBUTION).entry_points.select(group=group)
+        return
+    project = tomllib.loads((CLONE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for name, value in project["entry-points"].get(group, {}).items():
+        yield EntryPoint(name, value, group)
 
 
 def _misfit(package: Distribution) -> str:
@@ -132,6 +142,6 @@ def _misfit(package: Distribution) -> str:
         except InvalidRequirement:
             continue
         fits = needed.specifier.contains(lab.__version__, prereleases=True)
-        if _is_lab(needed.name) and needed.marker is None and not fits:
+        if canonicalize_name(needed.name) == DISTRIBUTION and needed.marker is None and not fits:
             return f"it needs {needed}, and this is {lab.__version__}"
     return ""
