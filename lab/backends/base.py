@@ -4,8 +4,9 @@ A backend boots an *environment*: one agent for each task of the plan. The agent
 The client and the agents exchange files on the run volume only (`lab.protocol.volume`). The files
 are the same on every backend.
 
-A new backend is a package with two classes, derived from `Backend` and `Environment`. They define
-the abstract methods. The table in `lab.backends.names` lists it.
+A new backend is two classes, derived from `Backend` and `Environment`, which define the abstract
+methods, and an entry point that names its `Capabilities`. docs/reference/plugins.md lists what it
+may import, and `lab.testing.backend` has the tests that it passes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends import checks as doctor
-from lab.backends.names import TARGETS, capabilities
+from lab.backends.names import capabilities, targets
 from lab.backends.options import Values, defaults_of
 from lab.base.errors import InputError
 
@@ -91,7 +92,7 @@ class Backend(ABC):
         """
         del plan, rendering
         raise InputError(
-            f"backend {self.name} has no file to render", f"use --target {' or '.join(TARGETS)}"
+            f"backend {self.name} has no file to render", f"use --target {' or '.join(targets())}"
         )
 
     def render_notices(self, run: PlannedRun | None) -> Sequence[str]:

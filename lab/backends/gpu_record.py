@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from lab.backends.names import CAPABILITIES, COMPOSE, capabilities
+from lab.backends.names import COMPOSE, capabilities, known
 from lab.backends.state import Busy, with_lock_retry
 from lab.base.errors import LabError
 from lab.base.files import atomic_writer
@@ -91,7 +91,7 @@ class _Entry:
         if self.holder.backend == COMPOSE:
             return _has_containers(self.holder.project, self.holder.where)
         # Unknown if it is of a later version of lab.
-        return False if self.holder.backend in CAPABILITIES else None
+        return False if self.holder.backend in known() else None
 
 
 def directory() -> Path:

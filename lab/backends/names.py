@@ -1,26 +1,30 @@
-"""The table of the backends: the names, what each can do, and its options."""
+"""The backends by name: what each can do, and its options. No backend is imported for it.
+
+Processes, containers and a class are lab's own. Slurm and Kubernetes are plug-ins, as backends of
+other packages are: see `lab.base.plugins`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
-from lab.backends.options import (
-    BackendOption,
-    choice,
-    dotted_name,
-    image_name,
-    object_name,
-    time_limit,
-)
+from lab.backends.options import BackendOption, choice
+from lab.base.errors import LabError
+from lab.base.log import LOG
+
+if TYPE_CHECKING:
+    from lab.base.plugins import Plugin
 
 AUTO: Final = "auto"
 LOCAL: Final = "local"
 COMPOSE: Final = "compose"
 CLASS: Final = "class"
-SLURM: Final = "slurm"
-KUBERNETES: Final = "kubernetes"
+
+
+_WRONG: Final = "it is no instance of `lab.backends.names.Capabilities`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class Capabilities:
             if it is missing; none: the backend has no such file.
         shares_gpus: Whether another environment may hold the GPUs of its environments.
         down: The command that removes an environment, with `{}` for its name.
+        extra: The extra of lab that it needs, or "".
         options: Its own options.
     """
 
@@ -51,10 +56,11 @@ class Capabilities:
     renders: tuple[str, ...] = ()
     shares_gpus: bool = True
     down: str = "lab down {}"
+    extra: str = ""
     options: tuple[BackendOption, ...] = ()
 
 
-CAPABILITIES: Final[Mapping[str, Capabilities]] = {
+_OWN: Final[Mapping[str, Capabilities]] = {
     COMPOSE: Capabilities(
         "lab.backends.compose.backend:ComposeBackend",
         "containers",
@@ -82,65 +88,46 @@ CAPABILITIES: Final[Mapping[str, Capabilities]] = {
         shares_gpus=False,
         down="lab class down",
     ),
-    SLURM: Capabilities(
-        "lab.backends.slurm.backend:SlurmBackend",
-        "jobs",
-        host_gpus=False,
-        queued=True,
-        network_faults=False,
-        renders=("cluster.sbatch",),
-        options=(
-            BackendOption(
-                "time", "the job's time limit: 2h, 90m, or seconds", time_limit, "TIME", 3600.0
-            ),
-        ),
-    ),
-    KUBERNETES: Capabilities(
-        "lab.backends.kubernetes.backend:KubernetesBackend",
-        "pods",
-        containers=True,
-        host_gpus=False,
-        queued=True,
-        network_faults=False,
-        renders=("cluster.k8s.yaml",),
-        options=(
-            choice("flavour", "plain: a Job for each task, without JobSet", "jobset", "plain"),
-            choice(
-                "nodes",
-                "one: all pods on one node, for a volume that one node can mount (ReadWriteOnce)",
-                "any",
-                "one",
-            ),
-            BackendOption("queue", "the queue of Kueue", dotted_name, "NAME", ""),
-            BackendOption(
-                "namespace",
-                "the namespace; by default that of the kubeconfig",
-                object_name,
-                "NAME",
-                "",
-            ),
-            BackendOption(
-                "claim",
-                "the volume claim with the run volume; by default lab makes one",
-                dotted_name,
-                "NAME",
-                "",
-            ),
-            BackendOption(
-                "image", "the image of the tasks, as the nodes pull it", image_name, "IMAGE", ""
-            ),
-        ),
-    ),
 }
-"""The backends by their names, the preferred one first."""
 
-BACKENDS: Final = (AUTO, *CAPABILITIES)
-"""What `--backend` takes."""
 
-TARGETS: Final = tuple(name for name, backend in CAPABILITIES.items() if backend.renders)
-"""What `lab render --target` takes."""
+@cache
+def known() -> dict[str, Capabilities]:
+    """Return the backends by name, the preferred one first: lab's own, then the plug-ins.
+
+    A plug-in that cannot be used is left out, with a warning.
+    """
+    found = dict(_OWN)
+    for name, plugin in backend_plugins().items():
+        try:
+            loaded = plugin.load()
+            if name in found or not isinstance(loaded, Capabilities):
+                raise plugin.broken(_WRONG if name not in found else "lab has one of this name")
+        except LabError as error:
+            LOG.warning(error)
+        else:
+            found[name] = loaded
+    return found
+
+
+def backend_plugins() -> dict[str, Plugin]:
+    """Return the plug-ins of backends by name; see `lab.base.plugins.plugins`."""
+    from lab.base.plugins import plugins  # noqa: PLC0415  (most commands need no plug-in)
+
+    return plugins("backends")
+
+
+def backend_names() -> tuple[str, ...]:
+    """Return what `--backend` takes."""
+    return AUTO, *known()
+
+
+def targets() -> tuple[str, ...]:
+    """Return what `lab render --target` takes, the default first."""
+    return tuple(name for name, backend in known().items() if backend.renders)
 
 
 def capabilities(name: str) -> Capabilities:
     """Return what a backend can do; a run from another host may name an unknown one."""
-    return CAPABILITIES.get(name, Capabilities("", "tasks", host_gpus=False))
+    found = _OWN.get(name) or known().get(name)
+    return found or Capabilities("", "tasks", host_gpus=False)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from lab.base.converters import duration, one_of
+from lab.base.converters import one_of
 from lab.base.errors import InputError
 
 Value = str | float
@@ -16,10 +13,6 @@ Value = str | float
 
 Values = Mapping[str, Value]
 """The values of options, by name."""
-
-_MIN_TIME_S: Final = 60.0
-_MAX_TIME_S: Final = 365 * 86_400.0
-_OBJECT: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,42 +104,3 @@ def changed(declared: Sequence[BackendOption], values: Values) -> dict[str, Valu
         for option in declared
         if values.get(option.name, option.default) != option.default
     }
-
-
-def time_limit(raw: str) -> float:
-    """Parse the time limit of a job, rounded up to whole seconds.
-
-    Raises:
-        ValueError: It isn't a duration between a minute and a year.
-    """
-    seconds = duration(raw)
-    if not _MIN_TIME_S <= seconds <= _MAX_TIME_S:
-        raise ValueError("a duration from one minute to 365 days")
-    return float(math.ceil(seconds))
-
-
-def _matching(pattern: str, expected: str) -> Callable[[str], Value]:
-    """Return a parser of texts that match a regular expression."""
-
-    def parse(raw: str) -> str:
-        if not re.fullmatch(pattern, raw):
-            raise ValueError(expected)
-        return raw
-
-    return parse
-
-
-object_name: Final = _matching(_OBJECT, "a name of a-z, 0-9 and hyphens")
-"""Parses the name of an object of Kubernetes."""
-
-dotted_name: Final = _matching(
-    rf"(?=.{{1,63}}\Z){_OBJECT}(\.{_OBJECT})*",
-    "a name of a-z, 0-9, hyphens and dots, of at most 63 characters",
-)
-"""Parses the name of an object of Kubernetes that may have dots, and is used as a label, too."""
-
-image_name: Final = _matching(
-    r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}",
-    "the name of an image, such as registry.example/lab:cpu",
-)
-"""Parses the name of an image, `registry.example/lab:cpu`."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from itertools import chain, islice
 from pathlib import Path
 
 import lab
+from lab.base import variables as var
 from lab.base.shipped import CLONE, install_command
-from lab.cluster.placement.plan import Plan
+from lab.cluster.placement.plan import Plan, PlannedTask
 from lab.protocol.frameworks import FRAMEWORKS
 from lab.protocol.runtimes import RUNTIMES, Runtime
 
@@ -59,6 +62,34 @@ def base_environ() -> dict[str, str]:
     package_root = str(Path(lab.__file__).parents[1])
     paths = [package_root, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+
+
+def agent_environ(
+    plan: Plan, task: PlannedTask, addresses: Sequence[str], *, root: Path, runs: Path
+) -> dict[str, str]:
+    """Return the environment variables of an agent that runs as a process of this host.
+
+    Args:
+        plan: The plan.
+        task: The task of the agent.
+        addresses: `host:port` of each task, in the plan's order.
+        root: The project's directory.
+        runs: The run volume.
+    """
+    fraction = task.gpu_memory_fraction
+    return {
+        var.LAB_PROJECT: plan.name,
+        var.LAB_CLUSTER: json.dumps(plan.cluster_spec(addresses)),
+        var.LAB_RUNS: str(runs),
+        var.LAB_SCRIPTS: str(root / "scripts"),
+        var.LAB_DATA: str(root / "data"),
+        var.LAB_RUNTIME: plan.runtime,
+        var.LAB_NODE: task.node,
+        var.LAB_TASK: task.name,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(task.gpus) or "-1",
+        **({} if fraction is None else {var.LAB_GPU_MEMORY_FRACTION: str(fraction)}),
+    }
 
 
 def versions(python: str) -> dict[str, str]:

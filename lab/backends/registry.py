@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from inspect import isabstract
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lab.backends.names import AUTO, CAPABILITIES, capabilities
+from lab.backends.names import AUTO, backend_plugins, capabilities, known
 from lab.backends.options import Values, read_options
-from lab.base.errors import InputError
+from lab.base.errors import InputError, LabError
+from lab.base.log import LOG
 
 if TYPE_CHECKING:
     from lab.backends.base import Backend
 
 
 def backends(name: str = AUTO) -> list[Backend]:
-    """Return the backend of a name; for `auto` all backends, the preferred one first."""
-    return [backend_named(each) for each in (CAPABILITIES if name == AUTO else (name,))]
+    """Return the backend of a name; for `auto` all backends, the preferred one first.
+
+    Of all backends, a plug-in that cannot be used is left out, with a warning.
+
+    Raises:
+        LabError: The plug-in of this name cannot be used.
+    """
+    if name != AUTO:
+        return [backend_named(name)]
+    found = []
+    for each in known():
+        try:
+            found.append(backend_named(each))
+        except LabError as error:
+            LOG.warning(error)
+    return found
 
 
 def options_of(name: str, options: Sequence[str]) -> Values:
@@ -38,12 +54,24 @@ def options_of(name: str, options: Sequence[str]) -> Values:
 
 
 def backend_named(name: str, own: Values = MappingProxyType({})) -> Backend:
-    """Return the backend of a name that `lab.backends.names` lists.
+    """Return the backend of a name that `lab.backends.names` knows.
 
     Args:
         name: The name.
         own: The values of its own options that differ from the defaults.
+
+    Raises:
+        LabError: It is a plug-in that cannot be used.
     """
-    module, _, class_ = CAPABILITIES[name].type.partition(":")
-    backend: Backend = getattr(import_module(module), class_)(own)
-    return backend
+    module, _, class_ = capabilities(name).type.partition(":")
+    if (plugin := backend_plugins().get(name)) is None:
+        backend: Backend = getattr(import_module(module), class_)(own)
+        return backend
+    loaded = plugin.load(f"{module}:{class_}")
+    if isabstract(loaded):
+        missing = ", ".join(sorted(loaded.__abstractmethods__))
+        raise plugin.broken(f"{class_} has no {missing}")
+    made: Backend = loaded(own)
+    if getattr(made, "name", "") != name:
+        raise plugin.broken(f"{class_} has not the name {name}")
+    return made

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends.build_context import DOCKERFILE, context_of
-from lab.backends.names import TARGETS, capabilities
+from lab.backends.names import COMPOSE, capabilities
 from lab.backends.options import BackendOption, Values, changed, defaults_of, text_of
 from lab.base.errors import InputError, LabError
 from lab.base.files import write_output
@@ -126,7 +126,7 @@ def header(plan: Plan, backend: str, own: Values, rendering: Rendering, *usage: 
         "runtime": plan.runtime,
         "cluster-sha256": plan.cluster_sha256,
     }
-    target = "" if backend == TARGETS[0] else f" --target {backend}"
+    target = "" if backend == COMPOSE else f" --target {backend}"
     file, command = visible(rendering.cluster_file), f"python -m lab render{target}"
     lines = [
         f"Rendered from {file} by `{command}`; do not edit.",

@@ -46,21 +46,31 @@ def whole(least: int, most: int = _MOST) -> Callable[[str], int]:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A parse function that accepts only these values; shell completion offers them."""
+    """A parse function that accepts only some values; shell completion offers them.
 
-    choices: tuple[str, ...]
+    Attributes:
+        names: Returns the values.
+    """
+
+    names: Callable[[], tuple[str, ...]]
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values."""
+        return self.names()
 
     def __call__(self, raw: str) -> str:
         """Return the value, if it is one of the choices."""
-        if raw not in self.choices:
-            *others, last = self.choices
+        choices = self.choices
+        if raw not in choices:
+            *others, last = choices
             raise ValueError(f"{', '.join(others)} or {last}" if others else last)
         return raw
 
 
 def one_of(*choices: str) -> OneOf:
     """Return a parse function that accepts only these values."""
-    return OneOf(choices)
+    return OneOf(lambda: choices)
 
 
 def counts(most: int) -> Callable[[str], tuple[int, ...]]:

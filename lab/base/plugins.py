@@ -7,6 +7,7 @@ disables only its own plug-ins, and one line names it with its version.
 from __future__ import annotations
 
 import os
+import re
 import time
 import tomllib
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ SLOW_S: Final = 1.0
 NONE: Final = "none"
 """The value of `LAB_PLUGINS` that disables the plug-ins of all other packages."""
 
+_NAME: Final = re.compile("[a-z][a-z0-9-]{0,39}")
 _OWN: Final = f"{DISTRIBUTION} {lab.__version__}"
 
 
@@ -114,7 +116,8 @@ def plugins(kind: str) -> dict[str, Plugin]:
             continue
         plugin = Plugin(entry.name, f"{package.name} {package.version}", entry)
         taken = entry.name in found and f"{found[entry.name].origin} has one of this name"
-        if why := taken or _misfit(package):
+        odd = not _NAME.fullmatch(entry.name) and "its name is not of a-z, 0-9 and hyphens"
+        if why := odd or taken or _misfit(package):
             LOG.warning(plugin.broken(why))
         else:
             found[entry.name] = plugin

@@ -24,16 +24,16 @@ class Report:
     """The outcomes of all checks so far.
 
     Attributes:
-        backends: The names of the backends.
         show: Receives each outcome as soon as it is known.
         watch: Receives the name of each check before it runs; some checks take seconds.
+        backends: The names of the backends.
         wants_gpus: Whether the config of this directory asks for GPUs.
         outcomes: The outcomes.
     """
 
-    backends: Sequence[str]
     show: Callable[[Outcome], None] = lambda _: None
     watch: Callable[[str], None] = lambda _: None
+    backends: Sequence[str] = ()
     wants_gpus: bool = False
     outcomes: list[Outcome] = field(default_factory=list)
 

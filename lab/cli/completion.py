@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.backends.names import CAPABILITIES
+from lab.backends.names import known
 from lab.backends.state import state_directory
 from lab.base.errors import LabError
 from lab.base.options import Argument, Arguments, Parameter, ProgramArguments, parameters
@@ -82,7 +82,7 @@ def _values(parameter: Parameter) -> Iterable[str]:
 
 def _own_options() -> list[str]:
     """Return the options that only one backend has, each with its values."""
-    options = (option for backend in CAPABILITIES.values() for option in backend.options)
+    options = (option for backend in known().values() for option in backend.options)
     return [text for option in options for text in option.completions]
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from lab.backends.names import CLASS, COMPOSE, LOCAL, SLURM
+from lab.backends.names import CLASS, COMPOSE, LOCAL, capabilities
 from lab.backends.python import base_environ, installed_packages, version_of
 from lab.base.errors import InputError
 from lab.base.log import LOG
@@ -260,7 +260,7 @@ def _tasks_python(plan: Plan, backend: str, root: Path) -> TaskPython:
     """Return the Python of the tasks: the one here, or that of their image."""
     runtime = RUNTIMES[plan.runtime]
     python = runtime.python(root)
-    if backend in {LOCAL, SLURM} and python is not None:
+    if not capabilities(backend).containers and python is not None:
         return TaskPython(version_of(str(python)), installed_packages(str(python)))
     locks = filter(None, (runtime.requirements(gpus=plan.has_gpus), runtime.horovod))
     texts = [(SHIPPED / f"requirements/{lock}.txt").read_text("utf-8") for lock in locks]

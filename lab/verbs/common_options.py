@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Annotated, Final
 
-from lab.backends.names import BACKENDS
-from lab.base.converters import duration, one_of, whole
+from lab.backends.names import backend_names
+from lab.base.converters import OneOf, duration, one_of, whole
 from lab.base.options import Argument, Flag, RepeatedFlag, Switch
 from lab.protocol.runtimes import RUNTIMES
 
@@ -32,7 +32,9 @@ ClusterArgument = Annotated[
     str | os.PathLike[str] | None,
     Argument("the cluster config, the same as --cluster", shows="FILE"),
 ]
-BackendName = Annotated[str, Flag(", ".join(BACKENDS), one_of(*BACKENDS), shows="NAME")]
+BackendName = Annotated[
+    str, Flag("auto, or one that `lab backends` lists", OneOf(backend_names), shows="NAME")
+]
 OwnOptions = Annotated[
     tuple[str, ...],
     RepeatedFlag("an option of one backend (see `lab backends`)", shows="KEY=VALUE", short="-o"),

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.backends.checks import Check, Outcome
-from lab.backends.names import CAPABILITIES
 from lab.base.errors import LabError
 from lab.base.options import verb
 from lab.base.variables import LAB_RUNS_DIR
@@ -77,7 +76,7 @@ def doctor(
         show: Receives each outcome as soon as it is known.
         watch: Receives the name of each check before it runs; some checks take seconds.
     """
-    report = Report([*CAPABILITIES], show, watch)
+    report = Report(show, watch)
     _examine(report)
     return Examined(report)
 
@@ -88,6 +87,7 @@ def _examine(report: Report) -> None:
     if not report.examine(HOST, [installed]):
         return
     # Imported here: their packages may be missing.
+    from lab.backends.names import known  # noqa: PLC0415
     from lab.backends.registry import backends  # noqa: PLC0415
     from lab.backends.state import state_directory  # noqa: PLC0415
     from lab.checks import gpus  # noqa: PLC0415
@@ -99,6 +99,7 @@ def _examine(report: Report) -> None:
     report.wants_gpus = host.wants_gpus
     runs = Path(os.environ.get(LAB_RUNS_DIR) or DEFAULT_RUNS_DIR)
     report.examine(HOST, hosts.checks(host.plan, runs=runs, state=state_directory()))
+    report.backends = [*known()]
     has_gpus = report.examine(GPUS, gpus.checks(host.inventory))
     for backend in backends():
         if report.examine(backend.name, backend.checks(host)) and has_gpus:

@@ -26,7 +26,7 @@ from typing import Annotated, Any, Final
 
 from lab.backends.base import Backend
 from lab.backends.build_context import prepare_context
-from lab.backends.names import AUTO, COMPOSE, TARGETS, capabilities
+from lab.backends.names import AUTO, COMPOSE, capabilities, targets
 from lab.backends.options import changed, text_of
 from lab.backends.registry import backend_named, options_of
 from lab.backends.rendered_file import (
@@ -42,7 +42,7 @@ from lab.backends.rendered_file import (
     write,
 )
 from lab.backends.selection import Folders, named
-from lab.base.converters import one_of, text
+from lab.base.converters import OneOf, text
 from lab.base.errors import InputError, LabError
 from lab.base.files import check_output
 from lab.base.log import LOG
@@ -121,7 +121,7 @@ def render(  # noqa: D417  (the decorator adds those of common_options)
     file: ClusterArgument = None,
     *,
     cluster: ClusterFile = None,
-    target: Annotated[str, Flag(parse=one_of(*TARGETS), shows="TARGET")] = TARGETS[0],
+    target: Annotated[str, Flag(parse=OneOf(targets), shows="TARGET")] = COMPOSE,
     option: OwnOptions = (),
     check: Annotated[bool, Switch()] = False,
     gpus: GpuMode = AUTO,
@@ -305,7 +305,7 @@ def command_of(path: Path, target: str, output: str, options: RenderOptions) -> 
     """Return the command that writes a file with these options."""
     own = changed(capabilities(target).options, options.own)
     switches = {
-        f"--target={target}": target != TARGETS[0],
+        f"--target={target}": target != COMPOSE,
         **{f"-o={name}={text_of(value)}": True for name, value in own.items()},
         f"--gpus={options.gpus}": options.gpus in {"index", "none"},
         f"--framework={options.runtime}": options.runtime not in {None, TENSORFLOW.name},

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from pathlib import Path
 
+from lab.backends import kubernetes, slurm
 from lab.backends.compose.render import render
-from lab.backends.names import KUBERNETES, SLURM
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering, RenderOptions, planned_run
 from lab.base.errors import ConfigError
@@ -30,8 +30,8 @@ HERE = Path(__file__).parent
 GOOD = sorted((HERE / "good").glob("*.yaml"))
 BAD = sorted((HERE / "bad").glob("*.yaml"))
 FILES: dict[str, dict[str, Values]] = {
-    SLURM: {"sbatch": {}},
-    KUBERNETES: {
+    slurm.NAME: {"sbatch": {}},
+    kubernetes.NAME: {
         "jobset.yml": {"queue": "on", "nodes": "one"},
         "plain.yml": {
             "flavour": "plain",
@@ -70,7 +70,7 @@ def good_outputs(source: Path) -> Iterator[tuple[Path, str]]:
             text = "".join(f"{line}\n" for line in problems)
             yield _refusal(source, target), text
         else:
-            name = "sbatch" if target == SLURM else ON_KUBERNETES.get(source.stem)
+            name = "sbatch" if target == slurm.NAME else ON_KUBERNETES.get(source.stem)
             if name is not None:
                 yield source.with_name(f"{source.stem}.{name}"), texts[name]
 

@@ -18,7 +18,7 @@ from unittest import mock
 import pytest
 from _pytest.capture import CaptureResult
 
-from lab.backends.names import CAPABILITIES
+from lab.backends.names import known
 from lab.cli import main
 from lab.cluster.config import load_cluster
 from lab.protocol.volume import Request, RunSpec, Volume
@@ -151,7 +151,7 @@ def project(tmp_path: Path) -> Path:
 def replace_backends(monkeypatch: pytest.MonkeyPatch, *made: FakeBackend) -> None:
     """Let `lab` find these backends, and no others; they place and render as the real ones do."""
     present = {each.name: each for each in made}
-    for name, each in CAPABILITIES.items():
+    for name, each in known().items():
         found = present.get(name) or FakeBackend(name, fault="it is not installed")
         real = resolve_name(each.type)({})
         for does in ("plan", "render", "render_notices", "start_hint"):

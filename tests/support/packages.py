@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from lab.backends.names import known
 from lab.base.plugins import plugins
 
 Install = Callable[..., Path]
 """Installs a package: its name, the entry points of each group, and its files by path."""
+
+
+def forget() -> None:
+    """Let the next call look for packages again."""
+    plugins.cache_clear()
+    known.cache_clear()
 
 
 @pytest.fixture
@@ -38,11 +45,11 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         for path, text in {f"{name}/__init__.py": "", **files}.items():
             (site / path).parent.mkdir(parents=True, exist_ok=True)
             (site / path).write_text(text)
-        plugins.cache_clear()
+        forget()
         return site / name
 
-    plugins.cache_clear()
+    forget()
     yield make
     for name in {path.name for path in site.iterdir()}:
         sys.modules.pop(name, None)
-    plugins.cache_clear()
+    forget()

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
-from lab.backends.base import Backend
 from lab.backends.compose import boot, cli
 from lab.backends.compose.backend import ComposeBackend
 from lab.backends.compose.image_build import ImageBuilder
 from lab.backends.engine.client import Engine
-from lab.backends.environment import Check, Environment
 from lab.backends.kubernetes.backend import KubernetesBackend
 from lab.backends.local.backend import LocalBackend
-from lab.backends.names import CLASS, COMPOSE, KUBERNETES, LOCAL, SLURM
 from lab.backends.slurm.backend import SlurmBackend
 from lab.cluster.placement.plan import Plan
+from lab.testing.backend import Site, files_left
 from tests.support.containers import Docker, inspected
 from tests.support.fakes import PLAN
 from tests.support.kube import a_cluster
@@ -30,32 +27,11 @@ from tests.support.queueing import FakeHost, a_queue, plan_in_seat
 from tests.support.slurm_site import both_start, make_site
 
 
-@dataclass
-class Site:
-    """A host with one backend."""
-
-    backend: Backend
-    plan: Plan
-    root: Path
-    left: Callable[[], list[str]]
-    before_boot: Callable[[], object] = lambda: None
-
-    def up(self, check: Check | None = None) -> Environment:
-        self.before_boot()
-        return self.backend.up(self.plan, root=self.root, check=check)
-
-
-def _files(folder: Path) -> list[str]:
-    """The files of environments; locks and caches may stay."""
-    kept = {".lock", ".known"}
-    return [str(each) for each in folder.rglob("*") if each.is_file() and each.suffix not in kept]
-
-
 @contextmanager
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """Real processes, whose agents train nothing."""
     monkeypatch.setenv("LAB_LOCAL", "namespaces")
-    yield Site(LocalBackend(), PLAN, tmp_path, lambda: _files(tmp_path / "state"))
+    yield Site(LocalBackend(), PLAN, tmp_path, lambda: files_left(tmp_path / "state"))
 
 
 @contextmanager
@@ -64,7 +40,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     site = make_site(tmp_path, monkeypatch)
 
     def left() -> list[str]:
-        return [*_files(tmp_path / "state"), *site.read("queue").splitlines()]
+        return [*files_left(tmp_path / "state"), *site.read("queue").splitlines()]
 
     yield Site(SlurmBackend(), site.plan, tmp_path, left, lambda: site.pauses.append(both_start))
 
@@ -78,7 +54,7 @@ def classroom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]
 
         def left() -> list[str]:
             queue.wait("ada", None)
-            files = [each for each in _files(tmp_path / "state") if not each.endswith(".lock")]
+            files = [each for each in files_left(tmp_path / "state") if not each.endswith(".lock")]
             return [*files, *filter(host.runs, host.environments)]
 
         yield Site(queue.seat("ada"), plan_in_seat(1), tmp_path, left)
@@ -138,7 +114,7 @@ def containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site
     monkeypatch.setattr(ImageBuilder, "of", lambda *_: SimpleNamespace(ensure=lambda: None))
     up = SimpleNamespace(up=lambda: engine.add(PLAN, tmp_path))
     monkeypatch.setattr(boot, "Compose", lambda *_: up)
-    left = lambda: [*engine.names(), *_files(tmp_path / "state")]  # noqa: E731
+    left = lambda: [*engine.names(), *files_left(tmp_path / "state")]  # noqa: E731
     yield Site(ComposeBackend(), PLAN, tmp_path, left)
 
 
@@ -150,16 +126,6 @@ def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site
         backend = KubernetesBackend({"flavour": "plain"})
 
         def left() -> list[str]:
-            return [*_files(tmp_path / "state"), *cluster.left()]
+            return [*files_left(tmp_path / "state"), *cluster.left()]
 
         yield Site(backend, PLAN, tmp_path, left)
-
-
-SITES: Final = {
-    LOCAL: local,
-    SLURM: slurm,
-    CLASS: classroom,
-    COMPOSE: containers,
-    KUBERNETES: kubernetes,
-}
-"""The backends' hosts: a new backend needs a line here."""

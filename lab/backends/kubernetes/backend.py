@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lab.backends.kubernetes import NAME
 from lab.backends.kubernetes.render import groups_of, render
-from lab.backends.names import KUBERNETES
 from lab.backends.rendered_file import Rendering
 from lab.backends.scheduled import ScheduledBackend
 from lab.base.errors import InputError
@@ -32,7 +32,7 @@ _MOST_IN_QUEUE: Final = 18
 class KubernetesBackend(ScheduledBackend):
     """Environments as pods of Kubernetes."""
 
-    name = KUBERNETES
+    name = NAME
     scheduler = "Kubernetes"
     unit = "a Kubernetes pod"
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from lab.backends.boot import Boot
 from lab.backends.gpu_record import Handover
-from lab.backends.kubernetes import status
+from lab.backends.kubernetes import NAME, status
 from lab.backends.kubernetes.api import Api, ApiError
 from lab.backends.kubernetes.environment import (
     EnvironmentRecord,
@@ -21,7 +21,6 @@ from lab.backends.kubernetes.environment import (
 from lab.backends.kubernetes.pods import Object, base_name
 from lab.backends.kubernetes.render import QUEUE, Objects, render
 from lab.backends.kubernetes.volume import CLAIM, PROBLEMS, START_S, last_lines
-from lab.backends.names import KUBERNETES
 from lab.backends.options import Values
 from lab.backends.rendered_file import Rendering
 from lab.backends.state import state_errors
@@ -40,7 +39,7 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
         own: The backend's own options.
     """
 
-    backend = KUBERNETES
+    backend = NAME
     own: Values
     _environment: KubernetesEnvironment | None = None
     _kept: EnvironmentRecord | None = None

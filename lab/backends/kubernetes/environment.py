@@ -13,12 +13,11 @@ from typing import Any, Final
 
 from lab.backends import recorded
 from lab.backends.environment import TaskInfo
-from lab.backends.kubernetes import status
+from lab.backends.kubernetes import NAME, status
 from lab.backends.kubernetes.api import Api, Away
 from lab.backends.kubernetes.pods import OWNER, PROJECT, Object
 from lab.backends.kubernetes.volume import CLAIM, POLL_S, PodVolume
 from lab.backends.log_tail import merged_lines
-from lab.backends.names import KUBERNETES
 from lab.backends.recorded import EnvironmentDir, Record, Recorded
 from lab.base.errors import LabError
 from lab.base.log import LOG
@@ -74,7 +73,7 @@ class StateDir(EnvironmentDir[EnvironmentRecord]):
         file: The rendered objects.
     """
 
-    backend = KUBERNETES
+    backend = NAME
     record_type = EnvironmentRecord
     hint = "remove what `kubectl get all,pvc,netpol -l lab.project` lists"
 
@@ -90,7 +89,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord]):
     network.
     """
 
-    backend = KUBERNETES
+    backend = NAME
     is_local = False
     state_dirs = StateDir
     _state_dir: StateDir

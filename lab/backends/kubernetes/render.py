@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
+from lab.backends.kubernetes import NAME
 from lab.backends.kubernetes.pods import PROJECT, Object, Pods, base_name
-from lab.backends.names import KUBERNETES
 from lab.backends.options import Values
 from lab.backends.rendered_file import PLAIN, Rendering, header
 from lab.backends.yaml_text import dumped
@@ -42,7 +42,7 @@ def render(plan: Plan, options: Values, rendering: Rendering = PLAIN, *, owner: 
         f"kubectl apply --server-side --filename FILE    {rendering.does}",
         "kubectl delete --filename FILE                 removes it, and a volume claim of its own",
     )
-    return header(plan, KUBERNETES, options, rendering, *usage) + dumped(objects.all())
+    return header(plan, NAME, options, rendering, *usage) + dumped(objects.all())
 
 
 class Objects:

@@ -21,9 +21,9 @@ from typing import Final
 from lab.backends import recorded
 from lab.backends.names import LOCAL
 from lab.backends.process import ProcessHandle
+from lab.backends.python import agent_environ
 from lab.backends.recorded import EnvironmentDir, Record
 from lab.backends.state import state_errors
-from lab.base import variables as var
 from lab.base.errors import LabError
 from lab.cluster.placement.plan import Link, Plan
 from lab.protocol.volume.files import read_regular, write_atomically
@@ -183,15 +183,6 @@ def beside(plan: Plan, addresses: Sequence[str]) -> Plan:
 def tasks_of(plan: Plan, isolation: Isolation, *, root: Path, runs: Path) -> tuple[TaskRecord, ...]:
     """Return the tasks, each with the environment variables of its agent."""
     addresses = addresses_of(plan, isolation)
-    shared = {
-        var.LAB_PROJECT: plan.name,
-        var.LAB_CLUSTER: json.dumps(plan.cluster_spec(addresses)),
-        var.LAB_RUNS: str(runs),
-        var.LAB_SCRIPTS: str(root / "scripts"),
-        var.LAB_DATA: str(root / "data"),
-        var.LAB_RUNTIME: plan.runtime,
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-    }
     return tuple(
         TaskRecord(
             task=task.name,
@@ -199,13 +190,7 @@ def tasks_of(plan: Plan, isolation: Isolation, *, root: Path, runs: Path) -> tup
             address=address,
             gpus=task.gpus,
             cpuset=task.cpuset,
-            environ={
-                **shared,
-                var.LAB_NODE: task.node,
-                var.LAB_TASK: task.name,
-                "CUDA_VISIBLE_DEVICES": ",".join(task.gpus) or "-1",
-                **_fraction(task.gpu_memory_fraction),
-            },
+            environ=agent_environ(plan, task, addresses, root=root, runs=runs),
         )
         for task, address in zip(plan.tasks, addresses, strict=True)
     )
@@ -263,7 +248,3 @@ def check_ports_free(ports: Sequence[int]) -> None:
                 f"stop the process that uses it (`ss -ltnp 'sport = :{port}'`), "
                 "or set another `port:` in the config",
             ) from error
-
-
-def _fraction(fraction: float | None) -> dict[str, str]:
-    return {} if fraction is None else {var.LAB_GPU_MEMORY_FRACTION: str(fraction)}

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.backends.names import SLURM
 from lab.backends.rendered_file import Rendering
 from lab.backends.scheduled import ScheduledBackend
+from lab.backends.slurm import NAME
 from lab.backends.slurm.render import render
 from lab.cluster.placement.plan import Plan
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class SlurmBackend(ScheduledBackend):
     """Environments as jobs of Slurm."""
 
-    name = SLURM
+    name = NAME
     scheduler = "Slurm"
     unit = "a Slurm job"
     sets_shm = False

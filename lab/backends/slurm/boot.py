@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from lab.backends.boot import Boot
 from lab.backends.gpu_record import Handover
-from lab.backends.names import SLURM
 from lab.backends.options import Values
 from lab.backends.python import base_environ, python_of
 from lab.backends.recorded import TaskRecord
 from lab.backends.rendered_file import Rendering
-from lab.backends.slurm import queue
+from lab.backends.slurm import NAME, queue
 from lab.backends.slurm.environment import EnvironmentRecord, SlurmEnvironment, StateDir
 from lab.backends.slurm.render import render
 from lab.backends.state import state_errors
@@ -32,7 +31,7 @@ class SlurmBoot(Boot[SlurmEnvironment]):
         own: The backend's own options.
     """
 
-    backend = SLURM
+    backend = NAME
     own: Values
     _environment: SlurmEnvironment | None = None
     _kept: bool = False

@@ -11,10 +11,9 @@ from typing import Final
 
 from lab.backends.environment import NO_PARTS, TaskInfo
 from lab.backends.log_tail import last_lines
-from lab.backends.names import SLURM
 from lab.backends.python import versions
 from lab.backends.recorded import EnvironmentDir, Record, RecordedEnvironment
-from lab.backends.slurm import queue
+from lab.backends.slurm import NAME, queue
 from lab.base.errors import InputError, LabError
 from lab.base.formatting import counted
 from lab.base.log import LOG
@@ -70,7 +69,7 @@ class StateDir(EnvironmentDir[EnvironmentRecord]):
         log: The output of the batch script.
     """
 
-    backend = SLURM
+    backend = NAME
     record_type = EnvironmentRecord
     hint = "cancel its job with `scancel`"
 
@@ -86,7 +85,7 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
     Its nodes are hosts of their own. At its start, each task checks that it has its number of GPUs.
     """
 
-    backend = SLURM
+    backend = NAME
     is_local = False
     state_dirs = StateDir
 

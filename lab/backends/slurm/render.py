@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.backends.names import SLURM
 from lab.backends.options import Values
 from lab.backends.rendered_file import PLAIN, Rendering, header
+from lab.backends.slurm import NAME
 from lab.base.text import short
 from lab.base.units import MIB
 from lab.cluster.placement.plan import Plan, PlannedTask
@@ -191,7 +191,7 @@ def _header(
         for component in components
     )
     usage = f"sbatch FILE     in the project's directory: {rendering.does}"
-    return f"#!/bin/bash\n{header(plan, SLURM, options, rendering, usage)}{requests}\n"
+    return f"#!/bin/bash\n{header(plan, NAME, options, rendering, usage)}{requests}\n"
 
 
 def slurm_time(seconds: float) -> str:

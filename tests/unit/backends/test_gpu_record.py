@@ -21,7 +21,7 @@ import pytest
 from lab.backends import gpu_record
 from lab.backends.engine import client
 from lab.backends.gpu_record import Holder, hold_gpus, holder_of, release
-from lab.backends.names import CAPABILITIES
+from lab.backends.names import known
 from lab.backends.registry import backends
 from lab.base.errors import LabError
 from lab.base.log import shown_by
@@ -138,8 +138,8 @@ def test_without_gpus_nothing_is_touched(record: Path) -> None:
 
 
 def test_an_environment_without_a_process_or_containers_holds_nothing(record: Path) -> None:
-    assert {each.name for each in backends()} == set(CAPABILITIES)
-    for backend in CAPABILITIES.keys() - {"compose"}:
+    assert {each.name for each in backends()} == set(known())
+    for backend in known().keys() - {"compose"}:
         take(holder("anna", backend=backend))
         take(holder("ben"))
         assert names(record) == ["ben"]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from lab.backends.kubernetes import NAME as KUBERNETES
 from lab.backends.kubernetes.status import task_of
-from lab.backends.names import KUBERNETES
 from lab.backends.rendered_file import RenderOptions
 from lab.base.errors import ConfigError, InputError
 from lab.base.units import MIB

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.names import CAPABILITIES
+from lab.backends.names import known
 from lab.backends.rendered_file import RenderOptions, planned_run, run_override, runtime_of
 from lab.base.errors import InputError
 from lab.base.image_digest import digest
@@ -119,7 +119,7 @@ def test_git_ignores_what_belongs_to_a_host_or_a_class(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     shutil.copy(ROOT / ".gitignore", tmp_path)
     private = [
-        *(each.renders[0] for each in CAPABILITIES.values() if each.renders),
+        *(each.renders[0] for each in known().values() if each.renders),
         "clusters/compose.yaml",
         *("key.pem", "cert.pem", "tf-workshop-handouts.html"),
         *("tf-workshop-20261126-101500.zip", "20261126-0230-async-9316.lab.tar.gz"),

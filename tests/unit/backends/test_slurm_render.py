@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.names import SLURM
-from lab.backends.options import time_limit
 from lab.backends.rendered_file import RenderOptions
+from lab.backends.slurm import NAME as SLURM
+from lab.backends.slurm import _time_limit as time_limit
 from lab.backends.slurm.render import components_of, slurm_time
 from lab.base.errors import ConfigError
 from lab.cli import main

@@ -271,7 +271,7 @@ def test_the_page_on_hosts_shows_outcomes() -> None:
     page = "docs/how-to/check-a-host.md"
     denied = "permission denied while trying to connect to the Docker daemon socket"
     error = error_hints.explain("reaching the engine", [denied])
-    report, shown = Report(["compose", "local"]), []
+    report, shown = Report(backends=["compose", "local"]), []
     report.show = lambda outcome: shown.extend(lines(outcome, 80))
     report.examine("GPUs", [Check("driver", lambda: gpus.check_driver(NONE, 0))])
     report.examine("local", [Check("available", lambda: ok("can be used"))])

@@ -35,7 +35,7 @@ def a_check(status: Status, *, stops: bool = False, name: str = "first") -> Chec
 def test_an_area_ends_at_a_check_that_stops() -> None:
     shown: list[Outcome] = []
     watched: list[str] = []
-    report = Report(["local"], shown.append, watched.append)
+    report = Report(shown.append, watched.append, ["local"])
     later = a_check(OK, name="later")
     assert report.examine("host", [a_check(OK), later])
     assert report.examine("GPUs", [a_check(WARNING), later])
@@ -75,7 +75,7 @@ def test_an_area_ends_at_a_check_that_stops() -> None:
 )  # fmt: skip
 def test_the_result(areas: Mapping[str, Status], sentence: str, ok: bool, with_gpus: bool) -> None:
     for wants, result in ((False, ok), (True, with_gpus)):
-        report = Report(["compose", "local"], wants_gpus=wants)
+        report = Report(backends=["compose", "local"], wants_gpus=wants)
         for area, status in areas.items():
             report.examine(area, [a_check(status, stops=status is SKIPPED)])
         assert report.sentence().startswith(sentence), report.sentence()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.names import BACKENDS
+from lab.backends.names import backend_names
 from lab.cli.registry import COMMANDS
 from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.verbs.completion import SCRIPTS
@@ -120,9 +120,9 @@ def test_candidates_are_valid(place: Path) -> None:
         ("lab", "ps", "m"): ["mine"],
         ("lab", "run", ""): list(EXPERIMENTS),
         ("lab", "run", "async", "--back"): ["--backend"],
-        ("lab", "run", "async", "--backend", ""): list(BACKENDS),
+        ("lab", "run", "async", "--backend", ""): list(backend_names()),
         ("lab", "run", "async", "--backend", "=", "l"): ["local"],
-        ("lab", "run", "async", "--backend", "="): list(BACKENDS),
+        ("lab", "run", "async", "--backend", "="): list(backend_names()),
         ("lab", "run", "async", "--model", "m"): ["mlp"],
         ("lab", "run", "async", "--ps_strategy", ""): ["round_robin", "greedy"],
         ("lab", "run", "async", "--epochs", ""): [],
