@@ -147,9 +147,9 @@ class Backend(ABC):
         """Yield what `lab doctor` checks on a host whose GPUs answer, if tasks can have them."""
         return ()
 
-    @abstractmethod
     def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why this plan has no image here, with a hint; None if it can be booted."""
+        return None
 
     def must_build(self, plan: Plan, *, root: Path) -> bool:
         """Whether a boot of this plan would first build an image, which takes minutes."""

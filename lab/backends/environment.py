@@ -304,9 +304,18 @@ class Environment(ABC):
             since: Only lines written since this time, in seconds since the epoch.
         """
 
-    @abstractmethod
     def shell(self, task: str) -> list[str]:
-        """The command line that opens a shell in the task's container or namespaces."""
+        """The command line that opens a shell in the task's container or namespaces.
+
+        Raises:
+            InputError: There is no such task, or a backend without shells, as by default.
+            LabError: The task does not run.
+        """
+        del task
+        raise InputError(
+            f"`lab shell` opens no shell in {capabilities(self.backend).tasks}",
+            f"see `lab logs` and `lab ps {self.project}`",
+        )
 
     def probe_gpus(self) -> dict[str, GpuView]:
         """The GPUs that each task sees now, by the task's name.

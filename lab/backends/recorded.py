@@ -232,9 +232,16 @@ class RecordedEnvironment(Recorded[R]):
         super().__init__(state_dir, record)
         self.run_volume = DirectoryVolume(state_dir.runs)
 
-    @abstractmethod
     def stopped(self) -> LabError:
         """The error for an environment that has stopped."""
+        return LabError(
+            f"the {self.backend} environment {self.project!r} has stopped",
+            f"boot it again with `lab up`; until then its runs are in {self._state_dir.runs}",
+        )
+
+    def boot_file(self) -> tuple[str, str]:
+        """`processes.json`: the record, with the tasks and their processes."""
+        return "processes.json", record_text(self._record)
 
     def mark_ends(self) -> None:
         """Mark the tasks whose agents ended without recording it."""

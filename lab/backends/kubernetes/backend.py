@@ -93,9 +93,6 @@ class KubernetesBackend(ScheduledBackend):
             return f"its client is not installed; use `{install_command('kubernetes')}`"
         return None
 
-    def missing_image(self, plan: Plan, *, root: Path) -> str | None:
-        """Return None: only the nodes know, and the boot reports it."""
-
     def environments(self) -> type[KubernetesEnvironment]:
         """Return the class of its environments; see `RecordedBackend`."""
         from lab.backends.kubernetes.environment import KubernetesEnvironment

@@ -26,7 +26,7 @@ from lab.backends.python import (
     module_command,
     versions,
 )
-from lab.backends.recorded import RecordedEnvironment, record_text
+from lab.backends.recorded import RecordedEnvironment
 from lab.base.errors import LabError
 from lab.base.variables import LAB_SCRIPTS
 from lab.protocol.network import fault
@@ -83,13 +83,6 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
             )
             for record in self._record.tasks
         ]
-
-    def stopped(self) -> LabError:
-        """The error for an environment that has stopped."""
-        return LabError(
-            f"the local environment {self.project!r} has stopped: its supervisor ended",
-            f"boot it again with `lab up`; until then its runs are in {self._state_dir.runs}",
-        )
 
     def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Inject a fault into a node's network; see `Environment`.
@@ -184,10 +177,6 @@ class LocalEnvironment(RecordedEnvironment[EnvironmentRecord]):
             "cpus": str(len(os.sched_getaffinity(0))),
             **versions(self._record.interpreter),
         }
-
-    def boot_file(self) -> tuple[str, str]:
-        """`processes.json`: the nodes and the tasks with their environment variables."""
-        return "processes.json", record_text(self._record)
 
     def stop(self, *, gently: bool = True) -> None:
         """End the supervisor, and all processes below it; see `RecordedEnvironment`."""

@@ -258,9 +258,6 @@ class ClassBackend(RecordedBackend):
             return str(error)
         return None
 
-    def missing_image(self, plan: Plan, *, root: Path) -> str | None:
-        """Return None: the host has the images of its class."""
-
     def boot(self, plan: Plan, *, root: Path) -> ClassBoot:
         """Return the steps of a boot; see `Backend`.
 
