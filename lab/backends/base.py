@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lab.backends import checks as doctor
 from lab.backends.names import capabilities, targets
 from lab.backends.options import Values, defaults_of
-from lab.base.errors import InputError
+from lab.base.errors import InputError, LabError
+from lab.base.shipped import check_extra
 
 if TYPE_CHECKING:
     # Commands such as `lab render` need only the names of the backends.
@@ -116,9 +117,17 @@ class Backend(ABC):
         del root
         return str(path)
 
-    @abstractmethod
     def unavailable_reason(self) -> str | None:
-        """Why this backend cannot be used here, with a hint; None if it can."""
+        """Why this backend cannot be used here, with a hint; None if it can.
+
+        By default it needs only its extra, if it has one.
+        """
+        if extra := capabilities(self.name).extra:
+            try:
+                check_extra(extra)
+            except LabError as error:
+                return str(error)
+        return None
 
     def checks(self, host: Host) -> Iterable[doctor.Check]:
         """Yield the checks of `lab doctor`: can the backend be used here, and is its image here."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -17,7 +18,7 @@ from lab.backends.run_volume import DirectoryVolume
 from lab.backends.state import state_directory
 from lab.base.errors import LabError
 from lab.base.log import LOG
-from lab.protocol.volume import Request, Volume, control
+from lab.protocol.volume import Request, Volume, continuation, control
 from lab.protocol.volume.files import read_regular, write_atomically
 
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
@@ -244,13 +245,28 @@ class RecordedEnvironment(Recorded[R]):
         return "processes.json", record_text(self._record)
 
     def mark_ends(self) -> None:
-        """Mark the tasks whose agents ended without recording it."""
+        """Mark the tasks whose agents ended without recording it, with `mark_lost`."""
+
+    def mark_lost(self, reason: str) -> None:
+        """Mark the tasks without an end as lost, when no agent runs."""
+        continuation.mark_lost(self.run_volume.volume, reason)
+
+    def continues(self, run_id: str) -> bool:
+        """Whether an ended run continues when its agents start again."""
+        volume = self.run_volume.volume
+        return continuation.continues(volume, control.find(volume, run_id))
+
+    def has_lost_task(self, run_id: str) -> bool:
+        """Whether the agent of a task of a run was lost, as when its node fails."""
+        volume = self.run_volume.volume
+        return continuation.has_lost_task(volume, control.find(volume, run_id))
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Submit a request to the agents; see `Environment`."""
         if not self.is_up:  # before the lock, which a boot holds while it waits in a queue
             raise self.stopped()
-        super().submit(request, parts)
+        now = time.time() + self.clock_offset_s()
+        super().submit(replace(request, submitted_unix=now), parts)
 
     def check_followed(self, run_id: str) -> None:
         """Check that it has not stopped; see `Environment`."""

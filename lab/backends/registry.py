@@ -63,15 +63,15 @@ def backend_named(name: str, own: Values = MappingProxyType({})) -> Backend:
     Raises:
         LabError: It is a plug-in that cannot be used.
     """
-    module, _, class_ = capabilities(name).type.partition(":")
+    place = capabilities(name).type
+    backend: Backend
     if (plugin := backend_plugins().get(name)) is None:
-        backend: Backend = getattr(import_module(module), class_)(own)
+        module, _, class_ = place.partition(":")
+        backend = getattr(import_module(module), class_)(own)
         return backend
-    loaded = plugin.load(f"{module}:{class_}")
+    loaded = plugin.load(place)
     if isabstract(loaded):
-        missing = ", ".join(sorted(loaded.__abstractmethods__))
-        raise plugin.broken(f"{class_} has no {missing}")
-    made: Backend = loaded(own)
-    if getattr(made, "name", "") != name:
-        raise plugin.broken(f"{class_} has not the name {name}")
-    return made
+        raise plugin.broken(f"{place} has no {', '.join(sorted(loaded.__abstractmethods__))}")
+    if not callable(loaded) or getattr(backend := loaded(own), "name", "") != name:
+        raise plugin.broken(f"{place} is no backend with the name {name}")
+    return backend

@@ -137,7 +137,13 @@ class DirectoryVolume(RunVolume):
 
 
 class CalledVolume(RunVolume):
-    """A run volume that only the module `lab.protocol.volume` in a container reads and writes."""
+    """A run volume that only the module `lab.protocol.volume` in a container reads and writes.
+
+    Attributes:
+        module: The command line of the module.
+    """
+
+    module: Final = MODULE
 
     @abstractmethod
     def pipe(self, *arguments: str) -> Generator[bytes, None, None]:

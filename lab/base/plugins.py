@@ -51,6 +51,11 @@ class Plugin:
     origin: str
     entry: EntryPoint
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is lab's."""
+        return self.origin == _OWN
+
     def load(self, value: str = "") -> Any:  # noqa: ANN401  (its group decides what it is)
         """Import what the entry point names.
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lab.backends.names import capabilities
+from lab.backends.names import backend_plugins, capabilities
 from lab.backends.options import text_of
 from lab.backends.registry import backends
 from lab.base.options import verb
@@ -22,7 +22,7 @@ from lab.base.tables import terminal_width
 from lab.base.text import visible, wrapped
 from lab.verbs.printing import Shown, prints
 
-_ABILITIES: Final = ("tasks", "containers", "host_gpus", "queued", "network_faults")
+_ABILITIES: Final = ("tasks", "containers", "host_gpus", "queued", "network_faults", "extra")
 
 _INDENT: Final = " " * 6
 """The beginning of the further lines of a line that a terminal wraps."""
@@ -61,10 +61,18 @@ def _lines(name: str, reason: str | None) -> Iterator[str]:
     able = capabilities(name)
     why = "can be used here" if reason is None else f"cannot be used here: {visible(reason)}"
     yield f"{name}: {why}"
+    if origin := _origin(name):
+        yield f"  from {visible(origin)}"
     yield f"  {able.tasks}: {_abilities(name)}"
     for each in able.options:
         default = f"; default: {text_of(each.default)}" if text_of(each.default) else ""
         yield f"  -o {each.usage}: {each.help}{default}"
+
+
+def _origin(name: str) -> str:
+    """Return the package of a backend that is not lab's, and its version; "" for lab's own."""
+    plugin = backend_plugins().get(name)
+    return "" if plugin is None or plugin.is_own else plugin.origin
 
 
 def _abilities(name: str) -> str:
@@ -83,6 +91,7 @@ def _as_json(name: str, reason: str | None) -> dict[str, object]:
     able = capabilities(name)
     return {
         "name": name,
+        "origin": _origin(name),
         "usable": reason is None,
         "reason": reason,
         **{key: getattr(able, key) for key in _ABILITIES},

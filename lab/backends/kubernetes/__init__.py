@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lab.backends.names import Capabilities
-from lab.backends.options import BackendOption, Value, choice
+from lab.backends.options import BackendOption, choice
 
 NAME: Final = "kubernetes"
 """The name of its entry point."""
@@ -19,7 +19,7 @@ NAME: Final = "kubernetes"
 _OBJECT: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
-def _matching(pattern: str, expected: str) -> Callable[[str], Value]:
+def _matching(pattern: str, expected: str) -> Callable[[str], str]:
     """Return a parser of texts that match a regular expression."""
 
     def parse(raw: str) -> str:

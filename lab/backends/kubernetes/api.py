@@ -7,12 +7,12 @@ import os
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends.run_volume import raise_for_exit_code
 from lab.base.errors import LabError
-from lab.base.shipped import named_extras
 from lab.base.text import short
 
 if TYPE_CHECKING:
@@ -90,11 +90,11 @@ class Api:
         """Use the current context, and its namespace, where none is named.
 
         Raises:
-            LabError: The client is not installed, or the kubeconfig cannot be used.
+            LabError: The kubeconfig cannot be used.
         """
-        with named_extras():
-            from kubernetes import config  # noqa: PLC0415  (takes a second)
-            from kubernetes.client import ApiClient, Configuration  # noqa: PLC0415
+        from kubernetes import config  # noqa: PLC0415  (takes a second)
+        from kubernetes.client import ApiClient, Configuration  # noqa: PLC0415
+
         settings = Configuration()
         settings.retries = False
         with _errors("reading the kubeconfig"):
@@ -196,7 +196,7 @@ class Api:
                 raise
 
     def logs(
-        self, pod: str, *, follow: bool, tail: int | None, since: str | None
+        self, pod: str, *, follow: bool, tail: int | None, since: float | None
     ) -> Iterator[bytes]:
         """Yield pieces of a pod's output.
 
@@ -204,12 +204,13 @@ class Api:
             pod: The pod.
             follow: Continue with new output.
             tail: Begin with this many lines; None: with all.
-            since: Only what was written since this time, in the form of RFC 3339.
+            since: Only what was written since this time, in seconds since the epoch.
 
         Raises:
             LabError: The pod has no output, or the server does not answer.
         """
-        options = {"follow": follow and "true", "tailLines": tail, "sinceTime": since}
+        at = since and datetime.fromtimestamp(since, UTC).isoformat()
+        options = {"follow": follow and "true", "tailLines": tail, "sinceTime": at}
         query = [(key, str(value)) for key, value in options.items() if value not in {None, False}]
         path, timeout_s = f"{self._path('Pod')}/{pod}/log", None if follow else _TIMEOUT_S
         doing = f"reading the output of {pod}"

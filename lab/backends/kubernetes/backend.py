@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +11,6 @@ from lab.backends.kubernetes.render import groups_of, render
 from lab.backends.rendered_file import Rendering
 from lab.backends.scheduled import ScheduledBackend
 from lab.base.errors import InputError
-from lab.base.shipped import install_command
 from lab.cluster.config import Cluster
 from lab.cluster.config.diagnostics import Problem
 from lab.cluster.placement.place import Placed
@@ -89,9 +87,7 @@ class KubernetesBackend(ScheduledBackend):
 
         if not is_configured():
             return f"there is no kubeconfig {kubeconfig()}; set KUBECONFIG"
-        if find_spec("kubernetes") is None:
-            return f"its client is not installed; use `{install_command('kubernetes')}`"
-        return None
+        return super().unavailable_reason()
 
     def environments(self) -> type[KubernetesEnvironment]:
         """Return the class of its environments; see `RecordedBackend`."""

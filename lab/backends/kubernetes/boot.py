@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from lab.backends.boot import Boot
-from lab.backends.gpu_record import Handover
 from lab.backends.kubernetes import NAME, status
 from lab.backends.kubernetes.api import Api, ApiError
 from lab.backends.kubernetes.environment import (
     EnvironmentRecord,
     KubernetesEnvironment,
+    PodRecord,
     StateDir,
-    TaskRecord,
 )
 from lab.backends.kubernetes.pods import Object, base_name
 from lab.backends.kubernetes.render import QUEUE, Objects, render
@@ -60,7 +59,7 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
             )
         self._kept = record
 
-    def start(self, lock: int | None, hold: Handover) -> KubernetesEnvironment:
+    def start(self, lock: int | None, hold: int | None) -> KubernetesEnvironment:
         """Create the objects, and wait until every agent runs; see `Boot`."""
         del lock, hold
         api = Api(namespace=str(self.own["namespace"]))
@@ -80,7 +79,7 @@ class KubernetesBoot(Boot[KubernetesEnvironment]):
             kinds=(*dict.fromkeys(reversed(kinds)), "Pod"),
             reader=objects.pods.reader(),
             tasks=tuple(
-                TaskRecord(task.name, task.node, objects.spec[task.job][task.index], len(task.gpus))
+                PodRecord(task.name, task.node, objects.spec[task.job][task.index], len(task.gpus))
                 for task in self.plan.tasks
             ),
         )

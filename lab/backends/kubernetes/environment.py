@@ -11,19 +11,17 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
-from lab.backends import recorded
 from lab.backends.environment import TaskInfo
 from lab.backends.kubernetes import NAME, status
 from lab.backends.kubernetes.api import Api, Away
 from lab.backends.kubernetes.pods import OWNER, PROJECT, Object
 from lab.backends.kubernetes.volume import CLAIM, POLL_S, PodVolume
 from lab.backends.log_tail import merged_lines
-from lab.backends.recorded import EnvironmentDir, Record, Recorded
+from lab.backends.recorded import EnvironmentDir, Record, Recorded, TaskRecord
 from lab.base.errors import LabError
 from lab.base.log import LOG
 from lab.base.threads import in_background
 from lab.protocol.volume import Chunk
-from lab.protocol.volume.clock import stamp
 
 _POLL_S: Final = 1.0
 _LOOK_S: Final = 3.0
@@ -37,7 +35,7 @@ _END_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRecord(recorded.TaskRecord):
+class PodRecord(TaskRecord):
     """A task, its address, and its number of GPUs."""
 
     address: str
@@ -63,7 +61,7 @@ class EnvironmentRecord(Record):
     own_claim: bool
     kinds: tuple[str, ...]
     reader: dict[str, Any]
-    tasks: tuple[TaskRecord, ...]
+    tasks: tuple[PodRecord, ...]
 
 
 class StateDir(EnvironmentDir[EnvironmentRecord]):
@@ -266,7 +264,7 @@ class KubernetesEnvironment(Recorded[EnvironmentRecord]):
                 pods[task]["metadata"]["name"],
                 follow=follow,
                 tail=tail,
-                since=None if since is None else stamp(since),
+                since=since,
             )
             for task in self.selected({each.task: each for each in self._record.tasks}, tasks)
             if task in pods

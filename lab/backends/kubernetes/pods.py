@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from lab.backends.options import Values
 from lab.base import variables as var
-from lab.base.units import GIB, MIB
+from lab.base.units import MIB
 from lab.cluster.placement.plan import Plan, PlannedRun, PlannedTask
-from lab.protocol.runtimes import GPU_ORDER, NO_GPU, RUNTIMES
+from lab.protocol.runtimes import NO_GPU, RUNTIMES
 
 Object = dict[str, Any]
 """A Kubernetes object, or a part of one."""
@@ -35,6 +35,7 @@ _HASH: Final = "lab.cluster-sha256"
 _HOST: Final = "kubernetes.io/hostname"
 _RUNS: Final = "/runs"
 _USER: Final = 1000
+_SHM: Final = 1024 * MIB
 """The user of the image."""
 
 _LEAST: Final = {"cpu": "100m", "memory": "256Mi"}
@@ -151,7 +152,7 @@ class Pods:
             place = {}
         start = f"{_SHELL}python -m lab.task.agent{' --once' if once else ''}"
         container = self._container(start, named, task) | self._shared | _probe(_STARTED)
-        return self._template(container, labels, place, task.shm_bytes or GIB)
+        return self._template(container, labels, place, task.shm_bytes or _SHM)
 
     def run(self, run: PlannedRun) -> Object:
         """Return the template of the pod that submits the run and ends with it."""
@@ -174,7 +175,7 @@ class Pods:
         return {"envFrom": [{"configMapRef": {"name": base_name(self.plan.name)}}]}
 
     def _template(
-        self, container: Object, labels: Mapping[str, str], spec: Object, shm: int = GIB
+        self, container: Object, labels: Mapping[str, str], spec: Object, shm: int = _SHM
     ) -> Object:
         size = f"{math.ceil(shm / MIB)}Mi"
         claim = {"persistentVolumeClaim": {"claimName": self.claim}}
@@ -257,7 +258,8 @@ def _gpus(task: PlannedTask | None) -> Mapping[str, str]:
     """The variables of a pod's GPUs; a container's GPUs have numbers from 0."""
     if task is None or not task.gpus:
         return NO_GPU
-    return {**GPU_ORDER, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(task.gpus))))}
+    devices = ",".join(map(str, range(len(task.gpus))))
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": devices}
 
 
 def _resources(task: PlannedTask | None) -> Object:

@@ -13,19 +13,18 @@ from typing import Final
 from lab.backends.kubernetes import NAME
 from lab.backends.kubernetes.pods import PROJECT, Object, Pods, base_name
 from lab.backends.options import Values
-from lab.backends.rendered_file import PLAIN, Rendering, header
+from lab.backends.rendered_file import Rendering, header
 from lab.backends.yaml_text import dumped
+from lab.base import variables as var
 from lab.base.errors import InputError
 from lab.base.units import MIB
-from lab.base.variables import LAB_CLUSTER
-from lab.cluster.config.validation import RUN_SERVICE
 from lab.cluster.placement.plan import Plan, PlannedRun, PlannedTask
-from lab.protocol.experiments.registry import EXPERIMENTS
 
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
+_RUN: Final = "run"
 
 
-def render(plan: Plan, options: Values, rendering: Rendering = PLAIN, *, owner: str = "") -> str:
+def render(plan: Plan, options: Values, rendering: Rendering, *, owner: str = "") -> str:
     """Render a plan as a file for `kubectl apply`.
 
     Args:
@@ -90,7 +89,7 @@ class Objects:
     def shared(self) -> list[Object]:
         """Return the objects that exist before pods: volume claim, policy, variables."""
         claim = [] if self._options["claim"] else [self._claim()]
-        variables = {LAB_CLUSTER: json.dumps(self.spec), **self.pods.variables}
+        variables = {var.LAB_CLUSTER: json.dumps(self.spec), **self.pods.variables}
         return [
             *claim,
             self._policy(),
@@ -138,7 +137,7 @@ class Objects:
             "selector": {PROJECT: self._plan.name},
         }
         service = self.pods.object("v1", "Service", self._name, spec=spec)
-        run = {RUN_SERVICE: self.pods.run(self._run)} if self._run is not None else {}
+        run = {_RUN: self.pods.run(self._run)} if self._run is not None else {}
         # The hostname of an indexed Job's pod would be another.
         jobs = [
             self.pods.object("batch/v1", "Job", f"{self._name}-{name}", spec=_job(template))
@@ -151,8 +150,8 @@ class Objects:
         run, jobs = self._run, [*self._replicated()]
         ends = {}
         if run is not None:
-            ends = {"successPolicy": {"operator": "All", "targetReplicatedJobs": [RUN_SERVICE]}}
-            jobs.append(_replicated(RUN_SERVICE, self.pods.run(run)))
+            ends = {"successPolicy": {"operator": "All", "targetReplicatedJobs": [_RUN]}}
+            jobs.append(_replicated(_RUN, self.pods.run(run)))
         spec = {
             "network": {
                 "enableDNSHostnames": True,
@@ -176,7 +175,7 @@ class Objects:
         and the other jobs for the last one.
         """
         run = self._run
-        services = EXPERIMENTS[run.arguments[0]].services if run is not None else ("ps",)
+        services = run.services if run is not None else ("ps",)
         templates, last = self._templates(), ""
         for name, tasks in sorted(
             self._groups.items(), key=lambda group: group[1][0].job not in services

@@ -11,10 +11,10 @@ from typing import Final
 from lab.backends.kubernetes import status
 from lab.backends.kubernetes.api import Api, ApiError
 from lab.backends.kubernetes.pods import OWNER, PROJECT, SCRIPTS, Object, directory_of
-from lab.backends.run_volume import MODULE, CalledVolume, NoVolume, archive_of
+from lab.backends.run_volume import CalledVolume, NoVolume, archive_of
 from lab.base.errors import LabError
 from lab.base.log import LOG
-from lab.base.text import short, visible
+from lab.base.text import short
 
 START_S: Final = 180.0
 """Seconds that a pod with a node has to start: it may pull its image."""
@@ -102,7 +102,7 @@ class PodVolume(CalledVolume):
     def pipe(self, *arguments: str) -> Generator[bytes, None, None]:
         """Call the module in the pod; see `CalledVolume`."""
         leash = ["--leash"] if "--follow" in arguments else []
-        return self.api.call(self.start(), [*MODULE, *arguments, *leash])
+        return self.api.call(self.start(), [*self.module, *arguments, *leash])
 
     def run(self, command: Sequence[str], stdin: bytes = b"") -> bytes:
         """Run a command in the pod; return what it prints.
@@ -148,5 +148,6 @@ def last_lines(api: Api, pod: Object) -> str:
         data = b"".join(api.logs(name, follow=False, tail=3, since=None))
     except LabError:
         return ""
-    lines = " / ".join(visible(line.strip()) for line in data.splitlines() if line.strip())
-    return f"; its last lines: {short(lines, 300)}" if lines else ""
+    lines = data.decode(errors="replace").splitlines()
+    shown = " / ".join(line.strip() for line in lines if line.strip())
+    return f"; its last lines: {short(shown, 300)}" if shown else ""

@@ -7,7 +7,6 @@ import secrets
 from dataclasses import dataclass
 
 from lab.backends.boot import Boot
-from lab.backends.gpu_record import Handover
 from lab.backends.options import Values
 from lab.backends.python import base_environ, python_of
 from lab.backends.recorded import TaskRecord
@@ -16,10 +15,9 @@ from lab.backends.slurm import NAME, queue
 from lab.backends.slurm.environment import EnvironmentRecord, SlurmEnvironment, StateDir
 from lab.backends.slurm.render import render
 from lab.backends.state import state_errors
+from lab.base import variables as var
 from lab.base.errors import InputError, LabError
-from lab.base.formatting import counted
 from lab.base.image_digest import digest
-from lab.base.variables import LAB_JOB_DIR, LAB_PYTHON
 from lab.cluster.placement.plan import Plan
 
 
@@ -52,7 +50,7 @@ class SlurmBoot(Boot[SlurmEnvironment]):
         _check_nodes(self.plan)
         self._kept = self._state_dir.kept.exists()
 
-    def start(self, lock: int | None, hold: Handover) -> SlurmEnvironment:
+    def start(self, lock: int | None, hold: int | None) -> SlurmEnvironment:
         """Submit the job, and wait until every agent runs; see `Boot`."""
         del lock, hold
         plan = self.plan
@@ -72,7 +70,8 @@ class SlurmBoot(Boot[SlurmEnvironment]):
             )
             self._state_dir.write(record)
         self._environment = SlurmEnvironment(self._state_dir, record)
-        own = {LAB_JOB_DIR: str(self._state_dir.directory), LAB_PYTHON: record.interpreter}
+        directory = str(self._state_dir.directory)
+        own = {var.LAB_JOB_DIR: directory, var.LAB_PYTHON: record.interpreter}
         queue.submit(
             self._state_dir.script,
             name=record.job,
@@ -101,7 +100,6 @@ def _check_nodes(plan: Plan) -> None:
     partition, count = queue.nodes(os.environ.get("SBATCH_PARTITION"))
     if 0 < count < needed:
         raise InputError(
-            f"{plan.name!r} has {needed} nodes with tasks, and Slurm's partition"
-            f" {partition} has {counted(count, 'node')}",
+            f"{plan.name!r} needs {needed} nodes, and Slurm's partition {partition} has {count}",
             "use fewer nodes, or another partition with SBATCH_PARTITION",
         )

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from lab.backends.environment import NO_PARTS, TaskInfo
+from lab.backends.environment import TaskInfo
 from lab.backends.log_tail import last_lines
 from lab.backends.python import versions
 from lab.backends.recorded import EnvironmentDir, Record, RecordedEnvironment
 from lab.backends.slurm import NAME, queue
 from lab.base.errors import InputError, LabError
-from lab.base.formatting import counted
 from lab.base.log import LOG
-from lab.protocol.volume import Request, control
+from lab.protocol.volume import Request
 from lab.protocol.volume.clock import file_system_time
-from lab.protocol.volume.continuation import continues, has_lost_task, mark_lost
 
 _FRESH_S: Final = 3.0
 """Seconds for which an answer of Slurm is reused; sites discourage frequent queries."""
@@ -135,7 +132,7 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
                 line = f"job {job.id} waits in the queue: {job.reason or 'no reason yet'}"
                 pause_s, deadline = min(pause_s * 1.2, _MAX_WAIT_S), 0.0
             elif not missing:
-                LOG.info(f"slurm: job {job.id} runs {counted(len(self._record.tasks), 'task')}")
+                LOG.info(f"slurm: all tasks of job {job.id} run")
                 return
             else:
                 line, pause_s = f"job {job.id} starts its tasks", _WAIT_S
@@ -153,25 +150,19 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
                 return
             time.sleep(_LOOK_S)
 
-    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
-        """Submit a request with the time of the shared file system; see `Environment`."""
-        now = time.time() + self.clock_offset_s()
-        super().submit(replace(request, submitted_unix=now), parts)
-
     def continuation(self, run_id: str) -> Request | None:
         """Wait until Slurm starts the job again, and its batch step continues a run.
 
         After the loss of an agent, wait first until Slurm puts the job back into the queue. Slurm
         22.05 cannot start a job with GPUs again that was put back while a dead node was in it.
         """
-        last = control.find(self.run_volume.volume, run_id)
-        if not continues(self.run_volume.volume, last):
+        if not self.continues(run_id):
             return None
         job, missing = self._job_after_its_end(), self._missing_agents()
         if (request := self._run_after(run_id)) is not None:
             return request
         if job is not None and job.runs and not missing:
-            if not has_lost_task(self.run_volume.volume, last):
+            if not self.has_lost_task(run_id):
                 return None
             LOG.info(f"job {job.id} runs; waiting until Slurm notices the failed node")
             until = time.monotonic() + _FAILED_NODE_S
@@ -210,9 +201,9 @@ class SlurmEnvironment(RecordedEnvironment[EnvironmentRecord]):
         """Mark the tasks without an end as lost, if the job has ended or is in the queue again."""
         job = self.job(fresh=True)
         if job is None:
-            mark_lost(self.run_volume.volume, "Slurm ended the job")
+            self.mark_lost("Slurm ended the job")
         elif not job.runs:
-            mark_lost(self.run_volume.volume, "Slurm put the job back into the queue")
+            self.mark_lost("Slurm put the job back into the queue")
 
     def clock_offset_s(self) -> float:
         """Seconds by which the shared file system's clock is ahead of this host's clock.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lab.backends.options import Values
-from lab.backends.rendered_file import PLAIN, Rendering, header
+from lab.backends.rendered_file import Rendering, header
 from lab.backends.slurm import NAME
 from lab.base.text import short
 from lab.base.units import MIB
@@ -144,7 +144,7 @@ exit "$status"
 """
 
 
-def render(plan: Plan, options: Values, rendering: Rendering = PLAIN) -> str:
+def render(plan: Plan, options: Values, rendering: Rendering) -> str:
     """Render a plan as a batch script.
 
     Args:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.protocol.runtimes import TENSORFLOW
 
 
@@ -129,6 +130,11 @@ class PlannedRun:
     def command(self) -> str:
         """The arguments as one text for a shell: the value of `LAB_RUN`."""
         return shlex.join(self.arguments)
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """The jobs that end when the others have ended."""
+        return EXPERIMENTS[self.arguments[0]].services
 
     @property
     def terms(self) -> str:

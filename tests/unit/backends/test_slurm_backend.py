@@ -55,7 +55,7 @@ def test_the_reason_of_the_wait_is_shown_once(site: Site, notices: list[str]) ->
         "job 7 waits in the queue: Resources",
         "job 7 waits in the queue: Priority",
         "job 7 starts its tasks",
-        "slurm: job 7 runs 2 tasks",
+        "slurm: all tasks of job 7 run",
     ]
     assert environment.cluster_spec() == {"ps": ["ps-0.host:1"], "worker": ["worker-0.host:1"]}
     assert [(each.gpus, each.alive, each.detail) for each in environment.tasks()] == [
@@ -136,7 +136,7 @@ def test_more_nodes_than_slurm_has_are_refused(site: Site, monkeypatch: pytest.M
     with pytest.raises(InputError) as caught:
         site.boot()
     assert str(caught.value) == (
-        "'x' has 2 nodes with tasks, and Slurm's partition lab has 1 node; use fewer nodes, or"
+        "'x' needs 2 nodes, and Slurm's partition lab has 1; use fewer nodes, or"
         " another partition with SBATCH_PARTITION"
     )
     assert site.read("options") == "", "nothing is submitted"

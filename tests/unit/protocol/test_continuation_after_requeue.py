@@ -55,7 +55,7 @@ def test_a_job_that_slurm_puts_back_continues_its_run(site: Site, notices: list[
         "Slurm has put job 7 back into the queue; run r-1 continues with it",
         "job 7 waits in the queue: Resources",
         "job 7 starts its tasks",
-        "slurm: job 7 runs 2 tasks",
+        "slurm: all tasks of job 7 run",
     ]
     assert site.pauses == []
     assert environment.continuation("r-1") == request  # for another client
