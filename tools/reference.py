@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import ast
 import io
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from importlib import import_module
 from os import environ
@@ -13,6 +15,7 @@ from typing import Final
 from unittest import mock
 
 import lab
+from lab.backends.names import backend_plugins
 from lab.cli.help import command_help
 from lab.cli.registry import COMMANDS, GROUPS
 from lab.verbs import python_name
@@ -69,3 +72,29 @@ def python_page() -> str:
 
 def _directive(member: object) -> str:
     return f"::: {member.__module__}.{member.__qualname__}"  # type: ignore[attr-defined]
+
+
+def plugin_table(backend: str) -> str:
+    """The names of lab that backends outside of it import, by module, as a table.
+
+    Args:
+        backend: The source of another backend beside those that lab has as plug-ins.
+    """
+    found = set(_imports(backend, ""))
+    for plugin in backend_plugins().values():
+        for path in plugin.folder().glob("*.py"):
+            found |= set(_imports(path.read_text(encoding="utf-8"), plugin.entry.module))
+    lines = ["| module | names |", "| --- | --- |"]
+    for module in sorted({module for module, _ in found}):
+        names = sorted(name for of, name in found if of == module)
+        lines.append(f"| `{module}` | {', '.join(f'`{name}`' for name in names)} |")
+    return "\n".join(lines)
+
+
+def _imports(source: str, package: str) -> Iterator[tuple[str, str]]:
+    """Yield the module and the name of each import of lab, but not of the package itself."""
+    for node in ast.walk(ast.parse(source)):
+        module = (isinstance(node, ast.ImportFrom) and node.module) or ""
+        own = package and f"{module}.".startswith(f"{package}.")
+        if module.startswith("lab.") and not own:
+            yield from ((module, each.name) for each in node.names)

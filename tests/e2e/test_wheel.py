@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab.protocol.mnist import SHIPPED
+from lab.testing.backend import BackendTests
 from tests.support.commands import ROOT, run_command
 
 SITE = Path("lib") / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
@@ -54,15 +55,25 @@ class Installed:
         return done.stdout, done.stderr
 
 
-@pytest.fixture(scope="module")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("installed") / "venv"
+def new_environment(wheel: Path, folder: Path) -> Path:
+    """Return a virtual environment with the wheel."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
-    subprocess.run([*pip, wheel], check=True)
+    install(folder, str(wheel))
     (own,) = (path for path in map(Path, sys.path) if path.match(str(Path("*") / SITE)))
     (folder / SITE / "others.pth").write_text(f"{own}\n")
     return folder
+
+
+def install(environment: Path, package: str) -> None:
+    """Install a package without a network, and without what it needs."""
+    without = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    pip = [environment / "bin/python", "-m", "pip", "install", *without]
+    subprocess.run([*pip, package], check=True)
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return new_environment(wheel, tmp_path_factory.mktemp("installed") / "venv")
 
 
 @pytest.fixture
@@ -126,6 +137,31 @@ def test_the_images_are_built_from_the_installed_files(installed: Installed) -> 
     assert int(count) > len(list((ROOT / "lab").rglob("*.py")))
     assert folder == f"{state}/image"
     assert not (Path(folder) / "lab/shipped").exists()
+
+
+def test_the_backend_of_the_page_is_a_package_that_passes_its_tests(
+    wheel: Path, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs/how-to/backend.md").read_text("utf-8")
+    metadata, module, tests = re.findall(r"```(?:toml|python)\n(.*?)```", page, re.DOTALL)
+    package = tmp_path / "package"
+    package.mkdir()
+    for name, text in {
+        "pyproject.toml": metadata,
+        "lab_bare.py": module,
+        "test_bare.py": tests,
+    }.items():
+        (package / name).write_text(text)
+    environment = new_environment(wheel, tmp_path / "venv")
+    install(environment, str(package))
+    there = Installed(environment, package)
+    assert "bare: can be used here\n  from lab-bare 1.0\n" in there.lab("backends")[0]
+    pytest_ = [environment / "bin/python", "-m", "pytest", "-q", "test_bare.py"]
+    done = run_command(pytest_, cwd=package)
+    assert done.returncode == 0, done.stdout
+    passed = re.search(r"^(\d+) passed", done.stdout, re.MULTILINE)
+    suite = [name for name in dir(BackendTests) if name.startswith("test_")]
+    assert passed and int(passed[1]) > len(suite)
 
 
 @pytest.mark.tensorflow

@@ -36,7 +36,7 @@ _BAR = re.compile(r"[─━╸╺▁▂▃▄▅▆▇█]")
 _DEVICE = re.compile(r"(GPU|MIG)-[\w-]+…?")
 _FIGURE = re.compile(r"\d[\d,.]*")
 _ANY = "…"
-_LANGUAGES = frozenset({"sh", "python", "yaml", "json", "dockerfile"})
+_LANGUAGES = frozenset({"sh", "python", "toml", "yaml", "json", "dockerfile"})
 _USERS_OWN = re.compile(r".*\bmy_\w+\.py$|[\w-]+=")
 """A program of the reader's in a command."""
 

@@ -23,8 +23,10 @@ from tests.support.shown import ROOT, commands, dead_links, examples, fenced, wr
 from tests.support.then_and_now import FATES, TEXT, Row, rows, table
 from tools import translations
 from tools.docs_site import page_of
+from tools.reference import plugin_table
 
 GENERATED = {"docs/explanation/results.md"}
+OF_A_PACKAGE = {"docs/how-to/backend.md"}  # test_wheel.py installs it
 PARTS = ("contribute", "explanation", "how-to", "reference", "start", "tutorials", "zh")
 PAGES = sorted(
     path
@@ -47,7 +49,7 @@ def name(path: Path) -> str:
 def test_the_links_and_commands_of_a_page(page: Path) -> None:
     text = page.read_text("utf-8")
     assert dead_links(text, page.parent) == []
-    assert name(page) in GENERATED or wrong_commands(text) == []
+    assert name(page) in {*GENERATED, *OF_A_PACKAGE} or wrong_commands(text) == []
 
 
 DOCS = sorted(ROOT.glob("docs/**/*.md"))
@@ -277,6 +279,15 @@ def test_a_decision_has_its_parts_and_is_in_the_index(page: Path) -> None:
     assert re.findall(r"^\*\*([A-Z][\w ]+)\.\*\*", text, re.MULTILINE) == DECISION
     assert text.count("\n") <= 40
     assert f"]({page.name})" in page.with_name("index.md").read_text("utf-8")
+
+
+def test_the_page_on_plugins_lists_what_a_backend_may_import() -> None:
+    page = (ROOT / "docs/how-to/backend.md").read_text("utf-8")
+    (source,) = re.findall(r'```python\n(""".*?)```', page, re.DOTALL)
+    table = plugin_table(source)
+    assert table in (ROOT / "docs/reference/plugins.md").read_text("utf-8"), table
+    assert len(re.findall("`.*?`", table)) - table.count("\n| `") <= 50
+    assert source.count("\n") <= 150
 
 
 def test_the_table_of_rooms_is_complete() -> None:
