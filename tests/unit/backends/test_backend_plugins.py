@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,20 @@ def test_a_backend_of_a_package_is_one_like_the_others(install: Install, cli: Cl
     ]
     found = {each["name"]: each["origin"] for each in json.loads(cli("backends", "--json").out)}
     assert (found["barge"], found["slurm"], found["local"]) == ("fleet 1.2", "", "")
+
+
+def test_help_and_the_usual_target_look_for_no_package(
+    install: Install, cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("fleet", {"backends": "barge = fleet:CAPABILITIES"}, {"fleet/__init__.py": FLEET})
+    looked: list[str] = []
+    monkeypatch.setattr("lab.base.plugins.entry_points", lambda group: looked.append(group) or [])
+    monkeypatch.chdir(project)
+    cli("--help")
+    cli("render", "--gpus", "none", "--output", "-")
+    assert looked == []
+    cli("backends")
+    assert looked == ["gpulab.backends"]
 
 
 def test_other_packages_can_be_disabled_but_not_lab(
