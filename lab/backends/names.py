@@ -24,9 +24,6 @@ COMPOSE: Final = "compose"
 CLASS: Final = "class"
 
 
-_WRONG: Final = "it is no instance of `lab.backends.names.Capabilities`"
-
-
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a backend can do.
@@ -60,7 +57,7 @@ class Capabilities:
     options: tuple[BackendOption, ...] = ()
 
 
-_OWN: Final[Mapping[str, Capabilities]] = {
+BUILT_IN: Final[Mapping[str, Capabilities]] = {
     COMPOSE: Capabilities(
         "lab.backends.compose.backend:ComposeBackend",
         "containers",
@@ -97,12 +94,13 @@ def known() -> dict[str, Capabilities]:
 
     A plug-in that cannot be used is left out, with a warning.
     """
-    found = dict(_OWN)
+    found = dict(BUILT_IN)
     for name, plugin in backend_plugins().items():
         try:
-            loaded = plugin.load()
-            if name in found or not isinstance(loaded, Capabilities):
-                raise plugin.broken(_WRONG if name not in found else "lab has one of this name")
+            if name in {AUTO, *found}:
+                raise plugin.broken("lab has one of this name")
+            if not isinstance(loaded := plugin.load(), Capabilities):
+                raise plugin.broken("it is no instance of `lab.backends.names.Capabilities`")
         except LabError as error:
             LOG.warning(error)
         else:
@@ -129,5 +127,5 @@ def targets() -> tuple[str, ...]:
 
 def capabilities(name: str) -> Capabilities:
     """Return what a backend can do; a run from another host may name an unknown one."""
-    found = _OWN.get(name) or known().get(name)
+    found = BUILT_IN.get(name) or known().get(name)
     return found or Capabilities("", "tasks", host_gpus=False)

@@ -8,7 +8,7 @@ from inspect import isabstract
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from lab.backends.names import AUTO, backend_plugins, capabilities, known
+from lab.backends.names import AUTO, BUILT_IN, backend_plugins, capabilities, known
 from lab.backends.options import Values, read_options
 from lab.base.errors import InputError, LabError
 from lab.base.log import LOG
@@ -65,10 +65,11 @@ def backend_named(name: str, own: Values = MappingProxyType({})) -> Backend:
     """
     place = capabilities(name).type
     backend: Backend
-    if (plugin := backend_plugins().get(name)) is None:
+    if name in BUILT_IN:
         module, _, class_ = place.partition(":")
         backend = getattr(import_module(module), class_)(own)
         return backend
+    plugin = backend_plugins()[name]
     loaded = plugin.load(place)
     if isabstract(loaded):
         raise plugin.broken(f"{place} has no {', '.join(sorted(loaded.__abstractmethods__))}")

@@ -75,6 +75,7 @@ def test_other_packages_can_be_disabled_but_not_lab(
         ("barge = lost_package:C", FLEET, "ModuleNotFoundError: No module named 'lost_package'"),
         ("barge = fleet:Barge", FLEET, "it is no instance of `lab.backends.names.Capabilities`"),
         ("local = fleet:CAPABILITIES", FLEET, "lab has one of this name"),
+        ("auto = fleet:CAPABILITIES", FLEET, "lab has one of this name"),
         ("slurm = fleet:CAPABILITIES", FLEET, "gpulab 0.2.0 has one of this name"),
         ("../x = fleet:CAPABILITIES", FLEET, "its name is not of a-z, 0-9 and hyphens"),
     ],
