@@ -119,6 +119,7 @@ class PreparedRun:
         backend: The backend.
         environment: The environment that is already up, and stays up; None: one is booted.
         runs_dir: The local run store.
+        experiment: Its experiment; None: the one of lab that `spec` names.
         program: The user's own program; None for an experiment of the registry.
         resumes: The run whose checkpoints it resumes from, or None.
         notices: The notices of the preparation.
@@ -131,6 +132,7 @@ class PreparedRun:
     backend: Backend
     environment: Environment | None
     runs_dir: Path
+    experiment: Experiment | None = None
     program: OwnProgram | None = None
     resumes: RunDir | None = None
     notices: tuple[str, ...] = ()
@@ -206,6 +208,7 @@ def prepare_run(
         backend=backend,
         environment=environment,
         runs_dir=runs_dir,
+        experiment=experiment,
         program=own,
         resumes=resumes,
         notices=tuple(notices),

@@ -46,7 +46,7 @@ def create_run(prepared: PreparedRun) -> RunDir:
         epoch_workers=prepared.resumes.read().all_epoch_workers if prepared.resumes else 0,
         notices=prepared.notices,
         started_unix=time.time(),
-        **parameters_of(spec),
+        **parameters_of(spec, prepared.experiment),
     )
     run = RunDir(prepared.runs_dir / info.run_id)
     run.create(info)

@@ -247,8 +247,10 @@ class RunProgress:
         experiment = registered(info.spec)
         self._adds_up = experiment is not None and experiment.steps_add_up
         self._gang = experiment is not None and experiment.gang
-        self._global_steps = _positive(info.hyperparameters.get("global_steps"))
-        self._epochs = _positive(info.hyperparameters.get("epochs"))
+        # What an epoch is, and which steps count, is known of lab's own experiments only.
+        given = info.hyperparameters if experiment is not None else {}
+        self._global_steps = _positive(given.get("global_steps"))
+        self._epochs = _positive(given.get("epochs"))
         self._epoch_steps: int | None = None
         self._made: dict[str, int] = {}
         self._step = 0

@@ -8,7 +8,7 @@ from time import time
 from typing import Any, Final, TypedDict, TypeVar
 
 from lab.base.strict_json import dump, parse
-from lab.protocol.experiments.experiment import with_defaults
+from lab.protocol.experiments.experiment import Experiment, with_defaults
 from lab.protocol.records.reader import Times
 from lab.protocol.volume import Request, RunSpec
 from lab.protocol.volume.layout import TASK, ClusterSpec, task_names
@@ -200,9 +200,14 @@ def _check_keys(raw: object, kind: type[RunInfo | RunSpec]) -> None:
         raise ValueError(f"unknown key {min(unknown)!r}")
 
 
-def parameters_of(spec: RunSpec) -> dict[str, Any]:
-    """Return the fields `hyperparameters` and `seed` of a run."""
-    experiment = registered(spec)
+def parameters_of(spec: RunSpec, experiment: Experiment | None = None) -> dict[str, Any]:
+    """Return the fields `hyperparameters` and `seed` of a run.
+
+    Args:
+        spec: Its specification.
+        experiment: Its experiment; None: the one of lab that the specification names, if any.
+    """
+    experiment = experiment or registered(spec)
     if experiment is None:
         return {}
     values = with_defaults(experiment, spec.args)

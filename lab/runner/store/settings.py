@@ -99,13 +99,20 @@ def _settings(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     yield "GPUs", str(len(info.gpus))
     yield from ((name, str(value)) for name, value in info.hyperparameters.items() if name != SEED)
     wanted = registered(spec)
-    known = wanted.flags if wanted else {SEED: TRAINING_FLAGS[SEED]}
+    known = wanted.flags if wanted else dict(_own_flags(info))
     recorded = {SEED, *info.hyperparameters}
     flags = {name: flag for name, flag in known.items() if name in recorded}
     yield from ((f"variables {job}".strip(), _assigned(env)) for job, env in spec.env.items())
     yield "packages", ", ".join(map(_pin, spec.packages))
     yield "other arguments", shlex.join(split_flags(spec.args, flags)[1])
     yield from ((name.replace("-", " "), text or "yes") for name, text in options_of(info).items())
+
+
+def _own_flags(info: RunInfo) -> Iterator[tuple[str, ProgramFlag]]:
+    """Yield the recorded flags of an experiment from outside of lab; the seed is one of any."""
+    for name, value in info.hyperparameters.items():
+        yield name, ProgramFlag("", str, is_switch=isinstance(value, bool))
+    yield SEED, TRAINING_FLAGS[SEED]
 
 
 def _assigned(env: Mapping[str, str]) -> str:

@@ -14,10 +14,11 @@ from lab.cluster.project import Project
 from lab.protocol.experiments.experiment import Policy
 from lab.protocol.volume import RunSpec
 from lab.runner.own_experiment import named_experiment
+from lab.runner.record import create_run
 from lab.runner.store.run_info import RunInfo
-from lab.runner.store.settings import command
+from lab.runner.store.settings import command, settings_of
 from tests.support.packages import Install
-from tests.support.specs import CONFIG
+from tests.support.specs import CONFIG, prepared_run
 
 BERT = """\
 program: scripts/bert.py
@@ -123,3 +124,30 @@ def test_a_run_of_one_is_a_run_of_the_users_own_program_under_its_name(tmp_path:
     assert command(RunInfo("r1", spec)).startswith("lab run bert-tiny ")
     with pytest.raises(InputError, match="needs torch; leave out --framework"):
         named_experiment(wanted, asked, "jax", project)
+
+
+FLAGS = """\
+args: [--lr=0.1]
+flags:
+  epochs: {help: passes, default: 3}
+  lr: {help: step size, default: 0.5}
+  fast: {help: less, default: false}
+  seed: {help: of the first values, default: 0}
+  note: {help: any text}
+"""
+
+
+def test_a_run_of_one_records_the_values_of_its_flags(tmp_path: Path) -> None:
+    wanted = experiment_named("bert-tiny", written(tmp_path, BERT + FLAGS))
+    asked = RunSpec("bert-tiny", args=("--epochs=1", "--fast", "more")).completed(wanted)
+    spec = replace(asked, own=True, program="bert.py")
+    run = create_run(replace(prepared_run(tmp_path), spec=spec, experiment=wanted))
+    info = run.read()
+    assert info.hyperparameters == {"epochs": 1, "lr": 0.1, "fast": True, "seed": 0}
+    assert info.seed == 0
+    assert info.spec.args == spec.args
+    settings = settings_of(run, info)
+    assert (settings["epochs"], settings["fast"], settings["other arguments"]) == (
+        "1", "True", "more",
+    )  # fmt: skip
+    assert "seed" not in settings

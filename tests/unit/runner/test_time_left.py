@@ -84,9 +84,19 @@ def test_epochs_determine_the_end(experiment: str, examples: int, end: int) -> N
     assert progress.share({}) == pytest.approx(10 / end)
 
 
-@pytest.mark.parametrize("hyperparameters", [{}, {"global_steps": 0}, {"epochs": "many"}])
-def test_without_known_end_there_is_no_share(hyperparameters: dict[str, object]) -> None:
-    progress = fed(run("hello", **hyperparameters), step(10, 1.0), step(900, 9.0))
+@pytest.mark.parametrize(
+    ("experiment", "hyperparameters"),
+    [
+        ("hello", {}),
+        ("hello", {"global_steps": 0}),
+        ("hello", {"epochs": "many"}),
+        ("bert-tiny", {"epochs": 2, "global_steps": 9}),  # its epochs are not those of MNIST
+    ],
+)
+def test_without_known_end_there_is_no_share(
+    experiment: str, hyperparameters: dict[str, object]
+) -> None:
+    progress = fed(run(experiment, **hyperparameters), step(10, 1.0), step(900, 9.0))
     assert not progress.has_end
     assert progress.share({}) is None
     assert progress.left_s({}) is None

@@ -204,7 +204,7 @@ def test_hostile_text_stays_text(tmp_path: Path, compare: Callable[..., str]) ->
 def test_how_a_run_was_made(tmp_path: Path) -> None:
     run = make(
         tmp_path, A, own=True, program="mine.py", args=("--epochs=2", "--depth", "3"),
-        on_failure=OnFailure.RESTART, restarts=2, listing="mend",
+        hyperparameters={}, on_failure=OnFailure.RESTART, restarts=2, listing="mend",
         start={"worker-0": "10s"}, git={"commit": "c0ffee" * 7, "dirty": True},
         provenance={"image": "sha256:" + "ab" * 32},
     )  # fmt: skip
