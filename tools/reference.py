@@ -9,8 +9,10 @@ import ast
 import io
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from functools import cached_property
 from importlib import import_module
 from os import environ
+from types import FunctionType
 from typing import Final
 from unittest import mock
 
@@ -19,6 +21,7 @@ from lab.backends.names import backend_plugins
 from lab.cli.help import command_help
 from lab.cli.registry import COMMANDS, GROUPS
 from lab.verbs import python_name
+from lab.verbs.printing import Shown, Tabular
 
 COMMAND_PAGES: Final = {name: f"reference/commands/{name}.md" for name in COMMANDS}
 """By command: its page in the site."""
@@ -28,6 +31,12 @@ PYTHON_PAGE: Final = "reference/python-api.md"
 
 _WIDTH: Final = "80"
 """Characters in a line of the help: as many as a page shows."""
+
+
+_RESULTS: Final = (
+    "Each result has `.show()`, which prints it, and `.to_json()`; a notebook shows it as HTML."
+    " The result of these functions is a table, and `.frame()` returns it as a pandas data frame:"
+)
 
 
 class _Terminal(io.StringIO):
@@ -66,12 +75,46 @@ def python_page() -> str:
     types = [each for each in members if isinstance(each, type)]
     parts = ["# Python API", "`import lab` gives these names.", "## Functions"]
     parts += [_directive(each) for each in functions]
-    parts += ["## Types", *(_directive(each) for each in types)]
+    parts += ["## Types", *map(_directive, types), "## Results", _RESULTS]
+    rows = [f"| `lab.{name}` | `{kind.__name__}` |" for kind, name in tables().items()]
+    parts += ["\n".join(["| function | table |", "| --- | --- |", *rows])]
+    parts += [_directive(each) for each in results() if each not in types]
     return "\n\n".join(parts) + "\n"
 
 
+def tables() -> dict[type, str]:
+    """The results that are also data frames, each with the name of its function."""
+    return {kind: name for kind, name in results().items() if issubclass(kind, Tabular)}
+
+
+def results() -> dict[type, str]:
+    """The types of the results of the functions, each with the name of its first function."""
+    found: dict[type, str] = {}
+    for name in lab.__all__:
+        function = getattr(lab, name)
+        for returned in str(getattr(function, "__annotations__", {}).get("return")).split(" | "):
+            kind = getattr(import_module(function.__module__), returned, None)
+            if isinstance(kind, type) and issubclass(kind, Shown) and kind is not Shown:
+                found.setdefault(kind, name)
+    return found
+
+
 def _directive(member: object) -> str:
-    return f"::: {member.__module__}.{member.__qualname__}"  # type: ignore[attr-defined]
+    """The documentation of a function or a type; of a result also its own methods."""
+    line = f"::: {member.__module__}.{member.__qualname__}"  # type: ignore[attr-defined]
+    if not (isinstance(member, type) and issubclass(member, Shown)):
+        return line
+    classes = [each for each in member.__mro__ if each.__module__.startswith("lab.")]
+    shown = (property, cached_property, FunctionType)
+    names = {
+        name
+        for each in classes
+        for name, value in vars(each).items()
+        if isinstance(value, shown) and not name.startswith("_")
+    }
+    listed = ", ".join(sorted(names - {"show", "to_json"}))
+    options = f"\n    options:\n      inherited_members: true\n      members: [{listed}]"
+    return line + options if listed else line  # without a name, all members would be shown
 
 
 def plugin_table(backend: str) -> str:

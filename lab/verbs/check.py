@@ -34,7 +34,7 @@ from lab.teach.lessons.answers import add_answers, note_passed
 from lab.teach.lessons.check import Evidence, Reply, StageResult, check_lesson
 from lab.teach.lessons.lesson import Lesson, lesson_names, load_lesson
 from lab.verbs.common_options import RunsDir
-from lab.verbs.printing import Shown, prints
+from lab.verbs.printing import Tabular, prints
 
 _DONE = Text("✓", "green")
 _WRONG = Text("✗", "bold red")
@@ -85,7 +85,7 @@ def _reply(lesson: str, reply: Reply) -> Text:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Checked(Shown):
+class Checked(Tabular):
     """The stages of a lesson, or of all lessons.
 
     Attributes:
@@ -125,6 +125,14 @@ class Checked(Shown):
         if self.name is None:
             return found
         return {"lesson": self.name, "stages": found[self.name]}
+
+    def _entries(self) -> list[dict[str, Any]]:
+        """Return the stages, each with its lesson."""
+        return [
+            {"lesson": name} | _as_json(each)
+            for name, stages in self.results.items()
+            for each in stages
+        ]
 
     def _shown(self) -> Sequence[RenderableType]:
         if self.name is None:

@@ -27,7 +27,7 @@ from lab.runner.result_table import state_cell
 from lab.teach.classroom.class_dir import changed_end, write_private
 from lab.teach.classroom.planning import ClassPlan, SeatPlan
 from lab.teach.classroom.preparation import boot, plan_from, running_class
-from lab.verbs.printing import Note, Said, Shown
+from lab.verbs.printing import Note, Said, Shown, Tabular
 
 if TYPE_CHECKING:
     from lab.teach.classroom.gradebook import Entry
@@ -232,7 +232,7 @@ def down(file: Path, *, output: str | None, yes: bool) -> Ended:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Gradebook(Shown):
+class Gradebook(Tabular):
     """Which stages of the lessons each seat has passed.
 
     Attributes:

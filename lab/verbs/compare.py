@@ -28,7 +28,7 @@ from lab.runner.status import StatusProber
 from lab.runner.store.directory import runs_path
 from lab.runner.store.names import open_runs, read_each
 from lab.verbs.common_options import RunsDir
-from lab.verbs.printing import Shown, prints
+from lab.verbs.printing import Tabular, prints
 from lab.verbs.results import Labels, NamedRuns
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Shown):
+class Comparison(Tabular):
     """Runs side by side; differences and ratios are to the first run.
 
     Attributes:

@@ -23,11 +23,11 @@ from lab.cluster.project import default_root
 from lab.protocol.experiments.experiment import FAIL, Experiment
 from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.protocol.runtimes import RUNTIMES
-from lab.verbs.printing import Shown, prints
+from lab.verbs.printing import Tabular, prints
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Experiments(Shown):
+class Experiments(Tabular):
     """Experiments in a list, or one with its flags.
 
     Attributes:

@@ -30,7 +30,7 @@ from lab.cluster.gpu.support import build_of, by_gpus
 from lab.cluster.gpu.values import DRIVER
 from lab.cluster.gpu.verification import GpuCheck, GpuStatus, check_all
 from lab.protocol.runtimes import TENSORFLOW
-from lab.verbs.printing import Shown, prints
+from lab.verbs.printing import Tabular, prints
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
 _NAME: Final = 20
@@ -144,7 +144,7 @@ def _ids(ids: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Gpus(Shown):
+class Gpus(Tabular):
     """The GPUs of this host, and the task that holds each.
 
     Attributes:
@@ -183,6 +183,10 @@ class Gpus(Shown):
             "notices": list(inventory.notices),
             "tasks": [each.to_json() for each in self.pinned],
         }
+
+    def _entries(self) -> Any:  # noqa: ANN401  (a list of JSON objects)
+        """Return the GPUs, not their connections and the tasks."""
+        return self.to_json()["gpus"]
 
     def check(self) -> None:
         """Check that the driver works; a host without one is no error.

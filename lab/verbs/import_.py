@@ -24,7 +24,7 @@ from lab.cluster.project import AnyPath
 from lab.runner.store.archive import same_content, unpack
 from lab.runner.store.directory import RunDir, runs_path
 from lab.verbs.common_options import RunsDir
-from lab.verbs.printing import Note, Shown, prints
+from lab.verbs.printing import Note, Tabular, prints
 
 _IMPORTING: Final = ".import-"
 """The beginning of the name of a directory in the run store that an import fills."""
@@ -43,7 +43,7 @@ class Imported:
     is_new: bool
 
 
-class Imports(Shown, list[Imported]):
+class Imports(Tabular, list[Imported]):
     """The runs of several archives."""
 
     def to_json(self) -> list[dict[str, Any]]:

@@ -11,8 +11,10 @@ from lab.base.console import messages_shown, print_json
 from lab.base.errors import ConfigError, InputError
 from lab.base.log import LOG
 from lab.base.options import Arguments, Parameter, Switch, parameters
+from lab.base.shipped import named_extras
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import RenderableType
 
 Called = partial[Any]
@@ -63,6 +65,25 @@ class Shown:
         from lab.verbs.shown import plain  # noqa: PLC0415
 
         return plain(self._shown())
+
+
+class Tabular(Shown):
+    """A result that is a table: also a pandas data frame."""
+
+    def _entries(self) -> Any:  # noqa: ANN401  (a list of JSON objects)
+        """Return the rows of the data frame: by default the JSON value."""
+        return self.to_json()
+
+    @named_extras()
+    def frame(self) -> pd.DataFrame:
+        """Return a row for each entry of the table, with the keys of `--json` as its columns.
+
+        Raises:
+            LabError: pandas is not installed.
+        """
+        import pandas as pd  # noqa: PLC0415  (it takes half a second)
+
+        return pd.DataFrame(self._entries())
 
 
 class Said(Shown):

@@ -29,7 +29,7 @@ from lab.runner.lifecycle import statuses_of
 from lab.runner.verdict import GONE, explain
 from lab.verbs.common_options import EnvironmentArgument
 from lab.verbs.inputs import find_environment
-from lab.verbs.printing import Note, Shown, prints
+from lab.verbs.printing import Note, Tabular, prints
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class TaskRow:
         }
 
 
-class Environments(Shown, list[Listed]):
+class Environments(Tabular, list[Listed]):
     """All environments, as a table."""
 
     def _shown(self) -> Iterator[Table | str]:
@@ -97,7 +97,7 @@ class Environments(Shown, list[Listed]):
         yield wrapped(table_of(columns, cells), 4)
 
 
-class Tasks(Shown, list[TaskRow]):
+class Tasks(Tabular, list[TaskRow]):
     """The tasks of an environment, as a table."""
 
     def to_json(self) -> list[dict[str, object]]:

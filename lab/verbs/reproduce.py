@@ -42,7 +42,7 @@ from lab.study.reproduce.claims import ALL, COUNTED, NAMES, Source, load
 from lab.study.reproduce.plan import CONFIG, MAX_REPEATS, ended_runs, plan_reproduction
 from lab.verbs.common_options import BackendName, GpuMode, OwnOptions, RunsDir
 from lab.verbs.inputs import check_main_thread, place_options, project
-from lab.verbs.printing import Shown, prints
+from lab.verbs.printing import Tabular, prints
 from lab.verbs.results import Run, Runs, check_not_stopped
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, repr=False)
-class Reproduction(Shown):
+class Reproduction(Tabular):
     """The results of the claims of one source, or of all.
 
     Attributes:

@@ -26,7 +26,7 @@ from lab.runner.store.names import find_run
 from lab.runner.store.run_info import RunInfo
 from lab.runner.store.summarize import summarize
 from lab.runner.store.summary import Summary, read_summary
-from lab.verbs.printing import Shown
+from lab.verbs.printing import Shown, Tabular
 
 if TYPE_CHECKING:
     import pandas as pd  # importing it takes half a second, and most calls need no data frame
@@ -133,7 +133,7 @@ class Run(Shown):
             return [Text(visible(f"run {self.id} is damaged: {error}"))]
 
 
-class Runs(Shown, list[Run]):
+class Runs(Tabular, list[Run]):
     """Runs, shown as the table of `lab runs`; a slice of them is `Runs`, too."""
 
     @overload

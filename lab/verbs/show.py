@@ -29,12 +29,12 @@ from lab.runner.store.names import named_run
 from lab.runner.store.summarize import sum_up
 from lab.runner.store.summary import Summary
 from lab.verbs.common_options import RunsDir
-from lab.verbs.printing import Note, Shown, prints
+from lab.verbs.printing import Note, Tabular, prints
 from lab.verbs.results import Run
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Results(Shown):
+class Results(Tabular):
     """The results of a run, computed from its files.
 
     Attributes:
@@ -52,6 +52,10 @@ class Results(Shown):
     def to_json(self) -> Any:  # noqa: ANN401  (an object, or a list of notices)
         """Return the summary, or the notices, as a JSON value."""
         return self.notices if self.only_notices else asdict(self.summary)
+
+    def _entries(self) -> list[dict[str, Any]]:
+        """Return the tasks of the run."""
+        return [asdict(task) for task in self.summary.tasks]
 
     def _shown(self) -> Sequence[RenderableType]:
         if not self.only_notices:

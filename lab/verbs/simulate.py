@@ -22,15 +22,12 @@ from rich.table import Table
 
 from lab.base.converters import counts, one_of, whole
 from lab.base.options import Argument, Flag, verb
-from lab.base.shipped import named_extras
 from lab.base.tables import table_of
 from lab.cluster.project import AnyPath
 from lab.verbs.common_options import RunsDir
-from lab.verbs.printing import Note, Shown, prints
+from lab.verbs.printing import Note, Tabular, prints
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from lab.study.simulation.machine import Machine, Prediction
 
 WAYS: Final = ("async", "sync", "multiworker")
@@ -42,7 +39,7 @@ _ERRORS: Final = (
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Simulation(Shown):
+class Simulation(Tabular):
     """Simulated trainings.
 
     Attributes:
@@ -65,16 +62,12 @@ class Simulation(Shown):
 
     def to_json(self) -> dict[str, Any]:
         """Return what `lab simulate --json` prints."""
-        predictions = [each._asdict() for each in self.predictions]
-        machine = self.machine
+        machine, predictions = self.machine, self._entries()
         return {"machine": machine.label, "cores": machine.cores, "predictions": predictions}
 
-    @named_extras()
-    def frame(self) -> pd.DataFrame:
-        """Return a row for each training, with the measures of `lab simulate --json`."""
-        import pandas as pd  # noqa: PLC0415
-
-        return pd.DataFrame([each._asdict() for each in self.predictions])
+    def _entries(self) -> list[dict[str, Any]]:
+        """Return the trainings, with their measures."""
+        return [each._asdict() for each in self.predictions]
 
     def _shown(self) -> Sequence[Table | str]:
         columns = [">workers", ">ps", ">steps/s", ">images/s"]

@@ -36,7 +36,7 @@ from lab.study.batches import RunResult, run_batches, run_count
 from lab.study.sweep import MAX_REPEATS, REPEATS, check_succeeded, parse_over, plan_sweep
 from lab.verbs.common_options import BackendName, Force, GpuMode, OwnOptions, RunsDir, Stall
 from lab.verbs.inputs import Config, check_main_thread, place_options, program_args, project
-from lab.verbs.printing import Called, Shown, print_result, prints
+from lab.verbs.printing import Called, Tabular, print_result, prints
 from lab.verbs.results import Run, Runs, check_not_stopped
 from lab.verbs.run import FURTHER_FLAGS, program_flags
 
@@ -50,7 +50,7 @@ Values = str | int | float | Sequence[object]
 
 
 @dataclass(frozen=True, repr=False)
-class Sweep(Shown):
+class Sweep(Tabular):
     """The runs of a sweep.
 
     Attributes:
