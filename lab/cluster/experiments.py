@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -207,14 +207,21 @@ def outside_experiments(root: Path) -> dict[str, Experiment]:
         try:
             added = read_experiments(plugin.folder(), plugin.origin)
         except LabError as error:
-            LOG.warning(error if str(error).startswith("plug-in") else plugin.broken(error.what))
+            is_plugin = str(error).startswith("plug-in")
+            _warn_once(str(error if is_plugin else plugin.broken(error.what)))
             continue
         for name, experiment in added.items():
             if taken := found.get(name):
-                LOG.warning(plugin.broken(f"its {name} is one of {taken.origin}, too"))
+                _warn_once(str(plugin.broken(f"its {name} is one of {taken.origin}, too")))
             else:
                 found[name] = experiment
     return found
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Warn of a package once, though a command looks for experiments several times."""
+    LOG.warning(text)
 
 
 def find_experiment(name: str, root: Path) -> Experiment | None:
