@@ -137,7 +137,9 @@ def plugin_table(backend: str) -> str:
 def _imports(source: str, package: str) -> Iterator[tuple[str, str]]:
     """Yield the module and the name of each import of lab, but not of the package itself."""
     for node in ast.walk(ast.parse(source)):
-        module = (isinstance(node, ast.ImportFrom) and node.module) or ""
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        module = node.module or ""
         own = package and f"{module}.".startswith(f"{package}.")
         if module.startswith("lab.") and not own:
             yield from ((module, each.name) for each in node.names)

@@ -96,6 +96,20 @@ class Plugin:
             f"uninstall or update the package; {LAB_PLUGINS}={NONE} disables it",
         )
 
+    def why(self, error: LabError) -> LabError:
+        """Return an error that names the plug-in, also if a file of its package is to blame."""
+        return error if str(error).startswith("plug-in ") else self.broken(error.what)
+
+
+def warn_once(error: LabError) -> None:
+    """Warn of a plug-in that is left out; a command may look for plug-ins several times."""
+    _warn(str(error))
+
+
+@cache
+def _warn(text: str) -> None:
+    LOG.warning(text)
+
 
 @cache
 def plugins(kind: str) -> dict[str, Plugin]:

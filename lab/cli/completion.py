@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from lab.backends.names import known
 from lab.backends.state import state_directory
 from lab.base.errors import LabError
+from lab.base.log import shown_by
 from lab.base.options import Argument, Arguments, Parameter, ProgramArguments, parameters
 from lab.base.variables import LAB_RUNS_DIR
 from lab.protocol.experiments.registry import EXPERIMENTS
@@ -80,6 +81,17 @@ def _values(parameter: Parameter) -> Iterable[str]:
     return source() if source else getattr(getattr(parameter.kind, "parse", None), "choices", ())
 
 
+def _experiments() -> list[str]:
+    """Return the experiments of lab, of the project here, and of installed packages."""
+    from lab.cluster.experiments import outside_experiments  # noqa: PLC0415  (as `_clusters`)
+    from lab.cluster.project import default_root  # noqa: PLC0415
+
+    outside: Iterable[str] = ()
+    with suppress(LabError, OSError), shown_by(lambda _: None):
+        outside = outside_experiments(default_root())
+    return [*EXPERIMENTS, *outside]
+
+
 def _own_options() -> list[str]:
     """Return the options that only one backend has, each with its values."""
     options = (option for backend in known().values() for option in backend.options)
@@ -117,7 +129,7 @@ def _clusters(*patterns: str) -> Iterator[Cluster]:
 
 
 _SOURCES: Final[Mapping[str, Callable[[], Iterable[str]]]] = {
-    "EXPERIMENT": lambda: EXPERIMENTS,
+    "EXPERIMENT": _experiments,
     "KEY": _own_options,
     "RUN": _runs,
     "TASK": _tasks,

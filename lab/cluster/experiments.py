@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -16,8 +16,7 @@ from pydantic import Field
 
 from lab.base.converters import boolean, one_of, whole
 from lab.base.errors import InputError, LabError
-from lab.base.log import LOG
-from lab.base.plugins import plugins
+from lab.base.plugins import plugins, warn_once
 from lab.base.shipped import SHIPPED
 from lab.base.text import suggestion
 from lab.cluster.config.allocation import PS
@@ -201,27 +200,21 @@ def outside_experiments(root: Path) -> dict[str, Experiment]:
         InputError: The project's file cannot be read, or is invalid.
     """
     found: dict[str, Experiment] = {}
-    if (root / FILE).exists() and root.resolve() != SHIPPED:
-        found.update(read_experiments(root, FILE))
+    folder = Path() if root.resolve() == SHIPPED else root
+    if (folder / FILE).exists():
+        found.update(read_experiments(folder, FILE))
     for plugin in plugins("experiments").values():
         try:
             added = read_experiments(plugin.folder(), plugin.origin)
         except LabError as error:
-            is_plugin = str(error).startswith("plug-in")
-            _warn_once(str(error if is_plugin else plugin.broken(error.what)))
+            warn_once(plugin.why(error))
             continue
         for name, experiment in added.items():
             if taken := found.get(name):
-                _warn_once(str(plugin.broken(f"its {name} is one of {taken.origin}, too")))
+                warn_once(plugin.broken(f"its {name} is one of {taken.origin}, too"))
             else:
                 found[name] = experiment
     return found
-
-
-@cache
-def _warn_once(text: str) -> None:
-    """Warn of a package once, though a command looks for experiments several times."""
-    LOG.warning(text)
 
 
 def find_experiment(name: str, root: Path) -> Experiment | None:

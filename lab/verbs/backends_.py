@@ -20,7 +20,7 @@ from lab.backends.registry import backends
 from lab.base.options import verb
 from lab.base.tables import terminal_width
 from lab.base.text import visible, wrapped
-from lab.verbs.printing import Shown, prints
+from lab.verbs.printing import Tabular, prints
 
 _ABILITIES: Final = ("tasks", "containers", "host_gpus", "queued", "network_faults", "extra")
 
@@ -29,7 +29,7 @@ _INDENT: Final = " " * 6
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Backends(Shown):
+class Backends(Tabular):
     """The backends.
 
     Attributes:

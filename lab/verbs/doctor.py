@@ -22,14 +22,14 @@ from lab.base.options import verb
 from lab.base.variables import LAB_RUNS_DIR
 from lab.checks import host as hosts
 from lab.checks.report import GPUS, HOST, Report, gpu_area
-from lab.verbs.printing import Called, Shown, print_result, prints
+from lab.verbs.printing import Called, Tabular, print_result, prints
 
 if TYPE_CHECKING:
     from rich.text import Text  # the package may be missing
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Examined(Shown):
+class Examined(Tabular):
     """The checks of this host.
 
     Attributes:
@@ -52,6 +52,10 @@ class Examined(Shown):
     def to_json(self) -> dict[str, Any]:
         """Return all of it as a JSON value."""
         return self.report.as_json()
+
+    def _entries(self) -> Any:  # noqa: ANN401  (a list of JSON objects)
+        """Return the checks."""
+        return self.to_json()["findings"]
 
     def _shown(self) -> Iterator[Text | str]:
         from lab.checks.view import lines  # noqa: PLC0415

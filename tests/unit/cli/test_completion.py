@@ -93,6 +93,20 @@ def test_unreadable_config_completes_nothing(text: str, tmp_path: Path) -> None:
         assert offered(tmp_path, *words) == []
 
 
+def test_experiments_of_the_project_are_offered(place: Path) -> None:
+    assert offered(place, "run", "ti") == []
+    (place / "tiny.py").touch()
+    (place / "experiments.yaml").write_text(
+        "{version: 1, experiments: {tiny: {program: tiny.py, summary: s, jobs: [worker],"
+        " framework: torch}}}"
+    )
+    for words in (("run", "ti"), ("experiments", "ti"), ("sweep", "ti")):
+        assert offered(place, *words) == ["tiny"]
+    (place / "experiments.yaml").write_text("{")
+    assert offered(place, "run", "ti") == []
+    assert "async" in offered(place, "run", "as")
+
+
 OF_RUNS = ("report", "logs", "attach", "cancel")
 
 

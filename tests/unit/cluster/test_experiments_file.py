@@ -101,6 +101,7 @@ def test_a_package_adds_experiments_and_a_broken_one_only_warns(
     install("empty", {"experiments": "none = empty"}, {})
     found = outside_experiments(tmp_path)["bert-tiny"]
     assert (found.origin, Path(found.program).is_file()) == ("fleet 1.2", True)
+    outside_experiments(tmp_path)  # a command looks several times
     assert len(caplog.messages) == 3
     lines = "\n".join(caplog.messages)
     assert "plug-in 'rival' of rival 1.2 cannot be used: its bert-tiny is" in lines
