@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -50,9 +50,11 @@ class OneOf:
 
     Attributes:
         names: Returns the values.
+        usual: Those of them for which `names` need not be called, because it takes long.
     """
 
     names: Callable[[], tuple[str, ...]]
+    usual: Collection[str] = ()
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -61,9 +63,8 @@ class OneOf:
 
     def __call__(self, raw: str) -> str:
         """Return the value, if it is one of the choices."""
-        choices = self.choices
-        if raw not in choices:
-            *others, last = choices
+        if raw not in self.usual and raw not in self.choices:
+            *others, last = self.choices
             raise ValueError(f"{', '.join(others)} or {last}" if others else last)
         return raw
 

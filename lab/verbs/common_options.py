@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Annotated, Final
 
-from lab.backends.names import backend_names
+from lab.backends.names import AUTO, BUILT_IN, backend_names
 from lab.base.converters import OneOf, duration, one_of, whole
 from lab.base.options import Argument, Flag, RepeatedFlag, Switch
 from lab.protocol.runtimes import RUNTIMES
@@ -33,7 +33,12 @@ ClusterArgument = Annotated[
     Argument("the cluster config, the same as --cluster", shows="FILE"),
 ]
 BackendName = Annotated[
-    str, Flag("auto, or one that `lab backends` lists", OneOf(backend_names), shows="NAME")
+    str,
+    Flag(
+        "auto, or one that `lab backends` lists",
+        OneOf(backend_names, (AUTO, *BUILT_IN)),
+        shows="NAME",
+    ),
 ]
 OwnOptions = Annotated[
     tuple[str, ...],
