@@ -10,13 +10,13 @@ import os
 import re
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -167,3 +167,41 @@ def _misfit(package: Distribution) -> str:
         if canonicalize_name(needed.name) == DISTRIBUTION and needed.marker is None and not fits:
             return f"it needs {needed}, and this is {lab.__version__}"
     return ""
+
+
+class _Outside(Protocol):
+    @property
+    def origin(self) -> str: ...
+
+
+Outside = TypeVar("Outside", bound=_Outside)
+
+
+def add_of_packages(
+    found: dict[str, Outside],
+    packages: Iterable[Plugin],
+    read: Callable[[Path, str], Mapping[str, Outside]],
+) -> dict[str, Outside]:
+    """Add what packages have to what was found, by name.
+
+    A package whose files cannot be used, and a name that is taken, are left out with a warning.
+
+    Args:
+        found: What was found; it is changed.
+        packages: The packages' entry points.
+        read: Reads the files in a package's directory, with the package's name and version.
+    """
+    for plugin in packages:
+        try:
+            added = read(plugin.folder(), plugin.origin)
+            if not added:
+                raise plugin.broken("it has none")
+        except LabError as error:
+            warn_once(plugin.why(error))
+            continue
+        for name, each in added.items():
+            if taken := found.get(name):
+                warn_once(plugin.broken(f"its {name} is one of {taken.origin}, too"))
+            else:
+                found[name] = each
+    return found

@@ -15,8 +15,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from lab.base.converters import boolean, one_of, whole
-from lab.base.errors import InputError, LabError
-from lab.base.plugins import plugins, warn_once
+from lab.base.errors import InputError
+from lab.base.plugins import add_of_packages, plugins
 from lab.base.shipped import SHIPPED
 from lab.base.text import suggestion
 from lab.cluster.config.allocation import PS
@@ -200,21 +200,15 @@ def outside_experiments(root: Path) -> dict[str, Experiment]:
         InputError: The project's file cannot be read, or is invalid.
     """
     found: dict[str, Experiment] = {}
-    folder = Path() if root.resolve() == SHIPPED else root
+    folder = own_folder(root)
     if (folder / FILE).exists():
         found.update(read_experiments(folder, FILE))
-    for plugin in plugins("experiments").values():
-        try:
-            added = read_experiments(plugin.folder(), plugin.origin)
-        except LabError as error:
-            warn_once(plugin.why(error))
-            continue
-        for name, experiment in added.items():
-            if taken := found.get(name):
-                warn_once(plugin.broken(f"its {name} is one of {taken.origin}, too"))
-            else:
-                found[name] = experiment
-    return found
+    return add_of_packages(found, plugins("experiments").values(), read_experiments)
+
+
+def own_folder(root: Path) -> Path:
+    """Return where the user's own files are: the project, or without one the current directory."""
+    return Path() if root.resolve() == SHIPPED else root
 
 
 def find_experiment(name: str, root: Path) -> Experiment | None:

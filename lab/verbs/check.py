@@ -32,7 +32,7 @@ from lab.base.text import suggestion, visible
 from lab.runner.store.directory import runs_path
 from lab.teach.lessons.answers import add_answers, note_passed
 from lab.teach.lessons.check import Evidence, Reply, StageResult, check_lesson
-from lab.teach.lessons.lesson import Lesson, lesson_names, load_lesson
+from lab.teach.lessons.lesson import Lesson, load_lesson, load_lessons
 from lab.verbs.common_options import RunsDir
 from lab.verbs.printing import Tabular, prints
 
@@ -49,14 +49,20 @@ def lessons_table(
     for name, lesson in lessons.items():
         passed = sum(each.passed for each in results[name])
         done = Text(f"{passed} of {len(lesson.stages)}", "green" if passed else "")
-        found.add_row(name, visible(lesson.title), str(lesson.minutes), done)
+        title = Text.assemble(visible(lesson.title), (_origin(lesson, "\n"), "dim"))
+        found.add_row(name, title, str(lesson.minutes), done)
     return found
 
 
 def lesson_page(name: str, lesson: Lesson, results: Sequence[StageResult]) -> Group:
     """Return the stages of a lesson: what is done, and what to do next."""
-    title = Text.assemble((visible(lesson.title), "bold"), f"  {name}, {lesson.minutes} minutes")
+    facts = f"  {name}, {lesson.minutes} minutes{_origin(lesson, ', ')}"
+    title = Text.assemble((visible(lesson.title), "bold"), facts)
     return Group(title, *(Group("", *_stage(name, each)) for each in results))
+
+
+def _origin(lesson: Lesson, begin: str) -> str:
+    return f"{begin}from {visible(lesson.origin)}" if lesson.origin else ""
 
 
 def _stage(lesson: str, result: StageResult) -> Iterator[Padding | Text]:
@@ -161,7 +167,7 @@ def check(
     if lesson is None:
         if answer or key:
             raise InputError("--answer and --key need a lesson", "see `lab check`")
-        lessons = {name: load_lesson(name) for name in lesson_names()}
+        lessons = load_lessons()
     else:
         lessons = {lesson: load_lesson(lesson)}
         if answer:

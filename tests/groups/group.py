@@ -190,7 +190,7 @@ GROUPS: Final[Mapping[str, Group]] = {
                 "tests/e2e/test_notebooks.py",
                 "tests/e2e/test_tensorflow_rules.py",
             ),
-            files=("notebooks/*", "docs/tutorials/lessons/*"),
+            files=("notebooks/*", "docs/tutorials/lessons/*", "lab/teach/lessons/*.yaml"),
             engine=True,
         ),
         Group(

@@ -23,7 +23,7 @@ from lab.protocol.volume.layout import task_names
 from lab.runner.store.run_info import RunInfo, parameters_of
 from lab.runner.store.summary import ResultSummary, Summary, TaskSummary
 from lab.teach.lessons.check import MeasuredRun, holds
-from lab.teach.lessons.lesson import FOLDER, Condition, Stage, load_lesson
+from lab.teach.lessons.lesson import Condition, Stage, load_lesson
 from lab.verbs.run import command
 from tests.support.commands import ROOT
 from tests.support.shown import commands
@@ -31,6 +31,7 @@ from tests.support.specs import changed
 
 Runs = Mapping[str, MeasuredRun]
 
+PAGES: Final = ROOT / "docs/tutorials/lessons"
 LATE: Final = {"start": {"worker-2": "after 600 steps"}}
 SLOW: Final = {"faults": ("slow:0.3 worker-1",)}
 
@@ -66,7 +67,7 @@ def runs_of(lesson: str, stage: Stage) -> Runs:
 @cache
 def _runs(lesson: str) -> Sequence[MeasuredRun]:
     """The runs of the commands of a lesson's page, or of its stages if it has no page."""
-    page, lines = FOLDER / f"{lesson}.md", [each.command for each in load_lesson(lesson).stages]
+    page, lines = PAGES / f"{lesson}.md", [each.command for each in load_lesson(lesson).stages]
     if page.is_file():
         section = page.read_text("utf-8").partition("\n## Run\n")[2].partition("\n## ")[0]
         lines = [line for line in commands(section) if line.startswith("lab run ")]

@@ -15,10 +15,11 @@ from lab.base.errors import ConfigError, InputError
 from lab.base.formatting import counted
 from lab.base.units import DELAY, MEMORY, RATE, exact
 from lab.cluster.config.cluster import OF_A_RUN, Cluster
-from lab.cluster.config.diagnostics import Problem, report, to_problems
+from lab.cluster.config.diagnostics import Problem, ProblemError, report, to_problems
 from lab.cluster.config.validation import WORKER, validate
 from lab.cluster.config.yaml_reader import MAX_BYTES, read_source
 
+T = TypeVar("T")
 Config = TypeVar("Config", bound=BaseModel)
 
 FIX: Final = "name a config with `--cluster FILE`, such as clusters/book.yaml"
@@ -70,13 +71,37 @@ def parse_config(
         ConfigError: The config is invalid; the error lists all problems of the first of the three
             that fails.
     """
+
+    def validated(value: object) -> Config:
+        try:
+            return model.model_validate(value)
+        except ValidationError as error:
+            raise ProblemError(*to_problems(error, value, model)) from None
+
+    return parse_with(validated, rules, data, file)
+
+
+def parse_with(
+    convert: Callable[[object], T], rules: Callable[[T], Iterable[Problem]], data: bytes, file: str
+) -> T:
+    """Do what `parse_config` does, with types of any kind.
+
+    Args:
+        convert: Converts the file's content; a ProblemError has what is wrong with it.
+        rules: Returns a problem for every rule that the result breaks.
+        data: The file's content.
+        file: Its name, for messages.
+
+    Raises:
+        ConfigError: See `parse_config`.
+    """
     source = read_source(data)
     problems = source.problems
     if not problems:
         try:
-            config = model.model_validate(source.value)
-        except ValidationError as error:
-            problems = to_problems(error, source.value, model)
+            config = convert(source.value)
+        except ProblemError as error:
+            problems = [*error.problems]
         else:
             problems = list(rules(config))
             if not problems:

@@ -26,7 +26,7 @@ from lab.runner.store.directory import DEFAULT_RUNS_DIR
 from lab.teach.classroom.names import COPIES
 from lab.teach.lessons.answers import FILE
 from lab.teach.lessons.check import Evidence, StageResult, check_lesson
-from lab.teach.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
+from lab.teach.lessons.lesson import Lesson, Stage, load_lessons
 
 _EVIDENCE: Final = re.compile(
     rf"(?P<seat>[^/]+)/{DEFAULT_RUNS_DIR}/"
@@ -99,7 +99,7 @@ def gradebook(archive: zipfile.ZipFile) -> list[Entry]:
         OSError: The archive cannot be read.
     """
     folders = {name.partition("/")[0] for name in archive.namelist() if "/" in name}
-    lessons = {name: load_lesson(name) for name in lesson_names()}
+    lessons = load_lessons()
     entries = [
         entry for seat in sorted(folders - {COPIES}) for entry in _seat(archive, seat, lessons)
     ]

@@ -13,6 +13,7 @@ from typing import Final
 from lab.base.errors import LabError
 from lab.base.formatting import number
 from lab.base.text import short
+from lab.cluster.config.yaml_reader import parse_scalar
 from lab.runner.store.directory import RunDir, altered_task, infos, read_statuses
 from lab.runner.store.measures import OF_RUN, OF_TASK, Figure
 from lab.runner.store.run_info import RunInfo
@@ -95,6 +96,10 @@ class MeasuredRun:
     def setting(self, name: str) -> Figure | None:
         """Return a flag of its program or an option of `lab run`; None if neither was used."""
         value = self.info.hyperparameters.get(name)
+        # Of an experiment from outside, only the arguments are recorded.
+        args = dict(word.partition("=")[::2] for word in self.info.spec.args)
+        if self.info.spec.origin and (flag := f"--{name}") in args:
+            value = parse_scalar(args[flag] or "true")
         if isinstance(value, int | float):
             return value
         return options_of(self.info).get(name) if value is None else str(value)
@@ -122,11 +127,11 @@ class Evidence:
         """
         runs: dict[str, list[MeasuredRun]] = {}
         for run, info in reversed(infos(store).items()):
-            # A program of the student's own may have the name of an experiment.
-            if info is None or info.imported or info.spec.own or not info.state.ended:
+            if info is None or info.imported or not info.state.ended:
                 continue
             measured = runs.setdefault(info.spec.experiment, [])
-            if len(measured) < _MOST_RUNS:
+            # A program of the student's own may have the name of an experiment.
+            if len(measured) < _MOST_RUNS and (info.spec.origin or not info.spec.own):
                 measured.append(MeasuredRun(info, partial(_summary, run, info)))
         return cls(runs, read_answers(store / FILE))
 
@@ -333,9 +338,6 @@ def figure_of(operand: Operand, runs: Mapping[str, MeasuredRun]) -> Figure | Non
 
     Returns:
         The value; None if the runs do not have it.
-
-    Raises:
-        LabError: There is no such run, measure or way to take it.
     """
     if not isinstance(operand, Value):
         return operand
@@ -352,9 +354,7 @@ def figure_of(operand: Operand, runs: Mapping[str, MeasuredRun]) -> Figure | Non
 
 
 def _measured(value: Value, runs: Mapping[str, MeasuredRun]) -> Figure | None:
-    run = runs.get(value.of)
-    if run is None:
-        raise LabError(f"the stage has no run {value.of!r}")
+    run = runs[value.of]
     if value.setting:
         return run.setting(value.setting)
     if run.summary is None:
@@ -363,16 +363,12 @@ def _measured(value: Value, runs: Mapping[str, MeasuredRun]) -> Figure | None:
         return _result(value.result, run.summary)
     if value.measure in _RUN:
         return _RUN[value.measure](run.summary)
-    if value.measure not in _TASK:
-        raise LabError(f"no measure {value.measure!r}")
     measure = _TASK[value.measure]
     tasks = run.summary.tasks
     if value.task:
         return next((measure(task) for task in tasks if task.task == value.task), None)
     known = ((task.task, measure(task)) for task in tasks if task.job_name == value.job)
     figures = {name: figure for name, figure in known if isinstance(figure, int | float)}
-    if value.take not in _TAKES:
-        raise LabError(f"cannot take {value.take!r} of {value.measure}")
     return _TAKES[value.take](figures) if figures else None
 
 

@@ -1,21 +1,36 @@
-"""The stages of a lesson, as `docs/tutorials/lessons/NAME.yaml` states them."""
+"""The stages of a lesson, as `lessons/NAME.yaml` states them: of lab, a project or a package."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Annotated, Final
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from lab.base.errors import InputError
+from lab.base.plugins import plugins
 from lab.base.shipped import SHIPPED
 from lab.base.text import suggestion
+from lab.cluster.config.diagnostics import Problem
+from lab.cluster.config.structs import read_struct
+from lab.cluster.experiments import add_of_packages, outside_experiments
+from lab.cluster.project import default_root
+from lab.protocol.experiments.registry import EXPERIMENTS
+from lab.runner.store.measures import OF_RUN, OF_TASK
 
-FOLDER: Final = SHIPPED / "docs/tutorials/lessons"
+FOLDER: Final = "lessons"
+"""The directory of the files, in a project or a package."""
 
-_Name = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9-]*$")]
+NAME: Final = "^[a-z][a-z0-9-]*$"
+
+_Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+_MEASURES: Final = (*(each.name for each in OF_RUN), *(each.name for each in OF_TASK))
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -47,11 +62,23 @@ class Value(_Part, frozen=True, kw_only=True):
     of: str = "run"
     task: str = ""
     job: str = ""
-    take: str = ""
+    take: Literal["", "sum", "least", "most", "least-task", "most-task"] = ""
     less: Value | float = 0.0
     over: Value | float = 1.0
     times: float = 1.0
     plus: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check that it names a value.
+
+        Raises:
+            ValueError: It does not.
+        """
+        if not (self.setting or self.result or self.measure in _MEASURES):
+            hint = suggestion(self.measure, _MEASURES) or "name one, a setting or a result"
+            raise ValueError(f"there is no measure {self.measure!r}; {hint.strip()}")
+        if self.measure in _MEASURES[len(OF_RUN) :] and not (self.task or (self.job and self.take)):
+            raise ValueError(f"{self.measure} is of a task: add `task`, or `job` and `take`")
 
 
 Operand = bool | float | str | Value
@@ -76,6 +103,18 @@ class Condition(Value, frozen=True, kw_only=True):
     matches: str = ""
     absent: bool = False
     hint: _Text
+
+    def __post_init__(self) -> None:
+        """Check the regular expression, too.
+
+        Raises:
+            ValueError: It is invalid.
+        """
+        super().__post_init__()
+        try:
+            re.compile(self.matches)
+        except re.error as error:
+            raise ValueError(f"`matches` is no regular expression: {error}") from None
 
 
 class Mistake(_Part, frozen=True, kw_only=True):
@@ -128,14 +167,25 @@ class Stage(_Part, frozen=True, kw_only=True):
 
     name: _Name
     text: _Text
-    runs: Mapping[str, str]
-    command: _Text
+    runs: Annotated[Mapping[str, str], msgspec.Meta(min_length=1)]
+    command: Annotated[str, msgspec.Meta(pattern="^lab (run|sweep|reproduce) ")]
     holds: tuple[Condition, ...] = ()
     questions: tuple[Question, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Check that its values are of its runs, and that its command can be read.
 
-class Lesson(_Part, frozen=True, kw_only=True):
-    """A lesson.
+        Raises:
+            ValueError: One is not.
+        """
+        shlex.split(self.command)
+        for name in _runs_in((self.holds, self.questions)):
+            if name not in self.runs:
+                raise ValueError(f"the stage has no run {name!r}; it has {', '.join(self.runs)}")
+
+
+class LessonFile(_Part, frozen=True, kw_only=True):
+    """The file of a lesson.
 
     Attributes:
         title: Its title.
@@ -148,23 +198,103 @@ class Lesson(_Part, frozen=True, kw_only=True):
     stages: Annotated[tuple[Stage, ...], msgspec.Meta(min_length=1)]
 
 
-def lesson_names() -> list[str]:
-    """Return the names of all lessons with stages."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+class Lesson(LessonFile, frozen=True, kw_only=True):
+    """A lesson.
+
+    Attributes:
+        origin: Where it is from: its file, or a package and its version; "": from lab.
+    """
+
+    origin: str = ""
+
+
+def _runs_in(part: object) -> Iterator[str]:
+    """Yield the names of the runs that the values inside a part are of."""
+    if isinstance(part, Value):
+        yield part.of
+    inside = msgspec.structs.astuple(part) if isinstance(part, msgspec.Struct) else part
+    for each in inside if isinstance(inside, tuple) else ():
+        yield from _runs_in(each)
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """Return the files of the lessons in a directory by name; hidden ones are an editor's."""
+    return {path.stem: path for path in sorted((folder / FOLDER).glob("[!.]*.yaml"))}
 
 
 @cache
-def load_lesson(name: str) -> Lesson:
-    """Return a lesson.
+def _shipped() -> Mapping[str, Path]:
+    """Return the files of lab's own lessons by name."""
+    return _files(next(iter(plugins("lessons").values())).folder())
+
+
+@cache
+def _shipped_lesson(name: str) -> Lesson:
+    return _read(_shipped()[name], "", EXPERIMENTS)
+
+
+def _read(path: Path, origin: str, known: Collection[str]) -> Lesson:
+    read = read_struct(path, LessonFile, partial(_unknown_experiments, known))
+    return Lesson(**msgspec.structs.asdict(read), origin=origin)
+
+
+def _unknown_experiments(known: Collection[str], read: LessonFile) -> Iterator[Problem]:
+    for number, stage in enumerate(read.stages):
+        for run, name in stage.runs.items():
+            if name not in known:
+                at, what = ("stages", number, "runs", run), f"there is no experiment {name}"
+                yield Problem(at, what, misspelt=name, candidates=list(known))
+
+
+def outside_lessons(root: Path) -> dict[str, Lesson]:
+    """Return the lessons of a project, then those of installed packages; by name.
+
+    A package whose lessons cannot be used, and a name that is taken, are left out with a warning.
+
+    Args:
+        root: The project's directory.
 
     Raises:
-        InputError: There is no such lesson.
+        InputError: A file of the project cannot be read, or is invalid.
     """
-    from ruamel.yaml import YAML  # noqa: PLC0415  (its import is slow)
+    _, *packages = plugins("lessons").values()
+    mine = root.resolve() != SHIPPED and _files(root)
+    known = {*EXPERIMENTS, *outside_experiments(root)} if mine or packages else ()
+    found = _read_all(known, root, f"{FOLDER}/") if mine else {}
+    return add_of_packages(found, packages, partial(_read_all, known))
 
-    names = lesson_names()
-    if name not in names:
-        hint = suggestion(name, names)
+
+def _read_all(known: Collection[str], folder: Path, origin: str) -> dict[str, Lesson]:
+    """Return the lessons in the directory of a project or a package, by name."""
+    files = _files(folder)
+    for name, path in files.items():
+        if name in _shipped():
+            raise InputError(f"{path}: lab has a lesson {name}", "rename the file")
+        if not re.fullmatch(NAME, name):
+            raise InputError(f"{path}: not a lesson's name", "name it like three-workers.yaml")
+    return {name: _read(path, origin, known) for name, path in files.items()}
+
+
+def load_lesson(name: str) -> Lesson:
+    """Return a lesson of lab, of the project or of a package.
+
+    Raises:
+        InputError: There is no such lesson, or a file of the project is invalid.
+    """
+    root = default_root()
+    if name in _shipped() and name not in _files(root):
+        return _shipped_lesson(name)
+    outside = outside_lessons(root)
+    if name not in outside:
+        hint = suggestion(name, [*_shipped(), *outside])
         raise InputError(f"no lesson {name!r}", f"{hint}see `lab check`")
-    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
-    return msgspec.convert(YAML(typ="safe").load(text), Lesson)
+    return outside[name]
+
+
+def load_lessons() -> dict[str, Lesson]:
+    """Return all lessons by name: lab's own, those of the project, and those of packages.
+
+    Raises:
+        InputError: A file of the project is invalid.
+    """
+    return {name: _shipped_lesson(name) for name in _shipped()} | outside_lessons(default_root())

@@ -38,7 +38,7 @@ from lab.teach.lessons.check import (
     figure_of,
     key_of,
 )
-from lab.teach.lessons.lesson import Lesson, Stage, lesson_names, load_lesson
+from lab.teach.lessons.lesson import Lesson, Stage, load_lesson, load_lessons
 from lab.verbs import restore
 from lab.verbs.check import lesson_page
 from lab.verbs.restore import command, missing_stages, restore_files
@@ -55,7 +55,7 @@ LESSONS = ROOT / "docs/tutorials/lessons"
 SECTIONS = ["Predict", "Run", "What you should see", "What to try", "Next"]
 STAGES = [
     pytest.param(name, stage, id=f"{name}-{stage.name}")
-    for name in lesson_names()
+    for name in load_lessons()
     for stage in load_lesson(name).stages
 ]
 every_stage = pytest.mark.parametrize(("name", "stage"), STAGES)
@@ -177,10 +177,10 @@ WITHOUT_STAGES = {"choosing", "complaints", "then-and-now"}
 def test_every_lesson_and_notebook_has_stages() -> None:
     lessons = {path.stem for path in LESSONS.glob("*.md")} - WITHOUT_STAGES
     notebooks = {path.stem[3:].replace("_", "-") for path in (ROOT / "notebooks").glob("[0-9]*.py")}
-    assert lessons | notebooks <= set(lesson_names())
+    assert lessons | notebooks <= set(load_lessons())
 
 
-PAGES = [name for name in lesson_names() if (LESSONS / f"{name}.md").is_file()]
+PAGES = [name for name in load_lessons() if (LESSONS / f"{name}.md").is_file()]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -201,7 +201,7 @@ def test_the_page_of_a_lesson_has_its_sections_commands_and_questions(name: str)
     assert exercises.count("<summary>Answer</summary>") == len(numbered) > 0
 
 
-@pytest.mark.parametrize("name", lesson_names())
+@pytest.mark.parametrize("name", load_lessons())
 def test_the_names_in_a_lesson_are_unique(name: str) -> None:
     lesson: Lesson = load_lesson(name)
     stages = [each.name for each in lesson.stages]
