@@ -5,6 +5,8 @@ Examples:
     lab init
     # for another host with 4 GPUs, printed to stdout
     lab init --gpus 4 --output -
+    # also an experiment and a lesson, to change; the config of an existing project stays
+    lab init --course
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -26,7 +28,7 @@ from lab.base.errors import InputError
 from lab.base.files import check_output
 from lab.base.log import LOG
 from lab.base.options import Flag, Switch, verb
-from lab.base.shipped import CLONE, files_of
+from lab.base.shipped import CLONE, SHIPPED, files_of
 from lab.cluster.config import Cluster, parse_cluster
 from lab.cluster.config.schema import FILE as SCHEMA
 from lab.cluster.gpu import chosen_host
@@ -40,6 +42,9 @@ from lab.verbs.printing import Note, Shown, prints
 
 PARTS: Final = (DOCKERFILE, "data/README.md", SCRIPTS)
 """The shipped files that a project has beside its config."""
+
+COURSE: Final = SHIPPED / "docs/how-to/course"
+"""The directory with the files of the example course."""
 
 _GITIGNORE: Final = """\
 # What lab writes for this host.
@@ -89,9 +94,18 @@ def init(
         DEFAULT_CLUSTER
     ),
     force: Annotated[bool, Switch("replace an existing file")] = False,
+    course: Annotated[bool, Switch("write an example course, too")] = False,
 ) -> Initialized:
     """Write a project: a config for this host or another one, the programs and a Dockerfile."""
     path = Path(DEFAULT_CLUSTER if output == "-" else output)
+    root = _own_root(path)
+    if course and (output == "-" or root is None):
+        problem = f"--course: {output} is not in a project of yours"
+        raise InputError(problem, "run `lab init --course` in an empty directory")
+    if course and path.is_file() and not force:
+        return _with_files(
+            Initialized(path.read_text("utf-8"), kept=[str(path)]), root, course=True
+        )
     if output != "-":
         _check_free(path, force=force)
     inventory = chosen_host(gpus)
@@ -105,16 +119,11 @@ def init(
     if output == "-":
         return Initialized(config)
     write(path, config)
-    written, kept = _write_project(path)
     host = "this host" if isinstance(gpus, str) else "that host"
-    notes = [
-        f"{host} has {describe_host(inventory)}",
-        f"wrote {output}: {name}, {layout}",
-        f"wrote {', '.join(written)}, and {COPY}/ for the image" if written else "",
-        f"kept what exists already: {', '.join(kept)}" if kept else "",
-        _next_step(path, cluster, elsewhere=not isinstance(gpus, str)),
-    ]
-    return Initialized(config, [str(path), *written], kept, [*filter(None, notes)])
+    notes = [f"{host} has {describe_host(inventory)}", f"wrote {output}: {name}, {layout}"]
+    made = _with_files(Initialized(config, [str(path)], notes=notes), root, course=course)
+    then = "" if course else _next_step(path, cluster, elsewhere=not isinstance(gpus, str))
+    return replace(made, notes=[*made.notes, then] if then else made.notes)
 
 
 def _check_free(path: Path, *, force: bool) -> None:
@@ -136,36 +145,52 @@ def _schema(path: Path) -> str | None:
     return Path(os.path.relpath(SCHEMA, folder)).as_posix()
 
 
-def _write_project(config: Path) -> tuple[list[str], list[str]]:
-    """Write what the project of a config lacks; return that, and what exists but differs.
+def _own_root(config: Path) -> Path | None:
+    """Return the project of a config, in which lab may write files; None: there is none.
 
-    These are programs, the Dockerfile and the image's sources. It replaces no file. A clone has all
-    of it. A config that is written through a link, such as /dev/stdout, belongs to no project.
+    A clone has all files. A config that is written through a link, such as /dev/stdout, belongs to
+    no project.
     """
     folder = config.absolute().parent.resolve()
-    written: list[str] = []
-    kept: list[str] = []
     if config.resolve().parent != folder:
-        return written, kept
+        return None
     folder = project_around(config) or folder
-    if not context_of(folder).is_copy:
-        return written, kept
-    ignore = folder / ".gitignore"
+    return folder if context_of(folder).is_copy else None
+
+
+def _with_files(made: Initialized, root: Path | None, *, course: bool) -> Initialized:
+    """Write what a project lacks, and say what was written, and what exists but differs.
+
+    These are programs, the Dockerfile and the image's sources. It replaces no file.
+    """
+    if root is None:
+        return made
+    written: list[str] = []
+    kept = [*made.kept]
+    ignore = root / ".gitignore"
     if os.path.lexists(ignore):
         kept.append(ignore.name)
     else:
         ignore.write_text(_GITIGNORE, encoding="utf-8")
         written.append(ignore.name)
-    for name, source in files_of(PARTS):
-        target = folder / name
+    parts = ("experiments.yaml", "course", "lessons") if course else ()
+    for name, source in (*files_of(PARTS), *files_of(parts, COURSE)):
+        target = root / name
         if not os.path.lexists(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
             written.append(name if Path(name).parent.name != SCRIPTS else f"{SCRIPTS}/")
         elif not (target.is_file() and filecmp.cmp(source, target, shallow=False)):
             kept.append(name)
-    prepare_context(folder)
-    return [*dict.fromkeys(written)], kept
+    prepare_context(root)
+    written = [*dict.fromkeys(written)]
+    notes = [
+        *made.notes,
+        f"wrote {', '.join(written)}, and {COPY}/ for the image" if written else "",
+        f"kept what exists already: {', '.join(kept)}" if kept else "",
+        "see its first stage with `lab check points`" if course else "",
+    ]
+    return replace(made, written=[*made.written, *written], kept=kept, notes=[*filter(None, notes)])
 
 
 def _next_step(path: Path, cluster: Cluster, *, elsewhere: bool) -> str:
