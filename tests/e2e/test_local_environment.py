@@ -26,8 +26,9 @@ from lab.cluster.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.protocol.volume import Request, RunSpec
 from lab.protocol.volume.states import State
 from tests.support.agents import PATIENCE_S, ROOT, processes_with, wait_for
-from tests.support.commands import free_port
+from tests.support.commands import free_port, lab
 from tests.support.conditions import needs_namespaces
+from tests.support.experiments import LOCAL
 from tests.support.volumes import collected, states
 
 PROGRAM = """
@@ -234,7 +235,7 @@ from pathlib import Path
 from lab.backends.local.backend import LocalBackend
 from lab.base.errors import LabError
 from tests.e2e.test_local_environment import plan
-from tests.support.commands import free_port
+from tests.support.commands import free_port, lab
 try:
     LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]))
 except LabError as error:
@@ -351,3 +352,12 @@ def test_two_directories_with_the_same_name_are_up_at_once(kind: str, project: P
     assert listed() == {str(two): names[str(two)]}
     lab(two, "down")
     assert listed() == {}
+
+
+def test_the_example_course_works_up_to_its_last_answer(tmp_path: Path) -> None:
+    lab(tmp_path, "init", "--course", "--gpus", "none")
+    lab(tmp_path, "run", "points", "--points", "100", *LOCAL)
+    assert "✓ few" in lab(tmp_path, "check", "points", "--answer", "workers=3", code=1)[0]
+    lab(tmp_path, "restore", "points", "many")
+    lab(tmp_path, "check", "points", "--answer", "error=0.1", code=1)
+    assert "✓ many" in lab(tmp_path, "check", "points", "--answer", "error=0.00085")[0]
