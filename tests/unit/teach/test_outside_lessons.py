@@ -133,9 +133,13 @@ def test_a_name_that_no_lesson_may_have(project: Path, name: str, message: str) 
         assert message in refused(called(project, *words))
 
 
-def test_the_file_of_an_editor_is_no_lesson(project: Path) -> None:
+def test_the_file_of_an_editor_is_no_lesson_and_a_clone_of_lab_has_none_outside(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (project / "lessons/.#points.yaml").symlink_to("nowhere")
     assert list(load_lessons())[-1] == "points"
+    monkeypatch.setattr("lab.teach.lessons.lesson.SHIPPED", project)
+    assert "points" not in load_lessons()
 
 
 def test_a_package_has_its_lessons_and_experiments_and_a_broken_one_only_warns(
@@ -216,10 +220,12 @@ def test_the_example_course_is_written_and_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    cli("init", "--gpus", "1")
+    assert not (tmp_path / "experiments.yaml").exists()
     (tmp_path / "lessons").mkdir()
     (tmp_path / "lessons/points.yaml").write_text("mine")
     err = cli("init", "--course", "--gpus", "1").err
-    assert "kept what exists already: lessons/points.yaml" in err
+    assert "kept what exists already: cluster.yaml, .gitignore, lessons/points.yaml" in err
     assert (tmp_path / "lessons/points.yaml").read_text() == "mine"
     (tmp_path / "lessons/points.yaml").unlink()
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
@@ -230,6 +236,8 @@ def test_the_example_course_is_written_and_works(
     assert_shows(PAGE, "Random points", cli("check", "points", code=1).out)
     assert "from       experiments.yaml" in cli("experiments", "points").out
     assert "lab check points" in err
+    cli("init", "--course", "--force", "--gpus", "1")
+    assert (tmp_path / "cluster.yaml").read_text() != CLUSTER
 
 
 @pytest.mark.parametrize("line", ["--output -", f"--output {ROOT}/x.yaml", "--output /dev/stdout"])
