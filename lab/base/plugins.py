@@ -201,7 +201,8 @@ def add_of_packages(
             continue
         for name, each in added.items():
             if taken := found.get(name):
-                warn_once(plugin.broken(f"its {name} is one of {taken.origin}, too"))
+                kind = plugin.entry.group.rpartition(".")[2].removesuffix("s")
+                warn_once(plugin.broken(f"its {kind} {name} is one of {taken.origin}, too"))
             else:
                 found[name] = each
     return found

@@ -13,7 +13,6 @@ from typing import Final
 from lab.base.errors import LabError
 from lab.base.formatting import number
 from lab.base.text import short
-from lab.cluster.config.yaml_reader import parse_scalar
 from lab.runner.store.directory import RunDir, altered_task, infos, read_statuses
 from lab.runner.store.measures import OF_RUN, OF_TASK, Figure
 from lab.runner.store.run_info import RunInfo
@@ -96,10 +95,6 @@ class MeasuredRun:
     def setting(self, name: str) -> Figure | None:
         """Return a flag of its program or an option of `lab run`; None if neither was used."""
         value = self.info.hyperparameters.get(name)
-        # Of an experiment from outside, only the arguments are recorded.
-        args = dict(word.partition("=")[::2] for word in self.info.spec.args)
-        if self.info.spec.origin and (flag := f"--{name}") in args:
-            value = parse_scalar(args[flag] or "true")
         if isinstance(value, int | float):
             return value
         return options_of(self.info).get(name) if value is None else str(value)

@@ -12,12 +12,11 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from lab.base.errors import InputError
-from lab.base.plugins import plugins
-from lab.base.shipped import SHIPPED
+from lab.base.plugins import add_of_packages, plugins
 from lab.base.text import suggestion
 from lab.cluster.config.diagnostics import Problem
 from lab.cluster.config.structs import read_struct
-from lab.cluster.experiments import add_of_packages, outside_experiments
+from lab.cluster.experiments import outside_experiments, own_folder
 from lab.cluster.project import default_root
 from lab.protocol.experiments.registry import EXPERIMENTS
 from lab.runner.store.measures import OF_RUN, OF_TASK
@@ -258,9 +257,10 @@ def outside_lessons(root: Path) -> dict[str, Lesson]:
         InputError: A file of the project cannot be read, or is invalid.
     """
     _, *packages = plugins("lessons").values()
-    mine = root.resolve() != SHIPPED and _files(root)
+    folder = own_folder(root)
+    mine = _files(folder)
     known = {*EXPERIMENTS, *outside_experiments(root)} if mine or packages else ()
-    found = _read_all(known, root, f"{FOLDER}/") if mine else {}
+    found = _read_all(known, folder, f"{FOLDER}/")
     return add_of_packages(found, packages, partial(_read_all, known))
 
 
@@ -282,7 +282,7 @@ def load_lesson(name: str) -> Lesson:
         InputError: There is no such lesson, or a file of the project is invalid.
     """
     root = default_root()
-    if name in _shipped() and name not in _files(root):
+    if name in _shipped() and name not in _files(own_folder(root)):
         return _shipped_lesson(name)
     outside = outside_lessons(root)
     if name not in outside:

@@ -104,7 +104,7 @@ def test_a_package_adds_experiments_and_a_broken_one_only_warns(
     outside_experiments(tmp_path)  # a command looks several times
     assert len(caplog.messages) == 3
     lines = "\n".join(caplog.messages)
-    assert "plug-in 'rival' of rival 1.2 cannot be used: its bert-tiny is" in lines
+    assert "plug-in 'rival' of rival 1.2 cannot be used: its experiment bert-tiny is" in lines
     assert "plug-in 'torn' of torn 1.2 cannot be used: " in lines
     assert "plug-in 'none' of empty 1.2 cannot be used: there is no file" in lines
     mine = tmp_path / "mine"

@@ -10,17 +10,14 @@ from pathlib import Path
 import pytest
 
 from lab.base.plugins import plugins
-from lab.protocol.volume import RunSpec
 from lab.runner.store.directory import RunDir
-from lab.runner.store.run_info import RunInfo
 from lab.teach.classroom.gradebook import gradebook
-from lab.teach.lessons.check import Evidence, MeasuredRun
+from lab.teach.lessons.check import Evidence
 from lab.teach.lessons.lesson import load_lesson, load_lessons
 from lab.verbs import restore
 from tests.support.cli import CLUSTER, Cli, refused
 from tests.support.cli import lab as called
 from tests.support.commands import ROOT
-from tests.support.fakes import raising
 from tests.support.packages import Install
 from tests.support.recorded import make
 from tests.support.shown import assert_shows, fenced
@@ -29,6 +26,7 @@ from tests.support.specs import update
 EXAMPLE = ROOT / "docs/how-to/course"
 PAGE = "docs/how-to/course.md"
 LESSON = (EXAMPLE / "lessons/points.yaml").read_text()
+KINDS = ("experiment", "lesson")
 
 
 @pytest.fixture
@@ -133,13 +131,9 @@ def test_a_name_that_no_lesson_may_have(project: Path, name: str, message: str) 
         assert message in refused(called(project, *words))
 
 
-def test_the_file_of_an_editor_is_no_lesson_and_a_clone_of_lab_has_none_outside(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_of_an_editor_is_no_lesson(project: Path) -> None:
     (project / "lessons/.#points.yaml").symlink_to("nowhere")
     assert list(load_lessons())[-1] == "points"
-    monkeypatch.setattr("lab.teach.lessons.lesson.SHIPPED", project)
-    assert "points" not in load_lessons()
 
 
 def test_a_package_has_its_lessons_and_experiments_and_a_broken_one_only_warns(
@@ -163,7 +157,9 @@ def test_a_package_has_its_lessons_and_experiments_and_a_broken_one_only_warns(
     assert "torn.yaml:1:1: stages: expected" in whys.pop("plug-in 'x' of torn 1.2")
     assert whys == {}
     whys = [why.split(";")[0] for line, _, why in warned if line == "plug-in 'rival' of rival 1.2"]
-    assert whys == ["its points is one of good 1.2, too"] * 2  # the experiment, and the lesson
+    assert whys == [
+        f"its {kind} points is one of good 1.2, too" for kind in ("experiment", "lesson")
+    ]
     assert "no run of points has ended yet" in cli("check", "points", code=1).out
 
 
@@ -172,24 +168,12 @@ def test_the_right_runs_of_an_outside_experiment_pass(project: Path, cli: Cli) -
     store = project / "runs"
     run = make(store, "r1", experiment="points", own=True, args=("--points=100",))
     assert not Evidence.read(store).runs["points"]
-    update(run, origin="experiments.yaml", hyperparameters={})
+    update(run, origin="experiments.yaml", hyperparameters={"points": 100})
     out = cli("check", "points", "--answer", "workers=4", "--runs-dir", "runs", code=1).out
     assert "You counted the parameter server, too." in out
     out = cli("check", "points", "--answer", "workers=3", "--runs-dir", "runs", code=1).out
     assert "✓ few" in out
     assert "Each worker needs a million points." in out
-
-
-def test_a_setting_of_an_outside_experiment_is_its_argument() -> None:
-    def setting(name: str, *args: str, origin: str = "fleet 1.2") -> object:
-        spec = RunSpec("points", args=args, own=True, origin=origin)
-        return MeasuredRun(RunInfo("r1", spec), raising(AssertionError())).setting(name)
-
-    assert setting("points", "--points=1", "--points=100") == 100
-    assert setting("rate", "--rate=0.5") == 0.5
-    assert setting("kind", "--kind=a=b") == "a=b"
-    assert (setting("fast", "--fast"), setting("other", "--fast")) == (True, None)
-    assert setting("points", "--points=100", origin="") is None
 
 
 def test_the_gradebook_has_outside_lessons(project: Path, tmp_path: Path) -> None:
@@ -209,7 +193,9 @@ def test_the_runs_of_an_outside_lesson_are_restored(
     def run(name: str, _command: object, argv: list[str]) -> None:
         assert (name, argv) == ("run", shlex.split("points --points 100"))
         made = make(project / "runs", "r1", experiment="points", args=("--points=100",))
-        update(RunDir(made.path), own=True, origin="experiments.yaml", hyperparameters={})
+        update(
+            RunDir(made.path), own=True, origin="experiments.yaml", hyperparameters={"points": 100}
+        )
 
     monkeypatch.setattr("lab.verbs.restore.command_line.call", run)
     restore.command(lesson="points", stage="few")
