@@ -101,14 +101,10 @@ class Plugin:
         return error if str(error).startswith("plug-in ") else self.broken(error.what)
 
 
-def warn_once(error: LabError) -> None:
-    """Warn of a plug-in that is left out; a command may look for plug-ins several times."""
-    _warn(str(error))
-
-
 @cache
-def _warn(text: str) -> None:
-    LOG.warning(text)
+def warn_once(error: str) -> None:
+    """Warn of a plug-in that is left out; a command may look for plug-ins several times."""
+    LOG.warning(error)
 
 
 @cache
@@ -197,12 +193,12 @@ def add_of_packages(
             if not added:
                 raise plugin.broken("it has none")
         except LabError as error:
-            warn_once(plugin.why(error))
+            warn_once(str(plugin.why(error)))
             continue
         for name, each in added.items():
             if taken := found.get(name):
                 kind = plugin.entry.group.rpartition(".")[2].removesuffix("s")
-                warn_once(plugin.broken(f"its {kind} {name} is one of {taken.origin}, too"))
+                warn_once(str(plugin.broken(f"its {kind} {name} is one of {taken.origin}, too")))
             else:
                 found[name] = each
     return found

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.backends.names import known
-from lab.base.plugins import _warn, plugins
+from lab.base.plugins import plugins, warn_once
 
 Install = Callable[..., Path]
 """Installs a package: its name, the entry points of each group, and its files by path."""
@@ -19,7 +19,7 @@ def forget() -> None:
     """Let the next call look for packages again."""
     plugins.cache_clear()
     known.cache_clear()
-    _warn.cache_clear()
+    warn_once.cache_clear()
 
 
 @pytest.fixture
