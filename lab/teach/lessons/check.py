@@ -13,6 +13,7 @@ from typing import Final
 from lab.base.errors import LabError
 from lab.base.formatting import number
 from lab.base.text import short
+from lab.cluster.config.yaml_reader import parse_scalar
 from lab.runner.store.directory import RunDir, altered_task, infos, read_statuses
 from lab.runner.store.measures import OF_RUN, OF_TASK, Figure
 from lab.runner.store.run_info import RunInfo
@@ -95,9 +96,9 @@ class MeasuredRun:
     def setting(self, name: str) -> Figure | None:
         """Return a flag of its program or an option of `lab run`; None if neither was used."""
         value = self.info.hyperparameters.get(name)
-        if isinstance(value, int | float):
-            return value
-        return options_of(self.info).get(name) if value is None else str(value)
+        if isinstance(value, str):  # also a number, if its flag has no default
+            return parse_scalar(value)
+        return options_of(self.info).get(name) if value is None else value
 
 
 @dataclass(frozen=True, slots=True)

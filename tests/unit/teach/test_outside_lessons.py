@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 
 from lab.base.plugins import plugins
+from lab.protocol.volume import RunSpec
 from lab.runner.store.directory import RunDir
+from lab.runner.store.run_info import RunInfo
 from lab.teach.classroom.gradebook import gradebook
-from lab.teach.lessons.check import Evidence
+from lab.teach.lessons.check import Evidence, MeasuredRun
 from lab.teach.lessons.lesson import load_lesson, load_lessons
 from lab.verbs import restore
 from tests.support.cli import CLUSTER, Cli, refused
 from tests.support.cli import lab as called
 from tests.support.commands import ROOT
+from tests.support.fakes import raising
 from tests.support.packages import Install
 from tests.support.recorded import make
 from tests.support.shown import assert_shows, fenced
@@ -236,3 +239,14 @@ def test_no_course_is_written_where_no_project_can_be(tmp_path: Path, line: str)
 def test_the_page_shows_the_first_stage_of_the_example() -> None:
     shown = next(each.text for each in fenced(PAGE) if each.language == "yaml")
     assert LESSON.startswith(f"{shown}\n")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "seen"), [("100", 100), (100, 100), ("0.5", 0.5), ("a=b", "a=b"), (True, True)]
+)
+def test_a_setting_of_a_flag_without_a_default_may_be_a_number(
+    recorded: object, seen: object
+) -> None:
+    info = RunInfo("r1", RunSpec("points"), hyperparameters={"points": recorded})
+    found = MeasuredRun(info, raising(AssertionError())).setting("points")
+    assert (found, type(found)) == (seen, type(seen))
