@@ -11,6 +11,7 @@ from lab.backends.names import backend_names, capabilities, known
 from lab.backends.registry import backend_named, backends
 from lab.base.errors import LabError
 from tests.support.cli import Cli
+from tests.support.commands import python
 from tests.support.packages import Install
 
 FLEET = """
@@ -58,6 +59,15 @@ def test_help_and_the_usual_target_look_for_no_package(
     assert looked == []
     cli("backends")
     assert looked == ["gpulab.backends"]
+
+
+def test_capabilities_are_known_without_the_backends() -> None:
+    code = (
+        "import sys; from lab.backends.names import known;"
+        " print(known()['kubernetes'].extra, known()['slurm'].options[0].usage);"
+        " print([name for name in sys.modules if name.endswith('.backend')])"
+    )
+    assert python("-c", code).stdout.splitlines() == ["kubernetes time=TIME", "[]"]
 
 
 def test_other_packages_can_be_disabled_but_not_lab(
