@@ -187,10 +187,15 @@ def check_resumable(
         raise InputError(
             f"run {run.run_id} was imported: it cannot be resumed", "resume a run of this host"
         )
-    if info.spec.own or info.spec.experiment != wanted.name:
+    if info.spec.own:
+        raise InputError(
+            f"run {run.run_id} is of a program of your own: it cannot be resumed",
+            "resume a run of an experiment of lab",
+        )
+    if info.spec.experiment != wanted.name:
         raise InputError(
             f"run {run.run_id} is a run of {info.spec.experiment!r}, not of {wanted.name!r}",
-            "resume it with its own experiment; a program of your own cannot be resumed",
+            "resume it with its own experiment",
         )
     if info.spec.data_dir and data_dir is None:
         raise InputError(

@@ -281,6 +281,7 @@ def test_sync_ends_at_its_planned_step(environment: FakeEnvironment, cli: Cli) -
     ("case", "message"),
     [
         ("another experiment", "run {} is a run of 'async', not of 'sync'"),
+        ("own program", "run {} is of a program of your own: it cannot be resumed"),
         ("own data", "was trained on your own data, /data; give the same data"),
         ("partial", "is failed and not completely collected; not collected: `lab attach {}"),
         (
@@ -295,6 +296,8 @@ def test_resume_of_wrong_runs_is_refused(
     environment: FakeEnvironment, cli: Cli, case: str, message: str
 ) -> None:
     run = failed_run(environment)
+    if case == "own program":
+        update(run, own=True)
     if case == "own data":
         update(run, data_dir="/data")
     if case in {"partial", "training", "followed"}:
