@@ -6,6 +6,7 @@ starts, and results that it must report.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -175,7 +176,7 @@ def _problems(folder: Path, read: Catalogue) -> Iterator[Problem]:
         at = ("experiments", name)
         if name in EXPERIMENTS:
             yield Problem(at, f"lab has an experiment {name}; use another name", on_key=True)
-        program = (root / entry.program).resolve()
+        program = Path(os.path.realpath(root / entry.program))  # also of links in a circle
         if not program.is_relative_to(root):
             yield Problem((*at, "program"), f"must be below {folder}")
         elif not program.is_file():
@@ -201,7 +202,7 @@ def outside_experiments(root: Path) -> dict[str, Experiment]:
     """
     found: dict[str, Experiment] = {}
     folder = own_folder(root)
-    if (folder / FILE).exists():
+    if os.path.lexists(folder / FILE):
         found.update(read_experiments(folder, FILE))
     return add_of_packages(found, plugins("experiments").values(), read_experiments)
 

@@ -31,6 +31,7 @@ framework: torch
 def written(folder: Path, entry: str = BERT, name: str = "bert-tiny") -> Path:
     (folder / "scripts").mkdir(exist_ok=True)
     (folder / "scripts/bert.py").write_text("print('step 1 loss 2')\n")
+    (folder / "scripts/circle.py").symlink_to("circle.py")
     text = f"version: 1\nexperiments:\n  {name}:\n{indent(entry, '    ')}"
     (folder / "experiments.yaml").write_text(text)
     return folder
@@ -67,6 +68,7 @@ def test_an_experiment_of_a_project_has_what_its_file_states(tmp_path: Path) -> 
         (BERT.replace("scripts/bert", "../bert"), "x", "program: must be below"),
         (BERT.replace("scripts/bert.py", "/etc/passwd"), "x", "program: must be below"),
         (BERT.replace("scripts/bert", "scripts/bart"), "x", "program: there is no such file"),
+        (BERT.replace("scripts/bert", "scripts/circle"), "x", "program: there is no such file"),
         (BERT.replace("torch", "tensorfow"), "x", 'did you mean "tensorflow"?'),
         (BERT.replace("[worker]", "[]"), "x", "experiments.x.jobs: "),
         (BERT + "counts: {ps: 1}\n", "x", "counts.ps: is not one of `jobs`"),
@@ -85,6 +87,12 @@ def test_a_mistake_in_the_file_is_named_with_its_place(
     assert line in text
     assert f"{tmp_path}/experiments.yaml:" in text
     assert "\x1b" not in text
+
+
+def test_a_link_to_nowhere_is_not_taken_for_no_file(tmp_path: Path) -> None:
+    (tmp_path / "experiments.yaml").symlink_to("nowhere.yaml")
+    with pytest.raises(InputError, match="there is no file"):
+        outside_experiments(tmp_path)
 
 
 def test_an_unknown_experiment_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
