@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from lab.base.plugins import plugins
+from lab.cluster.experiments import experiment_named
+from lab.protocol.experiments.experiment import with_defaults
 from lab.protocol.volume import RunSpec
 from lab.runner.store.directory import RunDir
 from lab.runner.store.run_info import RunInfo
@@ -171,7 +173,8 @@ def test_the_right_runs_of_an_outside_experiment_pass(project: Path, cli: Cli) -
     store = project / "runs"
     run = make(store, "r1", experiment="points", own=True, args=("--points=100",))
     assert not Evidence.read(store).runs["points"]
-    update(run, origin="experiments.yaml", hyperparameters={"points": 100})
+    recorded = with_defaults(experiment_named("points", project), ("--points=100",))
+    update(run, origin="experiments.yaml", hyperparameters=recorded)
     out = cli("check", "points", "--answer", "workers=4", "--runs-dir", "runs", code=1).out
     assert "You counted the parameter server, too." in out
     out = cli("check", "points", "--answer", "workers=3", "--runs-dir", "runs", code=1).out
