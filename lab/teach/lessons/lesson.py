@@ -233,12 +233,22 @@ def _shipped_lesson(name: str) -> Lesson:
 
 
 def _read(path: Path, origin: str, known: Collection[str]) -> Lesson:
-    read = read_struct(path, LessonFile, partial(_unknown_experiments, known))
+    read = read_struct(path, LessonFile, partial(_problems, known))
     return Lesson(**msgspec.structs.asdict(read), origin=origin)
 
 
-def _unknown_experiments(known: Collection[str], read: LessonFile) -> Iterator[Problem]:
+def _problems(known: Collection[str], read: LessonFile) -> Iterator[Problem]:
+    """Yield a problem for each unknown experiment, and each name that is given twice."""
+    stages, questions = set[str](), set[str]()
     for number, stage in enumerate(read.stages):
+        if stage.name in stages:
+            yield Problem(("stages", number, "name"), f"there is another stage {stage.name}")
+        stages.add(stage.name)
+        for place, question in enumerate(stage.questions):
+            if question.name in questions:
+                where = ("stages", number, "questions", place, "name")
+                yield Problem(where, f"there is another question {question.name}")
+            questions.add(question.name)
         for run, name in stage.runs.items():
             if name not in known:
                 at, what = ("stages", number, "runs", run), f"there is no experiment {name}"
@@ -259,7 +269,7 @@ def outside_lessons(root: Path) -> dict[str, Lesson]:
     _, *packages = plugins("lessons").values()
     folder = own_folder(root)
     mine = _files(folder)
-    known = {*EXPERIMENTS, *outside_experiments(root)} if mine or packages else ()
+    known = [*EXPERIMENTS, *outside_experiments(root)] if mine or packages else ()
     found = _read_all(known, folder, f"{FOLDER}/")
     return add_of_packages(found, packages, partial(_read_all, known))
 

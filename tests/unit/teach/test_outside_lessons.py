@@ -103,6 +103,8 @@ def test_the_lessons_of_lab_come_first_then_the_projects_then_those_of_packages(
         ("is: succeeded", "matches: (", ":9:9: stages[0].holds[0]: `matches` is no regular expr"),
         ("command: lab run", "command: rm", ":6:5: stages[0].command: expected `str` matching"),
         ("--points 100\n", "'--points\n", ":4:5: stages[0]: no closing quotation"),
+        ("name: many", "name: few", ":24:11: stages[1].name: there is another stage few"),
+        ("name: error", "name: workers", "there is another question workers"),
         ("minutes: 10", "minutes: &ten 10", ":2:10: an anchor, &ten; write out its value"),
         ("minutes: 10", "minutes: [", "not YAML"),
         (LESSON, "", ":1:1: the file is empty"),
