@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends import checks as doctor
-from lab.backends.names import capabilities, targets
+from lab.backends.names import BUILT_IN, capabilities, targets
 from lab.backends.options import Values, defaults_of
 from lab.base.errors import InputError, LabError
 from lab.base.shipped import check_extra
@@ -129,6 +129,15 @@ class Backend(ABC):
                 return str(error)
         return None
 
+    def obstacle(self) -> str | None:
+        """Return `unavailable_reason`, also if that of another package raises an error."""
+        try:
+            return self.unavailable_reason()
+        except Exception as error:
+            if self.name in BUILT_IN or isinstance(error, LabError):
+                raise
+            return f"{type(error).__name__}: {error}; update its package"
+
     def checks(self, host: Host) -> Iterable[doctor.Check]:
         """Yield the checks of `lab doctor`: can the backend be used here, and is its image here."""
         yield doctor.Check("available", self._check_available, _CHECK_S)
@@ -137,7 +146,7 @@ class Backend(ABC):
             yield doctor.Check(name, partial(self._check_image, host.plan), _CHECK_S)
 
     def _check_available(self) -> doctor.Outcome:
-        reason = self.unavailable_reason()
+        reason = self.obstacle()
         if reason is None:
             return doctor.ok("can be used")
         problem, _, fix = reason.partition("; ")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from lab.backends.options import BackendOption, choice
 from lab.base.errors import LabError
-from lab.base.log import LOG
 
 if TYPE_CHECKING:
     from lab.base.plugins import Plugin
@@ -94,6 +93,8 @@ def known() -> dict[str, Capabilities]:
 
     A plug-in that cannot be used is left out, with a warning.
     """
+    from lab.base.plugins import warn_once  # noqa: PLC0415  (as below)
+
     found = dict(BUILT_IN)
     for name, plugin in backend_plugins().items():
         try:
@@ -102,7 +103,7 @@ def known() -> dict[str, Capabilities]:
             if not isinstance(loaded := plugin.load(), Capabilities):
                 raise plugin.broken("it is no instance of `lab.backends.names.Capabilities`")
         except LabError as error:
-            LOG.warning(error)
+            warn_once(str(error))
         else:
             found[name] = loaded
     return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lab.backends.names import AUTO, BUILT_IN, backend_plugins, capabilities, known
 from lab.backends.options import Values, read_options
 from lab.base.errors import InputError, LabError
-from lab.base.log import LOG
+from lab.base.plugins import warn_once
 
 if TYPE_CHECKING:
     from lab.backends.base import Backend
@@ -32,7 +32,7 @@ def backends(name: str = AUTO) -> list[Backend]:
         try:
             found.append(backend_named(each))
         except LabError as error:
-            LOG.warning(error)
+            warn_once(str(error))
     return found
 
 
@@ -73,6 +73,10 @@ def backend_named(name: str, own: Values = MappingProxyType({})) -> Backend:
     loaded = plugin.load(place)
     if isabstract(loaded):
         raise plugin.broken(f"{place} has no {', '.join(sorted(loaded.__abstractmethods__))}")
-    if not callable(loaded) or getattr(backend := loaded(own), "name", "") != name:
+    try:
+        backend = loaded(own)
+    except Exception as error:  # the package may raise anything
+        raise plugin.broken(f"{type(error).__name__}: {error}") from error
+    if getattr(backend, "name", "") != name:
         raise plugin.broken(f"{place} is no backend with the name {name}")
     return backend

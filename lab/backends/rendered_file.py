@@ -265,7 +265,7 @@ def planned_run(cluster: Cluster, override: str = "") -> PlannedRun | None:
         arguments = tuple(shlex.split(override))
         name = arguments[0]
         if name not in EXPERIMENTS:
-            raise InputError(f"--run: no experiment {name!r}", "see `lab experiments`")
+            raise InputError(f"--run: lab has no experiment {name!r}", "see `lab experiments`")
         if why := misfit(EXPERIMENTS[name], cluster.task_counts):
             raise InputError(f"--run: {name} {why}", "choose another experiment or config")
         if RUN_SERVICE in cluster.nodes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.backends.base import Backend
-from lab.backends.names import AUTO, capabilities
+from lab.backends.names import AUTO, BUILT_IN, capabilities
 from lab.base.errors import InputError, LabError
 from lab.base.image_digest import digest
 from lab.base.log import LOG
@@ -75,7 +75,7 @@ def choose(
     """Choose the environment that is up, else the first backend that can boot the plan.
 
     `auto` takes containers if the plan has GPUs, if their image is built, or if TensorFlow is
-    missing here; otherwise processes. It never chooses a backend with a queue.
+    missing here; otherwise processes. It never chooses a backend with a queue, or a plug-in.
 
     Args:
         name: `auto`, or a backend's name.
@@ -93,7 +93,7 @@ def choose(
     usable: list[Backend] = []
     for backend in known:
         if name in {AUTO, backend.name}:
-            reason = backend.unavailable_reason()
+            reason = backend.obstacle()
             if reason is None:
                 usable.append(backend)
             elif name == backend.name or not capabilities(backend.name).queued:
@@ -106,7 +106,8 @@ def choose(
             return backend, environment, plan
     candidates = usable
     if name == AUTO:
-        candidates = [backend for backend in usable if not capabilities(backend.name).queued]
+        own = [backend for backend in usable if backend.name in BUILT_IN]
+        candidates = [backend for backend in own if not capabilities(backend.name).queued]
         if not plan.has_gpus:
             candidates.sort(key=lambda backend: backend.must_build(plan, root=root))
     for backend in candidates:
@@ -186,7 +187,7 @@ def list_all(known: Sequence[Backend]) -> list[Environment]:
 
 
 def _usable(known: Sequence[Backend]) -> Iterator[Backend]:
-    return (backend for backend in known if backend.unavailable_reason() is None)
+    return (backend for backend in known if backend.obstacle() is None)
 
 
 def resolve(

@@ -69,7 +69,7 @@ class Plugin:
         entry = EntryPoint(self.name, value or self.entry.value, self.entry.group)
         try:
             loaded = entry.load()
-        except Exception as error:  # the package may raise anything
+        except (Exception, SystemExit) as error:  # the package may raise anything
             raise self.broken(f"{type(error).__name__}: {error}") from error
         if (took_s := time.monotonic() - began) > SLOW_S:
             LOG.warning(f"plug-in {self.name!r} of {self.origin} took {took_s:.1f} s to import")
@@ -83,8 +83,8 @@ class Plugin:
         """
         try:
             spec = find_spec(self.entry.module)
-        except (ImportError, ValueError) as error:
-            raise self.broken(str(error)) from error
+        except (Exception, SystemExit) as error:  # a package around it is imported
+            raise self.broken(f"{type(error).__name__}: {error}") from error
         if spec is None or not spec.submodule_search_locations:
             raise self.broken(f"there is no package {self.entry.module}")
         return Path(spec.submodule_search_locations[0])
@@ -132,6 +132,7 @@ def plugins(kind: str) -> dict[str, Plugin]:
         plugin = Plugin(entry.name, f"{package.name} {package.version}", entry)
         taken = entry.name in found and f"{found[entry.name].origin} has one of this name"
         odd = not _NAME.fullmatch(entry.name) and "its name is not of a-z, 0-9 and hyphens"
+        odd = odd or (not entry.pattern.match(entry.value) and f"{entry.value} is no module:name")
         if why := odd or taken or _misfit(package):
             LOG.warning(plugin.broken(why))
         else:

@@ -77,10 +77,11 @@ class FlagEntry(ConfigModel):
 
     def flag(self) -> ProgramFlag:
         """Return the flag."""
-        kinds: Mapping[type, Callable[[str], object]] = {bool: boolean, int: whole(0), float: real}
-        parse = one_of(*self.choices) if self.choices else kinds.get(type(self.default), str)
         is_switch = isinstance(self.default, bool)
-        return ProgramFlag(self.help, parse, is_switch=is_switch, default=self.default)
+        kinds: Mapping[type, Callable[[str], object]] = {bool: boolean, int: whole(0), float: real}
+        known = "" if self.default is None or is_switch else f" (default: {self.default})"
+        parse = one_of(*self.choices) if self.choices else kinds.get(type(self.default), str)
+        return ProgramFlag(f"{self.help}{known}", parse, is_switch=is_switch, default=self.default)
 
 
 class Entry(ConfigModel):
@@ -184,6 +185,12 @@ def _problems(folder: Path, read: Catalogue) -> Iterator[Problem]:
         if (wanted := entry.framework) not in RUNTIMES:
             message, place = f"there is no framework {wanted}", (*at, "framework")
             yield Problem(place, message, misspelt=wanted, candidates=list(RUNTIMES))
+        for flag, each in entry.flags.items():
+            where = (*at, "flags", flag, "default")
+            if each.default is True:
+                yield Problem(where, "must be false: the flag itself means true")
+            elif each.choices and each.default is not None and each.default not in each.choices:
+                yield Problem(where, f"is not one of {', '.join(each.choices)}")
         for job in entry.counts.keys() - set(entry.jobs):
             yield Problem((*at, "counts", job), "is not one of `jobs`", on_key=True)
 

@@ -145,7 +145,7 @@ def is_settled(info: RunInfo) -> bool:
 
 
 def _probe(backend: Backend, info: RunInfo) -> VolumeStatus | None:
-    if not info.backend and backend.unavailable_reason() is not None:
+    if not info.backend and backend.obstacle() is not None:
         return None  # the run cannot have used this backend
     environment = backend.find_any(info.project)
     if environment is None or all(each.run_id != info.run_id for each in environment.runs()):

@@ -53,7 +53,7 @@ class Backends(Tabular):
 @verb
 def backends_() -> Backends:
     """List the backends, whether they can be used here, and the options of each one alone."""
-    return Backends({each.name: each.unavailable_reason() for each in backends()})
+    return Backends({each.name: each.obstacle() for each in backends()})
 
 
 def _lines(name: str, reason: str | None) -> Iterator[str]:
@@ -63,10 +63,10 @@ def _lines(name: str, reason: str | None) -> Iterator[str]:
     yield f"{name}: {why}"
     if origin := _origin(name):
         yield f"  from {visible(origin)}"
-    yield f"  {able.tasks}: {_abilities(name)}"
+    yield f"  {visible(able.tasks)}: {_abilities(name)}"
     for each in able.options:
         default = f"; default: {text_of(each.default)}" if text_of(each.default) else ""
-        yield f"  -o {each.usage}: {each.help}{default}"
+        yield visible(f"  -o {each.usage}: {each.help}{default}")
 
 
 def _origin(name: str) -> str:

@@ -46,6 +46,8 @@ PARTS: Final = (DOCKERFILE, "data/README.md", SCRIPTS)
 COURSE: Final = SHIPPED / "docs/how-to/course"
 """The directory with the files of the example course."""
 
+_COURSE_PARTS: Final = ("experiments.yaml", "course", "lessons")
+
 _GITIGNORE: Final = """\
 # What lab writes for this host.
 /.lab/
@@ -102,6 +104,8 @@ def init(
     if course and (output == "-" or root is None):
         problem = f"--course: {output} is not in a project of yours"
         raise InputError(problem, "run `lab init --course` in an empty directory")
+    if course:
+        _check_course(root or Path())
     if course and path.is_file() and not force:
         return _with_files(
             Initialized(path.read_text("utf-8"), kept=[str(path)]), root, course=True
@@ -124,6 +128,23 @@ def init(
     made = _with_files(Initialized(config, [str(path)], notes=notes), root, course=course)
     then = "" if course else _next_step(path, cluster, elsewhere=not isinstance(gpus, str))
     return replace(made, notes=[*made.notes, then] if then else made.notes)
+
+
+def _check_course(root: Path) -> None:
+    """Check that each file of the example course can be written, or is there already.
+
+    Raises:
+        InputError: One cannot.
+    """
+    for name, source in files_of(_COURSE_PARTS, COURSE):
+        target = root / name
+        there = [each for each in (target, target.parent) if os.path.lexists(each)]
+        is_free = not there or (there[0] == target.parent and target.parent.is_dir())
+        if not is_free and not (target.is_file() and filecmp.cmp(source, target, shallow=False)):
+            raise InputError(
+                f"--course: {name} exists already, or cannot be made",
+                "run it in another directory, and copy what you need from there",
+            )
 
 
 def _check_free(path: Path, *, force: bool) -> None:
@@ -173,7 +194,7 @@ def _with_files(made: Initialized, root: Path | None, *, course: bool) -> Initia
     else:
         ignore.write_text(_GITIGNORE, encoding="utf-8")
         written.append(ignore.name)
-    parts = ("experiments.yaml", "course", "lessons") if course else ()
+    parts = _COURSE_PARTS if course else ()
     for name, source in (*files_of(PARTS), *files_of(parts, COURSE)):
         target = root / name
         if not os.path.lexists(target):

@@ -29,7 +29,7 @@ from lab.backends.names import AUTO
 from lab.base.console import command_name, messages_shown
 from lab.base.console import output as output_of_caller
 from lab.base.converters import boolean, duration, one_of
-from lab.base.errors import InterruptError, LabError
+from lab.base.errors import InputError, InterruptError, LabError
 from lab.base.formatting import seconds, whole
 from lab.base.formatting import share as percentage
 from lab.base.log import LOG
@@ -40,6 +40,7 @@ from lab.base.options import (
     ProgramArguments,
     RepeatedFlag,
     Switch,
+    parameters,
     reads_options,
 )
 from lab.cluster.config.cluster import PACKAGE, VARIABLE
@@ -113,6 +114,11 @@ def program_flags(experiment: str | None) -> dict[str, Parameter]:
     if experiment is not None and (names_a_program(experiment) or "." in experiment):
         return {}
     one = None if experiment is None else find_experiment(experiment, default_root())
+    if one is not None and one.origin:
+        own = {each.flag for each in parameters(run) if each.is_flag} | {"help"}
+        if taken := own & one.flags.keys():
+            problem = f"{one.origin}: {one.name} has a flag --{min(taken)}, and so has `lab run`"
+            raise InputError(problem, "give the flag of the program another name")
     known = EXPERIMENTS.values() if one is None else [one]
     flags = {name: flag for each in known for name, flag in each.flags.items()}
     kinds = {

@@ -167,7 +167,7 @@ def _run(cluster: Cluster) -> Iterator[Problem]:
     name, at = cluster.run.experiment, ("run", "experiment")
     experiment = EXPERIMENTS.get(name)
     if experiment is None:
-        message = f"there is no experiment {name}"
+        message = f"lab has no experiment {name}"
         yield Problem(at, message, misspelt=name, candidates=list(EXPERIMENTS))
         return
     if why := misfit(experiment, cluster.task_counts):

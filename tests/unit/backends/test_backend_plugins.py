@@ -9,8 +9,10 @@ import pytest
 
 from lab.backends.names import backend_names, capabilities, known
 from lab.backends.registry import backend_named, backends
+from lab.backends.selection import choose
 from lab.base.errors import LabError
-from tests.support.cli import Cli
+from lab.cluster.config import parse_cluster
+from tests.support.cli import CLUSTER, Cli
 from tests.support.commands import python
 from tests.support.packages import Install
 
@@ -82,6 +84,8 @@ def test_other_packages_can_be_disabled_but_not_lab(
     ("point", "source", "why"),
     [
         ("barge = fleet:LOST", FLEET, "AttributeError: module 'fleet' has no attribute 'LOST'"),
+        ("barge = fleet:CAPABILITIES", "raise SystemExit(0)", "SystemExit: 0"),
+        ("barge = a b:c", FLEET, "a b:c is no module:name"),
         ("barge = lost_package:C", FLEET, "ModuleNotFoundError: No module named 'lost_package'"),
         ("barge = fleet:Barge", FLEET, "it is no instance of `lab.backends.names.Capabilities`"),
         ("local = fleet:CAPABILITIES", FLEET, "lab has one of this name"),
@@ -107,7 +111,8 @@ def test_a_broken_one_is_left_out_with_one_line(
         (("boot", "start"), "fleet:Barge has no boot"),
         (('name = "barge"', 'name = "raft"'), "fleet:Barge is no backend with the name barge"),
         (("fleet:Barge", "fleet:Lost"), "AttributeError: module 'fleet' has no attribute 'Lost'"),
-        (("fleet:Barge", "fleet"), "fleet is no backend with the name barge"),
+        (("fleet:Barge", "fleet"), "TypeError: 'module' object is not callable"),
+        (("def boot", "def __init__(self, own): {}['x']\n    def boot"), "KeyError: 'x'"),
     ],
 )
 def test_a_broken_class_disables_only_itself(
@@ -123,6 +128,29 @@ def test_a_broken_class_disables_only_itself(
     assert printed.err == f"{line}\n"
     assert "barge" not in {each["name"] for each in json.loads(printed.out)}
     assert {each.name for each in backends()} == known().keys() - {"barge"}
+
+
+def test_a_backend_that_cannot_say_whether_it_can_be_used_cannot(
+    install: Install, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LAB_STATE", str(tmp_path))
+    source = f"{FLEET}\n    def unavailable_reason(self): raise KeyError('x')\n"
+    install("fleet", {"backends": "barge = fleet:CAPABILITIES"}, {"fleet/__init__.py": source})
+    why = "cannot be used here: KeyError: 'x'; update its package"
+    assert f"barge: {why}" in cli("backends").out
+    assert "no environment is up" in cli("ps").err
+
+
+def test_auto_never_chooses_one(install: Install, tmp_path: Path) -> None:
+    install("fleet", {"backends": "barge = fleet:CAPABILITIES"}, {"fleet/__init__.py": FLEET})
+    plan = (
+        backend_named("local")
+        .plan(parse_cluster(CLUSTER.encode(), "x.yaml"), "none", runtime="jax")
+        .plan
+    )
+    with pytest.raises(LabError, match="backend barge: request it with `--backend barge`"):
+        choose("auto", plan, tmp_path, [backend_named("barge")])
+    assert choose("barge", plan, tmp_path, [backend_named("barge")])[0].name == "barge"
 
 
 def test_an_unknown_backend_is_refused_with_the_known_ones(install: Install, cli: Cli) -> None:

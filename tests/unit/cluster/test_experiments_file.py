@@ -17,6 +17,7 @@ from lab.runner.own_experiment import named_experiment
 from lab.runner.record import create_run
 from lab.runner.store.run_info import RunInfo
 from lab.runner.store.settings import command, settings_of
+from lab.verbs.run import program_flags
 from tests.support.packages import Install
 from tests.support.specs import CONFIG, prepared_run
 
@@ -73,6 +74,15 @@ def test_an_experiment_of_a_project_has_what_its_file_states(tmp_path: Path) -> 
         (BERT.replace("[worker]", "[]"), "x", "experiments.x.jobs: "),
         (BERT + "counts: {ps: 1}\n", "x", "counts.ps: is not one of `jobs`"),
         (BERT + "on_failure: cry\n", "x", "must be fail, restart, restart:N or continue"),
+        (
+            BERT + "flags: {f: {help: h, default: true}}\n",
+            "x",
+            "f.default: must be false: the flag",
+        ),
+        (
+            BERT + "flags: {f: {help: h, choices: [a, b], default: c}}\n",
+            *("x", "f.default: is not one of a, b"),
+        ),
         (BERT, "async", "lab has an experiment async; use another name"),
         (BERT, "Bad_name", "experiments.Bad_name: "),
         (BERT.replace("a small BERT", '"\\e[31m"'), "x", "experiments.x.summary: "),
@@ -87,6 +97,18 @@ def test_a_mistake_in_the_file_is_named_with_its_place(
     assert line in text
     assert f"{tmp_path}/experiments.yaml:" in text
     assert "\x1b" not in text
+
+
+def test_a_flag_of_lab_run_cannot_be_one_of_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(written(tmp_path, BERT + "flags: {on_failure: {help: h}}\n"))
+    with pytest.raises(InputError) as caught:
+        program_flags("bert-tiny")
+    assert str(caught.value) == (
+        "experiments.yaml: bert-tiny has a flag --on_failure, and so has `lab run`;"
+        " give the flag of the program another name"
+    )
 
 
 def test_a_link_to_nowhere_is_not_taken_for_no_file(tmp_path: Path) -> None:

@@ -75,7 +75,10 @@ def test_the_commands_fit(project: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_experiment_is_shown(project: Path) -> None:
     assert_shows(PAGE, "bert-tiny  ", lab(project, "experiments", COLUMNS="120").stdout)
-    assert "--lr      learning rate" in lab(project, "experiments", "bert-tiny").stdout
+    assert (
+        "--lr      learning rate (default: 0.0005)"
+        in lab(project, "experiments", "bert-tiny").stdout
+    )
 
 
 def test_the_program_reports_what_the_entry_wants(project: Path) -> None:

@@ -218,13 +218,16 @@ def test_the_example_course_is_written_and_works(
     assert not (tmp_path / "experiments.yaml").exists()
     (tmp_path / "lessons").mkdir()
     (tmp_path / "lessons/points.yaml").write_text("mine")
-    err = cli("init", "--course", "--gpus", "1").err
-    assert "kept what exists already: cluster.yaml, .gitignore, lessons/points.yaml" in err
-    assert (tmp_path / "lessons/points.yaml").read_text() == "mine"
+    (tmp_path / "course").touch()
+    for name in ("course/points.py", "lessons/points.yaml"):
+        err = cli("init", "--course", "--gpus", "1", code=2).err
+        assert err.startswith(f"error: --course: {name} exists already, or cannot be made; run it")
+        (tmp_path / "course").unlink(missing_ok=True)
+    assert [*tmp_path.rglob("points.*")] == [tmp_path / "lessons/points.yaml"]
     (tmp_path / "lessons/points.yaml").unlink()
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     err = cli("init", "--course").err
-    assert "wrote lessons/points.yaml" in err
+    assert "wrote experiments.yaml, course/points.py, lessons/points.yaml" in err
     assert "kept what exists already: cluster.yaml" in err
     assert (tmp_path / "cluster.yaml").read_text() == CLUSTER
     assert_shows(PAGE, "Random points", cli("check", "points", code=1).out)
