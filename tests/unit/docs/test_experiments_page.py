@@ -31,17 +31,6 @@ PAGE = "docs/how-to/experiments.md"
 TEXT = (ROOT / PAGE).read_text("utf-8")
 CODE = {each.language: each.text for each in fenced(PAGE)}
 CONFIG = "{version: 1, name: bert, nodes: {tf1: {}, tf2: {}}, jobs: {worker: {on: [tf1, tf2]}}}\n"
-PYPROJECT = """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-[project]
-name = "bert-course"
-version = "1.0"
-dependencies = ["gpulab>=0.2"]
-[project.entry-points."gpulab.experiments"]
-bert-course = "bert_course"
-"""
 
 
 def written(folder: Path) -> Path:
@@ -118,7 +107,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         folder = tmp_path / name
         module = name.replace("-", "_")
         (written(folder / module) / "__init__.py").write_text("raise SystemExit('imported')\n")
-        text = PYPROJECT.replace("bert-course", name).replace("bert_course", module)
+        text = CODE["toml"].replace("bert-course", name).replace("bert_course", module)
         (folder / "pyproject.toml").write_text(text)
         with monkeypatch.context() as inside:
             inside.chdir(folder)
@@ -137,7 +126,6 @@ def test_the_package_has_its_experiments(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert_shows(PAGE, "[build-system]", PYPROJECT)
     install("bert-course")
     install("rival")
     for _ in range(2):  # the second one does not warn again
