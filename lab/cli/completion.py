@@ -50,7 +50,7 @@ def _all(before: Sequence[str], current: str) -> Iterable[str]:
     if name not in COMMANDS or "--" in rest:
         return []
     known = parameters(import_module(f"lab.verbs.{python_name(name)}").command)
-    flags = _flags(known)
+    flags = _flags(known, rest[0] if rest else None)
     valued = {flag for flag, each in flags.items() if not each.is_switch}
     if rest and rest[-1] in valued:
         return _values(flags[rest[-1]])
@@ -66,12 +66,14 @@ def _all(before: Sequence[str], current: str) -> Iterable[str]:
     return [text for each in positional[place : place + 1] for text in _values(each)]
 
 
-def _flags(known: Iterable[Parameter]) -> dict[str, Parameter]:
-    """Return the flags of a command, and those of the programs that it starts."""
+def _flags(known: Iterable[Parameter], program: str | None) -> dict[str, Parameter]:
+    """Return the flags of a command, and those of the program that it starts, or of all."""
     flags = {f"--{each.flag.replace('_', '-')}": each for each in known if each.is_flag}
     flags |= {each.short: each for each in known if each.short}
     programs = [each.kind for each in known if isinstance(each.kind, ProgramArguments)]
-    return flags | {f"--{flag}": of for kind in programs for flag, of in kind.flags(None).items()}
+    with suppress(LabError, OSError), shown_by(lambda _: None):
+        flags |= {f"--{flag}": of for kind in programs for flag, of in kind.flags(program).items()}
+    return flags
 
 
 def _values(parameter: Parameter) -> Iterable[str]:

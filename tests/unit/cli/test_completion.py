@@ -98,10 +98,12 @@ def test_experiments_of_the_project_are_offered(place: Path) -> None:
     (place / "tiny.py").touch()
     (place / "experiments.yaml").write_text(
         "{version: 1, experiments: {tiny: {program: tiny.py, summary: s, jobs: [worker],"
-        " framework: torch}}}"
+        " framework: torch, flags: {loud: {help: h, choices: [no, yes]}}}}}"
     )
     for words in (("run", "ti"), ("experiments", "ti"), ("sweep", "ti")):
         assert offered(place, *words) == ["tiny"]
+    assert offered(place, "run", "tiny", "--lo") == ["--loud"]
+    assert offered(place, "run", "tiny", "--loud", "") == ["no", "yes"]
     (place / "experiments.yaml").write_text("{")
     assert offered(place, "run", "ti") == []
     assert "async" in offered(place, "run", "as")
