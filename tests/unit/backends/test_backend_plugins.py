@@ -58,6 +58,7 @@ def test_help_and_the_usual_target_look_for_no_package(
     monkeypatch.chdir(project)
     cli("--help")
     cli("render", "--gpus", "none", "--output", "-")
+    cli("run", "async", "--backend", "local", "--epochs", "0", code=2)
     assert looked == []
     cli("backends")
     assert looked == ["gpulab.backends"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import stat
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +105,18 @@ def test_a_read_error_of_the_run_volume_is_not_the_end_of_a_job(
     monkeypatch.setattr("lab.backends.recorded.read_regular", unreadable)
     with pytest.raises(LabError, match=r"run volume .* cannot be used: Stale file handle"):
         has_stopped(environment)
+
+
+def test_a_run_begins_by_the_clock_of_the_shared_file_system(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = lambda _: time.time() + 1000  # noqa: E731
+    monkeypatch.setattr("lab.backends.slurm.environment.file_system_time", ahead)
+    environment = site.up()
+    environment.submit(REQUEST)
+    (submitted,) = environment.runs()
+    assert submitted.submitted_unix is not None
+    assert 900 < submitted.submitted_unix - time.time() <= 1000
 
 
 def test_a_waiting_job_is_no_environment_that_is_up(site: Site, cli: Cli) -> None:
