@@ -165,7 +165,7 @@ def test_the_header_records_another_run(tmp_path: Path, override: str) -> None:
 @pytest.mark.parametrize(
     ("node", "override", "message"),
     [
-        ("b", "asink", "--run: no experiment 'asink'; see `lab experiments`"),
+        ("b", "asink", "--run: lab has no experiment 'asink'; see `lab experiments`"),
         ("b", "hello", "--run: hello needs the job 'local'; choose another"),
         (
             "b",
