@@ -34,7 +34,8 @@ NONE: Final = "none"
 """The value of `LAB_PLUGINS` that disables the plug-ins of all other packages."""
 
 _NAME: Final = re.compile("[a-z][a-z0-9-]{0,39}")
-_OWN: Final = f"{DISTRIBUTION} {lab.__version__}"
+OWN: Final = f"{DISTRIBUTION} {lab.__version__}"
+"""The origin of lab's own plug-ins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,6 @@ class Plugin:
     name: str
     origin: str
     entry: EntryPoint
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it is lab's."""
-        return self.origin == _OWN
 
     def load(self, value: str = "") -> Any:  # noqa: ANN401  (its group decides what it is)
         """Import what the entry point names.
@@ -124,7 +120,7 @@ def plugins(kind: str) -> dict[str, Plugin]:
     if chosen not in {"", NONE}:
         raise InputError(f"{LAB_PLUGINS}={chosen} is not valid", f"use {NONE}, or unset it")
     group = f"{DISTRIBUTION}.{kind}"
-    found = {each.name: Plugin(each.name, _OWN, each) for each in _own(group)}
+    found = {each.name: Plugin(each.name, OWN, each) for each in _own(group)}
     others = [(each.dist, each) for each in entry_points(group=group) if each.dist is not None]
     for package, entry in sorted(others, key=lambda each: (each[0].name, each[1].name)):
         if canonicalize_name(package.name) == DISTRIBUTION or chosen == NONE:

@@ -18,6 +18,7 @@ from lab.backends.names import backend_plugins, capabilities
 from lab.backends.options import text_of
 from lab.backends.registry import backends
 from lab.base.options import verb
+from lab.base.plugins import OWN
 from lab.base.tables import terminal_width
 from lab.base.text import visible, wrapped
 from lab.verbs.printing import Tabular, prints
@@ -72,7 +73,7 @@ def _lines(name: str, reason: str | None) -> Iterator[str]:
 def _origin(name: str) -> str:
     """Return the package of a backend that is not lab's, and its version; "" for lab's own."""
     plugin = backend_plugins().get(name)
-    return "" if plugin is None or plugin.is_own else plugin.origin
+    return "" if plugin is None or plugin.origin == OWN else plugin.origin
 
 
 def _abilities(name: str) -> str:
