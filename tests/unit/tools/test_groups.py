@@ -241,7 +241,9 @@ def test_other_inputs_than_the_recorded_ones_run(calls: Calls) -> None:
     assert calls.ran == ["torch"]
 
 
-@pytest.mark.parametrize("fault", ["failed", "skipped", "arguments", "addopts", "uncommitted"])
+@pytest.mark.parametrize(
+    "fault", ["failed", "interrupted", "skipped", "arguments", "addopts", "uncommitted"]
+)
 def test_an_incomplete_run_is_not_recorded(
     calls: Calls,
     monkeypatch: pytest.MonkeyPatch,
@@ -252,6 +254,8 @@ def test_an_incomplete_run_is_not_recorded(
     match fault:
         case "failed":
             calls.code, calls.outcome = 1, Outcome(2, 2, 120.0, 1)
+        case "interrupted":
+            calls.code = 2
         case "skipped":
             calls.outcome = Outcome(2, 2, 120.0, 1)
         case "arguments":
@@ -260,7 +264,7 @@ def test_an_incomplete_run_is_not_recorded(
             monkeypatch.setenv("PYTEST_ADDOPTS", "-k ddp")
         case "uncommitted":
             calls.changed = " M lab/base/text.py\n"
-    assert command.main(arguments) == (fault == "failed")
+    assert command.main(arguments) == (fault in {"failed", "interrupted"})
     assert read_records(calls.root) == {}
     assert "not recorded" in capsys.readouterr().out
 
