@@ -183,28 +183,21 @@ class Stage(_Part, frozen=True, kw_only=True):
                 raise ValueError(f"the stage has no run {name!r}; it has {', '.join(self.runs)}")
 
 
-class LessonFile(_Part, frozen=True, kw_only=True):
-    """The file of a lesson.
+class Lesson(_Part, frozen=True, kw_only=True):
+    """A lesson.
 
     Attributes:
         title: Its title.
         minutes: How long it takes.
         stages: Its stages, in order.
+        origin: Where it is from: its directory, or a package and its version; "": from lab. It is
+            not a key of the file.
     """
 
     title: _Text
     minutes: Annotated[int, msgspec.Meta(gt=0)]
     stages: Annotated[tuple[Stage, ...], msgspec.Meta(min_length=1)]
-
-
-class Lesson(LessonFile, frozen=True, kw_only=True):
-    """A lesson.
-
-    Attributes:
-        origin: Where it is from: its file, or a package and its version; "": from lab.
-    """
-
-    origin: str = ""
+    origin: Annotated[str, msgspec.Meta(max_length=0)] = ""
 
 
 def _runs_in(part: object) -> Iterator[str]:
@@ -233,22 +226,20 @@ def _shipped_lesson(name: str) -> Lesson:
 
 
 def _read(path: Path, origin: str, known: Collection[str]) -> Lesson:
-    read = read_struct(path, LessonFile, partial(_problems, known))
-    return Lesson(**msgspec.structs.asdict(read), origin=origin)
+    read = read_struct(path, Lesson, partial(_problems, known))
+    return msgspec.structs.replace(read, origin=origin)
 
 
-def _problems(known: Collection[str], read: LessonFile) -> Iterator[Problem]:
+def _problems(known: Collection[str], read: Lesson) -> Iterator[Problem]:
     """Yield a problem for each unknown experiment, and each name that is given twice."""
-    stages, questions = set[str](), set[str]()
+    seen = set[tuple[str, str]]()
     for number, stage in enumerate(read.stages):
-        if stage.name in stages:
-            yield Problem(("stages", number, "name"), f"there is another stage {stage.name}")
-        stages.add(stage.name)
-        for place, question in enumerate(stage.questions):
-            if question.name in questions:
-                where = ("stages", number, "questions", place, "name")
-                yield Problem(where, f"there is another question {question.name}")
-            questions.add(question.name)
+        stages, questions = ("stages", number), enumerate(stage.questions)
+        asked = [((*stages, "questions", at), "question", each.name) for at, each in questions]
+        for place, kind, name in ((stages, "stage", stage.name), *asked):
+            if (kind, name) in seen:
+                yield Problem((*place, "name"), f"there is another {kind} {name}")
+            seen.add((kind, name))
         for run, name in stage.runs.items():
             if name not in known:
                 at, what = ("stages", number, "runs", run), f"there is no experiment {name}"
@@ -267,10 +258,8 @@ def outside_lessons(root: Path) -> dict[str, Lesson]:
         InputError: A file of the project cannot be read, or is invalid.
     """
     _, *packages = plugins("lessons").values()
-    folder = own_folder(root)
-    mine = _files(folder)
-    known = [*EXPERIMENTS, *outside_experiments(root)] if mine or packages else ()
-    found = _read_all(known, folder, f"{FOLDER}/")
+    known = [*EXPERIMENTS, *outside_experiments(root)]
+    found = _read_all(known, own_folder(root), f"{FOLDER}/")
     return add_of_packages(found, packages, partial(_read_all, known))
 
 
